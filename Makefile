@@ -7,8 +7,10 @@ PYTHON ?=
 CANDIDATES := python3.13 python3.12 python3.11 python3
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+SPREAD := -n $(CORES) --dist worksteal
 # twice as many workers as cores: tests that start daemons spend half their time waiting
-SPREAD := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2))) --dist worksteal
+SPREAD_WIDER := -n $(shell echo $$(($(CORES) * 2))) --dist worksteal
 
 # stamps: nothing is installed twice
 LOCKED := $(VENV)/.locked
@@ -16,6 +18,8 @@ INSTALLED := $(VENV)/.installed
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+# pytest keeps what it makes of the tests: making it takes each worker longer than importing everything
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -30,7 +34,7 @@ test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
 	$(BIN)/pytest $(SPREAD) -m "not slow and not soak" $(ARGS)
 
 slow: $(INSTALLED) ## Run the slow tests: demo, tutorial, 10,000 nodes, mutants
-	$(BIN)/pytest $(SPREAD) -m "slow and not soak" $(ARGS)
+	$(BIN)/pytest $(SPREAD_WIDER) -m "slow and not soak" $(ARGS)
 
 # two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
 live: $(INSTALLED) ## Run the tests with a real OpenClaw, installed into ~/.cache/mailboxd-live
@@ -49,7 +53,7 @@ mutants: $(INSTALLED) ## Check that the tests kill every mutant of the core
 
 soak: $(INSTALLED) ## Test for hours: more histories (SEEDS=2000), a kill at every point, all live tests
 	SEEDS=$(or $(SEEDS),2000) EXPLORE=1 $(BIN)/pytest -n auto tests/simulation tests/properties
-	$(BIN)/pytest $(SPREAD) -m soak
+	$(BIN)/pytest $(SPREAD_WIDER) -m soak
 	$(BIN)/python -m tests.live.install
 	$(BIN)/pytest -n 2 --dist worksteal -m soak tests/live
 

@@ -11,6 +11,7 @@ import re
 import runpy
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -247,6 +248,7 @@ def exit_codes() -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
+@cache
 def used_rules() -> set[str]:
     """Every rule that the source can raise: a literal that is passed as a parameter (or field) called `rule`."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]

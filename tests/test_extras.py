@@ -65,8 +65,8 @@ for name in (*names, *sys.argv[1:]):
 """
 
 
-@pytest.mark.parametrize("module", ["daemon.supervise", "doctor.diagnose", "setup.plan", "agents.acp.program"])
-def test_what_needs_no_extra_can_be_imported_without_them(module: str) -> None:
-    argv = [sys.executable, "-c", _WITHOUT_EXTRAS, f"mailboxd.{module}"]
+def test_what_needs_no_extra_can_be_imported_without_them() -> None:
+    modules = ("daemon.supervise", "doctor.diagnose", "setup.plan", "agents.acp.program")
+    argv = [sys.executable, "-c", _WITHOUT_EXTRAS, *(f"mailboxd.{module}" for module in modules)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

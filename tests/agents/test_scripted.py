@@ -269,13 +269,7 @@ def test_errors_are_worded_like_openclaws(call: Call, tmp_path: Path) -> None:
     "script",
     [
         "",
-        "- x",
-        "agents: []",
-        "agents: {a: {rulez: []}}",
         "agents: {a: {rules: [{replay: x}]}}",
-        "x: [",
-        "agents: {alpha: {rules: [{delay: soon}]}}",
-        "agents: {alpha: {rules: [{plan: x}]}}",
         "agents: {alpha: {rules: [{match: '['}]}}",
         "{ledger: absent/x, agents: {alpha: }}",
     ],

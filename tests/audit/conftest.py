@@ -17,7 +17,7 @@ PLAN = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Work of one's own, work of a peer, a rejected file: all of it done."""
     root = tmp_path_factory.mktemp("company")

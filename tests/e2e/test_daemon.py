@@ -17,6 +17,7 @@ WORK = {"default": {"reply": "Result of {title}."}}
 LOCKED, CONFIG = 73, 78
 
 
+@pytest.mark.slow
 def test_a_second_daemon_is_refused_and_told_who_is_there(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -31,6 +32,7 @@ def test_a_second_daemon_is_refused_and_told_who_is_there(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_a_lock_file_that_is_deleted_lets_nobody_in(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -105,6 +107,7 @@ def test_sigterm_drains_running_turns_are_waited_for_and_recorded(found: Found) 
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_ends_it_at_once_and_the_next_daemon_takes_the_result(found: Found) -> None:
     company = found({"alpha": {"default": {"hang": 2, "reply": "Worth waiting for."}}})
     alpha = company["alpha"]
@@ -124,6 +127,7 @@ def test_a_second_sigterm_ends_it_at_once_and_the_next_daemon_takes_the_result(f
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_other_signals_do_no_harm(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -147,6 +151,7 @@ def test_an_unknown_key_in_the_configuration_is_refused_with_a_suggestion(found:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_inside_an_agents_shell_the_daemon_refuses_to_run(found: Found) -> None:
     company = found({"alpha": WORK})
     done = company["alpha"].call("run", "--until-idle", env={"OPENCLAW_SHELL": "exec"})
@@ -154,6 +159,7 @@ def test_inside_an_agents_shell_the_daemon_refuses_to_run(found: Found) -> None:
     assert "OPENCLAW_SHELL" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_database_that_is_garbage_is_never_replaced(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -167,6 +173,7 @@ def test_a_database_that_is_garbage_is_never_replaced(found: Found) -> None:
     assert path.read_bytes() == b"garbage " * 1000
 
 
+@pytest.mark.slow
 def test_commands_work_while_the_daemon_is_down_and_while_it_runs(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -219,6 +226,7 @@ def test_what_the_commands_show_agrees_with_the_files_and_the_database(found: Fo
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_a_log_that_was_tampered_with_is_found_out(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -235,6 +243,7 @@ def test_a_log_that_was_tampered_with_is_found_out(found: Found) -> None:
     assert "3" in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_cancel_retry_and_unblock_are_orders_to_a_daemon_that_runs(found: Found) -> None:
     rules = [
         {"match": {"task": "broken"}, "times": 3, "fail": {"error": "no"}},
@@ -256,6 +265,7 @@ def test_cancel_retry_and_unblock_are_orders_to_a_daemon_that_runs(found: Found)
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_an_order_that_was_given_while_the_daemon_was_down_is_carried_out(found: Found) -> None:
     company = found({"alpha": {"default": {"hang": 20, "reply": "Never."}}})
     alpha = company["alpha"]
@@ -270,6 +280,7 @@ def test_an_order_that_was_given_while_the_daemon_was_down_is_carried_out(found:
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_secrets_of_a_prompt_are_in_no_argument_list_and_no_file_that_others_can_read(found: Found) -> None:
     company = found({"alpha": {"default": {"hang": 1, "reply": "Done."}}})
     alpha = company["alpha"]
@@ -286,6 +297,7 @@ def test_secrets_of_a_prompt_are_in_no_argument_list_and_no_file_that_others_can
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Found) -> None:
     company = found(
         {"alpha": {"mailbox": "true"}, "beta": {"mailbox": "true", "default": {"reply": "Done."}}},
@@ -298,13 +310,18 @@ def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Fo
     (cause, *_) = alpha.json("why", "job.part")["because"]
     assert "delivered to the mailbox of beta" in cause["text"]
 
+    def away() -> bool:
+        return beta.name in str(alpha.query("SELECT value FROM meta WHERE name = 'away'"))
+
     def troubles() -> list[str]:
         return [trouble["slug"] for trouble in alpha.json("status")["health"]["troubles"]]
 
-    eventually(lambda: troubles() == ["peers"], 40, why=alpha.last_words)
+    eventually(away, 40, why=alpha.last_words)
+    eventually(lambda: troubles() == ["peers"], why=alpha.last_words)
     (cause, *_) = alpha.json("why", "job.part")["because"]
     assert f"`mailboxd run -w {beta.root}`" in cause["text"]
     beta.start()
     alpha.until("job")
-    eventually(lambda: not troubles(), 40, why=alpha.last_words)
+    eventually(lambda: not away(), 40, why=alpha.last_words)
+    eventually(lambda: not troubles(), why=alpha.last_words)
     company.at_rest()

@@ -15,6 +15,8 @@ import pytest
 from tests.e2e.conftest import Found
 from tests.e2e.support import Company, eventually, message, task
 
+pytestmark = pytest.mark.slow
+
 WORK = {"default": {"reply": "Result of {title}."}}
 
 

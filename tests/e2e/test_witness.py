@@ -9,9 +9,12 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.e2e import witness
-from tests.e2e.conftest import Found
 from tests.e2e.support import Company, task
+
+pytestmark = pytest.mark.slow
 
 PLAN = {
     "x": {"agent": "beta", "description": "X"},
@@ -61,9 +64,12 @@ TAMPERINGS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def finished(found: Found) -> Company:
-    company = found({"alpha": {}, "beta": {}}, synthesis="concat")
+@pytest.fixture(scope="module")
+def company(tmp_path_factory: pytest.TempPathFactory) -> Company:
+    """One that has done its work. No test changes it."""
+    company = Company(tmp_path_factory.mktemp("company"), {"alpha": {}, "beta": {}})
     alpha = company["alpha"]
+    alpha.settle_in({"synthesis": "concat"})
     alpha.drop("go.md", task("job", plan=PLAN))
     alpha.drop("rubbish.md", b"---\nrubbish\n---\n")
     alpha.run()
@@ -71,8 +77,7 @@ def finished(found: Found) -> Company:
     return company
 
 
-def test_every_kind_of_damage_is_noticed(found: Found, tmp_path: Path) -> None:
-    company = finished(found)
+def test_every_kind_of_damage_is_noticed(company: Company, tmp_path: Path) -> None:
     unnoticed = []
     for number, (what, tamper) in enumerate(TAMPERINGS.items()):
         copy = tmp_path / f"copy{number}"
@@ -83,18 +88,17 @@ def test_every_kind_of_damage_is_noticed(found: Found, tmp_path: Path) -> None:
     assert unnoticed == []
 
 
-def test_an_execution_too_many_is_noticed(found: Found) -> None:
-    company = finished(found)
+def test_an_execution_too_many_is_noticed(company: Company, tmp_path: Path) -> None:
     for again in company.executions():
-        ledger = company.root / "ledger.copy"
+        ledger = tmp_path / "ledger"
         ledger.write_bytes(company.ledger.read_bytes() + json.dumps({**again, "run_id": "again"}).encode() + b"\n")
         complaints = witness.complaints(company.homes(), ledger)
         assert any("times" in complaint for complaint in complaints)
         assert any("ordered" in complaint for complaint in complaints)
 
 
-def test_a_start_before_its_dependency_is_noticed(found: Found) -> None:
-    case = witness.Case.load(finished(found)["alpha"].root)
+def test_a_start_before_its_dependency_is_noticed(company: Company) -> None:
+    case = witness.Case.load(company["alpha"].root)
     keys = {
         json.loads(event["data"])["task"]["key"]: event["task"]
         for event in case.events

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.sanitize import for_file_name
@@ -495,7 +495,6 @@ drops = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(drops)
 def test_no_byte_is_lost_or_changed_whatever_the_names_and_clashes(
     dropped: list[tuple[bytes, bytes, bool, str]],

@@ -142,5 +142,7 @@ class Stand:
             verdict = intake.receive(file, parsed)
             if verdict != "rejected":
                 return verdict
-            row = engine.store.db.execute("SELECT reason FROM messages ORDER BY id DESC LIMIT 1").fetchone()
+            row = engine.store.db.execute(
+                "SELECT reason FROM messages WHERE verdict = 'rejected' ORDER BY id DESC LIMIT 1"
+            ).fetchone()
         return str(json.loads(row[0])["rule"])

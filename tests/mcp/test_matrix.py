@@ -6,6 +6,7 @@ then there is nothing that could be sent, and the table of that entrance says so
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from mailboxd.core.vocabulary import Gate
 from mailboxd.host import process
 from tests.cli.asking import TELL, ask
+from tests.cli.stage import make
 from tests.e2e.support import message, reply
 from tests.mcp.stand import EXECUTOR, LOBSTER, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
 
@@ -67,13 +69,11 @@ BY_ITSELF = {(ORCHESTRATOR, "resolve_approval")}
 """Open cells that are no tool's: what expires or is void the engine resolves, and nobody can have it say yes."""
 
 
-def _cells(table: str) -> list[Any]:
+def _cells(table: str, verb: str) -> list[tuple[str, bool]]:
+    """Who may and who may not, those first that may not: they leave everything as it was, for all to share a stand."""
     rows = [line.split() for line in table.strip().splitlines()]
-    return [
-        pytest.param(who, verb, mark == "y", id=f"{who}-{verb}")
-        for who, *marks in rows
-        for verb, mark in zip(VERBS, marks, strict=True)
-    ]
+    place = 1 + VERBS.index(verb)
+    return sorted(((row[0], row[place] == "y") for row in rows), key=lambda cell: cell[1])
 
 
 def _prepare(stand: Stand, verb: str) -> str:
@@ -96,25 +96,31 @@ def _prepare(stand: Stand, verb: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("who", "verb", "allowed"), _cells(MATRIX))
-def test_a_cell_by_a_typed_tool(stand: Stand, who: str, verb: str, allowed: bool) -> None:
-    waiting = _prepare(stand, verb)
-    before, (tool, arguments) = stand.last_event(), CALLS[verb]
-    answer = stand.call(who, tool, **{key: waiting if text == APPROVAL else text for key, text in arguments.items()})
-    if not allowed or (who, verb) in BY_ITSELF:
-        assert answer["error"]["rule"] == "permission-denied"
-        assert stand.last_event() == before
-    else:
-        assert "error" not in answer
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_column_by_typed_tools(tmp_path: Path, verb: str) -> None:
+    shared = Stand(make(tmp_path / "shared"))
+    waits = _prepare(shared, verb)
+    for number, (who, allowed) in enumerate(_cells(MATRIX, verb)):
+        opens = allowed and (who, verb) not in BY_ITSELF
+        stand = Stand(make(tmp_path / str(number))) if opens else shared
+        waiting = _prepare(stand, verb) if opens else waits
+        before, (tool, arguments) = stand.last_event(), CALLS[verb]
+        said = {key: waiting if text == APPROVAL else text for key, text in arguments.items()}
+        answer = stand.call(who, tool, **said)
+        if not opens:
+            assert answer["error"]["rule"] == "permission-denied", who
+            assert stand.last_event() == before, who
+            continue
+        assert "error" not in answer, who
         recorded = stand.rows("SELECT kind, role, actor FROM events WHERE seq > ? ORDER BY seq", before)
-        assert set(EFFECT.get(verb, [])) <= {row["kind"] for row in recorded}
-        if verb in EFFECT:
-            role, _, name = who.partition(":")
-            if (role, verb) == ("operator", "resolve_approval"):
-                name = process.name()  # who decides is whom the operating system says, not what a client is called
-            assert {"role": role, "actor": name} in [{"role": row["role"], "actor": row["actor"]} for row in recorded]
-        else:
-            assert recorded == []
+        if verb not in EFFECT:
+            assert recorded == [], who
+            continue
+        assert set(EFFECT[verb]) <= {row["kind"] for row in recorded}, who
+        role, _, name = who.partition(":")
+        if (role, verb) == ("operator", "resolve_approval"):
+            name = process.name()  # who decides is whom the operating system says, not what a client is called
+        assert (role, name) in [(row["role"], row["actor"]) for row in recorded]
 
 
 @pytest.mark.parametrize("verb", ["read", "checkpoint", "artifact"])
@@ -187,23 +193,33 @@ GATES = {"review_spec": Gate.SPEC_GATE, "review_quality": Gate.QUALITY_GATE}
 NOT_TAKEN = {"wrong-agent", "unsigned-approval", "orphan", "late"}
 
 
-@pytest.mark.parametrize(("who", "verb", "allowed"), _cells(BY_FILE))
-def test_a_cell_by_a_file(stand: Stand, who: str, verb: str, allowed: bool) -> None:
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_column_by_files(tmp_path: Path, verb: str) -> None:
+    shared = Stand(make(tmp_path / "shared"))
     if verb in NO_MESSAGE:
-        assert not allowed
-        assert stand.drop(message(verb, "t", sender=who)) == "unknown-type"
+        for who, allowed in _cells(BY_FILE, verb):
+            assert not allowed
+            assert shared.drop(message(verb, "t", sender=who)) == "unknown-type"
         return
+    waits = _prepare_files(shared, verb)
+    for number, (who, allowed) in enumerate(_cells(BY_FILE, verb)):
+        stand = Stand(make(tmp_path / str(number))) if allowed else shared
+        waiting = _prepare_files(stand, verb) if allowed else waits
+        before = stand.rows("SELECT local_id, phase FROM tasks")
+        said = stand.drop(FILES[verb].replace("{who}", who).replace(APPROVAL, waiting))
+        if allowed:
+            assert said == "accepted", who
+        else:
+            assert said in NOT_TAKEN, who
+            assert stand.rows("SELECT local_id, phase FROM tasks") == before, who
+            assert stand.rows("SELECT id FROM reviews") == [], who
+        assert stand.rows("SELECT id, status FROM approvals") == [{"id": waiting, "status": "pending"}]
+
+
+def _prepare_files(stand: Stand, verb: str) -> str:
     stand.given_away(GATES.get(verb))
     (waiting,) = ask(stand.stage, "asking", TELL)
-    before = stand.rows("SELECT local_id, phase FROM tasks")
-    said = stand.drop(FILES[verb].replace("{who}", who).replace(APPROVAL, waiting))
-    if allowed:
-        assert said == "accepted"
-    else:
-        assert said in NOT_TAKEN
-        assert stand.rows("SELECT local_id, phase FROM tasks") == before
-        assert stand.rows("SELECT id FROM reviews") == []
-    assert stand.rows("SELECT id, status FROM approvals") == [{"id": waiting, "status": "pending"}]
+    return waiting
 
 
 # Commands
@@ -216,24 +232,28 @@ COMMANDS: dict[str, list[str]] = {
     "resolve_approval": ["approve", APPROVAL],
     **{verb: [verb.replace("_", "-"), "t"] for verb in VERBS if verb not in ("read", "transition", "resolve_approval")},
 }
-BY_COMMAND = "operator   y - - - - - - y y -"
-IN_AN_AGENTS_SHELL = "agent      y - - - - - - - - -"
+BY_COMMAND = """
+operator   y - - - - - - y y -
+agent      y - - - - - - - - -
+"""
+"""`agent` is an agent's shell."""
 
 
-@pytest.mark.parametrize(("who", "verb", "allowed"), [*_cells(BY_COMMAND), *_cells(IN_AN_AGENTS_SHELL)])
-def test_a_cell_by_a_command(stand: Stand, who: str, verb: str, allowed: bool) -> None:
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_column_by_commands(stand: Stand, verb: str) -> None:
     waiting = _prepare(stand, verb)
-    before = stand.last_event()
-    env: dict[str, str | None] = {"OPENCLAW_SHELL": "exec" if who == "agent" else None}
-    result = stand.stage.run(*(waiting if word == APPROVAL else word for word in COMMANDS[verb]), env=env)
-    if allowed:
-        assert result.exit_code == 0, result.output
-    elif verb in ("transition", "resolve_approval"):
-        assert "permission-denied" in result.output
-        assert stand.last_event() == before
-    else:
-        assert f"there is no command '{COMMANDS[verb][0]}'" in result.output
-        assert stand.last_event() == before
+    for who, allowed in _cells(BY_COMMAND, verb):
+        before = stand.last_event()
+        env: dict[str, str | None] = {"OPENCLAW_SHELL": "exec" if who == "agent" else None}
+        result = stand.stage.run(*(waiting if word == APPROVAL else word for word in COMMANDS[verb]), env=env)
+        if allowed:
+            assert result.exit_code == 0, result.output
+        elif verb in ("transition", "resolve_approval"):
+            assert "permission-denied" in result.output
+            assert stand.last_event() == before
+        else:
+            assert f"there is no command '{COMMANDS[verb][0]}'" in result.output
+            assert stand.last_event() == before
 
 
 def test_every_verb_of_the_protocol_is_in_every_table() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.approvals import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
@@ -200,7 +200,6 @@ def actions(draw: st.DrawFn) -> Action:
     return Action(kind=kind, **fields)
 
 
-@settings(max_examples=40)
 @given(st.lists(actions(), unique_by=lambda action: action.id, max_size=4).map(tuple))
 def test_what_is_written_is_read_as_the_same_actions(declared: tuple[Action, ...]) -> None:
     written = render_actions(declared)
@@ -237,7 +236,6 @@ def test_what_cannot_be_stored_is_refused(rotten: str) -> None:
         read_action({"id": "a", "kind": "manual", "action": f"x{rotten}"})
 
 
-@settings(max_examples=40)
 @given(actions(), actions())
 def test_a_digest_is_of_everything_that_would_happen(one: Action, other: Action) -> None:
     assert (digest(one) == digest(other)) is (one == other)

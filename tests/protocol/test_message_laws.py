@@ -105,7 +105,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @given(messages())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_written_is_read_back_equal_and_writing_is_a_fixed_point(message: Message) -> None:
     raw = render_message(message)
     read = parse_message(raw, "a.md").message
@@ -114,7 +114,7 @@ def test_what_is_written_is_read_back_equal_and_writing_is_a_fixed_point(message
 
 
 @given(messages())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_other_yaml_readers_read_our_ids_as_the_same_texts(message: Message) -> None:
     header = yaml.safe_load(render_message(message).decode().split("\n---\n")[0].removeprefix("---\n"))
     assert (header["task_id"], header["from"]) == (message.task_id, message.from_)
@@ -147,7 +147,6 @@ _PIECES = [
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=25).map(b"".join) | st.binary(max_size=100), st.text(max_size=20))
-@settings(max_examples=500, deadline=None)
 @example(b"---\ntype: task\ntask_id: a\nfrom: a\n" + b"x" * 300 + b": 1\n---\n", "a.md")
 @example(b"---\ntype: task\ntask_id: a\nfrom: a\n---\n# " + b"x" * 5000, "a.md")
 @example(b"---\ntype: task\ntask_id: a\nfrom: a\n'self': 1\n'__init__': 2\n---\n", "a.md")

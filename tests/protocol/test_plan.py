@@ -5,7 +5,7 @@ import time
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.model import Overrides, PlannedChild
@@ -177,7 +177,6 @@ def test_a_plan_of_ten_thousand_children_is_read_in_two_seconds() -> None:
 
 
 @given(dags())
-@settings(max_examples=40, deadline=None)
 def test_a_rendered_dag_reads_back_the_same(dag: Dag) -> None:
     text = render_dag(dag)
     assert parse_dag(text, path="p") == dag
@@ -185,7 +184,6 @@ def test_a_rendered_dag_reads_back_the_same(dag: Dag) -> None:
 
 
 @given(children())
-@settings(max_examples=40, deadline=None)
 def test_other_yaml_readers_see_the_same_strings(child: PlannedChild) -> None:
     seen = yaml.safe_load(render_dag(Dag((DagNode(child),))))["subtasks"][child.key]
     assert seen["description"] == child.description
@@ -194,7 +192,6 @@ def test_other_yaml_readers_see_the_same_strings(child: PlannedChild) -> None:
 
 
 @given(storable())
-@settings(max_examples=150, deadline=None)
 def test_any_text_is_a_scalar_on_one_line(text: str) -> None:
     assert "\n" not in scalar(text)
     assert yaml.safe_load(f"k: {scalar(text)}")["k"] == text
@@ -202,13 +199,11 @@ def test_any_text_is_a_scalar_on_one_line(text: str) -> None:
 
 
 @given(lines_of_text())
-@settings(max_examples=150, deadline=None)
 def test_any_text_is_a_block(text: str) -> None:
     assert yaml.safe_load(f"k:\n  t: {block(text, '    ')}\n  u: v")["k"] == {"t": text, "u": "v"}
 
 
 @given(st.text() | st.text(alphabet="subtasks:{}[]\n -&*!|>'\"%@`,#?ab", max_size=200))
-@settings(max_examples=200, deadline=None)
 def test_any_text_is_a_plan_or_a_message_error(text: str) -> None:
     with contextlib.suppress(MessageError):
         parse_plan(text, path="p")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailboxd.core.model import Overrides, PlannedChild
@@ -105,7 +105,6 @@ def task_files(draw: st.DrawFn) -> TaskFile:
 @example(TaskFile(results=FORGED, notes=FORGED, instructions=FORGED))
 @example(replace(LIVE, subtask_results=(("a", FORGED), ("b", FORGED)), synthesised=FORGED))
 @example(TaskFile(results="a\r\nb\rc\0d\ud800"))
-@settings(max_examples=50, deadline=None)
 def test_a_rendered_task_file_reads_back_the_same(task: TaskFile) -> None:
     assert again(task) == task
 
@@ -114,7 +113,6 @@ def test_a_rendered_task_file_reads_back_the_same(task: TaskFile) -> None:
 @example(FORGED)
 @example("```\n# x\n```\n~~~\n## y")
 @example("   ### indented\n    ```\n    code")
-@settings(max_examples=300, deadline=None)
 def test_escaped_text_makes_no_structure_and_comes_back_byte_for_byte(text: str) -> None:
     assert unescape_outline(escape_outline(text)) == text
     found = outline(escape_outline(text))
@@ -276,7 +274,6 @@ def test_what_is_there_and_wrong_is_refused_with_its_line(text: str, rule: str, 
 
 
 @given(st.binary(max_size=200) | lines_of_text().map(lambda text: text.encode("utf-8", "replace")))
-@settings(max_examples=200, deadline=None)
 def test_any_bytes_are_a_task_file_or_a_message_error(raw: bytes) -> None:
     try:
         task = parse_task_file(raw, "p")

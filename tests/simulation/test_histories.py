@@ -12,7 +12,7 @@ import pytest
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from tests.simulation.history import run
 
-FEW = 40
+FEW = 15
 SEEDS = int(os.environ.get("SEEDS", "300"))
 ONE = os.environ.get("SEED")
 NOT_HERE = {Trigger.CANCELLED, Trigger.DEADLINE_PASSED, Trigger.IMPORTED_DONE, Trigger.IMPORTED_FAILED}

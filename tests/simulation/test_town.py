@@ -17,7 +17,7 @@ import pytest
 
 from tests.simulation.townlife import Broken, run, shortest
 
-FEW = 6
+FEW = 3
 SEEDS = int(os.environ.get("SEEDS", "30"))
 ONE = os.environ.get("SEED")
 REACHED = {

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.clock import ManualClock
@@ -172,7 +172,6 @@ STEPS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(STEPS), max_size=14))
 def test_whatever_happens_in_between_the_next_commit_completes_the_journal(steps: list[str]) -> None:
     with TemporaryDirectory() as root:
