@@ -35,7 +35,6 @@ from typing import Any
 
 from mailboxd.host.wakeup import Wake
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import deliver_many
 from mailboxd.mailbox.watcher import Watcher
 
 BATCH = 32
@@ -101,12 +100,12 @@ class Files:
         self._number = 0
 
     def send(self, raws: Sequence[bytes]) -> None:
-        named = []
+        inbox = Workspace(Path(self.where)).inbox
         for raw in raws:
             self._number += 1
-            named.append((f"m{self._number:06}.md", raw))
-        ws = Workspace(Path(self.where))
-        deliver_many(ws.inbox, named, below=ws.root)
+            hidden = inbox / f".m{self._number:06}"
+            hidden.write_bytes(raw)
+            hidden.rename(inbox / f"m{self._number:06}.md")
 
     def close(self) -> None:
         pass

@@ -24,7 +24,7 @@ from typing import IO, Any
 from mailboxd import signed_heads
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.intake.archive import reason_file
-from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.files import directory, lstat, open_regular, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON
 from mailboxd.progress import Progress, silent, stepwise
@@ -133,7 +133,7 @@ def _check(folders: Folders, file: RecordedFile) -> Finding | None:
 
 def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding | None:
     wanted = reason_file(file.name, file.at, file.sha256, file.id, file.reason)
-    raw = _small(fd, name + REASON)
+    raw = read_file(fd, name + REASON, _LARGEST_REASON)
     try:
         found = None if raw is None else json.loads(raw)
     except ValueError:
@@ -169,16 +169,6 @@ def digest_of(fd: int, name: str) -> tuple[str, int] | None:
 def _digest(fd: int, name: str) -> str | None:
     found = digest_of(fd, name)
     return None if found is None else found[0]
-
-
-def _small(fd: int, name: str) -> bytes | None:
-    file = open_regular(fd, name)
-    if file is None:
-        return None
-    try:
-        return read_up_to(file, _LARGEST_REASON)
-    finally:
-        os.close(file)
 
 
 def present(ws: Workspace) -> Iterator[str]:
@@ -434,13 +424,7 @@ def _contents(ws: Workspace, report: Report, task_id: str) -> Iterator[tuple[str
 def _read(ws: Workspace, parts: tuple[str, ...], name: str) -> bytes | None:
     try:
         with directory(ws.root, *parts) as fd:
-            file = open_regular(fd, name)
-            if file is None:
-                return None
-            try:
-                return read_up_to(file, _LARGEST_FILE)
-            finally:
-                os.close(file)
+            return read_file(fd, name, _LARGEST_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return None
 

@@ -16,7 +16,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile, message_row, stored_name
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.files import directory, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.protocol.messages import parse_message
@@ -75,14 +75,10 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
         account.known += 1
         return
     with directory(ws.mailbox, *path.parent.parts) as fd:
-        file = open_regular(fd, path.name)
-        if file is None:
-            account.problems.append((f"mailbox/{shown}", "it is not a regular file"))
-            return
-        try:
-            raw = read_up_to(file, _MAX_BYTES + 1)
-        finally:
-            os.close(file)
+        raw = read_file(fd, path.name, _MAX_BYTES + 1)
+    if raw is None:
+        account.problems.append((f"mailbox/{shown}", "it is not a regular file"))
+        return
     try:
         parsed = parse_message(raw, shown)
     except MessageError as error:

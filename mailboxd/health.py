@@ -7,14 +7,13 @@ notes nothing is red. This half only reads, and `status` imports it: it has to b
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.times import to_epoch
-from mailboxd.mailbox.files import directory, open_regular, read_up_to
+from mailboxd.mailbox.files import directory, read_file
 from mailboxd.mailbox.layout import Workspace
 
 FILE = "health.json"
@@ -145,13 +144,10 @@ def _said(ws: Workspace) -> dict[str, Any] | None:
     """The note; None if there is none that can be understood."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         with directory(ws.root, ws.state.name) as state:
-            fd = open_regular(state, FILE)
-            if fd is None:
-                return None
-            try:
-                said = json.loads(read_up_to(fd, SIZE))
-            finally:
-                os.close(fd)
+            raw = read_file(state, FILE, SIZE)
+        if raw is None:
+            return None
+        said = json.loads(raw)
         to_epoch(said["at"])
         troubles = [Trouble(**{**each, "grade": Grade(each["grade"])}) for each in said["troubles"]]
         known = {"pid": int(said["pid"]), "monotonic": float(said["monotonic"]), "over": said["over"]}

@@ -28,8 +28,7 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted, ask
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError, WorldError
-from mailboxd.mailbox import files
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import directory, lstat, read_file, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import packaged
 
@@ -156,15 +155,10 @@ def _read(ws: Workspace, name: str) -> bytes | None:
     *folders, last = name.split("/")
     try:
         with directory(ws.root, *_SKILL_DIR, *folders) as fd:
-            file = open_regular(fd, last)
-            if file is None:
-                if files.lstat(fd, last) is not None:
-                    raise WorldError(f"{ws.root.joinpath(*_SKILL_DIR, name)} is not a regular file; move it away")
-                return None
-            try:
-                return read_up_to(file, _LARGEST_FILE)
-            finally:
-                os.close(file)
+            raw = read_file(fd, last, _LARGEST_FILE)
+            if raw is None and lstat(fd, last) is not None:
+                raise WorldError(f"{ws.root.joinpath(*_SKILL_DIR, name)} is not a regular file; move it away")
+            return raw
     except FileNotFoundError:
         return None
 

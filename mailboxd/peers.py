@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +43,7 @@ from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.mailbox import lock
-from mailboxd.mailbox.files import Stamp, directory, open_regular, read_up_to
+from mailboxd.mailbox.files import Stamp, directory, read_file
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import Peer
 
@@ -94,13 +93,8 @@ def said_identity(workspace: str) -> str:
         return ""
     try:
         with directory(Path(workspace)) as folder:
-            file = open_regular(folder, "IDENTITY.md")
-            if file is None:
-                return ""
-            try:
-                return theme_of(read_up_to(file, _IDENTITY_BYTES).decode("utf-8", "replace"))
-            finally:
-                os.close(file)
+            raw = read_file(folder, "IDENTITY.md", _IDENTITY_BYTES) or b""
+            return theme_of(raw.decode("utf-8", "replace"))
     except OSError:
         return ""
 

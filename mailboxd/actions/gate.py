@@ -29,7 +29,7 @@ from mailboxd.agents import process
 from mailboxd.agents.process import Child
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.errors import NOT_NOW, Refused, require_seen
-from mailboxd.mailbox.files import directory, open_regular, publish, read_up_to, world_errors
+from mailboxd.mailbox.files import directory, publish, read_file, read_up_to, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 from mailboxd.mailbox.layout import STATE as OURS
 from mailboxd.protocol.prompts import Templates
@@ -156,14 +156,8 @@ class GateDir:
 
 def read_regular(dir_fd: int, name: str, most: int) -> bytes | None:
     """The content of a file; None if it is not regular or longer than `most` bytes. Raises OSError."""
-    fd = open_regular(dir_fd, name)
-    if fd is None:
-        return None
-    try:
-        raw = read_up_to(fd, most + 1)
-    finally:
-        os.close(fd)
-    return None if len(raw) > most else raw
+    raw = read_file(dir_fd, name, most + 1)
+    return None if raw is None or len(raw) > most else raw
 
 
 # Lobster as the gate: its workflow, command lines and answers. All pure.

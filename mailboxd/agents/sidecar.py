@@ -34,11 +34,6 @@ class Sidecar:
         self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether the supervising thread is alive."""
-        return self._thread.is_alive()
-
     def _watch(self) -> None:
         ended = 0
         while (child := self._start()) is not None:

@@ -20,7 +20,7 @@ from mailboxd.errors import MessageError, PlanError, Refused, WorldError
 from mailboxd.keys import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import JudgedFile, archive_many, put_back, read_message, reject_many
+from mailboxd.mailbox.maildir import MoveRequest, move_out, put_back, read_message
 from mailboxd.protocol.messages import Message
 from mailboxd.store.messages import Filed, Unfiled
 from mailboxd.store.store import Store
@@ -305,7 +305,7 @@ class ArchiveWatch:
         if raw is None or _digest(raw) != file.sha256:
             return f"mailbox/{file.path} is missing, and the database does not have its bytes"
         item = self.engine.store.messages.judged(file.id)
-        reason = reason_file(item.name, item.at, item.sha256, item.id, item.reason) if item.rejected else None
+        reason = _reason(item) if item.rejected else None
         try:
             put_back(self.ws, file.path, raw, reason)
         except WorldError as error:
@@ -381,15 +381,11 @@ class Archiver:
 
     def perform(self) -> int:
         """Move judged files; return their number. After a WorldError nothing is lost: call it again."""
-        todo = self.waiting()
-        accepted = [item for item in todo if not item.rejected]
-        rejected = [item for item in todo if item.rejected]
-        taken = self.engine.store.messages.is_filed
-        if accepted:
-            self._note(accepted, archive_many(self.ws, [(self._judged(i), i.at[:10]) for i in accepted], taken))
-        if rejected:
-            self._note(rejected, reject_many(self.ws, [(self._judged(i), _reason(i)) for i in rejected], taken))
-        return len(todo)
+        items = self.waiting()
+        if items:
+            requests = [self._request(item) for item in items]
+            self._report(items, move_out(self.ws, requests, self.engine.store.messages.is_filed))
+        return len(items)
 
     def waiting(self) -> list[Unfiled]:
         """Judged files that can be moved, as far as is known."""
@@ -401,11 +397,13 @@ class Archiver:
         self.obstructed.clear()
         self.archive_watch.notice_replaced()
 
-    def _judged(self, item: Unfiled) -> JudgedFile:
-        raw = self.engine.store.messages.body(item.id)
-        return JudgedFile(file_system_name(item.name, item.stamp), _stamp(item), raw)
+    def _request(self, item: Unfiled) -> MoveRequest:
+        name, raw = file_system_name(item.name, item.stamp), self.engine.store.messages.body(item.id)
+        if item.rejected:
+            return MoveRequest(name, _stamp(item), raw, "rejected", _reason(item))
+        return MoveRequest(name, _stamp(item), raw, f"archive/{item.at[:10]}")
 
-    def _note(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
+    def _report(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
         for item, place in zip(items, places, strict=True):
             if isinstance(place, ObstructedError):
                 self.obstructed[item.id] = str(place)

@@ -124,6 +124,17 @@ def read_up_to(fd: int, most: int) -> bytes:
     return b"".join(parts)
 
 
+def read_file(dir_fd: int, name: str, most: int) -> bytes | None:
+    """The first `most` bytes of a regular file; None if it is missing or anything else. Raises OSError."""
+    fd = open_regular(dir_fd, name)
+    if fd is None:
+        return None
+    try:
+        return read_up_to(fd, most)
+    finally:
+        os.close(fd)
+
+
 def is_being_written(fd: int) -> bool | None:
     """Whether any process has the file open for writing; None if unknown (a file of another user).
 
@@ -142,13 +153,8 @@ def is_being_written(fd: int) -> bool | None:
 
 def holds(dir_fd: int, name: str, raw: bytes) -> bool:
     """Whether `name` is a regular file with exactly these bytes."""
-    fd = open_regular(dir_fd, name)
-    if fd is None:
-        return False
-    try:
-        return os.fstat(fd).st_size == len(raw) and read_up_to(fd, len(raw) + 1) == raw
-    finally:
-        os.close(fd)
+    status = lstat(dir_fd, name)
+    return status is not None and status.st_size == len(raw) and read_file(dir_fd, name, len(raw) + 1) == raw
 
 
 def move(source_fd: int, source: str, target_fd: int, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Scans the inbox: what is in it, and which files are ready to be judged.
+"""Scans the inbox: what is in it, and which files are ready to be read.
 
 The directory is the truth: a scan lists all of it, and reads as much as its caller can handle. It changes nothing on
 disk. What it remembers between scans (when a file was first seen) can be lost without harm.
@@ -23,12 +23,13 @@ from mailboxd.mailbox.layout import Workspace, is_temporary
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """Why a file cannot be read yet. `until`: when to try again (seconds since 1970); None: when it changes."""
+    """The file cannot be read yet. `until`: when to try again (seconds since 1970); None: when it changes."""
 
-    text: str
     until: float | None = None
     denied: bool = False
     """We have no permission to read it."""
+    is_settling: bool = False
+    """It will be read within seconds, and may hold a reply that a task waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +52,24 @@ def read_stable(
     on some file systems it never does. Reads at most as many bytes as `seen` has.
     """
     if now < quiet_since + patience.closed:
-        return NotReady("it was written a moment ago", quiet_since + patience.closed)
+        return NotReady(quiet_since + patience.closed)
     try:
         fd = open_regular(dir_fd, name)
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM}:
-            return NotReady(f"uid {os.geteuid()} may not read it", denied=True)
+            return NotReady(denied=True)
         raise
     if fd is None:
-        return NotReady("it changed during the scan", now)
+        return NotReady(now)
     try:
         written = is_being_written(fd)
         if written:
-            return NotReady("a writer has it open")
+            return NotReady()
         if written is None and now < quiet_since + patience.unknown:
-            return NotReady("it was written a moment ago", quiet_since + patience.unknown)
+            return NotReady(quiet_since + patience.unknown)
         raw = read_up_to(fd, seen.size + 1)
         if Stamp.of(os.fstat(fd)) != seen or len(raw) != seen.size:
-            return NotReady("it changed while it was read", now + patience.unknown)
+            return NotReady(now + patience.unknown)
         return raw
     finally:
         os.close(fd)
@@ -81,9 +82,6 @@ _READ_AT_ONCE = 16 << 20
 
 _REMEMBERED = 100_000
 """Names remembered at a time. The rest of a larger inbox is seen when these are gone."""
-
-_REPORTED = 1000
-"""Temporary names reported by a scan."""
 
 _COMPLETE = QuietPeriod(0.0, 0.0)
 
@@ -117,37 +115,18 @@ class Refusal:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeftFile:
-    """A file that stays in the inbox for now, and why. `since`, `until`: seconds since 1970; `until` None: unknown.
-
-    `settling`: it will be read within seconds, and may hold a reply that is waited for.
-    """
-
-    name: str
-    why: str
-    since: float
-    until: float | None = None
-    settling: bool = False
-
-
 @dataclass(slots=True)
 class Scan:
     """The result of one scan. Handle arrivals and refusals in their order."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    waiting: list[LeftFile] = field(default_factory=list)
-    ignored: list[LeftFile] = field(default_factory=list)
+    next_scan_at: float | None = None
+    """When a waiting file may become ready without a change (seconds since 1970); None: never."""
     truncated: bool = False
     """More may be ready: scan again as soon as this is handled."""
     read_until: float = 0.0
     """All that came before this time (seconds since 1970) was read, or will not be read soon; 0: unknown."""
-
-    @property
-    def next_scan_at(self) -> float | None:
-        """When a waiting file may become ready without a change (seconds since 1970); None: never."""
-        return min((left.until for left in self.waiting if left.until is not None), default=None)
 
 
 @dataclass(slots=True)
@@ -187,7 +166,6 @@ class Inbox:
         self._incomplete = incomplete_seconds
         self._max_bytes = max_bytes
         self._known: dict[str, _Known] = {}
-        self._ignored: dict[str, LeftFile] = {}
         self._scanned_at = 0.0
 
     def scan(self, now: float, limit: int) -> Scan:
@@ -199,7 +177,7 @@ class Inbox:
         try:
             with directory(self._ws.root, "mailbox", "inbox") as fd:
                 has_room = self._list(fd, now)
-                scan = Scan(ignored=list(self._ignored.values()), read_until=now)
+                scan = Scan(read_until=now)
                 self._take(fd, now, limit, scan)
                 self._scanned_at = now
         except OSError as error:
@@ -211,7 +189,7 @@ class Inbox:
     def defer(self, name: str, until: float) -> None:
         """Leave a file of the last scan alone until `until` (seconds since 1970), unless it changes before.
 
-        For a file that must be judged later: it is unfinished, its sender is over quota, or it cannot be moved. Not
+        For a file that is to be taken later: it is unfinished, its sender is over quota, or it cannot be moved. Not
         remembered across restarts.
         """
         if name in self._known:
@@ -226,11 +204,8 @@ class Inbox:
         for name in renamed:
             if name in self._known:
                 self._known[name].renamed = True
-        new = [name for name in present if name not in self._known]
-        temporary = {name for name in new if is_temporary(name)}
-        self._note_temporary(fd, temporary, now)
         room = max(0, _REMEMBERED - len(self._known))
-        fresh = [name for name in new if name not in temporary]
+        fresh = [name for name in present if name not in self._known and not is_temporary(name)]
         arrived = []
         for name in fresh[:room]:
             status = lstat(fd, name)
@@ -242,15 +217,6 @@ class Inbox:
         arrived.sort(key=lambda item: item[:2])
         self._known.update((name, known) for _, name, known in arrived)
         return len(fresh) <= room
-
-    def _note_temporary(self, fd: int, names: set[str], now: float) -> None:
-        noted = self._ignored
-        self._ignored = {}
-        for name in sorted(names)[:_REPORTED]:
-            status = lstat(fd, name)
-            if status is not None:
-                since = noted[name].since if name in noted else min(status.st_mtime, now)
-                self._ignored[name] = LeftFile(for_file_name(name), "a temporary name", since)
 
     def _take(self, fd: int, now: float, limit: int, scan: Scan) -> None:
         size = 0
@@ -264,14 +230,15 @@ class Inbox:
                     size += len(arrival.raw)
                 case Refusal() as refusal:
                     scan.refused.append(refusal)
-                case LeftFile() as left:
-                    scan.waiting.append(left)
-                    if left.settling:
+                case NotReady() as waiting:
+                    if waiting.until is not None:
+                        scan.next_scan_at = min(waiting.until, scan.next_scan_at or waiting.until)
+                    if waiting.is_settling:
                         scan.read_until = min(scan.read_until, known.came_after)
                 case None:
                     pass
 
-    def _examine(self, fd: int, name: str, known: _Known, now: float) -> Arrival | Refusal | LeftFile | None:
+    def _examine(self, fd: int, name: str, known: _Known, now: float) -> Arrival | Refusal | NotReady | None:
         status = lstat(fd, name)
         if status is None:
             return None
@@ -280,16 +247,14 @@ class Inbox:
             known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
         known.unchanged_since = min(known.unchanged_since, now)  # a clock set back must not prolong the wait
         if known.deferred is not None and now < known.deferred:
-            return LeftFile(for_file_name(name), "deferred", known.first_seen, known.deferred)
+            return NotReady(known.deferred)
         error = self._unread_problem(name, status)
         if error is not None:
             return Refusal(name, error, stamp)
         patience = _COMPLETE if known.renamed else self._patience
         content = read_stable(fd, name, stamp, known.unchanged_since, now, patience)
-        if isinstance(content, NotReady):
-            return self._unsettled(name, known, stamp, content, now)
-        if not content:
-            return self._empty(name, known, stamp, now)
+        if isinstance(content, NotReady) or not content:
+            return self._unready(name, known, stamp, content, now)
         digest = hashlib.sha256(content).hexdigest()
         return Arrival(name, content, digest, stamp, known.first_seen, in_place=not known.renamed)
 
@@ -308,22 +273,22 @@ class Inbox:
         problem = "its name is not UTF-8, or has control characters"
         return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
 
-    def _unsettled(self, name: str, known: _Known, stamp: Stamp, why: NotReady, now: float) -> Refusal | LeftFile:
-        if why.denied:
-            deadline = known.unchanged_since + self._incomplete
-            if now >= deadline:
-                hint = "Make it readable (`chmod a+r`) before you move it in."
-                return Refusal(name, MessageError("unreadable", why.text, hint, for_file_name(name)), stamp)
-            return LeftFile(for_file_name(name), why.text, known.first_seen, deadline)
-        # limited: a file that is written endlessly must not keep a lease from expiring
-        settling = why.until is not None and now < known.first_seen + self._incomplete
-        return LeftFile(for_file_name(name), why.text, known.first_seen, why.until, settling)
-
-    def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | LeftFile:
-        deadline = known.unchanged_since + self._incomplete
+    def _undecided(
+        self, name: str, known: _Known, stamp: Stamp, why: NotReady | bytes, now: float
+    ) -> Refusal | NotReady:
+        """A file that cannot be read yet, or is empty. If that stays so for long enough, it is refused."""
+        path, deadline = for_file_name(name), known.unchanged_since + self._incomplete
+        if isinstance(why, NotReady) and not why.denied:
+            # limited: a file that is written endlessly must not keep a lease from expiring
+            is_settling = why.until is not None and now < known.first_seen + self._incomplete
+            return NotReady(why.until, is_settling=is_settling)
         if now < deadline:
-            return LeftFile(for_file_name(name), "it is still empty", known.first_seen, deadline)
-        error = MessageError(
-            "empty", "it is empty", "Write it under a hidden name, then rename it.", for_file_name(name)
-        )
+            return NotReady(deadline)
+        if isinstance(why, NotReady):
+            problem, hint = (
+                f"uid {os.geteuid()} may not read it",
+                "Make it readable (`chmod a+r`) before you move it in.",
+            )
+            return Refusal(name, MessageError("unreadable", problem, hint, path), stamp)
+        error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", path)
         return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())

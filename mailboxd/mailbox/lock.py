@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from mailboxd.errors import LockedError
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 
 _PROBES = 1000
@@ -132,13 +132,7 @@ def _sign(ws: Workspace, started_at: str) -> None:
 def _signature(ws: Workspace) -> dict[str, object]:
     try:
         with directory(ws.root, STATE) as state:
-            fd = open_regular(state, ws.daemon_file.name)
-            if fd is None:
-                return {}
-            try:
-                signature = json.loads(read_up_to(fd, 4096))
-            finally:
-                os.close(fd)
+            signature = json.loads(read_file(state, ws.daemon_file.name, 4096) or b"")
     except (OSError, ValueError):
         return {}
     return signature if isinstance(signature, dict) else {}

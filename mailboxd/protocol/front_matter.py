@@ -26,8 +26,6 @@ MAX_FILE = 1 << 20
 """Largest message file in bytes, unless the configuration sets another limit."""
 MAX_HEADER = 64 << 10
 """Largest front matter in bytes."""
-BOM = b"\xef\xbb\xbf"
-"""The UTF-8 byte order mark that some editors write. It is not part of a message."""
 DECLARATIONS = ("bytes", "sha256")
 """Headers that describe the bytes of the body. They are checked and then left out of `header`."""
 
@@ -224,36 +222,36 @@ _LINE = re.compile(
 )
 
 
-def canonical(raw: bytes, path: str = "message") -> bytes:
+def canonical(raw: bytes) -> bytes:
     """The bytes that are signed for the message `raw`.
 
     Raises MessageError as `split` does, and `no-frontmatter`: a file without front matter cannot hold a signature.
     """
-    document = split(raw, path, max_bytes=len(raw))
+    document = split(raw, "message", max_bytes=len(raw))
     if not document.has_header:
         hint = "Write it as a message; see docs/messages.md."
-        raise MessageError("no-frontmatter", "a file without front matter cannot be signed", hint, path)
+        raise MessageError("no-frontmatter", "a file without front matter cannot be signed", hint, "message")
     headers = {name: value for name, value in document.header.items() if name != HEADER}
     content = json.dumps([headers, trim(document.body)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return _CONTEXT + content.encode("ascii")
 
 
-def with_signature(raw: bytes, signature: str, path: str = "message") -> bytes:
+def with_signature(raw: bytes, signature: str) -> bytes:
     """The message with this signature as the last line of its front matter, replacing an earlier one.
 
     Raises MessageError if the front matter is not written one header per line, so that no line can be added.
     """
-    before = canonical(raw, path)
+    before = canonical(raw)
     text = raw.decode().removeprefix("\ufeff")
-    opening, closing = fences(text, path)
+    opening, closing = fences(text, "message")
     header = _LINE.sub("", text[opening.end() : closing.start()])
     end = "\r\n" if opening[0].endswith("\r\n") else "\n"
     line = f'{HEADER}: "{signature}"{end}'
     signed = (text[: opening.end()] + header + line + text[closing.start() :]).encode()
     try:
-        if canonical(signed, path) == before:
+        if canonical(signed) == before:
             return signed
     except MessageError:
         pass
     hint = "Write each header on its own line, like `type: task`."
-    raise MessageError("bad-yaml", "no line can be added to this front matter", hint, path)
+    raise MessageError("bad-yaml", "no line can be added to this front matter", hint, "message")

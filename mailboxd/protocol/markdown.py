@@ -8,7 +8,7 @@ Foreign text inside a section is escaped: one backslash goes before whatever wou
     \\## Results   ->  \\\\## Results     (what already looks escaped)
     ```           ->  \\```            (only a fence that the text does not close)
 
-Markdown shows `\\#` as `#`. `unescape(escape(text)) == text` for every text.
+Markdown shows `\\#` as `#`. `split_body` undoes it.
 
 Messages and task.md differ, which is why there are two readers. Messages come from models: headings may be indented by
 up to three spaces, and a fence that nothing closes is not a fence, because a model that forgets to close one must not
@@ -136,11 +136,6 @@ def escape(text: str, *, title: bool = False) -> str:
             pieces += [text[start:at], "\\"]
             start = at
     return "".join([*pieces, text[start:]])
-
-
-def unescape(text: str) -> str:
-    """Undo `escape`."""
-    return _cut(text, 0, len(text), _escapes(_outside(list(_marks(text)))))
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:

@@ -304,10 +304,6 @@ class TaskEdit:
     extra_sections: tuple[tuple[str, str], ...] | None = None
     problems: tuple[str, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        return self == TaskEdit()
-
 
 def compare(current: TaskFile, edited: TaskFile) -> TaskEdit:
     """How `edited` differs from `current`, the current projection of the store."""

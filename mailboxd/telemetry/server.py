@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, WorldError
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 from mailboxd.telemetry import metrics, traces
 from mailboxd.telemetry.metrics import Counters
@@ -111,15 +111,11 @@ def _token(ws: Workspace) -> bytes:
     """The token that requests need; it is created if there is none. Raises ConfigError, WorldError."""
     path = ws.state / CREDENTIAL
     with world_errors(f"read or write {path}"), directory(ws.root, STATE) as state:
-        fd = open_regular(state, CREDENTIAL)
-        if fd is None:
+        token = read_file(state, CREDENTIAL, _LARGEST)
+        if token is None:
             token = secrets.token_urlsafe(32).encode()
             replace(state, CREDENTIAL, token + b"\n", lambda: True)
-            return token
-        try:
-            token = read_up_to(fd, _LARGEST).strip()
-        finally:
-            os.close(fd)
+    token = token.strip()
     if len(token) < _SHORTEST:
         raise ConfigError(f"{path} has no token of at least {_SHORTEST} characters; remove it to get a new one")
     return token

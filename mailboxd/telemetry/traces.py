@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import TERMINAL, Phase
 from mailboxd.errors import UnavailableError
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 from mailboxd.store import metrics_queries
 from mailboxd.store.metrics_queries import Family, LoggedEvent
@@ -350,13 +349,8 @@ def export_next(ws: Workspace, address: str, target: Target) -> Sent:
 def remembered(ws: Workspace, address: str) -> int:
     """The last event whose spans the receiver has; 0 for a new receiver or an unreadable cursor."""
     with suppress(OSError, ValueError, KeyError, TypeError), directory(ws.root, STATE) as state:
-        fd = open_regular(state, CURSOR)
-        if fd is None:
-            return 0
-        try:
-            cursor = json.loads(read_up_to(fd, _LARGEST))
-        finally:
-            os.close(fd)
+        raw = read_file(state, CURSOR, _LARGEST)
+        cursor = json.loads(raw or b"")
         return int(cursor["seq"]) if cursor["endpoint"] == address else 0
     return 0
 

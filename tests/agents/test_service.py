@@ -50,7 +50,6 @@ def started(said: Path) -> Iterator[Sidecar]:
 def test_a_killed_sidecar_is_restarted(started: Sidecar, said: Path) -> None:
     os.kill(int(lines(said)[0]), signal.SIGKILL)
     eventually(lambda: len(lines(said)) == 2)
-    assert started.is_watched
 
 
 def test_a_sidecar_that_ends_at_once_is_restarted_with_delays(said: Path) -> None:
@@ -58,7 +57,6 @@ def test_a_sidecar_that_ends_at_once_is_restarted_with_delays(said: Path) -> Non
     eventually(lambda: len(lines(said)) > 3)
     assert dies.trouble == "dies ended with status 3, again and again; the log says why"
     dies.stop()
-    assert not dies.is_watched
 
 
 def test_trouble_is_cleared_once_the_sidecar_has_run_for_a_while(said: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +73,6 @@ def test_trouble_is_cleared_once_the_sidecar_has_run_for_a_while(said: Path, mon
 def test_stop_ends_it_and_it_stays_ended(started: Sidecar, said: Path) -> None:
     [pid] = lines(said)
     started.stop()
-    assert not started.is_watched
     assert not Path(f"/proc/{pid}").exists()
     assert lines(said) == [pid]
 
@@ -84,7 +81,6 @@ def test_a_program_that_is_missing_is_no_reason_to_die(caplog: pytest.LogCapture
     missing = Sidecar("missing", ["/nowhere/at/all"], os.environ)
     eventually(lambda: "cannot be started" in caplog.text)
     missing.stop()
-    assert not missing.is_watched
 
 
 def test_it_reads_the_end_when_its_starter_is_killed(said: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import JudgedFile, archive, archive_many, deliver, reject
+from mailboxd.mailbox.maildir import MoveRequest, deliver, move_out
 from tests.mailbox.killing import every_point, killed_at
+from tests.mailbox.moving import archive, reject
 
 DAY = "2026-11-21"
 REASON = {"rule": "alias"}
@@ -137,7 +138,9 @@ def test_a_group_survives_a_kill_at_every_point(ws: Workspace) -> None:
             (ws.inbox / name).write_bytes(name.encode())
 
     def act() -> list[str | ObstructedError]:
-        return archive_many(ws, [(JudgedFile(name, None, name.encode()), DAY) for name in names], TAKEN.__contains__)
+        return move_out(
+            ws, [MoveRequest(name, None, name.encode(), f"archive/{DAY}") for name in names], TAKEN.__contains__
+        )
 
     for point in every_point(act, prepare):
         assert act() == [f"archive/{DAY}/{name}" for name in names], point

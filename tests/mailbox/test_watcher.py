@@ -20,9 +20,10 @@ from watchdog.utils import BaseThread
 
 from mailboxd.host.wakeup import Wake, WakeReason
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import archive, deliver, reject
+from mailboxd.mailbox.maildir import deliver
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.mailbox.watcher import Watcher
+from tests.mailbox.moving import archive, reject
 
 PATIENCE = 10.0
 """Seconds until a test gives up on an event; it comes within a millisecond."""

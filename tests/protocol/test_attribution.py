@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import blockquote, storable_text
 from mailboxd.core.vocabulary import Gate
-from mailboxd.protocol.markdown import unescape
+from mailboxd.protocol.markdown import split_body
 from mailboxd.protocol.prompts import (
     AnswerPrompt,
     DispatchBody,
@@ -69,14 +69,18 @@ def sent_back(text: str) -> str:
     return render_prompt(PACKAGED, DraftPrompt("t", 1, "me", "boss", "T", SPEC, findings=text))
 
 
+def read_back(body: DispatchBody) -> str:
+    """A message's body as its receiver reads it."""
+    return "\n\n".join(section.text for section in split_body(render_body(PACKAGED, body)).sections)
+
+
 def dispatched(text: str) -> str:
-    """A message's body: what would begin a section is escaped in it, and its receiver undoes that."""
-    return unescape(render_body(PACKAGED, DispatchBody("T", SPEC, findings=text)))
+    return read_back(DispatchBody("T", SPEC, findings=text))
 
 
 def in_context(text: str) -> str:
     carried = carry([Upstream("a", "scout", text)], 1_000_000, lambda _: "").text
-    return unescape(render_body(PACKAGED, DispatchBody("T", Spec("Goal", "Do it", carried, "A list"))))
+    return read_back(DispatchBody("T", Spec("Goal", "Do it", carried, "A list")))
 
 
 PLACES: list[Callable[[str], str]] = [

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.markdown import Body, Section, escape, join_body, split_body, trim, unescape
+from mailboxd.protocol.markdown import Body, Section, escape, join_body, split_body, trim
 
 _MARKDOWN = st.lists(
     st.sampled_from(["#", "##", "###", "`", "```", "````", "~~~", "\\", " ", "  ", "\t", "\n", "\n\n", "a", "Results"]),
@@ -83,9 +83,9 @@ def test_the_scan_is_linear(line: str) -> None:
 @given(_MARKDOWN)
 @example("```\n## a\n````\n## b")
 @example("~~~\n```\n~~~\n```")
-def test_escaping_is_undone_exactly_and_leaves_no_section(text: str) -> None:
+def test_escaping_is_undone_and_leaves_no_section(text: str) -> None:
     for title in (False, True):
-        assert unescape(escape(text, title=title)) == text
+        assert split_body(f"## S\n\n{escape(text, title=title)}").sections == (Section("S", text),)
         assert split_body(escape(text, title=title)).sections == ()
     assert split_body(escape(text, title=True)).title == ""
 

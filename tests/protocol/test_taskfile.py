@@ -287,7 +287,7 @@ def test_any_bytes_are_a_task_file_or_a_message_error(raw: bytes) -> None:
 
 def test_a_file_as_it_was_rendered_is_no_edit() -> None:
     assert compare(LIVE, again(LIVE)) == TaskEdit()
-    assert compare(LIVE, again(LIVE)).is_empty
+    assert compare(LIVE, again(LIVE)) == TaskEdit()
 
 
 def test_adding_editing_and_cancelling_pending_children_is_legal() -> None:
@@ -312,7 +312,7 @@ def test_setting_a_pending_child_to_cancelled_cancels_it() -> None:
 
 def test_a_plan_written_without_progress_is_not_a_rewriting_of_it() -> None:
     edited = replace(LIVE, dag=tuple(DagNode(node.planned) for node in LIVE.dag), subtask_results=(), updated_at="")
-    assert compare(LIVE, edited).is_empty
+    assert compare(LIVE, edited) == TaskEdit()
 
 
 def test_an_agent_may_write_the_results_of_its_own_task() -> None:
@@ -358,7 +358,7 @@ def test_new_instructions_and_own_sections_are_reported() -> None:
 def test_rewriting_what_is_not_the_editors_is_illegal_as_a_whole(change: dict[str, object], words: str) -> None:
     edit = compare(LIVE, replace(LIVE, **change))  # type: ignore[arg-type]
     assert any(words in problem for problem in edit.problems), edit.problems
-    assert not edit.is_empty
+    assert edit != TaskEdit()
 
 
 def test_a_finished_task_keeps_its_status() -> None:
@@ -368,4 +368,4 @@ def test_a_finished_task_keeps_its_status() -> None:
 
 def test_a_section_that_is_left_out_is_no_edit_because_agents_write_the_file_from_memory() -> None:
     done = TaskFile("x", "T", status="done", instructions="i", results="r")
-    assert compare(done, replace(done, results="", instructions="")).is_empty
+    assert compare(done, replace(done, results="", instructions="")) == TaskEdit()
