@@ -273,9 +273,7 @@ class Inbox:
         problem = "its name is not UTF-8, or has control characters"
         return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
 
-    def _undecided(
-        self, name: str, known: _Known, stamp: Stamp, why: NotReady | bytes, now: float
-    ) -> Refusal | NotReady:
+    def _unready(self, name: str, known: _Known, stamp: Stamp, why: NotReady | bytes, now: float) -> Refusal | NotReady:
         """A file that cannot be read yet, or is empty. If that stays so for long enough, it is refused."""
         path, deadline = for_file_name(name), known.unchanged_since + self._incomplete
         if isinstance(why, NotReady) and not why.denied:
@@ -285,10 +283,7 @@ class Inbox:
         if now < deadline:
             return NotReady(deadline)
         if isinstance(why, NotReady):
-            problem, hint = (
-                f"uid {os.geteuid()} may not read it",
-                "Make it readable (`chmod a+r`) before you move it in.",
-            )
-            return Refusal(name, MessageError("unreadable", problem, hint, path), stamp)
+            hint = "Make it readable (`chmod a+r`) before you move it in."
+            return Refusal(name, MessageError("unreadable", f"uid {os.geteuid()} may not read it", hint, path), stamp)
         error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", path)
         return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())
