@@ -193,8 +193,8 @@ shown mailboxd history q3 --workspace analyst
 mailboxd history q3 --workspace analyst
 
 say "the same story, from the database"
-query="select seq, at, json_extract(data, '\$.to') from events where kind = 'task.transitioned'
-    and task = (select id from tasks where local_id = 'q3')"
+query="select seq, at, json_extract(value, '\$.to') from events, json_each(data, '\$.passed')
+    where task = (select id from tasks where local_id = 'q3')"
 shown "sqlite3 analyst/.mailboxd/mailboxd.db \"$query\""
 if command -v sqlite3 >/dev/null; then
     sqlite3 analyst/.mailboxd/mailboxd.db "$query"

@@ -123,9 +123,8 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
         return
     match ended.outcome:
         case Succeeded() as ok:
-            cut = "; its text was cut" if ok.truncated else ""
             builder.checkpoint(
-                f"the {ended.turn} turn ended{cut}",
+                "its text was cut" if ok.truncated else "",
                 run_id=ok.run_id,
                 session_ref=ok.session_ref,
                 usage=attempt.usage.plus(ok.usage),
@@ -158,7 +157,7 @@ def _turn_failed(builder: DecisionBuilder, failed: Failed) -> None:
     permanent = failed.permanence is Permanence.PERMANENT
     if failed.started or permanent:
         builder.checkpoint(
-            "the turn failed",
+            "",
             run_id=failed.run_id or attempt.run_id,
             session_ref=failed.session_ref or attempt.session_ref,
             usage=attempt.usage.plus(failed.usage),

@@ -69,14 +69,14 @@ def record_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """
     who = f"acp:{ended.harness}" if ended.harness else ended.agent
     if ended.called and not (isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up):
-        builder.record(Kind.TURN_ENDED, **turn_data(ended.turn, who, ended.attempt_id, ended.outcome))
+        builder.record(Kind.TURN_ENDED, turn=turn_data(ended.turn, who, ended.attempt_id, ended.outcome))
 
 
-def turn_data(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
-    """The data of the event. `ran` is False if the turn provably never reached the agent."""
+def turn_data(purpose: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
+    """The turn in the event of its end. `ran` is False if the turn provably never reached the agent."""
     usage = outcome.usage if isinstance(outcome, Succeeded | Failed) else NO_USAGE
     return {
-        "turn": turn,
+        "purpose": purpose,
         "agent": agent,
         "attempt": attempt,
         "outcome": _WORDS[type(outcome)],

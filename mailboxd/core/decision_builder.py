@@ -6,6 +6,7 @@ Local to one call of `decide`, which stays a pure function.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,14 +71,26 @@ class DecisionBuilder:
         self.effects.append((self.task.id, effect))
 
     def record(self, kind: Kind, **data: Any) -> None:
-        """Record an event that changes no field of the task."""
+        """Record an event of the task."""
         self.events.append(Event(kind, self.view.task.id, {"at": self.ctx.now, **data}, self.role, self.actor))
 
     def move(self, trigger: Trigger, reason: str, **changes: Any) -> None:
-        task, now = self.view.task, self.ctx.now
-        event, task = lifecycle.move(task, trigger, now, reason, by=self.actor, role=self.role, **changes)
-        self.events.append(event)
-        self.view = replace(self.view, task=task, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
+        """Move the task to another phase. What follows at once from an event is part of it; a gate that is on has an
+        event of its own.
+        """
+        task = self.view.task
+        moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
+        self.view = replace(
+            self.view, task=moved.task, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=()
+        )
+        step, changed = dict(moved.step), to_json(dict(moved.changes))
+        before = None if task.phase.value in task.policy.gates else self._last(_FOLLOWED_BY_PHASES)
+        if before is None:
+            self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=changed)
+            return
+        if (before.role, before.actor) != (self.role, self.actor):
+            step["by"] = self.actor
+        self._extend(before, passed=[step], changes=changed)
 
     def amend(self, note: str = "", **changes: Any) -> None:
         task, now = self.view.task, self.ctx.now
@@ -88,39 +101,77 @@ class DecisionBuilder:
     def checkpoint(self, note: str, **changes: Any) -> None:
         """Change fields of the live attempt, which continues."""
         attempt = self.live
-        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=to_json(changes))
+        changes = {name: value for name, value in changes.items() if getattr(attempt, name) != value}
+        if not changes and not note:
+            return
+        changed = to_json(changes)
+        before = self._last(_FOLLOWED_BY_CHECKPOINTS)
+        if before is None:
+            self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, attempt_changes=changed)
+        else:
+            note = "; ".join(filter(None, [before.data.get("note", ""), note]))
+            self._extend(before, attempt=attempt.id, attempt_changes=changed, **({"note": note} if note else {}))
         self.view = replace(self.view, attempt=replace(attempt, **changes))
 
-    def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
+    def finish_attempt(self, status: AttemptStatus, error: str = "") -> None:
+        """End the live attempt; the turn and the artifacts recorded just before are part of its end."""
         attempt = self.live
-        changes = {
+        changes: dict[str, Any] = {
             "status": status,
             "waiting_for": Waiting.NOTHING,
             "finished_at": self.ctx.now,
-            "error_summary": error,
-            **changes,
+            **({"error_summary": error} if error else {}),
         }
-        data = {"attempt": attempt.id, "ordinal": attempt.ordinal, "changes": to_json(changes)}
-        self.record(Kind.ATTEMPT_FINISHED, **data)
+        data = {"attempt": attempt.id, "ordinal": attempt.ordinal, "attempt_changes": to_json(changes)}
+        before = self._last(_FOLLOWED_BY_THE_END)
+        if before is None:
+            self.record(Kind.ATTEMPT_ENDED, **data)
+        else:
+            self._extend(replace(before, kind=Kind.ATTEMPT_ENDED), **data)
         self.view = replace(self.view, attempt=replace(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
         """Record a text as an artifact of the task; returns its id."""
         artifact_id = self.ctx.new_id("art")
-        self.record(
-            Kind.ARTIFACT_RECORDED,
-            artifact={
-                "id": artifact_id,
-                "kind": kind,
-                "attempt": self.attempt.id if self.attempt else None,
-                "uri": f"mailboxd:{self.task.local_id}/{artifact_id}",
-                "sha256": hashlib.sha256(body.encode()).hexdigest(),
-                "summary": summary,
-                "produced_by": produced_by,
-                "body": body,
-            },
-        )
+        artifact = {
+            "id": artifact_id,
+            "kind": kind,
+            "attempt": self.attempt.id if self.attempt else None,
+            "uri": f"mailboxd:{self.task.local_id}/{artifact_id}",
+            "sha256": hashlib.sha256(body.encode()).hexdigest(),
+            "summary": summary,
+            "produced_by": produced_by,
+            "body": body,
+        }
+        before = self._last(_FOLLOWED_BY_THE_END)
+        if before is None:
+            self.record(Kind.ARTIFACT_RECORDED, artifacts=[artifact])
+        else:
+            self._extend(before, artifacts=[artifact])
         return artifact_id
+
+    def _last(self, kinds: Collection[Kind]) -> Event | None:
+        """The latest event of this decision, if it is about the task and of one of these kinds."""
+        last = self.events[-1] if self.events else None
+        return last if last is not None and last.kind in kinds and last.task == self.view.task.id else None
+
+    def _extend(self, event: Event, **parts: Any) -> None:
+        """Replace the latest event by this one with more parts: lists grow, changes add up."""
+        data = {**event.data}
+        for name, part in parts.items():
+            known = data.get(name)
+            if isinstance(known, list):
+                part = [*known, *part]
+            elif isinstance(known, dict):
+                part = {**known, **part}
+            data[name] = part
+        self.events[-1] = replace(event, data=data)
+
+
+_FOLLOWED_BY_PHASES = frozenset({Kind.TASK_CREATED, Kind.TASK_TRANSITIONED, Kind.ATTEMPT_STARTED, Kind.ATTEMPT_ENDED})
+_FOLLOWED_BY_CHECKPOINTS = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.TURN_ENDED})
+_FOLLOWED_BY_THE_END = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.TURN_ENDED, Kind.ARTIFACT_RECORDED})
+"""The kinds of events that take in what follows from them in the same decision."""
 
 
 # Late reports: recorded, without any other effect.

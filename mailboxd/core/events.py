@@ -3,11 +3,20 @@
 An event names one task (or none, for a message that belongs to no task) and carries plain JSON values, so that the log
 can be read, replayed and hashed without this program. `evolve` and `evolve_attempt` apply one event to a task and to an
 attempt. The arrows show the change in the tables.
+
+What happens at once is one event: `task.created`, `attempt.started` and `attempt.ended` carry what followed from them.
+Besides the fields of its kind, the event of a task may have these parts:
+
+    passed            the phases passed, in order: from, to, trigger, reason; `by`, if not by the event's actor
+    changes           the fields of the task that changed
+    attempt_changes   the fields of the attempt that changed; `attempt` is its id
+    artifacts         the artifacts recorded
+    turn              the turn that ended: its purpose, agent, outcome and usage
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -29,13 +38,13 @@ class Role(StrEnum):
 
 class Kind(StrEnum):
     TASK_CREATED = "task.created"  # -> a row in tasks, its dependencies
-    TASK_TRANSITIONED = "task.transitioned"  # phase -> phase, plus `changes`
+    TASK_TRANSITIONED = "task.transitioned"  # phase -> phase, other values
     TASK_AMENDED = "task.amended"  # the same phase, other values (spec, notes, mode, lease ...)
     NEEDS_CHANGED = "task.needs_changed"  # other rows in dependencies
     ATTEMPT_STARTED = "attempt.started"  # -> a row in attempts, running
     ATTEMPT_CHECKPOINT = "attempt.checkpoint"  # running -> running, other values
-    ATTEMPT_FINISHED = "attempt.finished"  # running -> succeeded | failed | aborted | unknown
-    TURN_ENDED = "turn.ended"  # -> what it cost, in tasks up to the root; faults in a row, in breakers
+    ATTEMPT_ENDED = "attempt.ended"  # running -> succeeded | failed | aborted | unknown
+    TURN_ENDED = "turn.ended"  # the attempt goes on; as in `attempt.ended`, what it cost -> tasks up to the root
     USAGE_REPORTED = "usage.reported"  # by a peer, unchecked -> what it cost, in tasks up to the root
     PEER_SILENT = "peer.silent"  # the executing peer missed its heartbeat
     BREAKER_OPENED = "breaker.opened"  # closed | half_open -> open
@@ -78,19 +87,73 @@ class Event:
     actor: str = "mailboxd"
 
 
+VERSION = 2
+"""The version of the schema of events, in their data as `v`; events without it have version 1."""
+OF_TASKS = frozenset(
+    {
+        Kind.TASK_CREATED,
+        Kind.TASK_TRANSITIONED,
+        Kind.TASK_AMENDED,
+        Kind.ATTEMPT_STARTED,
+        Kind.ATTEMPT_CHECKPOINT,
+        Kind.ATTEMPT_ENDED,
+        Kind.TURN_ENDED,
+        Kind.ARTIFACT_RECORDED,
+    }
+)
+"""The kinds of events that may have the parts above."""
+
+
+def passed(event: Event) -> Sequence[Mapping[str, Any]]:
+    """The phases that the task passed, in order."""
+    found: Sequence[Mapping[str, Any]] = event.data.get("passed", ())
+    return found
+
+
 def evolve(task: Task, event: Event) -> Task:
     """Apply one event to the task it names; returns the task itself if the event does not concern its row."""
-    if event.kind not in (Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED):
+    if event.kind not in OF_TASKS or "changes" not in event.data:
         return task
-    return replace(task, updated_at=event.data["at"], **_changes(Task, event))
+    return replace(task, updated_at=event.data["at"], **_read(Task, event.data["changes"]))
 
 
 def evolve_attempt(attempt: Attempt, event: Event) -> Attempt:
     """Apply one event to the attempt it names; returns the attempt itself if the event does not concern its row."""
-    if event.kind not in (Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED):
-        return attempt
-    return replace(attempt, **_changes(Attempt, event))
+    return replace(attempt, **_read(Attempt, event.data.get("attempt_changes", {})))
 
 
-def _changes(kind: type[Any], event: Event) -> dict[str, Any]:
-    return {name: read_field(kind, name, value) for name, value in event.data.get("changes", {}).items()}
+def _read(kind: type[Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: read_field(kind, name, value) for name, value in changes.items()}
+
+
+# Events of version 1, in which each phase and each artifact had an event of its own.
+
+
+RENAMED = {"attempt.finished": Kind.ATTEMPT_ENDED}
+"""Kinds that had another name in version 1."""
+
+
+def upcast(kind: str, data: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    """An event as of the present version. Raises ValueError for one of a newer version."""
+    version = data.get("v", 1)
+    if version == VERSION:
+        return Kind(kind), data
+    if version != 1:
+        raise ValueError(f"an event of version {version} was recorded by a newer mailboxd; this one reads {VERSION}")
+    match kind:
+        case "task.transitioned":
+            step = {name: data[name] for name in ("from", "to", "trigger", "reason")}
+            return Kind.TASK_TRANSITIONED, {"at": data["at"], "passed": [step], "changes": data["changes"]}
+        case "attempt.finished" | "attempt.checkpoint":
+            return RENAMED.get(kind) or Kind(kind), _renamed(data, "changes", "attempt_changes")
+        case "turn.ended":
+            turn = {"purpose" if name == "turn" else name: data[name] for name in data if name != "at"}
+            return Kind.TURN_ENDED, {"at": data["at"], "turn": turn}
+        case "artifact.recorded":
+            return Kind.ARTIFACT_RECORDED, {"at": data["at"], "artifacts": [data["artifact"]]}
+        case _:
+            return Kind(kind), data
+
+
+def _renamed(data: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in data.items()}

@@ -138,17 +138,17 @@ def applies(task: Task, trigger: Trigger) -> bool:
     return (task.phase, trigger) in TRANSITIONS
 
 
-def move(
-    task: Task,
-    trigger: Trigger,
-    now: str,
-    reason: str,
-    *,
-    by: str = "mailboxd",
-    role: Role = Role.ORCHESTRATOR,
-    **changes: Any,
-) -> tuple[Event, Task]:
-    """The event that moves `task`, and the moved task; `changes` are other fields that change with it.
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move from one phase to another: the step for the record, the fields that change, and the moved task."""
+
+    step: Mapping[str, str]
+    changes: Mapping[str, Any]
+    task: Task
+
+
+def move(task: Task, trigger: Trigger, now: str, reason: str, **changes: Any) -> Move:
+    """The move of `task` by `trigger`; `changes` are other fields that change with it.
 
     Raises Refused when the table has no such row.
     """
@@ -161,9 +161,9 @@ def move(
     if target is not Phase.CIRCUIT_OPEN:
         changes.setdefault("due", None)
     changes = {"phase": target, "reason": reason, "circuit_open": target is Phase.CIRCUIT_OPEN, **changes}
-    data = {"from": task.phase, "to": target, "trigger": trigger, "reason": reason}
-    data |= {"at": now, "changes": to_json(changes)}  # of which `evolve` makes the same task
-    return Event(Kind.TASK_TRANSITIONED, task.id, data, role, by), replace(task, updated_at=now, **changes)
+    changes = {name: value for name, value in changes.items() if getattr(task, name) != value}
+    step = {"from": task.phase.value, "to": target.value, "trigger": trigger.value, "reason": reason}
+    return Move(step, changes, replace(task, updated_at=now, **changes))
 
 
 def amend(

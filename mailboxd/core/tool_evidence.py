@@ -62,22 +62,24 @@ def _checkpoint(builder: DecisionBuilder, note: str) -> None:
     if builder.role is Role.EXECUTOR:
         answered(builder, Progress(note), Turn.DISPATCH, builder.actor)
     elif builder.attempt is not None:
-        builder.record(Kind.ATTEMPT_CHECKPOINT, attempt=builder.attempt.id, note=note, changes={})
+        builder.record(Kind.ATTEMPT_CHECKPOINT, attempt=builder.attempt.id, note=note)
 
 
 def _file(builder: DecisionBuilder, file: FileMade) -> None:
     builder.record(
         Kind.ARTIFACT_RECORDED,
-        artifact={
-            "id": builder.ctx.new_id("art"),
-            "kind": file.kind,
-            "attempt": builder.attempt.id if builder.attempt else None,
-            "uri": file.uri,
-            "sha256": file.sha256,
-            "summary": file.summary,
-            "produced_by": builder.actor,
-            "body": "",
-        },
+        artifacts=[
+            {
+                "id": builder.ctx.new_id("art"),
+                "kind": file.kind,
+                "attempt": builder.attempt.id if builder.attempt else None,
+                "uri": file.uri,
+                "sha256": file.sha256,
+                "summary": file.summary,
+                "produced_by": builder.actor,
+                "body": "",
+            }
+        ],
     )
 
 

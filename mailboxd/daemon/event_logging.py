@@ -1,18 +1,15 @@
-"""Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses.
-
-Where a task passes several phases at once (the gates between are off), that is one line.
-"""
+"""Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
 from mailboxd import ids, log
 from mailboxd.core.events import Event, Kind
-from mailboxd.explain.describe import describe, describe_passage
+from mailboxd.explain.describe import describe
 from mailboxd.store.store import Store
 
 # What a line of the log is about: the task, the attempt and the trace, by which it is found beside others.
@@ -86,35 +83,15 @@ class EventLogger:
     def tell(self, told: int) -> int:
         """Log what was recorded after the event of that number; returns the number of the last one."""
         fresh = list(self._store.recorded_since(told))
-        passages = [events for events in _passages(event for _seq, event in fresh) if _log.isEnabledFor(_level(events))]
-        for level, group in groupby(passages, _level):
-            log.several(_log, level, [self._line(events) for events in group])
+        events = [event for _seq, event in fresh if _log.isEnabledFor(_level(event))]
+        for level, group in groupby(events, _level):
+            log.several(_log, level, [self._line(event) for event in group])
         return fresh[-1][0] if fresh else told
 
-    def _line(self, events: list[Event]) -> log.Line:
-        about = self._about.of(events[0])
-        name = about.get("task", "")
-        return describe_passage(events, name) if len(events) > 1 else describe(events[0], name), about
+    def _line(self, event: Event) -> log.Line:
+        about = self._about.of(event)
+        return describe(event, about.get("task", "")), about
 
 
-def _level(events: list[Event]) -> int:
-    return logging.DEBUG if events[0].kind in _QUIET else logging.INFO
-
-
-def _passages(events: Iterable[Event]) -> list[list[Event]]:
-    """The events, with the transitions together that take one task on from phase to phase: they are one line."""
-    passages: list[list[Event]] = []
-    for event in events:
-        if passages and _goes_on(passages[-1][-1], event):
-            passages[-1].append(event)
-        else:
-            passages.append([event])
-    return passages
-
-
-def _goes_on(before: Event, event: Event) -> bool:
-    return (
-        before.kind is event.kind is Kind.TASK_TRANSITIONED
-        and before.task == event.task
-        and before.data["to"] == event.data["from"]
-    )
+def _level(event: Event) -> int:
+    return logging.DEBUG if event.kind in _QUIET else logging.INFO

@@ -203,8 +203,8 @@ class MessageDelivery:
         """A message that a model read has cost something, though it is no turn over the task."""
         spent = decide.turn_data("message", self._receiver(order), "", outcome)
         if spent["usage"]:
-            spent |= {"at": self.engine.now, "fault": False, "ran": False}
-            self.engine.record(Event(Kind.TURN_ENDED, order.task or None, spent))
+            data = {"at": self.engine.now, "turn": spent | {"fault": False, "ran": False}}
+            self.engine.record(Event(Kind.TURN_ENDED, order.task or None, data))
 
     def _knows_ids(self, order: Order) -> bool:
         """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""

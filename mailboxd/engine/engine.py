@@ -27,7 +27,7 @@ from mailboxd.core.checks import may_not_run
 from mailboxd.core.decide import decide
 from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
-from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.events import Event, Kind, Role, passed
 from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.inputs import Edited, Input, OperatorInput, Redispatch, Reply, Retry, Start, TimePassed, TurnEnded
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
@@ -201,7 +201,7 @@ def _load(store: Store, task_id: str) -> Task:
 
 # The engine.
 
-_SPENDS = frozenset({Kind.TURN_ENDED, Kind.USAGE_REPORTED, Kind.PLAN_ADOPTED})
+_SPENDS = frozenset({Kind.ATTEMPT_ENDED, Kind.TURN_ENDED, Kind.USAGE_REPORTED, Kind.PLAN_ADOPTED})
 """Events that use up the budgets of the task and of its ancestors."""
 _SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
 """Events after which a state trigger of the task may apply."""
@@ -258,7 +258,9 @@ class Engine:
             self._record(Decision((moved,) if moved else ()), events, worklist)
         while worklist:
             self._record(reach_fixpoint(self.store.tasks.view(worklist.popleft()), self._context()), events, worklist)
-        opened = isinstance(input_, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
+        opened = isinstance(input_, Redispatch) and any(
+            step["from"] in TERMINAL for event in events for step in passed(event)
+        )
         if opened and view is not None:
             for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
                 events += self.handle(fallen, Retry())
@@ -408,9 +410,9 @@ class Engine:
             if event.task is None:
                 continue
             self._touched.add(event.task)
-            if event.kind is Kind.TASK_TRANSITIONED:
-                worklist += self._woken(event.task, event.data)
-            elif event.kind in _SPENDS:
+            if steps := passed(event):
+                worklist += self._woken(event.task, steps[0]["from"], steps[-1]["to"], event.data["changes"])
+            if event.kind in _SPENDS:
                 worklist += self.store.budgets.exhausted(event.task)
                 if planned := event.data.get("planned"):
                     self.store.meta.add_planned(self.now, plus(self.now, -_HOUR), planned)
@@ -421,16 +423,15 @@ class Engine:
         for task_id, effect in decision.effects:
             self.order(task_id, effect)
 
-    def _woken(self, task_id: str, moved: Mapping[str, Any]) -> list[str]:
-        """The neighbours that this task's transition may affect."""
-        source, target = moved["from"], moved["to"]
+    def _woken(self, task_id: str, source: str, target: str, changes: Mapping[str, Any]) -> list[str]:
+        """The neighbours that this task's way from one phase to another may affect."""
         woken = []
         if target in TERMINAL or source in TERMINAL:
             parents = islice(self.store.tasks.with_ancestors(task_id), 1, 2)
             woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
         if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.tasks.has_open_children(task_id):
             woken += self.store.tasks.open_children(task_id)
-        if target == Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
+        if target == Phase.CANCELLED and not changes.get("cancelled_with_parent"):
             woken += self.store.tasks.open_dependents(task_id)
         return woken
 

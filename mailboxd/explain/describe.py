@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mailboxd.core.budget import money
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import Event, Kind, passed
+from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
+from mailboxd.core.vocabulary import Waiting
 
 
 def describe(event: Event, name: str = "") -> str:
@@ -15,23 +17,31 @@ def describe(event: Event, name: str = "") -> str:
     return one_line(_sentence(event, name))
 
 
-def describe_passage(moves: Sequence[Event], name: str) -> str:
-    """Consecutive transitions of one task in one line."""
-    return one_line(_passage(moves, name))
-
-
-def _passage(moves: Sequence[Event], name: str) -> str:
-    phases = " -> ".join([moves[0].data["from"], *(move.data["to"] for move in moves)])
-    return f"{name}: {phases} ({'; '.join(first_line(move.data['reason']) for move in moves)})"
-
-
 def _sentence(event: Event, name: str) -> str:
+    said = _headline(event, name)
+    steps = passed(event)
+    if not steps or event.kind is Kind.TASK_TRANSITIONED:
+        return said
+    return f"{said}; {_passage(steps)}"
+
+
+def _passage(steps: Sequence[Mapping[str, Any]]) -> str:
+    """The phases passed, each with its reason, if the event does not say it anyway."""
+    phases = " -> ".join([steps[0]["from"], *(step["to"] for step in steps)])
+    reasons = "; ".join(first_line(step["reason"]) for step in steps if step["trigger"] not in _SAID)
+    return f"{phases} ({reasons})" if reasons else phases
+
+
+_SAID = frozenset({Trigger.ATTEMPT_STARTED, Trigger.ATTEMPT_SUCCEEDED})
+
+
+def _headline(event: Event, name: str) -> str:
     data = event.data
     match event.kind:
         case Kind.TASK_CREATED:
             return _created(data["task"], data["needs"])
         case Kind.TASK_TRANSITIONED:
-            return _passage([event], name)
+            return f"{name}: {_passage(passed(event))}"
         case Kind.TASK_AMENDED:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.PLAN_ADOPTED:
@@ -68,17 +78,14 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.ATTEMPT_STARTED:
             attempt = data["attempt"]
             harness = f", with the harness {name}" if (name := attempt.get("worker_ref")) else ""
-            return f"attempt {attempt['ordinal']} started by {attempt['executor']}{harness}"
+            waits = ", waiting for its children" if attempt["waiting_for"] == Waiting.CHILDREN else ""
+            return f"attempt {attempt['ordinal']} started by {attempt['executor']}{harness}{waits}"
         case Kind.ATTEMPT_CHECKPOINT:
             return first_line(data["note"]) or "in progress"
-        case Kind.ATTEMPT_FINISHED:
-            error = data["changes"].get("error_summary", "")
-            return f"attempt {data['ordinal']} {data['changes']['status']}" + (
-                f": {first_line(error)}" if error else ""
-            )
+        case Kind.ATTEMPT_ENDED:
+            return _ended(data)
         case Kind.ARTIFACT_RECORDED:
-            artifact = data["artifact"]
-            return f"{artifact['kind']} by {artifact['produced_by']}: {artifact['summary']}"
+            return "; ".join(f"{one['kind']} by {one['produced_by']}: {one['summary']}" for one in data["artifacts"])
         case Kind.EDIT_REFUSED:
             return f"an edit of {data['file']} was reverted and saved as {data['kept_as']}: {first_line(data['why'])}"
         case Kind.CONTEXT_CUT:
@@ -89,8 +96,8 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.STEERED:
             return f"new instructions from {data['by']}, {data['into']}: {first_line(data['text'])}"
         case Kind.TURN_ENDED:
-            cost = _cost(data["usage"])
-            return f"the {data['turn']} turn of {data['agent']} {data['outcome']}" + (f" ({cost})" if cost else "")
+            note = first_line(data.get("note", ""))
+            return _turn(data["turn"]) + (f": {note}" if note else "")
         case Kind.USAGE_REPORTED:
             return f"{data['agent']} reports a cost of {_cost(data['usage'])}"
         case Kind.PEER_SILENT:
@@ -130,6 +137,20 @@ def _judgement(event: Event, data: Mapping[str, Any]) -> str:
             return f"check {check['id']} {check['verdict']}: {first_line(check['summary'])}"
         case _:
             return str(event.kind)
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    """The end of an attempt: how, with what result, and what its turn cost."""
+    changes = data["attempt_changes"]
+    result = next((one["summary"] for one in data.get("artifacts", ()) if one["kind"] == "primary_output"), "")
+    said = first_line(changes.get("error_summary", "")) or result
+    cost = _cost(data["turn"]["usage"]) if "turn" in data else ""
+    return f"attempt {data['ordinal']} {changes['status']}{f' ({cost})' if cost else ''}{f': {said}' if said else ''}"
+
+
+def _turn(turn: Mapping[str, Any]) -> str:
+    cost = _cost(turn["usage"])
+    return f"the {turn['purpose']} turn of {turn['agent']} {turn['outcome']}" + (f" ({cost})" if cost else "")
 
 
 def _cost(usage: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.events import VERSION, Event, Kind, Role, upcast
 from mailboxd.errors import WorldError
 from mailboxd.explain.describe import describe
 from mailboxd.progress import Progress, silent, stepwise
@@ -87,7 +87,7 @@ def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
     chained, before = [], last.hash
     for seq, at, kind, task, role, actor, data in added:
         # plain str: enum members are slow to bind and to encode
-        row = (seq, at, str(kind), task, str(role), actor, data_text(data))
+        row = (seq, at, str(kind), task, str(role), actor, data_text({**data, "v": VERSION}))
         before = chain(before, row)
         chained.append((*row, before))
     db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chained)
@@ -110,7 +110,13 @@ def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Ite
         (*args, after),
     )
     for seq, at, kind, task_id, role, actor, data, digest in rows:
-        yield Recorded(seq, at, Event(Kind(kind), task_id, json.loads(data), Role(role), actor), digest)
+        yield Recorded(seq, at, _event(kind, task_id, data, role, actor), digest)
+
+
+def _event(kind: str, task: str | None, data: str, role: str, actor: str) -> Event:
+    """The event in a row, as of the present version. Raises ValueError."""
+    present, values = upcast(kind, json.loads(data))
+    return Event(present, task, values, Role(role), actor)
 
 
 def line(row: Sequence[Any]) -> str:
@@ -273,4 +279,4 @@ def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[
 
 def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str) -> str:
     """The text of an event in `history`; `name` is the local id of its task."""
-    return describe(Event(Kind(kind), task, json.loads(data), Role(role), actor), name)
+    return describe(_event(kind, task, data, role, actor), name)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.events import Event, Kind, Role, upcast
 from mailboxd.errors import DamagedError
 from mailboxd.store import event_log
 from mailboxd.store.database import migrate, transaction
@@ -431,7 +431,8 @@ class _Replay:
             raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")
         self.tip = Tip(row[0], said["hash"])
         self._rows.append((*row, said["hash"]))
-        self._events.append(Event(Kind(row[2]), row[3], said["data"], Role(row[4]), row[5]))
+        kind, data = upcast(row[2], said["data"])
+        self._events.append(Event(kind, row[3], data, Role(row[4]), row[5]))
         if len(self._rows) >= _EVENTS_AT_ONCE:
             self.complete()
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mailboxd.core.events import Kind
+from mailboxd.core.events import RENAMED, Kind, upcast
 from mailboxd.store.reports import Report, Row
 from mailboxd.store.row_mapping import OPEN, RUNNABLE
 
@@ -68,25 +68,27 @@ def running_attempts(report: Report) -> int:
     return int(report.db.execute(f"{sql} WHERE {OPEN} AND a.status = 'running'").fetchone()[0])
 
 
-def events_after(report: Report, after: int, kinds: Collection[Kind], limit: int = BATCH) -> Iterator[LoggedEvent]:
+def events_after(report: Report, after: int, kinds: Collection[str], limit: int = BATCH) -> Iterator[LoggedEvent]:
     """Up to `limit` events of these kinds after number `after`, oldest first."""
+    kinds = [*kinds, *(former for former, kind in RENAMED.items() if kind in kinds)]
     marks = ", ".join("?" * len(kinds))
     rows = report.db.execute(
         f"SELECT seq, at, kind, task, data FROM events WHERE seq > ? AND kind IN ({marks}) ORDER BY seq LIMIT ?",
         (after, *kinds, limit),
     )
     for seq, at, kind, task, data in rows:
-        yield LoggedEvent(seq, at, Kind(kind), task, json.loads(data))
+        present, values = upcast(kind, json.loads(data))
+        yield LoggedEvent(seq, at, present, task, values)
 
 
 def ordered_at(report: Report, ended: LoggedEvent) -> str | None:
-    """When the turn that ended with this `turn.ended` was ordered; None if unknown (a rebuilt database)."""
-    data = ended.data
+    """When the turn that ended with this event was ordered; None if unknown (a rebuilt database)."""
+    turn = ended.data["turn"]
     row = report.db.execute(
         "SELECT at FROM outbox WHERE task = ?1 AND kind = 'run_turn' AND at <= ?2"
         " AND json_extract(data, '$.turn') = ?3 AND json_extract(data, '$.attempt_id') = ?4"
         " AND (?5 LIKE 'acp:%' OR lower(agent) = lower(?5)) ORDER BY seq DESC LIMIT 1",
-        (ended.task or "", ended.at, data["turn"], data["attempt"], data["agent"]),
+        (ended.task or "", ended.at, turn["purpose"], turn["attempt"], turn["agent"]),
     ).fetchone()
     return None if row is None else str(row[0])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mailboxd.core.approvals import Approval
 from mailboxd.core.budget import tokens
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import OF_TASKS, Event, Kind
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Task, Usage
 from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss
@@ -36,7 +36,7 @@ _INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unm
 
 def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
     """Insert a task and its dependencies; its parent has been inserted before."""
-    task = event.data["task"]
+    task = event.data["task"] | event.data.get("changes", {})
     policy: Mapping[str, Any] = task.get("policy", {})
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
     db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
@@ -56,8 +56,8 @@ _TURN = (
 
 def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
     """Add the usage to the task and all its ancestors."""
-    data = event.data
-    usage = from_json(Usage, data["usage"])
+    turn = event.data.get("turn")
+    usage = from_json(Usage, (turn or event.data)["usage"])
     used, cost = tokens(usage), usage.cost_usd or 0.0
     if event.task is not None and (used or cost):
         db.execute(
@@ -65,21 +65,21 @@ def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
             f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
             (event.task, used, cost),
         )
-    if event.kind is Kind.TURN_ENDED:
-        if event.task is not None and data["ran"]:
+    if turn is not None:
+        if event.task is not None and turn["ran"]:
             db.execute(_TURN, (event.task,))
-        _count_fault(db, data)
+        _count_fault(db, turn)
 
 
-def _count_fault(db: sqlite3.Connection, data: Mapping[str, Any]) -> None:
-    agent = data["agent"].lower()
-    if data["fault"]:
+def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any]) -> None:
+    agent = turn["agent"].lower()
+    if turn["fault"]:
         db.execute(
             "INSERT INTO breakers VALUES (?1, 'closed', 1, 0, NULL, ?2)"
             " ON CONFLICT (agent) DO UPDATE SET failures = failures + 1, reason = ?2",
-            (agent, data["said"]),
+            (agent, turn["said"]),
         )
-    elif data["outcome"] == "succeeded":
+    elif turn["outcome"] == "succeeded":
         db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
 
 
@@ -102,10 +102,29 @@ _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
     """Apply consecutive events; `seq` is the number of the first."""
     for number, event in enumerate(events, seq):
-        if event.kind is Kind.TASK_CREATED:
-            _task_created(db, number, event)
+        if event.kind in OF_TASKS:
+            _task_event(db, number, event)
         elif (writer := _WRITERS.get(event.kind)) is not None:
             writer(db, event)
+
+
+def _task_event(db: sqlite3.Connection, seq: int, event: Event) -> None:
+    """Apply an event of a task, part by part."""
+    data = event.data
+    if event.kind is Kind.TASK_CREATED:
+        _task_created(db, seq, event)
+    elif "changes" in data:
+        _task_changed(db, event)
+    if steps := data.get("passed"):
+        _passed(db, event.task, steps[0]["from"], steps[-1]["to"])
+    if event.kind is Kind.ATTEMPT_STARTED:
+        db.execute(_INSERT_ATTEMPT, row_of(Attempt, data["attempt"]))
+    if changes := data.get("attempt_changes"):
+        _change(db, "attempts", ATTEMPT_COLUMNS, data["attempt"], changes)
+    for artifact in data.get("artifacts", ()):
+        _insert_named(db, "artifacts", {**artifact, "task": event.task, "at": data["at"]})
+    if "turn" in data:
+        usage_recorded(db, event)
 
 
 _INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)
@@ -123,22 +142,21 @@ def _task_changed(db: sqlite3.Connection, event: Event) -> None:
     db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
 
 
-def _task_transitioned(db: sqlite3.Connection, event: Event) -> None:
-    _task_changed(db, event)
-    source, target = Phase(event.data["from"]), Phase(event.data["to"])
-    step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)
+def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str) -> None:
+    """What the way of a task from one phase to another changes at its neighbours."""
+    step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)
     if step:  # checked first: finding nothing costs a tenth of an update
-        waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (event.task,)).fetchall()
+        waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (task_id,)).fetchall()
         db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
     for phase, by in ((source, -1), (target, 1)):
         if phase in TERMINAL:
-            name = _KIDS[phase]
+            name = _KIDS[Phase(phase)]
             db.execute(
                 f"UPDATE tasks SET {name} = {name} + ? WHERE id = (SELECT parent FROM tasks WHERE id = ?)",
-                (by, event.task),
+                (by, task_id),
             )
     if Phase.EXECUTING in (source, target):
-        db.execute("UPDATE tasks SET parent_live = ? WHERE parent = ?", (target is Phase.EXECUTING, event.task))
+        db.execute("UPDATE tasks SET parent_live = ? WHERE parent = ?", (target == Phase.EXECUTING, task_id))
 
 
 def _needs_changed(db: sqlite3.Connection, event: Event) -> None:
@@ -147,27 +165,20 @@ def _needs_changed(db: sqlite3.Connection, event: Event) -> None:
     db.execute(f"UPDATE tasks SET unmet = {UNMET} WHERE id = ?1", (event.task,))
 
 
-def _attempt_started(db: sqlite3.Connection, event: Event) -> None:
-    db.execute(_INSERT_ATTEMPT, row_of(Attempt, event.data["attempt"]))
-
-
-def _attempt_changed(db: sqlite3.Connection, event: Event) -> None:
-    _change(db, "attempts", ATTEMPT_COLUMNS, event.data["attempt"], event)
-
-
 def _approval_requested(db: sqlite3.Connection, event: Event) -> None:
     db.execute(_INSERT_APPROVAL, row_of(Approval, event.data["approval"]))
 
 
 def _approval_changed(db: sqlite3.Connection, event: Event) -> None:
-    _change(db, "approvals", APPROVAL_COLUMNS, event.data["approval"], event)
+    _change(db, "approvals", APPROVAL_COLUMNS, event.data["approval"], event.data["changes"])
 
 
-def _change(db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id: str, event: Event) -> None:
-    """Apply the changes in the event to one row. Raises ValueError for unknown columns."""
-    changes: Mapping[str, Any] = event.data.get("changes", {})
+def _change(
+    db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id: str, changes: Mapping[str, Any]
+) -> None:
+    """Change fields of one row. Raises ValueError for unknown columns."""
     if unknown := set(changes) - set(columns):
-        raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
+        raise ValueError(f"{table} has no columns {sorted(unknown)}")
     if changes:
         db.execute(update(table, tuple(changes)), (*columns_of(changes).values(), row_id))
 
@@ -200,10 +211,6 @@ def _check_ended(db: sqlite3.Connection, event: Event) -> None:
     _insert_named(db, "check_runs", {**event.data["check"], "task": event.task, "at": event.data["at"]})
 
 
-def _artifact_recorded(db: sqlite3.Connection, event: Event) -> None:
-    _insert_named(db, "artifacts", {**event.data["artifact"], "task": event.task, "at": event.data["at"]})
-
-
 def _message_recorded(db: sqlite3.Connection, event: Event) -> None:
     _insert_named(db, "messages", {**event.data["message"], "task": event.task, "at": event.data["at"]})
 
@@ -221,13 +228,7 @@ def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) ->
 
 
 _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
-    Kind.TASK_TRANSITIONED: _task_transitioned,
-    Kind.TASK_AMENDED: _task_changed,
     Kind.NEEDS_CHANGED: _needs_changed,
-    Kind.ATTEMPT_STARTED: _attempt_started,
-    Kind.ATTEMPT_CHECKPOINT: _attempt_changed,
-    Kind.ATTEMPT_FINISHED: _attempt_changed,
-    Kind.TURN_ENDED: usage_recorded,
     Kind.USAGE_REPORTED: usage_recorded,
     Kind.BREAKER_OPENED: breaker_moved,
     Kind.BREAKER_HALF_OPEN: breaker_moved,
@@ -241,7 +242,6 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ACTION_STARTED: _approval_changed,
     Kind.ACTION_DELAYED: _approval_changed,
     Kind.ACTION_ENDED: _approval_changed,
-    Kind.ARTIFACT_RECORDED: _artifact_recorded,
     Kind.MESSAGE_RECEIVED: _message_recorded,
     Kind.MESSAGE_REJECTED: _message_recorded,
     Kind.MESSAGE_SENT: _message_recorded,

@@ -208,8 +208,8 @@ class Index:
         data = json.loads(text)
         people = (actor, executor, str(data.get("agent", "")), str(data.get("reviewer", "")))
         yield _Entry(seq, at, "event", task, people, f"event {seq}", sentence(kind, task, text, role, actor, name))
-        artifact, message = data.get("artifact"), data.get("message")
-        if isinstance(artifact, dict):
+        message = data.get("message")
+        for artifact in data.get("artifacts", ()) or ([data["artifact"]] if "artifact" in data else ()):
             makers = (str(artifact["produced_by"]), executor)
             yield _Entry(seq, at, "result", task, makers, f"artifact {artifact['id']}", str(artifact["body"]))
         if isinstance(message, dict):

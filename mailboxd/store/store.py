@@ -230,7 +230,7 @@ class Store:
             event = recorded.event
             if event.kind is Kind.TASK_CREATED:
                 version = from_json(Task, event.data["task"])
-            elif version is not None:
+            if version is not None:
                 version = evolve(version, event)
             if match is None or (version is not None and version.updated_at == updated_at):
                 match = version

@@ -466,7 +466,7 @@ class TaskCache:
             if (task := self.tasks.get(event.task)) is not None:
                 self.tasks[event.task] = evolve(task, event)
             if event.kind is Kind.ATTEMPT_STARTED:
-                self.attempts[event.task] = from_json(Attempt, event.data["attempt"])
+                self.attempts[event.task] = evolve_attempt(from_json(Attempt, event.data["attempt"]), event)
             elif (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
                 self.attempts[event.task] = evolve_attempt(attempt, event)
         if left is not None:

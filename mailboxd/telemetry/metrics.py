@@ -40,7 +40,7 @@ BOUNDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 NAMES = 50
 """How many agent names become label values; all further ones are counted as OTHER."""
 OTHER = "(others)"
-_KINDS = (Kind.ATTEMPT_STARTED, Kind.ATTEMPT_FINISHED, Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.CIRCUIT_OPENED)
+_KINDS = (Kind.ATTEMPT_STARTED, Kind.ATTEMPT_ENDED, Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.CIRCUIT_OPENED)
 
 
 @dataclass(slots=True)
@@ -86,28 +86,28 @@ class Counters:
         match event.kind:
             case Kind.ATTEMPT_STARTED:
                 self.retries += event.data["attempt"]["ordinal"] > 1
-            case Kind.ATTEMPT_FINISHED:
-                self.attempts[event.data["changes"].get("status", "unknown")] += 1
-            case Kind.TURN_ENDED:
-                self._count_turn(report, event)
+            case Kind.ATTEMPT_ENDED:
+                self.attempts[event.data["attempt_changes"]["status"]] += 1
             case Kind.BREAKER_OPENED:
                 self.opened += 1
-            case _:
+            case Kind.CIRCUIT_OPENED:
                 self.circuits += 1
+        if "turn" in event.data:
+            self._count_turn(report, event)
 
     def _count_turn(self, report: Report, event: LoggedEvent) -> None:
-        data = event.data
-        usage = data["usage"] or {}
+        turn = event.data["turn"]
+        usage = turn["usage"] or {}
         self.tokens["input"] += usage.get("input_tokens") or 0
         self.tokens["output"] += usage.get("output_tokens") or 0
         self.cost_usd += usage.get("cost_usd") or 0.0
-        if not data["ran"]:
+        if not turn["ran"]:
             return
-        self.turns[self._name(data["agent"]), data["outcome"]] += 1
+        self.turns[self._name(turn["agent"]), turn["outcome"]] += 1
         ordered = metrics_queries.ordered_at(report, event)
         if ordered is not None:
             seconds = max(to_epoch(event.at) - to_epoch(ordered), 0.0)
-            self.durations.setdefault(data["turn"], Durations()).add(seconds)
+            self.durations.setdefault(turn["purpose"], Durations()).add(seconds)
 
     def _name(self, name: str) -> str:
         """The label value for an agent name. Bounded, since plans may name any number of agents."""

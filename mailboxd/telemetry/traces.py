@@ -33,7 +33,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from mailboxd import ids
-from mailboxd.core.events import Kind
+from mailboxd.core.events import OF_TASKS, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import TERMINAL, Phase
 from mailboxd.errors import UnavailableError
@@ -43,10 +43,7 @@ from mailboxd.store import metrics_queries
 from mailboxd.store.metrics_queries import Family, LoggedEvent
 from mailboxd.store.reports import Report, opened
 
-KINDS = (
-    Kind.TASK_TRANSITIONED, Kind.ATTEMPT_FINISHED, Kind.TURN_ENDED, Kind.APPROVAL_RESOLVED, Kind.MESSAGE_RECEIVED,
-    Kind.MESSAGE_SENT,
-)  # fmt: skip
+KINDS = (*OF_TASKS, Kind.APPROVAL_RESOLVED, Kind.MESSAGE_RECEIVED, Kind.MESSAGE_SENT)
 Value = str | int | float | bool
 
 
@@ -75,16 +72,19 @@ class Span:
 
 
 def spans(report: Report, event: LoggedEvent) -> Iterator[Span]:
-    """The span that ends with this event, if any."""
-    if event.task is None or (task := metrics_queries.family(report, event.task)) is None:
+    """The spans that end with this event."""
+    makers = [make for part, make in _BY_PART.items() if part in event.data]
+    if event.kind is Kind.APPROVAL_RESOLVED:
+        makers = [_approval]
+    if not makers or event.task is None or (task := metrics_queries.family(report, event.task)) is None:
         return
-    span = _MAKERS[event.kind](report, event, task)
-    if span is not None:
-        yield span
+    for make in makers:
+        if (span := make(report, event, task)) is not None:
+            yield span
 
 
 def _task(_: Report, event: LoggedEvent, task: Family) -> Span | None:
-    phase = Phase(event.data["to"])
+    phase = Phase(event.data["passed"][-1]["to"])
     if phase not in TERMINAL:
         return None
     remote = ids.parse(task.traceparent) if task.parent is None else None
@@ -103,10 +103,10 @@ def _task(_: Report, event: LoggedEvent, task: Family) -> Span | None:
 
 
 def _attempt(report: Report, event: LoggedEvent, task: Family) -> Span | None:
-    row = metrics_queries.attempt_row(report, event.data["attempt"])
+    status = event.data["attempt_changes"].get("status")
+    row = metrics_queries.attempt_row(report, event.data["attempt"]) if status else None
     if row is None:
         return None
-    status = str(event.data["changes"].get("status", row["status"]))
     return Span(
         name="attempt",
         trace=_trace(task),
@@ -128,27 +128,27 @@ def _attempt(report: Report, event: LoggedEvent, task: Family) -> Span | None:
 
 
 def _turn(report: Report, event: LoggedEvent, task: Family) -> Span | None:
-    data = event.data
+    turn = event.data["turn"]
     ordered = metrics_queries.ordered_at(report, event)
     if ordered is None:
         return None
-    usage = data["usage"] or {}
+    usage = turn["usage"] or {}
     used = {
         "gen_ai.usage.input_tokens": usage.get("input_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens"),
         "mailboxd.turn.cost_usd": usage.get("cost_usd"),
     }
-    is_attempts = metrics_queries.attempt_row(report, data["attempt"]) is not None
-    outcome = {"mailboxd.turn.outcome": data["outcome"], "mailboxd.turn.called": data["agent"]}
+    is_attempts = metrics_queries.attempt_row(report, turn["attempt"]) is not None
+    outcome = {"mailboxd.turn.outcome": turn["outcome"], "mailboxd.turn.called": turn["agent"]}
     return Span(
-        name=f"turn {data['turn']}",
+        name=f"turn {turn['purpose']}",
         trace=_trace(task),
         id=ids.span_of(task.id, "turn", str(event.seq)),
-        parent=ids.span_of(data["attempt"] if is_attempts else task.id),
+        parent=ids.span_of(turn["attempt"] if is_attempts else task.id),
         role=Role.CLIENT,
         began=ordered,
         ended=event.at,
-        problem="" if data["outcome"] == "succeeded" else data["outcome"],
+        problem="" if turn["outcome"] == "succeeded" else turn["outcome"],
         attributes=_of(task) | outcome | {name: value for name, value in used.items() if value is not None},
     )
 
@@ -199,14 +199,8 @@ def _message(_: Report, event: LoggedEvent, task: Family) -> Span | None:
     )
 
 
-_MAKERS = {
-    Kind.TASK_TRANSITIONED: _task,
-    Kind.ATTEMPT_FINISHED: _attempt,
-    Kind.TURN_ENDED: _turn,
-    Kind.APPROVAL_RESOLVED: _approval,
-    Kind.MESSAGE_RECEIVED: _message,
-    Kind.MESSAGE_SENT: _message,
-}
+_BY_PART = {"passed": _task, "attempt_changes": _attempt, "turn": _turn, "message": _message}
+"""The span that ends with an event which has this part."""
 
 
 def _trace(task: Family) -> str:

@@ -46,7 +46,7 @@ def test_cancel_ends_a_task_and_all_below_it(stage: Stage) -> None:
 def test_an_order_is_recorded_with_the_operators_name(stage: Stage) -> None:
     stage.create("job")
     stage.run("cancel", "job")
-    event = next(e for e in stage.json("history", "job") if e["data"].get("to") == "cancelled")
+    event = next(e for e in stage.json("history", "job") if e["data"].get("changes", {}).get("phase") == "cancelled")
     assert (event["role"], event["actor"]) == ("operator", pwd.getpwuid(os.getuid()).pw_name)
 
 

@@ -252,7 +252,9 @@ def test_history_is_one_sentence_per_event_and_agrees_with_the_table(plan: Stage
     ]
     lines = plan.run("history").stdout.splitlines()
     assert len(lines) == len(rows)
-    assert lines[0].split(maxsplit=2) == ["1", NOW, "job: created for operator: Do job"]
+    created = "job: created for operator: Do job; spec_draft -> spec_review -> execution_ready"
+    passed = f"{created} (the spec is complete; the spec_review is off)"
+    assert lines[0].split(maxsplit=2) == ["1", NOW, passed]
 
 
 def test_history_of_a_task_is_its_own_or_that_of_all_below_it(plan: Stage) -> None:

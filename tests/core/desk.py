@@ -15,7 +15,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
-from mailboxd.core.events import Event, Role
+from mailboxd.core.events import Event, Role, passed
 from mailboxd.core.inputs import Input, NewTask, OperatorInput, Redispatch, TurnEnded
 from mailboxd.core.model import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, Succeeded
@@ -155,12 +155,8 @@ class Desk:
 
     def path(self, name: str = "t") -> list[str]:
         """The phases the task went through."""
-        moved = [
-            r.event.data
-            for r in event_log.read(self.store.db, self.task(name).id)
-            if "to" in r.event.data and "from" in r.event.data
-        ]
-        return [moved[0]["from"], *(data["to"] for data in moved)] if moved else []
+        steps = [step for one in event_log.read(self.store.db, self.task(name).id) for step in passed(one.event)]
+        return [steps[0]["from"], *(step["to"] for step in steps)] if steps else []
 
     def kinds(self, name: str = "t") -> list[str]:
         return [recorded.event.kind.value for recorded in event_log.read(self.store.db, self.task(name).id)]

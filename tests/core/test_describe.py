@@ -17,14 +17,17 @@ AT = {"at": "2026-01-01T00:00:00.000Z"}
 MESSAGE = {"type": "task", "sender": "bob", "receiver": "main", "verdict": "accepted", "name": EVIL}
 SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.TASK_CREATED: {"task": {"local_id": "t", "sender": "bob", "title": EVIL}, "needs": ["x"]},
-    Kind.TASK_TRANSITIONED: {"from": "executing", "to": "failed", "reason": EVIL, "changes": {}},
+    Kind.TASK_TRANSITIONED: {
+        "passed": [{"from": "executing", "to": "failed", "trigger": "cancelled", "reason": EVIL}],
+        "changes": {},
+    },
     Kind.TASK_AMENDED: {"note": EVIL, "changes": {}},
     Kind.NEEDS_CHANGED: {"needs": []},
-    Kind.ATTEMPT_STARTED: {"attempt": {"ordinal": 2, "executor": "bob"}},
-    Kind.ATTEMPT_CHECKPOINT: {"note": "", "changes": {}},
-    Kind.ATTEMPT_FINISHED: {"ordinal": 1, "changes": {"status": "failed", "error_summary": EVIL}},
-    Kind.ARTIFACT_RECORDED: {"artifact": {"kind": "other", "produced_by": "bob", "summary": EVIL}},
-    Kind.TURN_ENDED: {"turn": "work", "agent": "bob", "outcome": "failed", "usage": {"output_tokens": 3}},
+    Kind.ATTEMPT_STARTED: {"attempt": {"ordinal": 2, "executor": "bob", "waiting_for": "turn"}},
+    Kind.ATTEMPT_CHECKPOINT: {"note": "", "attempt_changes": {}},
+    Kind.ATTEMPT_ENDED: {"ordinal": 1, "attempt_changes": {"status": "failed", "error_summary": EVIL}},
+    Kind.ARTIFACT_RECORDED: {"artifacts": [{"kind": "other", "produced_by": "bob", "summary": EVIL}]},
+    Kind.TURN_ENDED: {"turn": {"purpose": "work", "agent": "bob", "outcome": "failed", "usage": {"output_tokens": 3}}},
     Kind.USAGE_REPORTED: {"agent": "bob", "usage": {"cost_usd": 0.5}},
     Kind.PEER_SILENT: {"agent": "bob", "until": None},
     Kind.BREAKER_OPENED: {"agent": "bob", "until": AT["at"], "reason": EVIL},

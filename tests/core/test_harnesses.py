@@ -9,7 +9,7 @@ import pytest
 
 from mailboxd.core.approvals import ApprovalDecision, ApprovalStatus, PermissionAsked, Resolve
 from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
-from mailboxd.core.events import Kind, Role
+from mailboxd.core.events import Role
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.model import BreakerRules, Escalation, Overrides, PlannedChild, Policy
 from mailboxd.core.outcomes import Aborted, Failed, Made, Question, Succeeded, Unknown
@@ -150,7 +150,7 @@ def test_what_a_turn_has_left_is_evidence_also_when_it_failed_or_came_too_late()
     made = (Made("diff", "+x", "1 files changed: a"),)
     for _ in range(2):
         at.handle("t", TurnEnded(Turn.WORK, attempt.id, "main", Aborted("stopped"), made=made, harness="coder"))
-    kept = [e.event.data["artifact"] for e in event_log.read(at.store.db) if e.event.kind is Kind.ARTIFACT_RECORDED]
+    kept = [artifact for e in event_log.read(at.store.db) for artifact in e.event.data.get("artifacts", ())]
     assert [(one["kind"], one["summary"], one["attempt"]) for one in kept] == [
         ("diff", "1 files changed: a", attempt.id)
     ] * 2

@@ -168,6 +168,11 @@ class Agent:
         rows = self.query("SELECT * FROM events WHERE kind = ? ORDER BY seq", kind)
         return [{**row, "data": json.loads(row["data"])} for row in rows]
 
+    def turns(self) -> list[dict[str, Any]]:
+        """The turns that have ended, oldest first."""
+        rows = self.query("SELECT json_extract(data, '$.turn') AS turn FROM events ORDER BY seq")
+        return [json.loads(row["turn"]) for row in rows if row["turn"]]
+
     def until(self, local_id: str, phase: str = "completed", seconds: float | None = None) -> dict[str, Any]:
         """Wait until a task is in a phase; it must not end in another one."""
 

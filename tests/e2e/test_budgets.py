@@ -34,9 +34,9 @@ def test_what_a_tree_costs_is_summed_up_to_its_root_with_its_reviews_and_its_syn
     alpha.run()
     root = alpha.task("job")
     assert root["phase"] == "completed"
-    turns = alpha.events("turn.ended")
-    assert {event["data"]["turn"] for event in turns} == {"dispatch", "synthesis", "review"}
-    assert root["spent_usd"] == pytest.approx(sum(event["data"]["usage"].get("cost_usd", 0) for event in turns))
+    turns = alpha.turns()
+    assert {turn["purpose"] for turn in turns} == {"dispatch", "synthesis", "review"}
+    assert root["spent_usd"] == pytest.approx(sum(turn["usage"].get("cost_usd", 0) for turn in turns))
     assert root["spent_usd"] == pytest.approx(3 * 0.5 + 0.5 + 4 * 0.25)  # children inherit the gate
     assert root["turns"] == 2
     assert alpha.json("show", "job")["spent"]["usd"] == root["spent_usd"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ CYCLE |= {"b": {"agent": "self", "description": "B", "depends_on": ["a"]}}
 def triggers(agent: Agent, local_id: str) -> list[str]:
     """What moved a task away from executing, in order."""
     task_id = agent.task(local_id)["id"]
-    moved = [event["data"] for event in agent.events("task.transitioned") if event["task"] == task_id]
-    return [data["trigger"] for data in moved if data["from"] == "executing"]
+    events = agent.query("SELECT data FROM events WHERE task = ? ORDER BY seq", task_id)
+    steps = [step for event in events for step in json.loads(event["data"]).get("passed", ())]
+    return [step["trigger"] for step in steps if step["from"] == "executing"]
 
 
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {

@@ -126,18 +126,18 @@ def _fold(case: Case) -> Iterator[str]:
         match event["kind"]:
             case "task.created":
                 tasks[event["task"]] = dict(data["task"])
-            case "task.transitioned" | "task.amended":
-                tasks[event["task"]] |= {"updated_at": data["at"], **data["changes"]}
             case "attempt.started":
                 attempts[data["attempt"]["id"]] = dict(data["attempt"])
-            case "attempt.checkpoint" | "attempt.finished":
-                attempts[data["attempt"]] |= data.get("changes", {})
             case "message.received" | "message.rejected" | "message.sent":
                 messages[data["message"]["id"]] = {**data["message"], "task": event["task"], "at": data["at"]}
             case "message.filed":
                 messages[data["id"]]["path"] = data["path"]
             case "message.undelivered":
                 messages[data["id"]]["verdict"] = "undelivered"
+        if event["kind"].startswith(("task.", "attempt.", "turn.")) and "changes" in data:
+            tasks[event["task"]] |= {"updated_at": data["at"], **data["changes"]}
+        if "attempt_changes" in data:
+            attempts[data["attempt"]] |= data["attempt_changes"]
     for table, folded in (("tasks", tasks), ("attempts", attempts), ("messages", messages)):
         yield from _compare(table, case.rows(table), folded)
 
@@ -192,18 +192,19 @@ def starts(case: Case) -> Iterator[str]:
                     yield f"event {event['seq']}: {task} started although its parent was not executing"
                 if live[task] > 1:
                     yield f"event {event['seq']}: {task} has {live[task]} live attempts"
-            case "attempt.finished":
+            case "attempt.ended":
                 live[task_of[data["attempt"]]] -= 1
-            case "task.transitioned":
-                if phases[task] != data["from"]:
-                    yield f"event {event['seq']}: {task} leaves {data['from']}, but is {phases[task]}"
-                phases[task] = data["to"]
+        for step in data.get("passed", ()):
+            if phases[task] != step["from"]:
+                yield f"event {event['seq']}: {task} leaves {step['from']}, but is {phases[task]}"
+            phases[task] = step["to"]
 
 
 def _ends(case: Case) -> Iterator[str]:
-    for event, data in case.data("task.transitioned"):
-        if data["from"] in _ENDED and data["trigger"] not in _REOPENS:
-            yield f"event {event['seq']}: {event['task']} left {data['from']} by {data['trigger']!r}"
+    for event in case.events:
+        for step in json.loads(event["data"]).get("passed", ()):
+            if step["from"] in _ENDED and step["trigger"] not in _REOPENS:
+                yield f"event {event['seq']}: {event['task']} left {step['from']} by {step['trigger']!r}"
 
 
 # ---------------------------------------------------------------- 1 to 3: mail

@@ -311,7 +311,7 @@ def test_everything_by_tool_is_in_the_log_and_the_log_replays(stand: Stand, tmp_
     store = Store.open(stand.stage.ws.database, stand.stage.clock.now())
     kinds = {recorded.event.kind.value for recorded in event_log.read(store.db)}
     store.close()
-    assert {"attempt.checkpoint", "artifact.recorded", "review.appended", "circuit.opened"} <= kinds
+    assert {"attempt.started", "attempt.ended", "review.appended", "circuit.opened"} <= kinds
 
 
 def test_the_list_of_ready_tasks_reads_only(stand: Stand) -> None:

@@ -61,7 +61,7 @@ EFFECT: dict[str, list[str]] = {
     "review_quality": ["review.appended"],
     "request_approval": ["task.amended"],
     "resolve_approval": ["approval.resolved"],
-    "transition": ["task.transitioned"],
+    "transition": ["attempt.ended"],
     "open_circuit": ["circuit.opened"],
 }
 """The minimum that an allowed cell records; reading records nothing."""

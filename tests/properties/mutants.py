@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant("dependencies are not kept", '(task["id"], n) for n in event.data["needs"]', '(task["id"], n) for n in []'),
     Mutant(
         "a dependency that merely ended will do",
-        "step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)",
+        "step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)",
         "step = (target in TERMINAL) - (source in TERMINAL)",
     ),
     Mutant("a cancel does not cascade", "        if target in CLOSES_CHILDREN and", "        if not target and"),
@@ -482,8 +482,8 @@ MUTANTS = (
     ),
     Mutant(
         "a checkpoint does not reach its table",
-        'event.data.get("changes", {})\n    if unknown := set(changes) - set(columns):',
-        "{}\n    if unknown := set(changes) - set(columns):",
+        'if changes := data.get("attempt_changes"):',
+        "if changes := {}:",
     ),
 )
 

@@ -109,8 +109,11 @@ class Book:
             self.seen = seq
             name = "_" + kind.replace(".", "_")
             judge = getattr(self, name, None) or getattr(self.consents, name, None)
+            values = json.loads(data)
             if judge is not None:
-                judge(task, json.loads(data), role)
+                judge(task, values, role)
+            if task is not None and kind.partition(".")[0] in ("task", "attempt", "turn"):
+                self._parts(task, kind, values, role)
         live = "SELECT id, failures FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')"
         for task, failures in self.store.db.execute(live):
             known = self.tasks[task]
@@ -129,9 +132,20 @@ class Book:
     def _task_needs_changed(self, task: str, data: dict[str, Any], _role: str) -> None:
         self.tasks[task].needs = frozenset(data["needs"])
 
-    def _task_amended(self, task: str, data: dict[str, Any], _role: str) -> None:
-        assert "phase" not in data["changes"], "only a transition moves a task"
-        self._take(self.tasks[task], data["changes"])
+    def _parts(self, task: str, kind: str, data: dict[str, Any], role: str) -> None:
+        """The parts of an event in the order in which they happened: the turn, the end of the attempt, the phases."""
+        if "turn" in data:
+            self._turn_is_over(task, data["turn"])
+        if kind == "attempt.ended":
+            self._attempt_is_over(task, data)
+        changes = data.get("changes", {})
+        assert "phase" not in changes or "passed" in data, "only passing a phase moves a task"
+        steps = data.get("passed", [])
+        for step in steps[:1]:
+            self._moved(task, {**step, "at": data["at"], "changes": changes}, role)
+        self._take(self.tasks[task], changes)  # they come with the first phase; those after it follow from them
+        for step in steps[1:]:
+            self._moved(task, {**step, "at": data["at"], "changes": changes}, "orchestrator" if "by" in step else role)
 
     def _breaker_opened(self, _task: str, data: dict[str, Any], _role: str) -> None:
         assert self.shut.get(data["agent"]) != "open", "it was open already"
@@ -161,7 +175,7 @@ class Book:
         if "not_before" in changes:
             known.not_before = changes["not_before"] or ""
 
-    def _task_transitioned(self, task: str, data: dict[str, Any], role: str) -> None:
+    def _moved(self, task: str, data: dict[str, Any], role: str) -> None:
         known, source, target = self.tasks[task], data["from"], data["to"]
         assert source == known.phase, f"{known.name} is {known.phase}, not {source}"
         assert role in ("orchestrator", "operator"), "only the orchestrator moves phases, on a person's order or not"
@@ -186,9 +200,10 @@ class Book:
         elif source == "executing":
             assert not known.live, f"{known.name} has left executing and its attempt lives on"
         if source == "executing" and target == "execution_ready":
-            assert (data["changes"]["not_before"] or "") > data["at"], "a failure is followed by a pause"
+            assert (data["changes"].get("not_before") or known.not_before) > data["at"], (
+                "a failure is followed by a pause"
+            )
         known.phase, known.verdicts = target, {}
-        self._take(known, data["changes"])
 
     def _gate_is_kept(self, known: Known, source: str, target: str) -> None:
         forward = {"spec_review": "execution_ready", "spec_gate": "quality_gate", "quality_gate": "completed"}
@@ -248,12 +263,12 @@ class Book:
     def _attempt_checkpoint(self, task: str, data: dict[str, Any], _role: str) -> None:
         assert data["attempt"] == self.tasks[task].live, "only a live attempt goes on"
 
-    def _turn_ended(self, task: str | None, data: dict[str, Any], _role: str) -> None:
-        if task is not None and data["outcome"] == "failed" and not data["ran"]:
-            self.tasks[task].unreached = data["attempt"]
+    def _turn_is_over(self, task: str, turn: dict[str, Any]) -> None:
+        if turn["outcome"] == "failed" and not turn["ran"]:
+            self.tasks[task].unreached = turn["attempt"]
 
-    def _attempt_finished(self, task: str, data: dict[str, Any], _role: str) -> None:
-        known, status = self.tasks[task], data["changes"]["status"]
+    def _attempt_is_over(self, task: str, data: dict[str, Any]) -> None:
+        known, status = self.tasks[task], data["attempt_changes"]["status"]
         assert data["attempt"] == known.live, "only a live attempt ends"
         known.live = ""
         never_reached = status == "aborted" and known.unreached == data["attempt"]

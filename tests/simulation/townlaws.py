@@ -75,7 +75,7 @@ def _begun_once(house: House) -> None:
     assert row is None, f"{house.name} has two tasks for one attempt of {row[0]}: {row[1]}"
     ended = Counter(
         json.loads(data)["attempt"]
-        for (data,) in house.store.db.execute("SELECT data FROM events WHERE kind = 'attempt.finished'")
+        for (data,) in house.store.db.execute("SELECT data FROM events WHERE kind = 'attempt.ended'")
     )
     twice = [attempt for attempt, count in ended.items() if count > 1]
     assert not twice, f"{house.name}: the attempt {twice[0]} has ended twice"

@@ -108,9 +108,14 @@ def test_an_attempt_is_carried_on_by_its_events(ours: Store) -> None:
         with statements(ours) as read:
             attempt = ours.tasks.attempt("tsk_job", 1)
         assert (read, attempt) == ([], ATTEMPT)
-        data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "r", "usage": {"input_tokens": 3}}}
+        data = {
+            "at": LATER,
+            "attempt": "att_1",
+            "note": "",
+            "attempt_changes": {"run_id": "r", "usage": {"input_tokens": 3}},
+        }
         ours.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data)], LATER)
-        other = {**data, "attempt": "att_0", "changes": {"run_id": "of another attempt"}}
+        other = {**data, "attempt": "att_0", "attempt_changes": {"run_id": "of another attempt"}}
         ours.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", other)], LATER)
         attempt = ours.tasks.attempt("tsk_job", 1)
     assert attempt is not None
@@ -138,7 +143,7 @@ def test_what_another_process_wrote_is_seen_between_transactions(ours: Store, th
     assert read == []
     with theirs.transaction():
         note(theirs, "theirs")
-        data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "theirs"}}
+        data = {"at": LATER, "attempt": "att_1", "note": "", "attempt_changes": {"run_id": "theirs"}}
         theirs.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data)], LATER)
     attempt = ours.tasks.attempt("tsk_job", 1)
     assert attempt is not None

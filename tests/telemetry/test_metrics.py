@@ -64,7 +64,7 @@ def test_everything_that_came_is_counted(busy: Agent) -> None:
     assert told("mailboxd_queue_age_seconds", queue="inbox") >= 0
     assert told("mailboxd_tasks", phase="completed") == 2
     assert told("mailboxd_tasks", phase="failed") == 0
-    turns = len(busy.events("turn.ended"))
+    turns = len(busy.turns())
     assert told("mailboxd_turn_duration_seconds_count", turn="work") == turns
     assert told("mailboxd_turns_total", called="alpha", outcome="succeeded") == 2
     assert told("mailboxd_turns_total", called="alpha", outcome="failed") == 1

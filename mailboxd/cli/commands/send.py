@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 40
-_PRINTED_KINDS = ("task.transitioned", "question.asked", "circuit.opened")
+_PRINTED_KINDS = ("task.transitioned", "attempt.started", "attempt.ended", "question.asked", "circuit.opened")
 
 
 @dataclass(frozen=True, slots=True)
