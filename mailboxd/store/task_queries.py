@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mailboxd.core.events import Kind
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.times import to_epoch
@@ -300,6 +301,15 @@ def find_exact(report: Report, name: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def titles(report: Report, names: Collection[str]) -> dict[str, str]:
+    """The titles of the tasks with these local ids."""
+    rows = report.db.execute(
+        "SELECT local_id, title FROM tasks WHERE local_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(names)),),
+    )
+    return dict(rows.fetchall())
+
+
 def list_agents(report: Report, limit: int) -> list[str]:
     """The agents that have or had tasks here."""
     rows = report.db.execute("SELECT DISTINCT executor FROM tasks ORDER BY executor LIMIT ?", (limit,))
@@ -324,6 +334,26 @@ def latest_events(report: Report, task_id: str | None, limit: int) -> list[Row]:
     row = report.db.execute(f"SELECT seq FROM events{scope} ORDER BY seq DESC LIMIT 1 OFFSET ?", (*args, limit))
     first = row.fetchone()
     return list(report.events(task_id, after=first[0] if first else 0))[::-1]
+
+
+def questions(report: Report, task_id: str, limit: int) -> list[Row]:
+    """The last questions that the task asked, oldest first: when, whom and what."""
+    rows = report.db.execute(
+        "SELECT at, json_extract(data, '$.to'), json_extract(data, '$.text') FROM events WHERE task = ? AND kind = ?"
+        " ORDER BY seq DESC LIMIT ?",
+        (task_id, Kind.QUESTION_ASKED, limit),
+    ).fetchall()
+    return [{"at": at, "to": to, "text": text} for at, to, text in reversed(rows)]
+
+
+def split(report: Report, task_id: str) -> Row:
+    """How many subtasks the task has (`children_total`), and since when (`children_since`)."""
+    (row,) = report.rows(
+        "SELECT t.kids AS children_total, (SELECT c.created_at FROM tasks c WHERE c.parent = t.id ORDER BY c.seq"
+        " LIMIT 1) AS children_since FROM tasks t WHERE t.id = ?",
+        task_id,
+    )
+    return row
 
 
 def count_events(report: Report, task_id: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -38,6 +39,7 @@ from mailboxd.mailbox import lock
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.task_queries import Filter, data_version, find_exact
 from mailboxd.web import sessions as cookies
+from mailboxd.web.markdown import markdown
 from mailboxd.web.page_models import PageModels, search
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
 from mailboxd.web.workspaces import Form, FormActions, WebWorkspace
@@ -54,6 +56,9 @@ _DONE = {
 """The messages shown after a form; the parameter `done` of the address selects one."""
 
 
+_MARK = re.compile(r"\[([^][]*)\]")
+
+
 class Templates:
     """The templates of this package. All values are untrusted and escaped; only drawings are markup."""
 
@@ -68,6 +73,8 @@ class Templates:
             "money": money,
             "moment": relative_time,
             "attempt": attempt_style,
+            "markdown": markdown,
+            "marked": marked,
         }
         self._environment.globals |= {
             "style_of": style_of,
@@ -104,6 +111,11 @@ def relative_time(at: str | None, now: str) -> str:
     return "just now" if seconds >= 0 else "shortly"
 
 
+def marked(snippet: str) -> Markup:
+    """A snippet of the search with its [words] marked."""
+    return Markup(_MARK.sub(r"<mark>\1</mark>", str(escape(for_page(snippet)))))  # noqa: S704 - escaped
+
+
 def attempt_style(status: str) -> Style:
     return ATTEMPT_STYLES.get(status) or style_of(status)
 
@@ -127,6 +139,15 @@ _log = logging.getLogger("mailboxd")
 
 Values = dict[str, Any]
 Page = Callable[[Request], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why what the form of `target` said was not done, and what its fields held."""
+
+    target: str
+    text: str
+    form: Form
 
 
 @dataclass(slots=True)
@@ -155,14 +176,16 @@ class WebApp:
             ("/w/{key}/t/{task}", self.task),
             ("/w/{key}/t/{task}/children", self.children),
         ]
-        forms: list[tuple[str, Callable[[Request, Form], Response]]] = [
-            ("/w/{key}/a/{approval}", self.decide),
-            ("/w/{key}/t/{task}", self.order),
-            ("/leave", self.leave),
+        deciding: list[tuple[str, Page]] = [
+            ("/", self.overview),
+            ("/w/{key}", self.workspace),
+            ("/w/{key}/a/{approval}", self.approval),
+            ("/w/{key}/t/{task}", self.task),
         ]
         routes = [Route(path, self._page(page), methods=["GET"]) for path, page in pages]
-        routes += [Route(path, self._form(form), methods=["POST"]) for path, form in forms]
+        routes += [Route(path, self._form(partial(self.decide, page)), methods=["POST"]) for path, page in deciding]
         routes += [
+            Route("/leave", self._form(self.leave), methods=["POST"]),
             Route("/enter", self.enter, methods=["GET"]),
             Route("/static/{name}", self.static, methods=["GET"]),
             Route("/stream", self.stream, methods=["GET"]),
@@ -172,9 +195,7 @@ class WebApp:
     # Pages
 
     def overview(self, request: Request) -> Response:
-        return self._answer(
-            request, "overview.html", {"workspaces": self.models.overview()}, live=self.models.workspaces.all()
-        )
+        return self._answer(request, "overview.html", self.models.overview(), live=self.models.workspaces.all())
 
     def workspace(self, request: Request) -> Response:
         workspace, asked = self._workspace(request), request.query_params
@@ -239,15 +260,21 @@ class WebApp:
 
     # Forms
 
-    def decide(self, request: Request, form: Form) -> Response:
-        workspace, approval = self._workspace(request), request.path_params["approval"]
-        done = self.actions.decide(workspace, approval, form)
-        return _redirect(f"/w/{workspace.key}/a/{approval}?done={done}")
-
-    def order(self, request: Request, form: Form) -> Response:
-        workspace, task = self._workspace(request), request.path_params["task"]
-        done = self.actions.order(workspace, task, form)
-        return _redirect(f"/w/{workspace.key}/t/{task}?done={done}")
+    def decide(self, page: Page, request: Request, form: Form) -> Response:
+        """Do what a form of `page` says, about what its fields or the address name; refused, it stays as it was."""
+        named = {"workspace": request.path_params.get("key", ""), **request.path_params, **form}
+        workspace = self.models.workspaces.find(named["workspace"])
+        if workspace is None:
+            raise UnavailableError("there is no such workspace")
+        try:
+            if "decision" in form:
+                done = self.actions.decide(workspace, named.get("approval", ""), form)
+            else:
+                done = self.actions.order(workspace, named.get("task", ""), form)
+        except (Refused, PlanError) as refusal:
+            request.state.problem = Problem(form.get("target", ""), _sentence(refusal), form)
+            return page(request)
+        return _redirect(f"{request.url.path}?done={done}")
 
     def leave(self, request: Request, _form: Form) -> Response:
         self.sessions.leave(session_of(request))
@@ -360,27 +387,33 @@ class WebApp:
         live: list[WebWorkspace] | None = None,
         status: int = 200,
     ) -> Response:
-        session = session_of(request)
+        session, problem = session_of(request), getattr(request.state, "problem", None)
         shared = {
+            "problem": problem,
             "now": self.models.clock.now(),
             "form_token": form_token(session),
             "inside": True,
             "done": request.query_params.get("done", ""),
-            "stream": "/stream?" + "&".join(f"w={workspace.key}" for workspace in live) if live else "",
+            "stream": "/stream?" + "&".join(f"w={workspace.key}" for workspace in live) if live and not problem else "",
         }
-        return HTMLResponse(self.templates.render(template, shared | values), status)
+        return HTMLResponse(self.templates.render(template, shared | values), 409 if problem else status)
 
     def _error(self, request: Request, status: int, text: str) -> Response:
         return self._answer(request, "error.html", {"text": text, "status": status}, status=status)
 
     def _closed(self, text: str = "") -> Response:
-        shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "stream", "form_token"), "")}
+        shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "stream", "form_token", "problem"), "")}
         return HTMLResponse(self.templates.render("closed.html", shown), 401)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         if not await run_in_threadpool(self._has_session, request):
             return self._closed()
         return self._error(request, 404, "Page not found.")
+
+
+def _sentence(refusal: Refused | PlanError) -> str:
+    problem = refusal.problem[:1].upper() + refusal.problem[1:].rstrip(".")
+    return f"{problem}. {refusal.hint}".strip()
 
 
 def _number(text: str) -> int:

@@ -21,6 +21,8 @@ from mailboxd.drawing.graph import Link
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.explain import why
+from mailboxd.explain.milestones import milestones
+from mailboxd.explain.model import Cause, TaskSnapshot
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
@@ -67,6 +69,7 @@ _MAX_BARS = 100
 _BAR_TASKS = 2_000
 _MAX_CAUSES = 12
 _MAX_RESULTS = 6
+_MAX_QUESTIONS = 4
 _MAX_TEXT = 200_000
 """Characters shown of one text."""
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
@@ -86,13 +89,15 @@ class PageModels:
         with opened(workspace.ws.database) as report, report.snapshot():
             yield report
 
-    def overview(self) -> list[Row]:
-        """All workspaces with health, counts and what needs attention; those that need attention come first."""
-        return sorted((self.summary(workspace) for workspace in self.workspaces.all()), key=_urgency)
+    def overview(self) -> Row:
+        """All workspaces with health and counts, and what needs a person in any of them; the urgent ones come first."""
+        workspaces = sorted((self.summary(workspace) for workspace in self.workspaces.all()), key=_urgency)
+        return {"workspaces": workspaces} | _together(workspaces)
 
     def summary(self, workspace: WebWorkspace) -> Row:
         """One workspace; if it cannot be read, `error` says why. Raises nothing."""
         shown: Row = {"key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": ""}
+        shown |= {"attention": [], "attention_total": 0}
         try:
             shown |= {"agent": self.workspaces.agent(workspace)}
             shown |= self.daemon_status(workspace)
@@ -111,19 +116,21 @@ class PageModels:
 
     def _counts(self, workspace: WebWorkspace, report: Report) -> Row:
         phases, blocked = report.phases(), report.blocked()
-        snapshot = report.task_snapshot(
-            blocked[:_MAX_BLOCKED], self.clock.now(), lock.holder(workspace.ws), neighbours=False
-        )
-        needs = [
-            why.cause_of(snapshot.tasks[task], snapshot) for task in blocked[:_MAX_BLOCKED] if task in snapshot.tasks
-        ]
+        shown = blocked[:_MAX_BLOCKED]
+        snapshot = report.task_snapshot(shown, self.clock.now(), lock.holder(workspace.ws), neighbours=False)
+        asked = task_queries.list_approvals(report)
+        needs = [snapshot.tasks[task] for task in shown if task in snapshot.tasks and not snapshot.tasks[task].asks]
+        titles = task_queries.titles(report, {row["task"] for row in asked} | {task.local_id for task in needs})
+        common = {"key": workspace.key, "agent": self.workspaces.agent(workspace)}
+        items = [_of_approval(row) for row in asked[:_MAX_APPROVALS]]
+        items += [_of_cause(task, why.cause_of(task, snapshot)) for task in needs]
+        hidden = report.blocked_count(len(blocked)) - len(shown) + max(0, len(asked) - _MAX_APPROVALS)
         return {
             "phases": phases,
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
             "total": sum(phases.values()),
-            "asked": report.pending_approvals(),
-            "needs": needs,
-            "more_needs": (report.blocked_count() if len(blocked) > _MAX_BLOCKED else len(blocked)) - len(needs),
+            "attention": [item | common | {"title": titles.get(item["task"], "")} for item in items],
+            "attention_total": len(items) + hidden,
             "breakers": [(agent, shut) for agent, shut in snapshot.breakers.items()],
             "room": report.room(),
         }
@@ -137,19 +144,17 @@ class PageModels:
                 "rows": [],
                 "total": 0,
                 "agents": [],
-                "asked": [],
                 "page": 1,
                 "pages_total": 1,
                 "events_shown": [],
             }
         with self.report(workspace) as report:
             rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
-            asked = task_queries.list_approvals(report)[:_MAX_APPROVALS]
             names = task_queries.list_agents(report, 200)
             events = task_queries.latest_events(report, None, 12)
         pages = max(1, -(-total // PAGE_SIZE))
         return {
-            "workspace": shown, "rows": rows, "total": total, "agents": names, "asked": asked, "page": page,
+            "workspace": shown, "rows": rows, "total": total, "agents": names, "page": page,
             "pages_total": pages, "events_shown": events,
         }  # fmt: skip
 
@@ -157,16 +162,13 @@ class PageModels:
         """Everything on record about a task. Raises UnavailableError."""
         with self.report(workspace) as report:
             task_id = _exact(report, name)
-            found = details(report, task_id, children=False)
-            kids, total_kids = task_queries.list_tasks(report, task_queries.Filter(parent=task_id), limit=25)
+            found = details(report, task_id, children=False) | task_queries.split(report, task_id)
             snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
             told = why.explain(snapshot, task_id)
             events, results = task_queries.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
             return found | {
                 "above": task_queries.ancestors(report, task_id),
-                "kids": kids,
-                "total_kids": total_kids,
-                "why": told,
+                "milestones": milestones(found, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
                 "causes": told.causes[:_MAX_CAUSES],
                 "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
                 "question": snapshot.tasks[task_id].question,
@@ -242,7 +244,28 @@ def _urgency(row: Row) -> int:
     """Sort key: broken workspaces, then those that need attention, then the rest."""
     if "error" in row or row["grade"] == Grade.RED:
         return 0
-    return 1 if row["asked"] or row["needs"] else 2
+    return 1 if row["attention"] else 2
+
+
+def _together(workspaces: Sequence[Row]) -> Row:
+    """What needs a person in these workspaces."""
+    items = [item for workspace in workspaces for item in workspace["attention"]]
+    return {"attention": items, "attention_total": sum(workspace["attention_total"] for workspace in workspaces)}
+
+
+def _of_approval(row: Row) -> Row:
+    text = f"Asks: {row['requested_action']}"
+    return {"target": row["id"], "task": row["task"], "text": text, "at": row["expires_at"], "approval": row}
+
+
+def _of_cause(task: TaskSnapshot, cause: Cause) -> Row:
+    asks = task.question is not None
+    situation = Situation(task.phase, bool(task.held), task.not_before is not None, asks)
+    return {
+        "target": f"order-{task.local_id}", "task": task.local_id, "text": cause.text, "at": cause.at,
+        "hint": cause.hint, "question": task.question[1] if task.question else "", "orders": sensible(situation),
+        "approval": None,
+    }  # fmt: skip
 
 
 def _exact(report: Report, name: str) -> str:
@@ -266,26 +289,41 @@ def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
 # Search
 
 _MAX_HITS = 30
+_MAX_PLACES = 200
+"""Places that are found before they are put together."""
 _INDEX = "search.db"
 
 
-def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> dict[str, Any]:
-    """Search workspace by workspace, best hits first; `troubles` explain where search failed.
+def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> Row:
+    """Search workspace by workspace, best hits first and each task once; `troubles` explain where search failed.
 
     Raises Refused for a query without words.
     """
     fts_query(words)
-    hits, troubles = [], []
+    hits: list[Row] = []
+    troubles: list[str] = []
     for workspace in workspaces:
         try:
             with Index(workspace.ws.state / _INDEX, workspace.ws.database, _reader(workspace)) as index:
                 index.catch_up()
-                found = index.find(SearchQuery(words, type=kind, limit=_MAX_HITS))
+                found = index.find(SearchQuery(words, type=kind, limit=_MAX_PLACES))
+            with opened(workspace.ws.database) as report:
+                titles = task_queries.titles(report, {hit["task"] for hit in found if hit["task"]})
         except MailboxdError as error:
             troubles.append(str(error))
             continue
-        hits += [hit | {"workspace": workspace} for hit in found]
+        hits += [hit | {"workspace": workspace, "title": titles.get(hit["task"], "")} for hit in each_once(found)]
     return {"hits": hits, "troubles": troubles}
+
+
+def each_once(found: Sequence[Row]) -> list[Row]:
+    """The best hit of each task, or of each place that is of none; `kinds` are those of the places found."""
+    hits: dict[str, Row] = {}
+    for hit in found:
+        kept = hits.setdefault(hit["task"] or hit["where"], hit | {"kinds": []})
+        if hit["type"] not in kept["kinds"]:
+            kept["kinds"].append(hit["type"])
+    return list(hits.values())[:_MAX_HITS]
 
 
 def _reader(workspace: WebWorkspace) -> Any:

@@ -88,13 +88,12 @@ def test_nothing_is_wider_than_a_narrow_screen(window: Window, paths: dict[str, 
 
 
 @pytest.mark.parametrize("kind", ["workspace", "filtered", "children"])
-def test_the_words_of_a_table_are_no_column_of_letters_on_a_narrow_screen(
-    window: Window, paths: dict[str, str], kind: str
-) -> None:
-    page = window(paths[kind], viewport={"width": 360, "height": 740})
-    widths = page.evaluate("[...document.querySelectorAll('td .gist')].map(e => e.getBoundingClientRect().width)")
-    assert widths
-    assert min(widths) >= 160
+def test_a_task_is_a_card_on_a_phone(window: Window, paths: dict[str, str], kind: str) -> None:
+    page = window(paths[kind], viewport={"width": 390, "height": 844})
+    boxes = page.evaluate("[...document.querySelectorAll('.tasks li')].map(e => e.getBoundingClientRect().toJSON())")
+    assert boxes
+    assert max(box["height"] for box in boxes) < 200
+    assert min(box["width"] for box in boxes) > 350
 
 
 def test_dark_is_dark(window: Window, paths: dict[str, str]) -> None:
@@ -140,7 +139,7 @@ def test_what_is_recorded_appears_without_a_reload(window: Window, company: Comp
     page.fill("input[name=q] >> nth=1", "half a wo")
     page.evaluate("window.same = true")
     company["writer"].drop("live.md", task("live-update", "Appears by itself"))
-    expect(page.get_by_role("link", name="live-update", exact=True).first).to_be_visible()
+    expect(page.get_by_role("link", name="Appears by itself", exact=True)).to_be_visible()
     assert page.evaluate("window.same")
     assert page.input_value("input[name=q] >> nth=1") == "half a wo"
 
@@ -153,27 +152,66 @@ def test_everything_can_be_read_and_ordered_without_javascript(
     writer.until("without-script")
     page = window("/", java_script_enabled=False)
     page.get_by_role("link", name="writer", exact=True).click()
-    page.get_by_role("link", name="without-script", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("completed")
-    expect(page.locator("#tree svg")).to_be_visible()
-    page.get_by_text("Actions", exact=True).click()
+    page.get_by_role("link", name="Done without JavaScript", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Done without JavaScript")
+    expect(page.locator("#answer")).to_contain_text("September was the best month.")
+    page.get_by_text("Run again", exact=True).first.click()
     page.get_by_label("Note").fill("once more")
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("status")).to_contain_text("It will run again")
     assert page.url.partition("?")[0].endswith(f"/w/{key}/t/without-script")
 
 
+def test_a_few_keys_lead_everywhere(window: Window, paths: dict[str, str]) -> None:
+    page = window("/")
+    page.keyboard.press("a")
+    assert page.evaluate("document.activeElement.name") == "note"
+    page.keyboard.type("a?jk")
+    assert page.input_value(".asked textarea >> nth=0") == "a?jk"  # in a field a key is a letter
+    page.fill(".asked textarea >> nth=0", "")
+    page.keyboard.press("Escape")
+    page.goto(paths["workspace"])
+    for _ in range(9):
+        page.keyboard.press("j")
+    page.keyboard.press("k")
+    chosen = page.evaluate("document.activeElement.getAttribute('href')")
+    assert chosen == page.locator("[data-row]").nth(-2).get_attribute("href")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert Axe().run(page).violations_count == 0
+    page.keyboard.press("Escape")
+    page.locator(".tasks [data-row] >> nth=0").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/t/*")
+    page.keyboard.press("/")
+    page.keyboard.type("revenue\n")
+    page.wait_for_url("**/search?q=revenue")
+
+
+def test_what_a_person_writes_and_unfolds_survives_what_happens(
+    window: Window, company: Company, page_server: Browser
+) -> None:
+    page = window("/")
+    expect(page.locator("#live")).to_have_text("live")
+    note = page.locator(".asked textarea >> nth=0")
+    note.fill("half a thou")
+    note.evaluate("e => { window.held = e; e.setSelectionRange(2, 4); }")
+    page.locator(".asked summary >> nth=1").click()
+    note.focus()
+    count = page.locator(f"#w-{page_server.key('writer')} .counts").inner_text()
+    company["writer"].drop("more.md", task("more", "Something else happens"))
+    expect(page.locator(f"#w-{page_server.key('writer')} .counts")).not_to_have_text(count)
+    assert page.evaluate("window.held === document.activeElement && held.isConnected && held.selectionStart") == 2
+    assert note.input_value() == "half a thou"
+    assert page.locator(".asked details[open]").count() == 2
+
+
 def test_a_request_is_rejected_by_keyboard_alone(window: Window, company: Company, paths: dict[str, str]) -> None:
     """After all that look at this request: it is decided then."""
     analyst = company["analyst"]
     page = window("/")
-    _tab_to(page, "1 request awaiting your decision")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/w/analyst-*")
-    _tab_to(page, "run rsync")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/a/*")
-    assert "web.example:/srv/www/" in page.inner_text("#request")
+    _tab_to(page, "Asks: run rsync")
+    assert "web.example:/srv/www/" in page.inner_text("#attention")
     _tab_to(page, "Reject", field="note")
     page.keyboard.type("Not on a Friday.")
     _tab_to(page, "Reject")

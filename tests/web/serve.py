@@ -73,14 +73,14 @@ class Browser:
         return answer
 
     def form(self, path: str, headers: Mapping[str, str | None] | None = None, **fields: str) -> Answer:
-        """Send the form of the page at `path` as its fields stand there, with these filled in."""
+        """Send the form of the page at `path` that has a button for these fields, with these filled in."""
         page = self.get(path).text
-        found = re.search(
-            rf'<form method="post" action="({re.escape(path.rpartition("/")[0])}/[^"]*)">(.*?)</form>', page, re.S
-        )
+        button = next(name for name in ("decision", "order", "send") if name in fields)
+        forms = re.findall(r'<form method="post">(.*?)</form>', page, re.S)
+        found = next((form for form in forms if f'<button name="{button}"' in form or f'name="{button}"' in form), None)
         assert found, page
-        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found[2]))
-        return self.post(found[1], {**hidden, **fields}, headers)
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found))
+        return self.post(path, {**hidden, **fields}, headers)
 
     def post(self, path: str, fields: Mapping[str, str], headers: Mapping[str, str | None] | None = None) -> Answer:
         return self.ask("POST", path, urlencode(fields), headers)

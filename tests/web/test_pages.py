@@ -44,7 +44,7 @@ def test_an_approval_on_the_page_is_performed_once_under_the_users_name(
     page = opened(company)
     key = page.key()
     overview = page.get("/").words
-    assert "1 request awaiting your decision" in overview
+    assert "Needs you 1" in overview
     assert "green" in overview
     path = f"/w/{key}/a/{row['short_id']}"
     shown = page.get(path)
@@ -78,6 +78,20 @@ def test_an_approval_is_bound_to_the_shown_digest(found: Found, opened: Opened, 
     (recorded,) = company["alpha"].query("SELECT status, resolved_by, note FROM approvals")
     assert recorded == {"status": "rejected", "resolved_by": ME, "note": "not today"}
     assert not happened(tmp_path / "witness")
+
+
+def test_what_is_refused_on_the_overview_keeps_what_was_written(found: Found, opened: Opened, tmp_path: Path) -> None:
+    company, row = waiting(found, tmp_path / "witness")
+    page = opened(company)
+    answer = page.form("/", decision="rejected", note=" ")
+    assert answer.status == 409
+    assert answer.text.count("A note is required unless you approve") == 2  # above, and in place
+    answer = page.form("/", decision="approved", note="Take <b>care</b>", digest="0" * 64)
+    assert answer.status == 409
+    assert "Take &lt;b&gt;care&lt;/b&gt;</textarea>" in answer.text
+    assert f'aria-describedby="problem-{row["id"]}"' in answer.text
+    assert page.form("/", decision="rejected", note="not today").headers["location"] == "/?done=rejected"
+    assert "Nothing waits for you" in page.get("/").words
 
 
 def test_changes_are_requested_and_a_second_word_is_refused(found: Found, opened: Opened, tmp_path: Path) -> None:
@@ -169,10 +183,10 @@ def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> Non
     assert "type: task" in raw.text
     assert "subtasks:" in raw.text
     assert "q.md" in page.get(f"/w/{key}/messages").words
-    hits = page.get("/search?q=Result").words
-    assert "Result" in hits
+    hits = re.findall(r'<a data-row href="/w/[^"]*/t/([^"]*)">', page.get("/search?q=Result").text)
+    assert sorted(hits) == ["q", "q.one"]  # each once, however often the word stands in it
     assert page.get("/search?q=%22%22").status == 409  # no word in it
-    assert page.get(f"/w/{key}?q=two").text.count("<tr>") == 2
+    assert page.get(f"/w/{key}?q=two").text.count("data-row") == 1
     assert page.get(f"/w/{key}?phase=failed").words.count("No matching tasks") == 1
 
 

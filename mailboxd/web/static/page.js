@@ -1,73 +1,138 @@
-// Refreshes the parts of the page marked data-live when something is recorded. The page works without it.
+// Keeps the open page as it is on the server, without flicker, and adds a few keys. The page works without it.
 "use strict";
 (() => {
-  const stream = document.body.dataset.stream;
-  const note = document.getElementById("live");
-  if (!stream || !note || !window.EventSource) return;
+  const main = document.getElementById("main");
+
+  // Live: what changed is changed in place, so that focus, selection, scrolling and unfolded parts stay.
+
   const INTERVAL = 1000; // milliseconds between two refreshes
   const POLL = 10000; // without a stream
-  let seen = null, timer = 0, last = 0, busy = false, again = false, failures = 0, poll = 0;
 
-  const say = (text, state) => { note.textContent = text; note.className = "live " + state; };
+  const isTyped = (e) => [...e.querySelectorAll("input:not([type=hidden]), textarea, select")].some((f) =>
+    f === document.activeElement || (f.type === "checkbox" ? f.checked !== f.defaultChecked : f.value !== (f.defaultValue ?? f.value)));
 
-  const scrollPositions = (part) => [...part.querySelectorAll(".wide, .canvas, pre")].map((e) => [e.scrollLeft, e.scrollTop]);
-
-  function replace(part, fresh) {
-    if (part.isEqualNode(fresh)) return;
-    const held = part.contains(document.activeElement) ? document.activeElement : null;
-    const path = held && held !== part ? [...part.querySelectorAll("a, button, summary, [tabindex]")].indexOf(held) : -1;
-    const open = [...part.querySelectorAll("details[open]")].map((e) => e.id);
-    const scrolled = scrollPositions(part);
-    const copy = document.importNode(fresh, true);
-    for (const id of open) { const e = copy.querySelector("#" + CSS.escape(id)); if (e) e.open = true; }
-    part.replaceWith(copy);
-    [...copy.querySelectorAll(".wide, .canvas, pre")].forEach((e, i) => {
-      if (scrolled[i]) { e.scrollLeft = scrolled[i][0]; e.scrollTop = scrolled[i][1]; }
-    });
-    if (path >= 0) { const e = copy.querySelectorAll("a, button, summary, [tabindex]")[path]; if (e) e.focus({ preventScroll: true }); }
-  }
-
-  async function refresh() {
-    if (busy) { again = true; return; }
-    busy = true; last = Date.now();
-    try {
-      const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
-      if (answer.status === 401) { location.reload(); return; }
-      if (answer.ok) {
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        for (const part of document.querySelectorAll("[data-live]")) {
-          const fresh = page.getElementById(part.id);
-          if (fresh) replace(part, fresh);
-        }
-      }
-    } catch { /* the stream reports when the server is back */ } finally {
-      busy = false;
-      if (again) { again = false; refreshSoon(); }
+  function attributes(old, fresh) {
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && !(name === "open" && old.tagName === "DETAILS")) old.removeAttribute(name);
+    }
+    for (const { name, value } of fresh.attributes) {
+      if (old.getAttribute(name) !== value && !(name === "open" && old.tagName === "DETAILS")) old.setAttribute(name, value);
     }
   }
 
-  function refreshSoon() {
-    clearTimeout(timer);
-    timer = setTimeout(refresh, Math.max(0, INTERVAL - (Date.now() - last)));
+  const fits = (old, fresh) => old && old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && (old.id || "") === (fresh.id || "");
+
+  function morph(old, fresh) {
+    if (old.isEqualNode(fresh)) return;
+    if (old.nodeType !== Node.ELEMENT_NODE) { old.nodeValue = fresh.nodeValue; return; }
+    attributes(old, fresh);
+    if (old.tagName === "TEXTAREA") return;
+    let at = old.firstChild;
+    for (const node of [...fresh.childNodes]) {
+      let kept = fits(at, node) ? at : null;
+      if (!kept && node.id) {
+        kept = [...old.children].find((e) => e.id === node.id && e.nodeName === node.nodeName) || null;
+        if (kept) old.insertBefore(kept, at);
+      }
+      if (kept) { morph(kept, node); at = kept.nextSibling; } else old.insertBefore(document.importNode(node, true), at);
+    }
+    while (at) {
+      const next = at.nextSibling;
+      if (at.nodeType !== Node.ELEMENT_NODE || !isTyped(at)) at.remove(); // what a person is writing stays
+      at = next;
+    }
   }
 
-  function follow() {
-    const source = new EventSource(stream);
-    source.addEventListener("version", (event) => {
-      failures = 0; clearInterval(poll); poll = 0;
-      say("live", "on");
-      if (seen !== event.data) { seen = event.data; refreshSoon(); }
-    });
-    source.addEventListener("error", () => {
-      failures += 1;
-      say("not connected; trying again", "lost");
-      if (source.readyState === EventSource.CLOSED) {
-        source.close();
-        if (!poll) poll = setInterval(refresh, POLL);
-        setTimeout(follow, Math.min(POLL, 1000 * failures));
+  function follow(stream, note) {
+    let seen = null, timer = 0, last = 0, busy = false, again = false, failures = 0, poll = 0;
+    const say = (text, state) => { note.textContent = text; note.className = "live " + state; };
+
+    async function refresh() {
+      if (busy) { again = true; return; }
+      busy = true; last = Date.now();
+      try {
+        const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
+        if (answer.status === 401) { location.reload(); return; }
+        if (answer.ok) {
+          const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+          morph(main, page.getElementById("main"));
+          document.title = page.title;
+        }
+      } catch { /* the stream reports when the server is back */ } finally {
+        busy = false;
+        if (again) { again = false; refreshSoon(); }
       }
-    });
-    window.addEventListener("pagehide", () => source.close(), { once: true });
+    }
+
+    function refreshSoon() {
+      clearTimeout(timer);
+      timer = setTimeout(refresh, Math.max(0, INTERVAL - (Date.now() - last)));
+    }
+
+    function listen() {
+      const source = new EventSource(stream);
+      source.addEventListener("version", (event) => {
+        failures = 0; clearInterval(poll); poll = 0;
+        say("live", "on");
+        if (seen !== event.data) { seen = event.data; refreshSoon(); }
+      });
+      source.addEventListener("error", () => {
+        failures += 1;
+        say("not connected; trying again", "lost");
+        if (source.readyState === EventSource.CLOSED) {
+          source.close();
+          if (!poll) poll = setInterval(refresh, POLL);
+          setTimeout(listen, Math.min(POLL, 1000 * failures));
+        }
+      });
+      window.addEventListener("pagehide", () => source.close(), { once: true });
+    }
+    listen();
   }
-  follow();
+
+  // Keys: j and k move the focus along the lines of the page, so Enter opens one.
+
+  const help = document.getElementById("keys"), opener = document.getElementById("keys-open"), on = document.getElementById("keys-on");
+
+  function step(by) {
+    const rows = [...main.querySelectorAll("[data-row]")];
+    const at = rows.findIndex((row) => row === document.activeElement || row.closest("li, section")?.contains(document.activeElement));
+    const next = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1)];
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest" });
+  }
+
+  function act() {
+    const items = [...main.querySelectorAll(".asked > li, .asks")];
+    if (!items.length) { if (location.pathname !== "/") location.assign("/#attention"); return; }
+    const at = items.findIndex((item) => item.contains(document.activeElement));
+    const item = items[at >= 0 && !document.activeElement.matches("summary") ? (at + 1) % items.length : Math.max(at, 0)];
+    const folded = item.querySelector("details");
+    if (folded && item.matches("li")) folded.open = true;
+    (item.querySelector("textarea") || item.querySelector("summary, a")).focus();
+  }
+
+  const KEYS = {
+    "/": () => { const find = document.getElementById("find"); find.focus(); find.select(); },
+    j: () => step(1), k: () => step(-1), a: act, "?": () => help.showModal(),
+  };
+
+  if (help && opener && on) {
+    opener.hidden = false;
+    opener.addEventListener("click", () => help.showModal());
+    on.checked = localStorage.getItem("keys") !== "off";
+    on.addEventListener("change", () => localStorage.setItem("keys", on.checked ? "on" : "off"));
+    document.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || help.open || !on.checked) return;
+      if (event.target.closest("input:not([type=checkbox]), textarea, select")) {
+        if (event.key === "Escape") event.target.blur();
+        return;
+      }
+      if (Object.hasOwn(KEYS, event.key)) { event.preventDefault(); KEYS[event.key](); }
+    });
+  }
+
+  const stream = document.body.dataset.stream, note = document.getElementById("live");
+  if (stream && note && window.EventSource) follow(stream, note);
+  document.querySelector("[aria-invalid]")?.focus();
 })();

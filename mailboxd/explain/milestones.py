@@ -1,0 +1,109 @@
+"""The life of a task in at most eight lines: what a person would tell of it.
+
+Pure, and made of what is on record about the task (`store.task_queries.details`), not of its events: how many of these
+a step writes is of no interest here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from mailboxd.core.sanitize import first_line
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Verdict
+
+MOST = 8
+_FIRST = 2
+"""Of more than `MOST`, so many are kept of the beginning, and the rest of the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """`status` is a phase or the status of an attempt: the style to show it in."""
+
+    at: str
+    text: str
+    status: str = ""
+
+
+def milestones(task: Mapping[str, Any], asked: Sequence[Mapping[str, Any]] = ()) -> list[Milestone]:
+    """The milestones of a task, oldest first; `asked` holds `at`, `to` and `text` of its questions."""
+    found = [Milestone(task["created_at"], f"Received from {task['from']}")]
+    if task["children_total"]:
+        count = task["children_total"]
+        text = f"Split into {count:,} subtask{'s' * (count != 1)}"
+        found.append(Milestone(task["children_since"], text))
+    found += _attempts(task["attempts"], bool(task["children_total"]))
+    found += [
+        Milestone(row["at"], f"Asked {row['to']}: {first_line(row['text'], 120)}", Phase.AWAITING_APPROVAL)
+        for row in asked
+    ]
+    found += _reviews(task["reviews"])
+    for row in task["approvals"]:
+        found += _approval(row)
+    found += _end(task)
+    return _folded(sorted(found, key=lambda milestone: milestone.at))
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]], coordinates: bool) -> Iterator[Milestone]:
+    """The attempts; those that ended alike, one after the other, as one."""
+    for status, alike in groupby(rows, key=lambda row: row["status"]):
+        some = list(alike)
+        last = some[-1]
+        which = f"Attempt {last['ordinal']}"
+        if len(some) > 1:
+            which = f"Attempts {some[0]['ordinal']} to {last['ordinal']}"
+        if status == AttemptStatus.RUNNING:
+            doing = "Subtasks under way" if coordinates else f"{last['executor']} at work, attempt {last['ordinal']}"
+            yield Milestone(last["started_at"], doing, status)
+            continue
+        why = first_line(last["error_summary"] or "", 120)
+        text = f"{which} by {last['executor']} {status}" + (f": {why}" if why else "")
+        yield Milestone(last["finished_at"] or last["started_at"], text, status)
+
+
+def _reviews(rows: Sequence[Mapping[str, Any]]) -> Iterator[Milestone]:
+    for (gate, verdict), alike in groupby(rows, key=lambda row: (row["gate"], row["verdict"])):
+        some = list(alike)
+        by = ", ".join(dict.fromkeys(row["reviewer"] for row in some))
+        passed = verdict == Verdict.APPROVED
+        why = "" if passed else first_line(some[-1]["summary"] or "", 120)
+        text = f"{_words(gate)}: {verdict.replace('_', ' ')} by {by}" + (f": {why}" if why else "")
+        yield Milestone(some[-1]["at"], text, Phase.COMPLETED if passed else Phase.QUALITY_GATE)
+
+
+def _approval(row: Mapping[str, Any]) -> Iterator[Milestone]:
+    what = first_line(row["requested_action"], 100)
+    if row["status"] == "pending":
+        yield Milestone(row["at"], f"Asks for approval: {what}", Phase.AWAITING_APPROVAL)
+        return
+    said = str(row["status"]).replace("_", " ").capitalize()
+    good = row["status"] == "approved"
+    by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
+    yield Milestone(row["resolved_at"], f"{said}{by}: {what}", Phase.COMPLETED if good else Phase.FAILED)
+    if row["finished_at"]:
+        done = row["state"] == "done"
+        how = "Performed" if done else f"Action {row['state']}"
+        yield Milestone(row["finished_at"], f"{how}: {what}", Phase.COMPLETED if done else Phase.FAILED)
+
+
+def _end(task: Mapping[str, Any]) -> Iterator[Milestone]:
+    phase = Phase(task["phase"])
+    why = "" if phase is Phase.COMPLETED else first_line(task["error"] or task["reason"] or "", 120)
+    if phase.is_terminal or phase is Phase.CIRCUIT_OPEN:
+        text = _words(phase) + (f": {why}" if why else "")
+        yield Milestone(task["completed_at"] or task["updated_at"], text, phase)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _folded(found: list[Milestone]) -> list[Milestone]:
+    if len(found) <= MOST:
+        return found
+    last = found[-(MOST - _FIRST - 1) :]
+    between = len(found) - _FIRST - len(last)
+    return [*found[:_FIRST], Milestone(last[0].at, f"{between} steps between are in the log"), *last]

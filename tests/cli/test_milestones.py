@@ -1,0 +1,82 @@
+"""The life of a task in a few lines, whatever happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mailboxd.explain.milestones import MOST, milestones
+from mailboxd.store.reports import opened
+from mailboxd.store.task_queries import details, questions, split
+from tests.cli.stage import Stage, child
+
+
+def _at(minute: int) -> str:
+    return f"2026-11-21T12:{minute:02}:00.000Z"
+
+
+def _task(**known: Any) -> Mapping[str, Any]:
+    return {
+        "created_at": _at(0), "updated_at": _at(59), "completed_at": None, "from": "operator", "phase": "executing",
+        "error": "", "reason": "", "children_total": 0, "attempts": [], "reviews": [], "approvals": [], **known,
+    }  # fmt: skip
+
+
+def _attempt(ordinal: int, status: str, error: str = "") -> Mapping[str, Any]:
+    return {
+        "ordinal": ordinal, "executor": "writer", "status": status, "error_summary": error, "started_at": _at(ordinal),
+        "finished_at": None if status == "running" else _at(ordinal + 1),
+    }  # fmt: skip
+
+
+def _texts(task: Mapping[str, Any], asked: Any = ()) -> list[str]:
+    return [milestone.text for milestone in milestones(task, asked)]
+
+
+def test_failures_in_a_row_are_one_line() -> None:
+    attempts = [_attempt(1, "failed", "away"), _attempt(2, "failed", "still away"), _attempt(3, "running")]
+    assert _texts(_task(attempts=attempts)) == [
+        "Received from operator",
+        "Attempts 1 to 2 by writer failed: still away",
+        "writer at work, attempt 3",
+    ]
+
+
+def test_the_order_is_that_of_time() -> None:
+    by = {"gate": "quality_gate", "reviewer": "critic"}
+    reviews = [
+        {**by, "verdict": "changes_requested", "summary": "No sum.", "at": _at(5)},
+        {**by, "verdict": "approved", "summary": "Fine.", "at": _at(9)},
+    ]
+    task = _task(
+        attempts=[_attempt(1, "succeeded"), _attempt(6, "succeeded")],
+        reviews=reviews, phase="completed", completed_at=_at(10),
+    )  # fmt: skip
+    assert _texts(task, [{"at": _at(1), "to": "operator", "text": "Which quarter?\nmore"}]) == [
+        "Received from operator",
+        "Asked operator: Which quarter?",
+        "Quality gate: changes requested by critic: No sum.",
+        "Attempts 1 to 6 by writer succeeded",
+        "Quality gate: approved by critic",
+        "Completed",
+    ]
+
+
+def test_a_long_life_keeps_its_beginning_and_its_end() -> None:
+    attempts = [_attempt(n, "failed" if n % 2 else "aborted") for n in range(1, 40)]
+    told = _texts(_task(attempts=attempts, phase="failed", error="no more", completed_at=_at(58)))
+    assert len(told) == MOST
+    assert told[0] == "Received from operator"
+    assert told[2] == "34 steps between are in the log"
+    assert told[-1] == "Failed: no more"
+
+
+def test_a_task_of_the_store_is_told(tmp_path: Any, stage: Stage) -> None:
+    stage.create("q3", child("a"), child("b"))
+    stage.start()
+    with opened(stage.ws.database) as report:
+        task_id = report.find("q3")
+        told = milestones(details(report, task_id) | split(report, task_id), questions(report, task_id, 4))
+    assert [milestone.text for milestone in told] == [
+        "Received from operator", "Split into 2 subtasks", "Subtasks under way",
+    ]  # fmt: skip
