@@ -18,15 +18,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,9 +31,10 @@ from pathlib import Path
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, UnavailableError, WorldError
 from mailboxd.host.pip_extras import to_add
-from mailboxd.mailbox.files import Stamp, directory, lstat, open_regular, publish, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import Stamp, lstat, publish
 from mailboxd.protocol.front_matter import MAX_FILE, canonical, with_signature
 from mailboxd.protocol.messages import Message
+from mailboxd.user_state import UserState
 
 # Text formats:
 #
@@ -153,8 +151,6 @@ def _to_base64url(raw: bytes) -> str:
 
 
 OPERATOR = "operator"
-_LARGEST = 1 << 20
-_FOLDERS = ("mailboxd", "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,22 +168,19 @@ class Trusted:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """The current user's keys for one workspace. `state` is the user's state directory."""
+    """The current user's keys for one workspace."""
 
-    state: Path
+    state: UserState
     workspace: Path
 
     @classmethod
     def of(cls, workspace: Path, environ: Mapping[str, str]) -> Keyring:
         """`workspace` is its real path."""
-        state = environ.get("XDG_STATE_HOME", "")
-        if not state.startswith("/"):
-            state = str(_home(environ) / ".local" / "state")
-        return cls(Path(state), workspace)
+        return cls(UserState.of(environ, "keys"), workspace)
 
     @property
     def folder(self) -> Path:
-        return self.state.joinpath(*_FOLDERS)
+        return self.state.folder
 
     @property
     def own_file(self) -> str:
@@ -210,7 +203,7 @@ class Keyring:
 
         Raises ConfigError if other users can read or write the file or it is damaged, WorldError.
         """
-        raw = self._read(file)
+        raw = self.state.read(file)
         if raw is None:
             return None
         try:
@@ -223,7 +216,7 @@ class Keyring:
     def create(self, file: str) -> PrivateKey:
         """Create a private key and sync it to disk. Raises Refused if there already is one, WorldError."""
         key = PrivateKey.new()
-        with self._open_for_writing() as folder:
+        with self.state.writing() as folder:
             try:
                 publish(folder, file, key.file_text().encode("ascii"))
             except FileExistsError:
@@ -234,13 +227,13 @@ class Keyring:
 
     def stamp(self, file: str) -> Stamp | None:
         """A value that changes whenever the file changes; None if there is no file. Raises WorldError."""
-        with self._open() as folder:
+        with self.state.opened() as folder:
             status = None if folder is None else lstat(folder, file)
         return None if status is None else Stamp.of(status)
 
     def trusted(self) -> tuple[Trusted, ...]:
         """Raises ConfigError if other users can write the file or it is damaged, WorldError."""
-        raw = self._read(self.trusted_file)
+        raw = self.state.read(self.trusted_file, secret=False)
         if raw is None:
             return ()
         try:
@@ -261,7 +254,7 @@ class Keyring:
         WorldError.
         """
         name = known_as(name)
-        with self._open_for_writing() as folder:
+        with self.state.writing() as folder:
             rows = self.trusted()
             for row in rows:
                 if row.key == str(key):
@@ -275,7 +268,7 @@ class Keyring:
     def untrust(self, name: str) -> tuple[Trusted, ...]:
         """Stop trusting every key of `name` and return them. Raises UnavailableError, ConfigError, WorldError."""
         name = known_as(name)
-        with self._open_for_writing() as folder:
+        with self.state.writing() as folder:
             rows = self.trusted()
             gone = tuple(row for row in rows if row.name == name)
             if not gone:
@@ -286,72 +279,12 @@ class Keyring:
     def _write(self, folder: int, rows: tuple[Trusted, ...]) -> None:
         workspace = os.fsencode(self.workspace).decode("utf-8", "backslashreplace")
         text = json.dumps({"workspace": workspace, "trusted": [asdict(row) for row in rows]}, indent=2)
-        replace(folder, self.trusted_file, text.encode() + b"\n", lambda: True)
-
-    def _read(self, file: str) -> bytes | None:
-        with self._open() as folder:
-            if folder is None or lstat(folder, file) is None:
-                return None
-            fd = open_regular(folder, file)
-            if fd is None:
-                raise ConfigError(f"{self.folder / file} is not a regular file; remove it")
-            try:
-                _require_safe(fd, self.folder / file, secret=file != self.trusted_file)
-                return read_up_to(fd, _LARGEST)
-            finally:
-                os.close(fd)
-
-    @contextmanager
-    def _open(self) -> Iterator[int | None]:
-        """The directory, or None: most installations have no keys."""
-        with world_errors(f"read {self.folder}"), ExitStack() as opened:
-            try:
-                folder = opened.enter_context(directory(self.state, *_FOLDERS))
-            except (FileNotFoundError, NotADirectoryError):
-                if self.folder.is_symlink() or self.folder.parent.is_symlink():
-                    raise
-                folder = None
-            yield folder
-
-    @contextmanager
-    def _open_for_writing(self) -> Iterator[int]:
-        """The directory, created if necessary and locked against other writers."""
-        with world_errors(f"write to {self.folder}"):
-            self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for depth, name in enumerate(_FOLDERS):
-                with directory(self.state, *_FOLDERS[:depth]) as above:
-                    try:
-                        os.mkdir(name, 0o700, dir_fd=above)
-                    except FileExistsError:
-                        continue
-            with directory(self.state, *_FOLDERS) as folder:
-                fcntl.flock(folder, fcntl.LOCK_EX)
-                yield folder
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    """The home directory. Some accounts have none; they have no keys unless XDG_STATE_HOME is set."""
-    try:
-        return Path(environ.get("HOME") or Path.home())
-    except RuntimeError:
-        return Path("/nonexistent")
+        self.state.write(folder, self.trusted_file, text.encode() + b"\n")
 
 
 def known_as(sender: str) -> str:
     """The name under which a sender's keys are trusted: every person is the operator, agent ids ignore case."""
     return OPERATOR if sender.lower() in OPERATORS else sender.lower()
-
-
-def _require_safe(fd: int, path: Path, *, secret: bool) -> None:
-    """Check that only the owner can access a private key, and that only the owner or root can change the trusted ones.
-
-    Raises ConfigError.
-    """
-    status = os.fstat(fd)
-    owners = {os.geteuid()} if secret else {os.geteuid(), 0}
-    if stat.S_IMODE(status.st_mode) & (0o077 if secret else 0o022) or status.st_uid not in owners:
-        access = "read or change" if secret else "change"
-        raise ConfigError(f"other users own {path} or can {access} it; run `chmod 600 {path}` as its owner")
 
 
 YES, NO, UNSIGNED = "yes", "no", "unsigned"

@@ -11,7 +11,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,7 +20,6 @@ from mailboxd.errors import ConfigError, MailboxdError
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 
-_FOLDER = "mailboxd"
 _LARGEST = 1 << 20
 _NOWHERE = Path("/dev/null")
 """Not even root can create a directory below it."""
@@ -28,51 +27,73 @@ _NOWHERE = Path("/dev/null")
 
 @dataclass(frozen=True, slots=True)
 class UserState:
-    """`parent` is the user's state directory."""
+    """The directory `names` below the user's state directory `parent`."""
 
     parent: Path
+    names: tuple[str, ...] = ("mailboxd",)
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Self:
+    def of(cls, environ: Mapping[str, str], *below: str) -> Self:
         """The current user's; for an account without a home, a directory that cannot be created."""
+        names = ("mailboxd", *below)
         named = environ.get("XDG_STATE_HOME", "")
         if named.startswith("/"):
-            return cls(Path(named))
+            return cls(Path(named), names)
         try:
             home = Path(environ.get("HOME") or Path.home())
         except RuntimeError:
             home = _NOWHERE
-        return cls((home if home.is_dir() else _NOWHERE) / ".local" / "state")
+        return cls((home if home.is_dir() else _NOWHERE) / ".local" / "state", names)
 
     @property
     def folder(self) -> Path:
-        return self.parent / _FOLDER
+        return self.parent.joinpath(*self.names)
 
-    def read(self, name: str) -> bytes | None:
+    @contextmanager
+    def opened(self) -> Iterator[int | None]:
+        """A descriptor of the directory; None if it is missing. Raises WorldError."""
+        with world_errors(f"read {self.folder}"), ExitStack() as opened:
+            try:
+                folder = opened.enter_context(directory(self.parent, *self.names))
+            except (FileNotFoundError, NotADirectoryError):
+                if self.folder.is_symlink() or self.folder.parent.is_symlink():
+                    raise
+                folder = None
+            yield folder
+
+    def read(self, name: str, *, secret: bool = True) -> bytes | None:
         """The file, at most 1 MiB of it; None without one.
 
-        Raises ConfigError if others could have written it, WorldError if it cannot be read.
+        Raises ConfigError if others could have written it or, if it is `secret`, read it. A file that is not secret may
+        belong to root. Raises WorldError if it cannot be read.
         """
         path = self.folder / name
-        with world_errors(f"read {path}"):
-            try:
-                with directory(self.parent, _FOLDER) as folder:
-                    if lstat(folder, name) is None:
-                        return None
-                    return _read_own(folder, path)
-            except (FileNotFoundError, NotADirectoryError):
-                if self.folder.is_symlink():
-                    raise
+        with self.opened() as folder:
+            if folder is None or lstat(folder, name) is None:
                 return None
+            fd = open_regular(folder, name)
+            if fd is None:
+                raise ConfigError(f"{path} is not a regular file; remove it")
+            try:
+                status = os.fstat(fd)
+                owners = {os.geteuid()} if secret else {os.geteuid(), 0}
+                if stat.S_IMODE(status.st_mode) & (0o077 if secret else 0o022) or status.st_uid not in owners:
+                    access = "read or change" if secret else "change"
+                    problem = f"other users own {path} or can {access} it"
+                    raise ConfigError(f"{problem}; remove it, or run `chmod 600 {path}` as its owner")
+                return read_up_to(fd, _LARGEST)
+            finally:
+                os.close(fd)
 
     @contextmanager
     def writing(self) -> Iterator[int]:
         """A descriptor of the directory, created if missing and locked against other writers. Raises WorldError."""
         with world_errors(f"write to {self.folder}"):
             self.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with directory(self.parent) as above, suppress(FileExistsError):
-                os.mkdir(_FOLDER, 0o700, dir_fd=above)
-            with directory(self.parent, _FOLDER) as folder:
+            for depth, name in enumerate(self.names):
+                with directory(self.parent, *self.names[:depth]) as above, suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=above)
+            with directory(self.parent, *self.names) as folder:
                 fcntl.flock(folder, fcntl.LOCK_EX)
                 yield folder
 
@@ -80,19 +101,6 @@ class UserState:
     def write(folder: int, name: str, raw: bytes) -> None:
         """Write a file (0600) atomically and durably; `folder` is from `writing`. Raises OSError."""
         replace(folder, name, raw, lambda: True)
-
-
-def _read_own(folder: int, path: Path) -> bytes:
-    fd = open_regular(folder, path.name)
-    if fd is None:
-        raise ConfigError(f"{path} is not a regular file; remove it")
-    try:
-        status = os.fstat(fd)
-        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise ConfigError(f"{path} is not yours alone; remove it, or run `chmod 600 {path}` as its owner")
-        return read_up_to(fd, _LARGEST)
-    finally:
-        os.close(fd)
 
 
 # The user's workspaces: `workspaces`, a JSON array of real paths, written by `mailboxd init` and `mailboxd run`. Only a

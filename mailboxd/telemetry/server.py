@@ -148,7 +148,7 @@ def serve(ws: Workspace, agent: str, clock: Clock, *, port: int, endpoint: str, 
 def _export(ws: Workspace, endpoint: str, target: Endpoint) -> str:
     """Export all finished spans; returns the problem, or an empty string."""
     try:
-        while traces.export_next(ws, endpoint, target).more:
+        while traces.export_next(ws, endpoint, target):
             continue
     except MailboxdError as error:
         return str(error)

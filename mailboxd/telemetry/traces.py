@@ -19,9 +19,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -47,27 +46,18 @@ KINDS = (*OF_TASKS, Kind.APPROVAL_RESOLVED, Kind.MESSAGE_RECEIVED, Kind.MESSAGE_
 Value = str | int | float | bool
 
 
-class Role(StrEnum):
-    """OpenTelemetry's SpanKind."""
-
-    INTERNAL = "internal"
-    CLIENT = "client"
-    CONSUMER = "consumer"
-    PRODUCER = "producer"
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """A finished span. `began` and `ended` are ISO 8601 in UTC; `problem` names how it failed, empty for success."""
 
+    task: Family
     name: str
-    trace: str
     id: str
     parent: str
-    role: Role
     began: str
     ended: str
     problem: str = ""
+    kind: SpanKind = SpanKind.INTERNAL
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
 
@@ -90,15 +80,14 @@ def _task(_: Report, event: LoggedEvent, task: Family) -> Span | None:
     remote = ids.parse(task.traceparent) if task.parent is None else None
     parent = ids.span_of(task.parent) if task.parent is not None else remote.span if remote is not None else ""
     return Span(
+        task,
         name="task",
-        trace=_trace(task),
         id=ids.span_of(task.id),
         parent=parent,
-        role=Role.INTERNAL,
         began=task.created_at,
         ended=event.at,
         problem="" if phase is Phase.COMPLETED else phase.value,
-        attributes=_of(task) | {"mailboxd.task.phase": phase.value, "mailboxd.task.depth": task.depth},
+        attributes={"mailboxd.task.phase": phase.value, "mailboxd.task.depth": task.depth},
     )
 
 
@@ -108,16 +97,14 @@ def _attempt(report: Report, event: LoggedEvent, task: Family) -> Span | None:
     if row is None:
         return None
     return Span(
+        task,
         name="attempt",
-        trace=_trace(task),
         id=ids.span_of(event.data["attempt"]),
         parent=ids.span_of(task.id),
-        role=Role.INTERNAL,
         began=row["started_at"],
         ended=event.at,
         problem="" if status == "succeeded" else status,
-        attributes=_of(task)
-        | {
+        attributes={
             "mailboxd.attempt.id": event.data["attempt"],
             "mailboxd.attempt.ordinal": row["ordinal"],
             "mailboxd.attempt.status": status,
@@ -141,15 +128,15 @@ def _turn(report: Report, event: LoggedEvent, task: Family) -> Span | None:
     is_attempts = metrics_queries.attempt_row(report, turn["attempt"]) is not None
     outcome = {"mailboxd.turn.outcome": turn["outcome"], "mailboxd.turn.called": turn["agent"]}
     return Span(
+        task,
         name=f"turn {turn['purpose']}",
-        trace=_trace(task),
         id=ids.span_of(task.id, "turn", str(event.seq)),
         parent=ids.span_of(turn["attempt"] if is_attempts else task.id),
-        role=Role.CLIENT,
+        kind=SpanKind.CLIENT,
         began=ordered,
         ended=event.at,
         problem="" if turn["outcome"] == "succeeded" else turn["outcome"],
-        attributes=_of(task) | outcome | {name: value for name, value in used.items() if value is not None},
+        attributes=outcome | {name: value for name, value in used.items() if value is not None},
     )
 
 
@@ -159,16 +146,14 @@ def _approval(report: Report, event: LoggedEvent, task: Family) -> Span | None:
         return None
     status = str(event.data.get("changes", {}).get("status", row["status"]))
     return Span(
+        task,
         name="approval",
-        trace=_trace(task),
         id=ids.span_of(event.data["approval"]),
         parent=ids.span_of(task.id),
-        role=Role.INTERNAL,
         began=row["at"],
         ended=event.at,
         problem="" if status == "approved" else status,
-        attributes=_of(task)
-        | {
+        attributes={
             "mailboxd.approval.id": event.data["approval"],
             "mailboxd.approval.status": status,
             "mailboxd.approval.purpose": row["purpose"],
@@ -182,15 +167,14 @@ def _message(_: Report, event: LoggedEvent, task: Family) -> Span | None:
     received = row["direction"] == "in"
     other = row.get("sender" if received else "receiver") or ""
     return Span(
+        task,
         name=f"message {row.get('type') or 'plain'} {'received' if received else 'sent'}",
-        trace=_trace(task),
         id=ids.span_of(task.id, "message", row["id"]),
         parent=ids.span_of(task.id),
-        role=Role.CONSUMER if received else Role.PRODUCER,
+        kind=SpanKind.CONSUMER if received else SpanKind.PRODUCER,
         began=event.at,
         ended=event.at,
-        attributes=_of(task)
-        | {
+        attributes={
             "messaging.system": "mailboxd",
             "messaging.message.id": row.get("message_id") or row["id"],
             "mailboxd.message.verdict": row["verdict"],
@@ -203,34 +187,12 @@ _BY_PART = {"passed": _task, "attempt_changes": _attempt, "turn": _turn, "messag
 """The span that ends with an event which has this part."""
 
 
-def _trace(task: Family) -> str:
-    return ids.trace_of(task.root, task.root_traceparent)
-
-
-def _of(task: Family) -> dict[str, Value]:
-    return {"mailboxd.task.id": task.id, "mailboxd.task.local_id": task.local_id, "mailboxd.task.agent": task.executor}
-
-
 # Export: as protobuf over HTTP, or as JSON lines for a collector. Credentials come from the environment variable
 # `OTEL_EXPORTER_OTLP_HEADERS`, so that they are in no file and in no argument.
 
 SECONDS = 30
 """Time limit of one request, including the exporter's own retries."""
-_KINDS = {
-    Role.INTERNAL: SpanKind.INTERNAL,
-    Role.CLIENT: SpanKind.CLIENT,
-    Role.CONSUMER: SpanKind.CONSUMER,
-    Role.PRODUCER: SpanKind.PRODUCER,
-}
 _IDS = ("traceId", "spanId", "parentSpanId")
-
-
-class Target(Protocol):
-    """A receiver of spans."""
-
-    def send(self, spans: Sequence[Span]) -> None:
-        """Send all of the spans. Raises UnavailableError; then they are sent again later."""
-        ...
 
 
 class Endpoint:
@@ -272,14 +234,17 @@ def line(spans: Iterable[Span], agent: str) -> bytes:
 
 
 def _readable(span: Span, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
+    task = span.task
+    trace = ids.trace_of(task.root, task.root_traceparent)
+    about = {"mailboxd.task.id": task.id, "mailboxd.task.local_id": task.local_id, "mailboxd.task.agent": task.executor}
     status = Status(StatusCode.ERROR, span.problem) if span.problem else Status(StatusCode.OK)
     return ReadableSpan(
         name=span.name,
-        context=_context(span.trace, span.id, remote=False),
-        parent=_context(span.trace, span.parent, remote=True) if span.parent else None,
+        context=_context(trace, span.id, remote=False),
+        parent=_context(trace, span.parent, remote=True) if span.parent else None,
         resource=resource,
-        attributes=dict(span.attributes),
-        kind=_KINDS[span.role],
+        attributes={**about, **span.attributes},
+        kind=span.kind,
         status=status,
         start_time=_nanoseconds(span.began),
         end_time=max(_nanoseconds(span.ended), _nanoseconds(span.began)),
@@ -304,15 +269,6 @@ MOST = 500
 _LARGEST = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The result of exporting one batch."""
-
-    seq: int
-    spans: int
-    more: bool
-
-
 def batches(report: Report, after: int, wanted: Callable[[str], bool]) -> Iterator[tuple[int, list[Span]]]:
     """Batches of spans after the event `after`, each with its last event. `wanted` selects tasks by id."""
     while events := list(metrics_queries.events_after(report, after, KINDS, MOST)):
@@ -321,8 +277,8 @@ def batches(report: Report, after: int, wanted: Callable[[str], bool]) -> Iterat
         yield after, [span for event in chosen for span in spans(report, event)]
 
 
-def export_next(ws: Workspace, address: str, target: Target) -> Sent:
-    """Export the next batch and advance the cursor.
+def export_next(ws: Workspace, address: str, endpoint: Endpoint) -> bool:
+    """Export the next batch and advance the cursor; return whether there was one.
 
     Raises UnavailableError if the batch was not accepted or there is no database, WorldError.
     """
@@ -332,12 +288,12 @@ def export_next(ws: Workspace, address: str, target: Target) -> Sent:
             before = 0  # the database was rebuilt, so its events are numbered differently
         found = next(batches(report, before, lambda _task: True), None)
     if found is None:
-        return Sent(before, 0, more=False)
+        return False
     seq, ended = found
     if ended:
-        target.send(ended)
+        endpoint.send(ended)
     remember(ws, address, seq)
-    return Sent(seq, len(ended), more=True)
+    return True
 
 
 def remembered(ws: Workspace, address: str) -> int:

@@ -22,7 +22,7 @@ def keyring(tmp_path: Path) -> Keyring:
 def test_the_directory_is_the_users_and_never_the_workspaces(tmp_path: Path) -> None:
     ws = tmp_path / "ws"
     assert Keyring.of(ws, {"XDG_STATE_HOME": "/x"}).folder == Path("/x/mailboxd/keys")
-    assert Keyring.of(ws, {"XDG_STATE_HOME": "relative", "HOME": "/h"}).folder == Path("/h/.local/state/mailboxd/keys")
+    assert Keyring.of(ws, {"XDG_STATE_HOME": ".", "HOME": "/"}).folder == Path("/.local/state/mailboxd/keys")
     assert Keyring.of(ws, {}).own_file != Keyring.of(tmp_path / "other", {}).own_file
     assert Keyring.of(ws, {}).operator_file == Keyring.of(tmp_path / "other", {}).operator_file
 
@@ -31,7 +31,7 @@ def test_a_new_keyring_is_empty_and_reading_creates_nothing(keyring: Keyring) ->
     assert keyring.private(keyring.own_file) is None
     assert keyring.trusted() == ()
     assert keyring.stamp(keyring.trusted_file) is None
-    assert not keyring.state.exists()
+    assert not keyring.state.parent.exists()
 
 
 @pytest.mark.parametrize("home", ["/nonexistent", "/dev/null", "/proc/version"])
@@ -51,7 +51,9 @@ def test_key_files_are_private_under_any_umask(keyring: Keyring) -> None:
         keyring.trust("writer", key.public, NOW)
     finally:
         os.umask(before)
-    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in [keyring.state, *keyring.state.rglob("*")]}
+    modes = {
+        path: stat.S_IMODE(path.lstat().st_mode) for path in [keyring.state.parent, *keyring.state.parent.rglob("*")]
+    }
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in modes.items() if not path.is_dir()} == {0o600}
     assert len(modes) == 5
@@ -141,8 +143,8 @@ def test_no_link_is_followed_and_no_fifo_waited_for(keyring: Keyring, tmp_path: 
 
 def test_a_linked_directory_is_refused(keyring: Keyring, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    keyring.state.mkdir()
-    (keyring.state / "mailboxd").symlink_to(tmp_path / "other")
+    keyring.state.parent.mkdir()
+    (keyring.state.parent / "mailboxd").symlink_to(tmp_path / "other")
     with pytest.raises(WorldError):
         keyring.create(keyring.own_file)
     with pytest.raises(WorldError):

@@ -84,7 +84,7 @@ def test_a_list_that_others_may_write_is_not_believed(tmp_path: Path, environ: d
     user_state.register(_made(tmp_path / "a"), environ)
     file = UserState.of(environ).folder / user_state.FILE
     file.chmod(0o666)
-    with pytest.raises(ConfigError, match="not yours alone"):
+    with pytest.raises(ConfigError, match="chmod 600"):
         user_state.workspaces(environ)
     assert user_state.register(_made(tmp_path / "b"), environ)
     assert _known(environ) == [tmp_path / "b"]

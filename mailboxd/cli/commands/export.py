@@ -113,11 +113,11 @@ def _export(session: Session, task: str | None, otlp: str | None, path: Path | N
         from mailboxd.host.pip_extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('metrics')}")
-    from mailboxd.telemetry import traces, traces as form  # noqa: I001, RUF100
+    from mailboxd.telemetry import traces
 
     ws = session.workspace()
     agent = agent_of(ws) or ""
-    target = None if otlp is None else form.Endpoint(_address(otlp), agent)
+    target = None if otlp is None else traces.Endpoint(_address(otlp), agent)
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     lines, count = [], 0
     with session.report() as report:
@@ -127,7 +127,7 @@ def _export(session: Session, task: str | None, otlp: str | None, path: Path | N
             if spans and target is not None:
                 target.send(spans)
             elif spans:
-                lines.append(form.line(spans, agent))
+                lines.append(traces.line(spans, agent))
     if path is not None:
         _append(path, b"".join(lines))
     if session.as_json and str(path) != "-":
