@@ -15,7 +15,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile, message_row, stored_name
+from mailboxd.intake.archive import InboxFile, record_message, stored_name
 from mailboxd.mailbox.files import directory, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.progress import Progress, silent, stepwise
@@ -85,8 +85,6 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
         account.problems.append((f"mailbox/{shown}", error.problem))
         return
     message, (name, stamp) = parsed.message, stored_name(path.name)
-    row = message_row(engine, InboxFile(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
-    engine.store.messages.keep_body(row["id"], raw)
-    engine.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": engine.now, "message": row}, actor=message.from_))
-    engine.record(Event(Kind.MESSAGE_FILED, None, {"at": engine.now, "id": row["id"], "path": shown}))
+    recorded = record_message(engine, InboxFile(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
+    engine.record(Event(Kind.MESSAGE_FILED, None, {"at": engine.now, "id": recorded, "path": shown}))
     account.messages += 1

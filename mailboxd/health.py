@@ -1,7 +1,7 @@
-"""How the daemon is: green, amber or red, and why, as it notes it itself in `.mailboxd/health.json` (`pulse`).
+"""The daemon's health as `status` and doctor read it from `.mailboxd/health.json`, which the daemon writes.
 
-Red: something stands still that people count on. Amber: all is done, but later, or not for much longer. A daemon that
-notes nothing is red. This half only reads, and `status` imports it: it has to be light.
+Red: something that people rely on has stopped. Amber: everything is done, but late, or not for much longer. A daemon
+whose heartbeat is missing is red. Only reading is here, because `status` imports it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ FILE = "health.json"
 SIZE = 4096
 """Bytes of the file, always."""
 SILENT = 45.0
-"""Seconds after which a daemon that notes nothing counts as standing still."""
-
-
+"""Seconds without a heartbeat after which the loop counts as stuck."""
 LONGEST_PAUSE = 30.0
-"""Seconds before a start, at most, however often it has failed before."""
+"""The longest pause in seconds before a start, however often it has failed before."""
 
 
 class Grade(StrEnum):
@@ -37,32 +35,32 @@ class Grade(StrEnum):
 
 
 class Component(StrEnum):
-    """What may not work, as the log and `status` name it. Each has its section in docs/runbook.md."""
+    """The parts that can fail, as the log and `status` name them. Each has a section in docs/runbook.md."""
 
     DAEMON = "daemon"
     AGENTS = "agents"
     DATABASE = "database"
     FILING = "filing mail"
-    LOOKING = "reading the mailbox"
+    SCANNING = "reading the mailbox"
     RENDERING = "writing task files"
     SENDING = "sending"
-    PUTTING_AWAY = "putting finished tasks away"
-    CUSTODY = "custody"
-    NOTING = "signing the head of the log"
+    RETENTION = "archiving tasks"
+    ARCHIVE = "archive"
+    SIGNING = "signing the log"
     WATCHING = "watching"
-    ROOM = "room on the disk"
+    SPACE = "disk space"
     DESCRIPTORS = "file descriptors"
     JOURNAL = "journal"
     GATEWAY = "gateway"
     PEERS = "peers"
     SERVICE = "service"
-    ASKING = "asking OpenClaw"
-    COLLECTING = "collecting what calls brought"
-    TIDYING = "removing what calls left"
+    DISCOVERY = "asking OpenClaw"
+    COLLECTING = "collecting results"
+    CLEANUP = "cleaning up"
 
 
 class Halt(StrEnum):
-    """Why nothing is taken and nothing is begun; it stands as `HALT(...)` before the reason."""
+    """Why no message is taken and no turn is started; it precedes the reason as `HALT(...)`."""
 
     DISK_FULL = "disk-full"
     DB_LOCKED = "db-locked"
@@ -70,7 +68,7 @@ class Halt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What does not work, why, how bad that is, and since when (ISO-8601 UTC)."""
+    """What does not work, why, how serious that is, and since when (ISO 8601, UTC)."""
 
     where: str
     why: str
@@ -79,22 +77,22 @@ class Trouble:
 
     @property
     def slug(self) -> str:
-        """The stable short name of it: the section of docs/runbook.md that says what to do."""
+        """Its section in docs/runbook.md."""
         halted = next((halt for halt in Halt if self.why.startswith(f"HALT({halt})")), None)
         return halted or self.where.lower().replace(" ", "-")
 
 
 def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Grade, list[Trouble]]:
-    """How the daemon `pid` is (None: there is none, 0: not known which), as it noted it last. Raises nothing."""
-    said = _said(ws)
+    """The last reported health of the daemon `pid` (None: there is none, 0: unknown). Raises nothing."""
+    report = _report(ws)
     if pid is None:
-        return _ended(said)
-    if said is None or pid not in (0, said["pid"]):
+        return _ended(report)
+    if report is None or pid not in (0, report["pid"]):
         return _red("it holds the workspace but has not reported its health yet")
-    ages = [age for age in (monotonic - said["monotonic"], to_epoch(now) - to_epoch(said["at"])) if age >= -1]
+    ages = [age for age in (monotonic - report["monotonic"], to_epoch(now) - to_epoch(report["at"])) if age >= -1]
     if min(ages, default=SILENT + 1) > SILENT:
-        return _red(f"its loop is stuck: the last heartbeat was at {said['at']}")
-    troubles: list[Trouble] = said["troubles"]
+        return _red(f"its loop is stuck: the last heartbeat was at {report['at']}")
+    troubles: list[Trouble] = report["troubles"]
     if any(trouble.grade is Grade.RED for trouble in troubles):
         return Grade.RED, troubles
     return (Grade.AMBER if troubles else Grade.GREEN), troubles
@@ -102,9 +100,9 @@ def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Gr
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The starts in a row, up to now, that ended before the mailbox was read for the first time.
+    """The latest starts in a row that ended before the mailbox was read for the first time.
 
-    `wait`: seconds that the next one has to wait, counted from the end of the last; `why` that ended.
+    `wait`: seconds that the next start has to wait, counted from the end of the last one; `why` that one ended.
     """
 
     starts: int = 0
@@ -113,47 +111,48 @@ class Failed:
 
 
 def failed_starts(ws: Workspace, now: str, monotonic: float) -> Failed:
-    """What the note of the last daemon says, once that is dead. Raises nothing."""
-    said = _said(ws)
-    if said is None or said["over"] == "" or said["starts"] <= 0:
+    """The failed starts according to the last report of a dead daemon. Raises nothing."""
+    report = _report(ws)
+    if report is None or report["over"] == "" or report["starts"] <= 0:
         return Failed()
-    past = max(monotonic - said["monotonic"], to_epoch(now) - to_epoch(said["at"]), 0.0)
-    pause = min(2.0 ** min(said["starts"] - 1, 10), LONGEST_PAUSE)
-    return Failed(said["starts"], max(pause - past, 0.0), said["over"] or "it died without a report")
+    past = max(monotonic - report["monotonic"], to_epoch(now) - to_epoch(report["at"]), 0.0)
+    pause = min(2.0 ** min(report["starts"] - 1, 10), LONGEST_PAUSE)
+    return Failed(report["starts"], max(pause - past, 0.0), report["over"] or "it died without a report")
 
 
 def scanned_at(ws: Workspace) -> str | None:
-    """When the daemon last read its directories, as it noted it; None if it did not say."""
-    said = _said(ws)
-    return None if said is None else said["scanned"]
+    """When the daemon last read its directories; None if it has not reported that."""
+    report = _report(ws)
+    return None if report is None else report["scanned"]
 
 
-def _ended(said: dict[str, Any] | None) -> tuple[Grade, list[Trouble]]:
-    if said is None or said["over"] == "":
+def _ended(report: dict[str, Any] | None) -> tuple[Grade, list[Trouble]]:
+    if report is None or report["over"] == "":
         return Grade.OFF, []
-    if said["over"] is None:
-        return _red(f"it died without a report after {said['at']}; `mailboxd run` continues where it stopped")
-    return _red(f"it gave up: {said['over']}")
+    if report["over"] is None:
+        return _red(f"it died without a report after {report['at']}; `mailboxd run` continues where it stopped")
+    return _red(f"it gave up: {report['over']}")
 
 
 def _red(why: str) -> tuple[Grade, list[Trouble]]:
     return Grade.RED, [Trouble(Component.DAEMON, why, Grade.RED, "")]
 
 
-def _said(ws: Workspace) -> dict[str, Any] | None:
-    """The note; None if there is none that can be understood."""
+def _report(ws: Workspace) -> dict[str, Any] | None:
+    """The content of the file; None if it is missing or invalid."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         with directory(ws.root, ws.state.name) as state:
-            raw = read_file(state, FILE, SIZE)
-        if raw is None:
-            return None
-        said = json.loads(raw)
-        to_epoch(said["at"])
-        troubles = [Trouble(**{**each, "grade": Grade(each["grade"])}) for each in said["troubles"]]
-        known = {"pid": int(said["pid"]), "monotonic": float(said["monotonic"]), "over": said["over"]}
-        scanned = said.get("scanned")  # a note of an older daemon has neither this nor `starts`
-        if scanned is not None:
-            to_epoch(scanned)
-        starts = int(said.get("starts", 0))
-        return {"at": said["at"], "troubles": troubles, "scanned": scanned, "starts": starts, **known}
+            report = json.loads(read_file(state, FILE, SIZE) or b"")
+        to_epoch(report["at"])
+        if report["scanned"] is not None:
+            to_epoch(report["scanned"])
+        return {
+            "at": report["at"],
+            "troubles": [Trouble(**{**each, "grade": Grade(each["grade"])}) for each in report["troubles"]],
+            "scanned": report["scanned"],
+            "starts": int(report["starts"]),
+            "pid": int(report["pid"]),
+            "monotonic": float(report["monotonic"]),
+            "over": report["over"],
+        }
     return None

@@ -26,7 +26,7 @@ from mailboxd.effects.message_builder import row_of_sent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, OutdatedError, Refused
 from mailboxd.ids import time_of
-from mailboxd.intake.archive import RECOVERED, InboxFile, message_row, stored_name
+from mailboxd.intake.archive import RECOVERED, InboxFile, record_message, stored_name
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -255,9 +255,7 @@ def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tu
     file = InboxFile(name, raw, found.parsed.sha256, len(raw), stamp)
     has_ended = isinstance(message, TaskMessage) and (message.task_id, message.subtask_id) in answered
     if has_ended or not _takes(core, intake, file, found.parsed):
-        row = message_row(core, file, RECOVERED, message)
-        core.store.messages.keep_body(str(row["id"]), raw)
-        core.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": core.now, "message": row}, actor=message.from_))
+        record_message(core, file, RECOVERED, message)
     known = core.store.messages.unfiled_id(found.parsed.sha256)
     core.record(Event(Kind.MESSAGE_FILED, None, {"at": core.now, "id": known, "path": path}))
 

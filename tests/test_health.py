@@ -69,7 +69,7 @@ def test_the_worst_counts_and_each_is_said_once(
     caplog.set_level("INFO", "mailboxd")
     with noted(ws, clock) as health:
         for left in (511, 510, 509):
-            health.say(Component.ROOM, f"only {left} MiB are free", Grade.AMBER)
+            health.say(Component.SPACE, f"only {left} MiB are free", Grade.AMBER)
         assert grade(ws, clock) is Grade.AMBER
         health.say(Component.FILING, "the archive is gone")
         health.say(Component.FILING, "the archive is gone")
@@ -77,15 +77,15 @@ def test_the_worst_counts_and_each_is_said_once(
         assert health.line == "TROUBLE filing mail: the archive is gone"
         assert health.say(Component.FILING, "")
         assert not health.say(Component.FILING, "")
-        assert (grade(ws, clock), health.line) == (Grade.AMBER, "TROUBLE room on the disk: only 509 MiB are free")
-        health.say(Component.ROOM, "")
+        assert (grade(ws, clock), health.line) == (Grade.AMBER, "TROUBLE disk space: only 509 MiB are free")
+        health.say(Component.SPACE, "")
         assert (grade(ws, clock), health.line) == (Grade.GREEN, "agent alpha")
     said = [record.message for record in caplog.records]
     assert said == [
-        "room on the disk: only 511 MiB are free",
+        "disk space: only 511 MiB are free",
         "filing mail: the archive is gone",
         "filing mail: works again",
-        "room on the disk: works again",
+        "disk space: works again",
     ]
 
 
@@ -94,7 +94,7 @@ def test_each_trouble_has_a_short_name_that_stays() -> None:
         return Trouble(where, why, Grade.RED, "").slug
 
     assert slug(Component.FILING, "mailbox/archive is gone") == "filing-mail"
-    assert slug(Component.ASKING, "no answer") == "asking-openclaw"
+    assert slug(Component.DISCOVERY, "no answer") == "asking-openclaw"
     assert slug(Component.DATABASE, f"HALT({Halt.DISK_FULL}): no room") == "disk-full"
     assert slug(Component.DATABASE, f"HALT({Halt.DB_LOCKED}): pid 7 has it") == "db-locked"
 
@@ -164,7 +164,7 @@ def test_one_that_read_the_mailbox_or_was_asked_to_end_has_not_failed(
 ) -> None:
     health = noted(ws, clock).__enter__()
     if reads:
-        health.say(Component.LOOKING, "")  # and then it is killed
+        health.say(Component.SCANNING, "")  # and then it is killed
     else:
         health.__exit__(None, None, None)
     assert failed_starts(ws, clock.now(), clock.monotonic()).starts == 0

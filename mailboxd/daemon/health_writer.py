@@ -69,7 +69,7 @@ class Health:
     @property
     def unread(self) -> str:
         """Why mail is left in the inbox; empty if none has to be."""
-        found = (self._troubles.get(where) for where in (Component.LOOKING, Component.FILING))
+        found = (self._troubles.get(where) for where in (Component.SCANNING, Component.FILING))
         return next((trouble.why for trouble in found if trouble is not None), "")
 
     @property
@@ -80,7 +80,7 @@ class Health:
         """`why` something does not work, or that it does (empty). True if it did not and now does."""
         before = self._troubles.get(where)
         if not why:
-            if where is Component.LOOKING:
+            if where is Component.SCANNING:
                 first, self._scanned = self._scanned is None, self._clock.monotonic()
                 if first:
                     self._starts = 0

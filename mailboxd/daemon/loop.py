@@ -165,7 +165,7 @@ _LONG = 600.0
 """Seconds after which a peer without a daemon is more than one that is being restarted."""
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
-_CAN_WAIT = frozenset({Component.RENDERING, Component.PUTTING_AWAY, Component.NOTING, Component.TIDYING})
+_CAN_WAIT = frozenset({Component.RENDERING, Component.RETENTION, Component.SIGNING, Component.CLEANUP})
 _log = logging.getLogger("mailboxd")
 
 
@@ -246,14 +246,14 @@ class Daemon:
         self._logged_event = self.engine.store.last_event()
         self.watcher.start(self.engine.clock.monotonic())
         self.peers.load()
-        self._try(Component.ASKING, self.peers.ask)
+        self._try(Component.DISCOVERY, self.peers.ask)
         while self.peers.must_wait and not self._stopping:
             self._sleep(1.0)
             self._poll_peers()
         with self.engine.batch():
             self.engine.look_again()
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
-            self._try(Component.LOOKING, self.taskmd.restore)
+            self._try(Component.SCANNING, self.taskmd.restore)
         self.health.say(Component.DATABASE, "")
         self.health.notifier.ready(self.health.line)
         _log.info("ready: agent %s", self.engine.settings.agent)
@@ -272,21 +272,21 @@ class Daemon:
         begun = self._try(Component.FILING, self.archiving.perform)
         begun += self._check_archive()
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._schedule.mail)
-        begun += self._try(Component.PUTTING_AWAY, self.retention.perform)
+        begun += self._try(Component.RETENTION, self.retention.perform)
         self._checkpoints.perform()
-        return begun + self._try(Component.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
+        return begun + self._try(Component.SIGNING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
         """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
-        more, judged = False, self.arrivals.judged
+        more, seen = False, self.arrivals.seen
         with self.engine.batch():
             self._try(Component.COLLECTING, self._collect)
             self._check_gateway()
             self._check_peers()
             if look and not self._stopping:
                 more = self._take_files()
-            self.engine.tick(self.arrivals.judged_until())
-            if self.arrivals.judged == judged:
+            self.engine.tick(self.arrivals.read_until())
+            if self.arrivals.seen == seen:
                 return self._begin() or more
         with self.engine.batch():
             return self._begin() or more
@@ -321,13 +321,13 @@ class Daemon:
         self.calls.sweep(self.engine.store.stale_files.has)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
-            self._try(Component.TIDYING, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
+            self._try(Component.CLEANUP, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
 
     def _check_archive(self) -> bool:
         """Check archived files; return whether more missing ones are to be restored at once."""
         archive_watch = self.archiving.archive_watch
         more = archive_watch.check()
-        self.health.say(Component.CUSTODY, archive_watch.why, Grade.AMBER)
+        self.health.say(Component.ARCHIVE, archive_watch.why, Grade.AMBER)
         return more
 
     def _begin(self) -> bool:
@@ -360,7 +360,7 @@ class Daemon:
         if self.peers.is_asking:
             with self.engine.batch():
                 self._try(Component.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
-        self._try(Component.ASKING, self.peers.go_on)
+        self._try(Component.DISCOVERY, self.peers.go_on)
 
     def _take_files(self) -> bool:
         """Take the files of inbox/ and the edits in tasks/; returns whether there are more."""
@@ -376,10 +376,10 @@ class Daemon:
         except StoreError:
             raise
         except WorldError as error:
-            self._failed(Component.LOOKING, error)
+            self._failed(Component.SCANNING, error)
             return False
-        self._works(Component.LOOKING)
-        schedule.rescan_in(mono, [moment - now for moment in (*taken.moments, seen.next_scan_at) if moment is not None])
+        self._works(Component.SCANNING)
+        schedule.rescan_in(mono, [at - now for at in (*taken.scan_at, seen.next_scan_at) if at is not None])
         schedule.mail = schedule.mail or seen.truncated
         return schedule.mail
 
@@ -392,7 +392,7 @@ class Daemon:
             self.engine.record(Event(Kind.INBOX_REARMED, None, rearmed))
         self.archiving.try_again()
         self.health.say(Component.WATCHING, self.watcher.reason, Grade.AMBER)
-        self.health.say(Component.ROOM, self.room(), Grade.AMBER)
+        self.health.say(Component.SPACE, self.room(), Grade.AMBER)
         journal = self.engine.store.journal
         self.health.say(Component.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)
         self.reserve.refill()
@@ -494,6 +494,6 @@ class Daemon:
                 self._try(Component.SENDING, lambda: self.effects.starting.dispatches.sync(now=True))
                 self.taskmd.perform()
         self._record_round(look=False)
-        self._try(Component.NOTING, self.heads.write)
+        self._try(Component.SIGNING, self.heads.write)
         self._record_round(look=False)
         self._report()

@@ -1,1 +1,1 @@
-"""Incoming mail: judge each file once, record it, move it out of the inbox, and watch over the archive."""
+"""Incoming mail: interpret each file once, record it, move it out of the inbox, and check the archive."""

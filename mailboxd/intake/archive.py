@@ -1,4 +1,4 @@
-"""Moves judged files out of the inbox, and watches over the files in archive/ and rejected/."""
+"""Records files that arrived, moves them out of the inbox, and checks the files in archive/ and rejected/."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core.decision_builder import REST_SHOWN_SECONDS
-from mailboxd.core.events import Kind
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Noted, Reports
-from mailboxd.errors import MessageError, PlanError, Refused, WorldError
+from mailboxd.errors import WorldError
 from mailboxd.keys import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
@@ -44,12 +44,24 @@ class InboxFile:
     """It is not known to have been renamed into the inbox."""
 
 
-def message_row(
-    engine: Engine, file: InboxFile, verdict: str, message: Message | None, proof: Proof | None = None
-) -> dict[str, Any]:
-    """Return the row of `messages` for a judged file. `proof`: result of checking its signature; None: not checked."""
-    return {
-        "id": engine.new_id("msg"),
+def record_message(
+    engine: Engine,
+    file: InboxFile,
+    verdict: str,
+    message: Message | None,
+    proof: Proof | None = None,
+    *,
+    task: str | None = None,
+    reason: Mapping[str, object] | None = None,
+    warnings: Sequence[str] = (),
+) -> str:
+    """Record a file with its bytes as a row of `messages`; return its id. Inside a batch.
+
+    `proof`: the result of checking its signature; None: not checked. `reason`: why it is rejected.
+    """
+    recorded = engine.new_id("msg")
+    row = {
+        "id": recorded,
         "direction": "in",
         "message_id": message.message_id if message else None,
         "type": message.type if message else None,
@@ -65,13 +77,15 @@ def message_row(
         "verified": proof.verified if proof else None,
         "signer": proof.signer if proof else None,
     }
-
-
-def reason_fields(error: MessageError | PlanError | Refused) -> dict[str, Any]:
-    reason: dict[str, Any] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
-    if isinstance(error, MessageError):
-        reason |= {"line": error.line, "field": error.field}
-    return reason
+    if file.raw is not None:
+        engine.store.messages.keep_body(recorded, file.raw)
+    if reason is not None:
+        data = {"at": engine.now, "message": row | {"reason": dict(reason)}}
+        engine.record(Event(Kind.MESSAGE_REJECTED, task, data))
+    else:
+        data = {"at": engine.now, "message": row} | ({"warnings": list(warnings)} if warnings else {})
+        engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_ if message else ""))
+    return recorded
 
 
 def reason_file(
@@ -95,7 +109,7 @@ def stored_name(name: str) -> tuple[str, dict[str, str]]:
 
 # Watching over the archive: the files of archive/ and rejected/ are checked all the time, a few at once
 #
-# The database knows path and size of every judged file. A missing file is restored from the bytes in the database, with
+# The database knows path and size of every file. A missing file is restored from the bytes in the database, with
 # an alarm. A file that was changed or cannot be restored raises an alarm once; it is remembered across restarts, keeps
 # health from being green, and is forgotten when it is as it was. Only `mailboxd audit verify` reads and compares every
 # file.
@@ -112,9 +126,9 @@ RECENT_SECONDS = 120.0
 MOST_RECENT = 1000
 MOST_LOST = 1000
 """Changed files that are remembered; the alarm of any more is raised again after a restart."""
-META = "custody.lost"
-META_PLACES = "custody.places"
-META_RESTS = "custody.rests"
+META = "archive.changed"
+META_PLACES = "archive.directories"
+META_RESTS = "archive.late"
 """Rejected late rests of messages: a list of name, head and time, the latest last."""
 _MOST_RESTS = 20
 _TOPS = ("archive", "rejected")
@@ -271,7 +285,7 @@ class ArchiveWatch:
             except OSError:
                 changed.append(recent.id)
             else:
-                # where the judged bytes were written instead, it is another file
+                # where the bytes were written again instead, it is another file
                 if status.st_ino == recent.stamp.ino and Stamp.of(status) != recent.stamp:
                     changed.append(recent.id)
         return changed
@@ -333,7 +347,7 @@ class ArchiveWatch:
     def _alarm(self, why: str, messages: Iterable[str] = ()) -> None:
         tasks = {file.task for file in self.engine.store.messages.filed_among(messages)}
         task = tasks.pop() if len(tasks) == 1 else None
-        self.reports.append(Happened(Kind.ALARM, task, {"what": "custody", "why": why}))
+        self.reports.append(Happened(Kind.ALARM, task, {"what": "archive", "why": why}))
 
 
 def note_late_rest(store: Store, name: str, head: str, at: str) -> None:
@@ -363,7 +377,7 @@ def _among(said: list[str]) -> str:
     return said[0] + (f", and {len(said) - 1} more" if len(said) > 1 else "")
 
 
-# Moving judged files out of the inbox: rows of `messages` are the queue, so a crash only repeats a move
+# Moving recorded files out of the inbox: rows of `messages` are the queue, so a crash only repeats a move
 
 ARCHIVE_BATCH = 1000
 
@@ -380,7 +394,7 @@ class Archiver:
     _told: set[str] = field(default_factory=set)
 
     def perform(self) -> int:
-        """Move judged files; return their number. After a WorldError nothing is lost: call it again."""
+        """Move recorded files; return their number. After a WorldError nothing is lost: call it again."""
         items = self.waiting()
         if items:
             requests = [self._request(item) for item in items]
@@ -388,7 +402,7 @@ class Archiver:
         return len(items)
 
     def waiting(self) -> list[Unfiled]:
-        """Judged files that can be moved, as far as is known."""
+        """Recorded files that can be moved, as far as is known."""
         found = self.engine.store.messages.unfiled(ARCHIVE_BATCH + len(self.obstructed))
         return [item for item in found if item.id not in self.obstructed]
 

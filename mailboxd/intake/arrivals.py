@@ -88,7 +88,7 @@ class SenderQuota:
 
 AT_ONCE = 500
 _INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
-"""Errors of a file that may still be written: it is deferred before it is judged."""
+"""Errors of a file that may still be written: it is deferred before it is rejected."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -96,7 +96,7 @@ _log = logging.getLogger("mailboxd")
 class IntakeResult:
     """When to scan again: at these times (seconds since 1970), or at once if there is `more`."""
 
-    moments: list[float]
+    scan_at: list[float]
     more: bool
 
 
@@ -110,46 +110,46 @@ class Arrivals:
     incomplete: float
     quota: SenderQuota = field(default_factory=SenderQuota)
     require_directories: Callable[[], None] = lambda: None
-    """Raises WorldError if judged mail cannot be moved out of the inbox."""
+    """Raises WorldError if mail cannot be moved out of the inbox."""
     is_catching_up: bool = False
-    """Mail from before the start is not all judged yet; it may cancel work that is ready."""
-    judged: int = 0
-    """Number of files judged so far, or read and deferred."""
+    """Mail from before the start is not all taken yet; it may cancel work that is ready."""
+    seen: int = 0
+    """Number of files taken so far, or read and deferred."""
     _read_until: float = 0.0
     _is_behind: bool = True
 
     def take(self, now: float, *, can_file: bool) -> IntakeResult:
-        """Judge the files that are ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
+        """Take the files that are ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
 
-        With `can_file` false nothing is judged, because it could not be moved out of the inbox.
+        With `can_file` false nothing is taken, because it could not be moved out of the inbox.
         """
         self._is_behind = True
         if not can_file:
             return IntakeResult([], more=False)
         self.require_directories()
         scan = self.inbox.scan(now, AT_ONCE)
-        moments = [scan.next_scan_at]
-        arrived = ((arrival, _file(arrival)) for arrival in scan.arrivals)
-        moments += [self._judge(arrival, file, now) for arrival, file in arrived if self._is_new(file)]
-        for refusal in scan.refused:
-            if self._is_new(file := _file(refusal)):
-                self.intake.reject(file, refusal.error)
-        self.judged += len(scan.arrivals) + len(scan.refused)
+        times = [scan.next_scan_at]
+        every: list[Arrival | Refusal] = [*scan.arrivals, *scan.refused]
+        for found in every:
+            file = _file(found)
+            if self.engine.store.messages.awaits_filing(file.name, file.stamp):
+                continue  # it was taken, and not moved because of a crash or an obstacle
+            if isinstance(found, Arrival):
+                times.append(self._take(found, file, now))
+            else:
+                self.intake.reject(file, found.error)
+        self.seen += len(every)
         self._read_until, self._is_behind = scan.read_until, scan.read_until < now
         self.is_catching_up = scan.truncated and not scan.read_until
-        return IntakeResult([moment for moment in moments if moment is not None], scan.truncated)
+        return IntakeResult([time for time in times if time is not None], scan.truncated)
 
-    def judged_until(self) -> str | None:
-        """All files that came before this time have been judged, or will not be soon. None: all files."""
+    def read_until(self) -> str | None:
+        """All files that came before this time have been taken, or will not be soon. None: all files."""
         if not self._is_behind:
             return None
         return to_text(self._read_until) if self._read_until else ""
 
-    def _is_new(self, file: InboxFile) -> bool:
-        """Whether it was not judged yet, rather than judged and not moved because of a crash or an obstacle."""
-        return not self.engine.store.messages.awaits_filing(file.name, file.stamp)
-
-    def _judge(self, arrival: Arrival, file: InboxFile, now: float) -> float | None:
+    def _take(self, arrival: Arrival, file: InboxFile, now: float) -> float | None:
         """Pass an arrival on, or defer it; return until when (seconds since 1970)."""
         parsed = self.intake.parse(file)
         until = arrival.first_seen + self.incomplete

@@ -1,19 +1,16 @@
 """Interprets messages from the inbox: a verdict on the file, and the input for the engine.
 
-Every judged file becomes one row of `messages` with its bytes, in the same transaction as its effects; the file is
+Every file becomes one row of `messages` with its bytes, in the same transaction as its effects; the file is
 moved afterwards. So a message counts once, however often it arrives and wherever a crash occurs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
 from mailboxd.core.decision_builder import REST_SECONDS, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
-from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.events import Kind, Role
 from mailboxd.core.inputs import Cancel, Clarification, Input, NewTask, Progress, Redispatch, Reply, Steer
 from mailboxd.core.lifecycle import amend
 from mailboxd.core.model import Origin, Task, Usage
@@ -25,7 +22,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
-from mailboxd.intake.archive import InboxFile, message_row, note_late_rest, reason_fields
+from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.keys import Proof, Trust, require_operator
 from mailboxd.protocol.answer import answer_of
 from mailboxd.protocol.messages import (
@@ -53,7 +50,7 @@ _PASSING = frozenset({"too-many-open"})
 
 
 class Intake:
-    """Judges arrivals for one engine. Use it inside `engine.batch()`."""
+    """Interprets arrivals for one engine. Use it inside `engine.batch()`."""
 
     def __init__(self, engine: Engine, *, accept_plain: bool = True, trust: Trust | None = None) -> None:
         self._engine = engine
@@ -83,16 +80,12 @@ class Intake:
         try:
             if self._trust:
                 self._trust.admit(proof, message.from_)
-            verdict, task = self._judge(message, parsed.sha256, proof)
+            verdict, task = self._interpret(message, parsed.sha256, proof)
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
             return "rejected"
-        row = message_row(self._engine, file, verdict, message, proof)
-        data: dict[str, Any] = {"at": self._engine.now, "message": row}
-        if warnings := [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]:
-            data["warnings"] = warnings
-        self._keep(row, file)
-        self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
+        warnings = [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]
+        record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings)
         return verdict
 
     def _is_rest(self, file: InboxFile) -> str:
@@ -127,28 +120,30 @@ class Intake:
         of: str | None = None,
     ) -> None:
         """Record why a file is rejected, and notify the sender of a task. `of`: the message to which it belongs."""
-        row = message_row(self._engine, file, "rejected", message, proof)
-        row["reason"] = reason_fields(error) | ({"of": of} if of else {})
+        reason: dict[str, object] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
+        if isinstance(error, MessageError):
+            reason |= {"line": error.line, "field": error.field}
+        if of:
+            reason["of"] = of
         again = self._store.messages.was_rejected(file.sha256)  # its sender is notified only once
-        self._keep(row, file)
-        self._engine.record(Event(Kind.MESSAGE_REJECTED, task, {"at": self._engine.now, "message": row}))
+        record_message(self._engine, file, "rejected", message, proof, task=task, reason=reason)
         if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
-            new, sub = self._engine.new_id("msg"), message.subtask_id or message.task_id
-            ids = {"in_reply_to": message.message_id, "attempt_id": message.attempt_id}
-            may_pass = error.rule in _PASSING
             bounce = Bounce(
-                new, message.from_, message.task_id, sub, str(error), reply_token=message.reply_token,
-                may_pass=may_pass, **ids,
-            )  # fmt: skip
+                self._engine.new_id("msg"),
+                message.from_,
+                message.task_id,
+                message.subtask_id or message.task_id,
+                str(error),
+                in_reply_to=message.message_id,
+                attempt_id=message.attempt_id,
+                reply_token=message.reply_token,
+                may_pass=error.rule in _PASSING,
+            )
             self._engine.order("", bounce)
-
-    def _keep(self, row: Mapping[str, Any], file: InboxFile) -> None:
-        if file.raw is not None:
-            self._store.messages.keep_body(row["id"], file.raw)
 
     # Verdicts
 
-    def _judge(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
+    def _interpret(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
         earlier = self._store.messages.first_arrival(message.message_id, sha256)
         if earlier is not None:
             if earlier.sha256 != sha256:
@@ -189,9 +184,10 @@ class Intake:
             self._engine.handle(known.id, redispatch, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal:
-            told = was_told(self._store, known)  # it was not if its sender has cancelled the task
-            again = Resend() if told else Send(self._engine.new_id("msg"), "reply", known.sender)
-            self._engine.order(known.id, again)
+            if was_told(self._store, known):
+                self._engine.order(known.id, Resend())
+            else:  # its sender had cancelled the task
+                self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
             return "duplicate", known.id
         return "ignored", known.id
 
@@ -220,7 +216,7 @@ class Intake:
             origin=origin,
             depth=depth,
             plan=parse_plan(dag, path="DAG") if dag.strip() else None,
-            cancelled=self._cancelled_before(message),
+            cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
         )
         task = self.create(new, actor=message.from_)
         self._hold_if_done_before(task, message)
@@ -247,27 +243,28 @@ class Intake:
             ordinal += 1
         return distinct(wanted, ordinal)
 
-    def _cancelled_before(self, message: TaskMessage) -> str:
-        if (message.attempt or 1) > 1:
-            return ""  # the cancel was for an earlier attempt, which never arrived
-        cancelled = self._store.messages.cancelled_before(message.from_, message.task_id, message.subtask_id)
-        return f"cancelled by {message.from_} before it arrived" if cancelled else ""
+    def _was_cancelled(self, message: TaskMessage) -> bool:
+        """Whether a cancel came before it; one for an earlier attempt, which never arrived, does not count."""
+        messages = self._store.messages
+        return (message.attempt or 1) == 1 and messages.cancelled_before(
+            message.from_, message.task_id, message.subtask_id
+        )
 
     def _report(self, message: AnyMessage) -> tuple[str, str | None]:
         """Take a report about an attempt from its executor."""
         task = self._child(message)
         if task is None:
             return "orphan", None
-        heard = Reply(
+        reply = Reply(
             message.from_,
-            _said(message),
+            _report_of(message),
             message.attempt_id,
             message.reply_token,
             older_attempt=self._store.tasks.had_attempt(task.id, message.attempt_id, message.from_),
             ordinal=message.attempt,
             usage=_usage(message),
         )
-        events = self._engine.handle(task.id, heard, actor=message.from_)
+        events = self._engine.handle(task.id, reply, actor=message.from_)
         return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
 
     def _child(self, message: Message) -> Task | None:
@@ -286,26 +283,26 @@ class Intake:
         if is_late(self._store, task, message):
             return "late", task.id
         text = message.text.strip()
-        heard: Input
+        order: Input
         match message:
             case AnswerMessage():
                 spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
-                heard = Clarification(message.from_, text, text == SKIP, spec)
+                order = Clarification(message.from_, text, text == SKIP, spec)
             case SteerMessage():
-                heard = Steer(message.from_, text)
+                order = Steer(message.from_, text)
             case _:
-                heard = Cancel(message.from_, text)
-        self._engine.handle(task.id, heard, actor=message.from_)
+                order = Cancel(message.from_, text)
+        self._engine.handle(task.id, order, actor=message.from_)
         return "accepted", task.id
 
 
-def _said(message: AnyMessage) -> Answer | Progress:
+def _report_of(message: AnyMessage) -> Answer | Progress:
     if isinstance(message, ProgressMessage):
         return Progress(message.text)
-    said = answer_of(message)
-    if isinstance(said, Unreadable):
-        raise MessageError("unreadable", said.problem, "See docs/messages.md.")
-    return said
+    answer = answer_of(message)
+    if isinstance(answer, Unreadable):
+        raise MessageError("unreadable", answer.problem, "See docs/messages.md.")
+    return answer
 
 
 def _usage(message: AnyMessage) -> Usage:

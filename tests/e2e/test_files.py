@@ -186,7 +186,7 @@ def test_a_file_that_grows_after_it_was_archived_is_noticed_by_the_daemon(strang
         file.write("and one thing more\n")
         file.flush()
         (alarm,) = eventually(lambda: alpha.events("alarm"), 20, alpha.last_words)
-        assert (alarm["data"]["what"], alarm["task"]) == ("custody", alpha.task("open")["id"])
+        assert (alarm["data"]["what"], alarm["task"]) == ("archive", alpha.task("open")["id"])
         assert str(row["path"]) in alarm["data"]["why"]
     eventually(lambda: str(row["path"]) in troubles(), 20, alpha.last_words)
     assert str(row["path"]) in alpha.call("why", "open").stdout
@@ -195,7 +195,7 @@ def test_a_file_that_grows_after_it_was_archived_is_noticed_by_the_daemon(strang
     path.rename(alpha.root / "grown.md")
     eventually(path.exists, 40, alpha.last_words)
     assert path.read_text() == task("open")
-    eventually(lambda: "custody" not in troubles(), 20, alpha.last_words)
+    eventually(lambda: "archive" not in troubles(), 20, alpha.last_words)
 
 
 def test_a_file_whose_writer_died_half_way_is_rejected_after_a_while(found: Found) -> None:

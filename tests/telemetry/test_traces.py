@@ -101,9 +101,11 @@ def test_spans_that_were_not_accepted_are_sent_again_unchanged(found: Found, rec
     assert not (alpha.root / ".mailboxd" / "traces.json").exists()
     receiver.refuses = False
     eventually(lambda: "alpha task one" in shape(receiver.spans), 120, alpha.last_words)
+    cursor = alpha.root / ".mailboxd" / "traces.json"
+    eventually(cursor.exists, 60, alpha.last_words)
     assert alpha.stop() == 0
     before = receiver.spans
-    (alpha.root / ".mailboxd" / "traces.json").unlink()
+    cursor.unlink()
     done = alpha.call("traces", "export", "--otlp", receiver.url)
     assert done.returncode == 0, done.stderr
     assert receiver.spans == before, "another export made other spans"
