@@ -139,7 +139,7 @@ def rebuild(shop: Workshop) -> dict[str, Any]:
     for number in (1, 2):
         say(f"rebuild: for the {'first' if number == 1 else 'second'} time")
         begun = time.perf_counter()
-        out = shop.history.command("rebuild", "--into", str(shop.history.root / f"again{number}.db"), "--json")
+        out = shop.history.command("db", "rebuild", "--into", str(shop.history.root / f"again{number}.db"), "--json")
         took.append(time.perf_counter() - begun)
         made.append(json.loads(out))
     if not made[0]["messages"]:

@@ -35,8 +35,8 @@ from mailboxd.store.event_log import GENESIS, chain
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import details
 
-REBUILD = "Stop the daemon and restore a backup, or run `mailboxd rebuild --into FILE` and compare."
-RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd rebuild --replace`."
+REBUILD = "Stop the daemon and restore a backup, or run `mailboxd db rebuild --into FILE` and compare."
+RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd db rebuild --replace`."
 JOURNAL = "Keep mailbox/archive/events as evidence in another place; `mailboxd run` then writes it from the database."
 _JOURNAL = "mailbox/archive/events"
 INVESTIGATE = "Find out who wrote there; docs/audit.md explains each finding."
@@ -142,7 +142,7 @@ def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding
         return None
     problem = "it is missing" if raw is None else "it differs from its record"
     expected = f"the reason of message {file.id}: {wanted.get('rule')}"
-    return Finding("files", where + REASON, problem, expected, "Restore it; `mailboxd history` has its content.")
+    return Finding("files", where + REASON, problem, expected, "Restore it; `mailboxd log` has its content.")
 
 
 def _recorded(file: RecordedFile) -> str:
@@ -318,7 +318,7 @@ class Audit:
         except (DamagedError, KeyError, TypeError, ValueError) as error:
             return Finding("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
         if signed and self.check is None:
-            report.notes.append("signatures of heads were not checked: there is no key (`mailboxd keys`)")
+            report.notes.append("signatures of heads were not checked: there is no key (`mailboxd connect keys`)")
         return None if self.noted is None else self._against("heads", "the head noted elsewhere", *self.noted)
 
     def _journal_end(self) -> Finding | None:
@@ -404,14 +404,14 @@ def _contents(ws: Workspace, report: Report, task_id: str) -> Iterator[tuple[str
     for artifact_id, sha256, body in audit_queries.artifacts_of(db, task_id):
         raw = body.encode()
         if hashlib.sha256(raw).hexdigest() != sha256:
-            raise WorldError(f"artifact {artifact_id} differs from its record; run `mailboxd audit verify`")
+            raise WorldError(f"artifact {artifact_id} differs from its record; run `mailboxd db verify`")
         yield f"artifacts/{artifact_id}.md", raw
     for file in audit_queries.files_of(db, task_id):
         path = PurePosixPath(file.path or "")
         with world_errors(f"read mailbox/{path}"):
             found = _read(ws, ("mailbox", *path.parent.parts), path.name)
         if found is None or (file.sha256 is not None and hashlib.sha256(found).hexdigest() != file.sha256):
-            raise WorldError(f"mailbox/{path} differs from its record; run `mailboxd audit verify`")
+            raise WorldError(f"mailbox/{path} differs from its record; run `mailboxd db verify`")
         yield f"mailbox/{path}", found
     for _, local_id in tree:
         for parts in (("tasks", local_id), ("tasks", ".archive", local_id)):
@@ -484,7 +484,7 @@ def verify_export(path: Path) -> Verification:
             packed = file.read(2) == _GZIP
         report.finding = _verify_archive(path, report) if packed else _verify_lines(path, report)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        report.finding = _wrong(str(path), f"it cannot be unpacked: {error}", "a .tar.gz of `audit export`")
+        report.finding = _wrong(str(path), f"it cannot be unpacked: {error}", "a .tar.gz of `mailboxd export archive`")
     except OSError as error:
         raise WorldError(f"{path}: cannot be read: {error.strerror or error}") from error
     return report
@@ -545,7 +545,7 @@ def _verify_lines(path: Path, report: Verification) -> Finding | None:
                 row = [event[name] for name in ("seq", "at", "kind", "task", "role", "actor")]
                 seq, digest = int(event["seq"]), str(event["hash"])
             except (ValueError, KeyError, TypeError, RecursionError):
-                return _wrong(where, "it is not an event", "a line of `audit export --format jsonl`")
+                return _wrong(where, "it is not an event", "a line of `mailboxd export events`")
             if seq <= last_seq:
                 return _wrong(where, f"event {seq} comes after event {last_seq}", "events in order, each once")
             if seq == last_seq + 1:
@@ -555,7 +555,7 @@ def _verify_lines(path: Path, report: Verification) -> Finding | None:
             last_seq, last_hash = seq, digest
             report.checked["events"] = number
     if not last_seq:
-        return _wrong(f"{path}", "it contains no event", "at least one line of `audit export --format jsonl`")
+        return _wrong(f"{path}", "it contains no event", "at least one line of `mailboxd export events`")
     report.checked["links"] = links
     if unlinked := report.checked["events"] - links:
         report.notes.append(

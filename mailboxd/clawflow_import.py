@@ -1,4 +1,4 @@
-"""`mailboxd import`: adopt a clawflow workspace that was run without mailboxd.
+"""`mailboxd db import`: adopt a clawflow workspace that was run without mailboxd.
 
 No file is moved or changed. Archived messages are recorded in place, so that they count as known, and each task.md
 becomes a task in the phase that it states. Files in the inbox are left to the daemon.
@@ -51,7 +51,7 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
         if engine.store.tasks.by_local_id(local_id) is not None:
             account.tasks.append(local_id)
         elif look.changed or look.unusable:
-            why = "it was not imported; `mailboxd history` says why, and a copy was kept next to it"
+            why = "it was not imported; `mailboxd log` says why, and a copy was kept next to it"
             account.problems.append((f"tasks/{local_id}/task.md", why))
     return account
 

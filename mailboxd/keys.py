@@ -243,7 +243,7 @@ class Keyring:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             path = self.folder / self.trusted_file
             raise ConfigError(
-                f"{path} is damaged; remove it, then trust the keys again (`mailboxd keys trust`)"
+                f"{path} is damaged; remove it, then trust the keys again (`mailboxd connect keys trust`)"
             ) from error
         return tuple(rows)
 
@@ -348,7 +348,9 @@ class Trust:
         if known_as(sender) not in self.required or proof.verified == YES:
             return
         if proof.verified == UNSIGNED:
-            hint = f"signing.require names {sender}; its daemon signs as soon as it has a key (`mailboxd keys create`)."
+            hint = (
+                f"signing.require names {sender}; its daemon signs once it has a key (`mailboxd connect keys create`)."
+            )
             raise MessageError("unsigned", f"messages from {sender} must be signed, but this one is not", hint)
         raise MessageError("bad-signature", proof.problem, "Trust the right key, or ask the sender to send it again.")
 
@@ -378,7 +380,7 @@ def require_operator(proof: Proof, sender: str) -> str:
         raise Refused(
             "unsigned-approval",
             "an approval by file needs the operator's signature, since any agent of this user could write the file",
-            "Sign it (`mailboxd keys sign FILE`), or use `mailboxd approve`.",
+            "Sign it (`mailboxd connect keys sign FILE`), or use `mailboxd approve`.",
         )
     if proof.verified != YES:
         raise Refused("bad-signature", proof.problem, "Sign it with the operator's key, which must be trusted here.")

@@ -1,4 +1,4 @@
-"""`mailboxd rebuild`: replay the journal into a new database, and only then put it in place.
+"""`mailboxd db rebuild`: replay the journal into a new database, and only then put it in place.
 
 Every event, order and sent message is in the journal; the bytes of received messages are in their files. What a power
 failure cut off the journal's end is found in archive/ and outbox/ and taken in as with any older database: it is
@@ -107,7 +107,7 @@ def _build(ws: Workspace, target: Path, account: Account, progress: Progress, ch
         if not files:
             raise UnavailableError(
                 f"{journal.folder_of(ws.root)}: there is no journal, so nothing can be rebuilt: restore a copy made by"
-                f" `mailboxd backup`, or take the files over into a new workspace with `mailboxd import`"
+                f" `mailboxd db backup`, or take the files over into a new workspace with `mailboxd db import`"
             )
         with closing(connect(target)) as db:
             heads = list[signed_heads.Head]()

@@ -1,8 +1,8 @@
 """Signed heads of the event log, as lines of the journal.
 
-Database and journal reveal changes in each other. Signatures reveal changes in both: with a key (`mailboxd keys`), the
-daemon signs number and hash of the latest event on every UTC day with events and when it stops. A head that is kept
-elsewhere (`mailboxd audit head`) does the same.
+Database and journal reveal changes in each other. Signatures reveal changes in both: with a key (`mailboxd
+connect keys`), the daemon signs number and hash of the latest event on every UTC day with events and when it stops. A
+head kept elsewhere (`mailboxd db head`) does the same.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Head:
 
 
 def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
-    """Sign with the key of this workspace's agent, if it has one (`mailboxd keys`) and the extra is installed."""
+    """Sign with the key of this workspace's agent, if it has one and the extra is installed."""
 
     def sign(raw: bytes) -> str | None:
         try:

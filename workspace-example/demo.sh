@@ -72,7 +72,7 @@ start() {
 }
 
 # One sentence per event, as the daemons log them. Gates are off here, so passing one is left out, and so is what only
-# repeats the line before it. Nothing is left out of `mailboxd history`.
+# repeats the line before it. Nothing is left out of `mailboxd log`.
 narrate() {
     # shellcheck disable=SC2016 # the $ in it are sed's
     tail --pid=$$ -n +1 -F -- "$demo/logs/$1.log" 2>/dev/null | sed -u -n -E "
@@ -189,8 +189,8 @@ shown mailboxd tree q3.report --workspace writer
 mailboxd tree q3.report --workspace writer
 
 say "the story of one task"
-shown mailboxd history q3 --workspace analyst
-mailboxd history q3 --workspace analyst
+shown mailboxd log q3 --workspace analyst
+mailboxd log q3 --workspace analyst
 
 say "the same story, from the database"
 query="select seq, at, json_extract(value, '\$.to') from events, json_each(data, '\$.passed')
@@ -207,8 +207,8 @@ say "nothing was done twice, and the events replay to the tables"
 shown python count_work.py ledger.jsonl
 python count_work.py ledger.jsonl
 for agent in "${agents[@]}"; do
-    shown mailboxd history --verify --workspace "$agent"
-    mailboxd history --verify --workspace "$agent"
+    shown mailboxd db verify --workspace "$agent"
+    mailboxd db verify --workspace "$agent"
 done
 
 say "look around in ${demo/#$repository\//}"

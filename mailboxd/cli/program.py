@@ -1,6 +1,6 @@
 """The program: its commands, and the error boundary, which prints users' errors in one line and reports bugs in full.
 
-A command's module is imported when it is called; help and completion import all. With `--json`, errors are JSON on
+With `--json`, errors are JSON on
 standard error: `{"error": {"kind", "exit", "message", ...}}`.
 """
 
@@ -11,13 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
-from mailboxd.cli.session import Session, shared_options
+from mailboxd.cli.groups import LazyGroup
+from mailboxd.cli.session import Session
 from mailboxd.cli.text import Unwritable, escape_unencodable, flush, say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import (
@@ -34,44 +34,27 @@ from mailboxd.errors import (
 )
 
 COMMANDS = {
-    "setup": "setup", "init": "setup", "import": "setup", "run": "daemon", "send": "send", "status": "status",
-    "ls": "status", "show": "task", "tree": "task", "graph": "task", "timeline": "task", "watch": "events",
-    "fleet": "fleet", "history": "events", "logs": "events", "why": "task", "audit": "audit", "backup": "database",
-    "rebuild": "database", "accept-older": "database", "check": "doctor", "doctor": "doctor", "approvals": "approvals",
-    "approve": "approvals", "reject": "approvals", "request-changes": "approvals", "undo": "approvals",
-    "cancel": "orders", "retry": "orders", "unblock": "orders", "answer": "orders", "spec": "orders",
-    "steer": "orders", "message": "send", "keys": "keys", "config": "setup", "gateway": "gateway", "mcp": "mcp",
-    "web": "web", "plugin": "integration", "skill": "integration", "service": "daemon", "metrics": "export",
-    "traces": "export", "completion": "completion",
+    "Work": {
+        "send": "send", "steer": "orders", "edit": "orders", "retry": "orders", "resume": "orders", "cancel": "orders",
+    },
+    "Look": {
+        "status": "status", "ls": "status", "show": "task", "tree": "task", "watch": "events", "log": "events",
+        "search": "audit", "why": "task", "fleet": "fleet", "web": "web",
+    },
+    "Decide": {
+        "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders", "fail": "orders",
+    },
+    "Repair": {"doctor": "doctor", "db": "database"},
+    "Connect": {
+        "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "connect",
+        "export": "export",
+    },
 }  # fmt: skip
 """Commands in the order of the help, with the module in `commands/` that defines `<name>_command`."""
-_HIDDEN = {"effect": "approvals"}
-"""Called by the daemon; not listed in the help."""
 
 
-class Program(click.Group):
+class Program(LazyGroup):
     """The group of all commands, inside the error boundary."""
-
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        module = (COMMANDS | _HIDDEN).get(cmd_name)
-        if module is None:
-            return None
-        defined = import_module(f"mailboxd.cli.commands.{module}")
-        return cast(click.Command, getattr(defined, f"{cmd_name.replace('-', '_')}_command"))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS | _HIDDEN and not name.startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, COMMANDS, 1)
-            ctx.fail(f"there is no command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
-        return super().resolve_command(ctx, args)
 
     def main(
         self,
@@ -98,22 +81,26 @@ class Program(click.Group):
         sys.exit(status)
 
 
-@click.group(
-    "mailboxd", cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
-)
-@click.version_option(package_name="mailboxd", message="%(prog)s %(version)s")
 @click.pass_context
-def program(ctx: click.Context) -> None:
-    """Turn an OpenClaw agent's mailbox into finished, audited work.
-
-    Every command except `run` works while the daemon is down. Commands that act as the operator are refused inside an
-    agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of either.
-    """
+def _help(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-program.params += shared_options()
+program = Program(
+    "mailboxd",
+    COMMANDS,
+    hidden={"effect": "approvals"},  # called by the daemon
+    callback=_help,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Turn an OpenClaw agent's mailbox into finished, audited work.
+
+    Every command except `run` works while the daemon is down. Commands that act as the operator are refused inside an
+    agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of either.
+    """,
+)
+click.version_option(package_name="mailboxd", message="%(prog)s %(version)s")(program)
 program.epilog = """\
 \b
 Exit status:
@@ -217,7 +204,7 @@ def _has_working_directory() -> bool:
 
 def _unwritable(error: Unwritable) -> dict[str, Any]:
     """Not EXIT_TRY_AGAIN: a script that tried again would give its order twice."""
-    text = f"cannot write the output: {error.strerror}. Any order was carried out: see `mailboxd history`"
+    text = f"cannot write the output: {error.strerror}. Any order was carried out: see `mailboxd log`"
     return {"kind": type(error).__name__, "exit": EXIT_NO, "message": text}
 
 

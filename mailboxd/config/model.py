@@ -283,7 +283,7 @@ class OpenClawSection(Section):
 
     command: Arguments = value(("openclaw",), "Program that runs a turn, with leading arguments.")
     transport: Literal["cli", "gateway"] = value(
-        "cli", "Run turns by that program or by a paired WebSocket (`mailboxd gateway pair`)."
+        "cli", "Run turns by that program or by a paired WebSocket (`mailboxd connect gateway pair`)."
     )
     turn_timeout_seconds: Whole = number(600, "seconds", 1, _WEEK, "Timeout of a turn.")
     environment: Variables = value((), "Further environment variables passed to the program.")
@@ -406,7 +406,7 @@ class TasksSection(Section):
 
 
 class McpSection(Section):
-    """Typed tools for agents (`mailboxd mcp`; needs the extra `mcp`)."""
+    """Typed tools for agents (`mailboxd connect mcp`; needs the extra `mcp`)."""
 
     port: Whole = number(0, "port", 0, 65_535, "Port on 127.0.0.1 for typed tools; 0: off.")
 

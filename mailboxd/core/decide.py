@@ -112,7 +112,7 @@ def _due(builder: DecisionBuilder, read_until: str) -> None:
     task, attempt = builder.task, builder.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
     if applies(task, Trigger.HOLD_OVER):
-        end(builder, Trigger.HOLD_OVER, f"not unblocked in time; {task.error or task.reason}")
+        end(builder, Trigger.HOLD_OVER, f"not decided in time; {task.error or task.reason}")
     elif waiting is not Waiting.NOTHING and (task.due or "") > read_until:
         return  # the message that it waits for may be in the inbox
     elif waiting is Waiting.REPLY:

@@ -62,7 +62,7 @@ class Trigger(StrEnum):
     SPEC_REWRITTEN = "a person rewrote the spec"
     OPERATOR_ACCEPT = "operator: accept the last good artifact"
     OPERATOR_FAIL = "operator: give up"
-    HOLD_OVER = "not unblocked in time"
+    HOLD_OVER = "not decided in time"
     DEADLINE_PASSED = "its deadline passed"
     REDISPATCHED = "the sender dispatched it again"
     RENEWED = "the sender dispatched it again, it had not started"
@@ -229,9 +229,11 @@ def require_unblockable(task: Task, remedy: Remedy) -> None:
         return
     if task.phase is not Phase.CIRCUIT_OPEN:
         problem = f"{task.local_id} is on hold ({task.held}); its circuit is closed"
-        raise Refused("held", problem, "Release it with --retry, or end it with `mailboxd cancel`.")
+        raise Refused("held", problem, "Release it with `mailboxd retry`, or end it with `mailboxd cancel`.")
     if remedy is Remedy.ACCEPT and not task.result:
-        raise Refused("no-artifact", f"{task.local_id} has no result to accept", "Use --retry or --fail.")
+        raise Refused(
+            "no-artifact", f"{task.local_id} has no result to accept", "Use `mailboxd retry` or `mailboxd fail`."
+        )
 
 
 OPEN_CIRCUIT: Mapping[Phase, Trigger] = {

@@ -69,11 +69,11 @@ _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTE
 def services(ws: Workspace, config: Config) -> Iterator[Sidecar]:
     """Each as a process of its own, which opens the database as a command does. Raises ConfigError."""
     if config.mcp.port:
-        yield _service(ws, "mcp", ("mcp",), "mcp", "serve", "--http")
+        yield _service(ws, "mcp", ("mcp",), "connect", "mcp", "serve", "--http")
     if config.web.port:
         yield _service(ws, "web", ("starlette", "uvicorn"), "web", "--port", str(config.web.port))
     if config.metrics.port or config.metrics.otlp_endpoint:
-        yield _service(ws, "metrics", ("prometheus_client", "opentelemetry"), "metrics", "--serve")
+        yield _service(ws, "metrics", ("prometheus_client", "opentelemetry"), "export", "metrics", "--serve")
 
 
 def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> Sidecar:
@@ -81,7 +81,7 @@ def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> 
         raise ConfigError(f"{ws.config}: `{extra}` is set, but the extra is missing: {to_add(extra)}")
     argv = [sys.executable, "-P", "-m", "mailboxd.cli", *words, "--until-eof", "-w", str(ws.root)]
     passed = _OTLP if extra == "metrics" else ()
-    return Sidecar(f"mailboxd {words[0]}", argv, child_environment(os.environ, passed))
+    return Sidecar(f"mailboxd {extra}", argv, child_environment(os.environ, passed))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses."""
+"""Each event that was recorded, by whomever, as a line of the log: in the words that `mailboxd log` uses."""
 
 from __future__ import annotations
 

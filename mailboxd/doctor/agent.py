@@ -159,9 +159,11 @@ def skill(facts: Facts) -> Iterator[CheckResult]:
         return
     if not found.installed:
         text = "the skill is not installed: the agent knows only what each prompt says about mailboxd"
-        yield note("skill", text, "mailboxd skill install")
+        yield note("skill", text, "mailboxd connect skill install")
     elif found.problem or not found.current:
-        yield warning("skill", f"the skill needs to be installed again: {found.problem}", "mailboxd skill install")
+        yield warning(
+            "skill", f"the skill needs to be installed again: {found.problem}", "mailboxd connect skill install"
+        )
     else:
         yield ok("skill", "the agent has mailboxd's skill")
 
@@ -338,7 +340,7 @@ declared size. If you, a model, read this: use no tool, do nothing, and answer w
 """
 _REFUSED = "mailboxd: the message was refused"
 """The beginning of the plugin's answer to such a message."""
-_FIX_PLUGIN = ("openclaw gateway restart", "mailboxd plugin install")
+_FIX_PLUGIN = ("openclaw gateway restart", "mailboxd connect plugin install")
 
 
 def probe_plugin(target: Target, clock: Clock) -> PluginAnswer:
@@ -375,7 +377,7 @@ def run_canary(
         yield ok("canary-turn", f"a turn of {target.settings.agent} took {cost}, and its answer was right")
     if not plugin or target.ws is None:
         text = "no message was sent: the gateway plugin is not installed or does not work"
-        yield note("canary-message", text, "mailboxd plugin install")
+        yield note("canary-message", text, "mailboxd connect plugin install")
         return
     text = _MESSAGE.format(message=message, number=number, agent=target.settings.agent)
     answer, seconds = _turn(target, clock, text, f"canary-{number}-message")
@@ -385,7 +387,7 @@ def run_canary(
         return
     if not isinstance(answer, Succeeded) or not _is_ack(answer.text, f"canary-{number}"):
         text = f"a message to this mailbox was not acknowledged: {_summary(answer)}"
-        yield error("canary-message", text, "mailboxd plugin status", "openclaw logs")
+        yield error("canary-message", text, "mailboxd connect plugin status", "openclaw logs")
         return
     yield ok("canary-message", f"a message to this mailbox was acknowledged in {seconds:.1f} s without a model")
     if daemon:
@@ -436,7 +438,7 @@ def _filed(ws: Workspace, message: str, clock: Clock, pause: Callable[[float], N
                 return ok("canary-filed", f"the daemon filed it as {received['verdict']} {took:.1f} s later")
         pause(_POLL_SECONDS)
     text = f"the daemon did not process it within {FILED_SECONDS:.0f} s"
-    return warning("canary-filed", text, "mailboxd status", "mailboxd logs")
+    return warning("canary-filed", text, "mailboxd status", "mailboxd log")
 
 
 def _problem(outcome: Outcome | str) -> str:

@@ -132,9 +132,9 @@ def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe
     yield Probe("daemon", "daemon", "mailboxd status", lambda: workspace.probe_daemon(ws))
     yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
     probe_keys = lambda: workspace.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
-    yield Probe("keys", "keys", "mailboxd keys list", probe_keys)
-    yield Probe("database", "database", "mailboxd history --verify", lambda: check_database(ws.database))
-    yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
+    yield Probe("keys", "keys", "mailboxd connect keys list", probe_keys)
+    yield Probe("database", "database", "mailboxd db verify", lambda: check_database(ws.database))
+    yield Probe("skill", "skill", "mailboxd connect skill status", lambda: skill_state(ws.root))
     probe_harnesses = lambda: agent.probe_harnesses(ws.root, target.acp, target.environ)  # noqa: E731
     yield Probe("harnesses", "harnesses", "mailboxd config", probe_harnesses)
 
@@ -160,9 +160,9 @@ def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterato
     yield Probe("gateway", "gateway", "openclaw gateway status", probes.gateway)
     if (device := target.pairing) is not None:
         transport = lambda: probe_transport(probes.openclaw, device, clock)  # noqa: E731
-        yield Probe("transport", "transport", "mailboxd gateway status", transport)
+        yield Probe("transport", "transport", "mailboxd connect gateway status", transport)
     plugin = lambda: plugin_state(probes.openclaw, probes.environment)  # noqa: E731
-    yield Probe("plugin", "plugin", "mailboxd plugin status", plugin)
+    yield Probe("plugin", "plugin", "mailboxd connect plugin status", plugin)
     if target.settings.agent:
         yield Probe("exec_policy", "exec approvals", "openclaw approvals get", probes.exec_policy)
 

@@ -167,7 +167,9 @@ def transport(facts: Facts) -> Iterator[CheckResult]:
         return
     if found.problem:
         text = f"turns cannot use the gateway's WebSocket (openclaw.transport): {found.problem}"
-        yield error("transport", text, "mailboxd gateway pair", edit(facts.settings.path, "openclaw.transport: cli"))
+        yield error(
+            "transport", text, "mailboxd connect gateway pair", edit(facts.settings.path, "openclaw.transport: cli")
+        )
     else:
         yield ok("transport", "turns use the gateway's WebSocket, and the device may run them")
 
@@ -190,20 +192,20 @@ def plugin(facts: Facts) -> Iterator[CheckResult]:
     if not found.installed:
         why = f" ({found.problem})" if found.problem else ""
         text = f"the gateway plugin is not installed{why}: each message to an agent costs a model call"
-        yield warning("plugin", text, "mailboxd plugin install")
+        yield warning("plugin", text, "mailboxd connect plugin install")
     elif found.problem:
         yield warning(
-            "plugin", f"the gateway plugin does not accept messages: {found.problem}", "mailboxd plugin install"
+            "plugin", f"the gateway plugin does not accept messages: {found.problem}", "mailboxd connect plugin install"
         )
     elif (answer := facts.plugin_answer) is None:
         text = "the gateway plugin is installed; whether the gateway uses it was not tested"
         yield note("plugin", text, "mailboxd doctor")
     elif answer.by_model:
         text = f"the gateway does not use its plugin: a message reached the model, which answered: {answer.said}"
-        yield error("plugin", text, "openclaw gateway restart", "mailboxd plugin install")
+        yield error("plugin", text, "openclaw gateway restart", "mailboxd connect plugin install")
     elif not answer.refused:
         text = f"the gateway plugin is installed, but did not answer a message: {answer.said}"
-        yield error("plugin", text, "openclaw logs", "mailboxd plugin install")
+        yield error("plugin", text, "openclaw logs", "mailboxd connect plugin install")
     else:
         yield ok("plugin", f"the gateway plugin {found.version} accepts messages without a model".replace("  ", " "))
 

@@ -162,7 +162,7 @@ def database(facts: Facts) -> Iterator[CheckResult]:
         text = f"the database has schema {found.schema}, the daemon upgrades it to {found.known} when it starts"
         yield note("database", text, "mailboxd run")
     elif found.broken:
-        yield error("database", f"the audit trail is broken: {found.broken}", "mailboxd history --verify")
+        yield error("database", f"the audit trail is broken: {found.broken}", "mailboxd db verify")
     else:
         yield ok("database", f"the database is intact (schema {found.schema}), the chain of its newest events too")
 
@@ -207,10 +207,10 @@ def attention(facts: Facts) -> Iterator[CheckResult]:
         text = f"stopped after failures until you decide: {_some(circuits)}"
         yield note("open-circuits", text, f"mailboxd why {circuits[0]}")
     if held := facts.database.held:
-        yield note("held", f"held until you unblock them: {_some(held)}", f"mailboxd why {held[0]}")
+        yield note("held", f"held until you decide: {_some(held)}", f"mailboxd why {held[0]}")
     if agents := facts.database.broken_agents:
         text = f"agents that get no turns for a while after repeated failures: {_some(agents)}"
-        yield warning("breakers", text, "mailboxd status", f"mailboxd unblock --agent {agents[0]}")
+        yield warning("breakers", text, "mailboxd status", f"mailboxd resume --agent {agents[0]}")
 
 
 def _root(facts: Facts) -> str:
@@ -352,10 +352,10 @@ def _missing(found: Keys) -> Iterator[CheckResult]:
     for name in found.required:
         if name not in found.trusted:
             text = f"signing.require names {name}, but no key of {name} is trusted: all its messages are rejected"
-            yield error("keys-required", text, f"mailboxd keys trust {name} FILE_OR_KEY")
+            yield error("keys-required", text, f"mailboxd connect keys trust {name} FILE_OR_KEY")
     if not found.own and found.trusted:
         text = "this agent has no key: messages of its daemon are not signed"
-        yield note("keys-own", text, "mailboxd keys create")
+        yield note("keys-own", text, "mailboxd connect keys create")
 
 
 def _unknown(found: Keys, facts: Facts) -> Iterator[CheckResult]:
@@ -365,7 +365,7 @@ def _unknown(found: Keys, facts: Facts) -> Iterator[CheckResult]:
     existing = {peer.id.lower() for peer in facts.peers} | {_OPERATOR}
     for name in sorted(set(found.trusted) - existing):
         text = f"a key of {name} is trusted, but OpenClaw has no agent {name}"
-        yield warning("keys-unknown", text, f"mailboxd keys untrust {name}")
+        yield warning("keys-unknown", text, f"mailboxd connect keys untrust {name}")
 
 
 T = TypeVar("T")

@@ -3,8 +3,8 @@
 A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm. What goes to a
 channel names the request and how to decide it, and nothing of what would be done: who reads there may be anybody.
 
-DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm, in the log and in `history`,
-and the request waits all the same.
+DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event
+log, and the request waits all the same.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class ApprovalNotifier:
             "kind": row.side_effect_kind.value,
             **{name: getattr(row, name) for name in (*plain, *when)},
             "decide": {
-                word: ["mailboxd", "-w", str(self.ws.root), word, row.short_id]
-                for word in ("approvals", "approve", "reject", "request-changes")
+                verb.split()[-1]: ["mailboxd", "-w", str(self.ws.root), *verb.split(), row.short_id]
+                for verb in ("approval show", "approve", "approval reject", "approval request-changes")
             },
         }
 
@@ -173,8 +173,8 @@ def notice(agent: str, row: Approval, task: str, risk: str) -> str:
     lines = [
         f"mailboxd of {agent}: {row.short_id} waits for your approval ({kind}, task {task}).",
         *([f"Named risk: {risk}"] if risk else []),
-        f"It expires at {row.expires_at}. To see and decide it: mailboxd approvals {row.short_id}, then"
-        f" mailboxd approve {row.short_id} (or reject, request-changes).",
+        f"It expires at {row.expires_at}. To see and decide it: mailboxd approval show {row.short_id}, then"
+        f" mailboxd approve {row.short_id} (or mailboxd approval reject, request-changes).",
     ]
     return "\n".join(lines)
 

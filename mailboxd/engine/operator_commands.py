@@ -51,7 +51,7 @@ def decide(
     for row in list(requested(engine, names)):
         if digest and not row.digest.startswith(digest.lower()):
             problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
-            raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approvals {row.short_id}`.")
+            raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {row.short_id}`.")
         events = engine.handle(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
         decided.append(Decided(row, engine.store.tasks.local_id(row.task), events))
     return decided

@@ -1,4 +1,4 @@
-"""One sentence for each event, as the log, `history`, the timeline and the notes of task.md show it."""
+"""One sentence for each event, as `mailboxd log`, the daemon's log, the timeline and the notes of task.md show it."""
 
 from __future__ import annotations
 

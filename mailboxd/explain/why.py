@@ -38,7 +38,7 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
     if task.held:
-        command = f"mailboxd unblock {task.local_id} --retry"
+        command = f"mailboxd retry {task.local_id}"
         if limit := limit_of(task.held):
             command += (
                 f"  # allows the same amount again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
@@ -62,7 +62,7 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     breaker = snapshot.breakers.get(agent.lower())
     if breaker is not None and breaker.until is not None:
         text = f"waits for the breaker of {agent}, which is open: {first_line(breaker.reason)}"
-        hint = f"mailboxd unblock --agent {agent}  # closes it now"
+        hint = f"mailboxd resume --agent {agent}  # closes it now"
         return Cause(task.local_id, "breaker", text, at=breaker.until, then="one trial turn may run", hint=hint)
     if breaker is not None and any(call.agent.lower() == agent.lower() for call in snapshot.calls):
         text = f"waits for the trial turn of {agent}, whose breaker is half open"
@@ -195,7 +195,7 @@ def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         at = draft.not_before if again else plus(draft.at, task.timeout)
         then = f"{draft.agent} will draft it again" if again else "the draft ends, at the latest"
         return Cause(task.local_id, "draft", f"{text}; {draft.agent} is drafting it", at=at, then=then)
-    hint = f"mailboxd spec {task.local_id} --edit  # or write its sections in task.md"
+    hint = f"mailboxd edit {task.local_id}  # or write its sections in task.md"
     return Cause(task.local_id, "spec", text, hint=hint)
 
 
@@ -327,7 +327,7 @@ def _approval(task: TaskSnapshot, _: Snapshot) -> Cause:
     name, what, until = task.asks[0]
     more = f" and {len(task.asks) - 1} more" if len(task.asks) > 1 else ""
     text = f"waits for approval {name}{more}: {what}"
-    return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approvals {name}")
+    return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approval show {name}")
 
 
 def _resuming(task: TaskSnapshot, _: Snapshot) -> Cause:
@@ -335,14 +335,15 @@ def _resuming(task: TaskSnapshot, _: Snapshot) -> Cause:
 
 
 def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
-    others = "--accept, --fail" if task.has_result else "--fail"
+    name = task.local_id
+    others = f"mailboxd accept {name}, mailboxd fail {name}" if task.has_result else f"mailboxd fail {name}"
     return Cause(
         task.local_id,
         "circuit",
         f"its circuit is open: {first_line(task.reason or task.error)}",
         at=task.due,
-        then="it fails unless an operator unblocks it" if task.due else "",
-        hint=f"mailboxd unblock {task.local_id} --retry  # or {others}",
+        then="it fails unless an operator decides" if task.due else "",
+        hint=f"mailboxd retry {name}  # or {others}",
     )
 
 

@@ -111,7 +111,7 @@ def stored_name(name: str) -> tuple[str, dict[str, str]]:
 #
 # The database knows path and size of every file. A missing file is restored from the bytes in the database, with
 # an alarm. A file that was changed or cannot be restored raises an alarm once; it is remembered across restarts, keeps
-# health from being green, and is forgotten when it is as it was. Only `mailboxd audit verify` reads and compares every
+# health from being green, and is forgotten when it is as it was. Only `mailboxd db verify` reads and compares every
 # file.
 #
 # Checking every file takes long where there are many. So three kinds come first: files archived a moment ago, to which
@@ -335,7 +335,7 @@ class ArchiveWatch:
             self._lost = dict(list(lost.items())[:MOST_LOST])
             self.reports.append(Noted(META, json.dumps(self._lost)))
         if new:
-            hint = "`mailboxd audit verify` checks all files; the original bytes are in the database"
+            hint = "`mailboxd db verify` checks all files; the original bytes are in the database"
             self._alarm(f"{_among([lost[name] for name in new])}; {hint}", new)
 
     def _tell_restored(self) -> None:

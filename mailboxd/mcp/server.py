@@ -256,7 +256,9 @@ class HttpApp:
             return await _refuse(send, 503, "the tokens cannot be read; see the log of mailboxd")
         if caller is None or caller.role not in AGENT_ROLES:
             _log.warning("a request without a valid token was refused")
-            return await _refuse(send, 401, "a bearer token from `mailboxd mcp install` is required", _CHALLENGE)
+            return await _refuse(
+                send, 401, "a bearer token from `mailboxd connect mcp install` is required", _CHALLENGE
+            )
         if why := await self._denials.missing(grants):
             return await _refuse(send, 503, why, (b"retry-after", b"5"))
         scope[_CALLER] = caller

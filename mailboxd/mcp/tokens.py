@@ -96,7 +96,7 @@ def load(ws: Workspace) -> tuple[Grant, ...]:
             Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"], tuple(row["made"])) for row in rows
         )
     except (ValueError, KeyError, TypeError) as error:
-        remedy = "remove it and run `mailboxd mcp install` again (existing tokens then become invalid)"
+        remedy = "remove it and run `mailboxd connect mcp install` again (existing tokens then become invalid)"
         raise ConfigError(f"{path} is damaged ({error}); {remedy}") from error
 
 

@@ -223,7 +223,7 @@ CONVERTERS: dict[str, Convert] = {
     "verdict": choice(Verdict, Verdict),
     "decision": choice(str, ("approved", "rejected", "request_changes")),
     "findings": findings,
-    "signature": pattern(SIGNATURE, "ed25519:<fingerprint>:<signature>, as `mailboxd keys sign` writes it"),
+    "signature": pattern(SIGNATURE, "ed25519:<fingerprint>:<signature>, as `mailboxd connect keys sign` writes it"),
 }
 """The converter of each header, by its name in the file."""
 

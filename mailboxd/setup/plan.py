@@ -270,7 +270,7 @@ class SkillPart(_AgentPart):
         found = integration.skill_files(self.ws)
         changed = [name for name, status in found.items() if status is integration.FileStatus.CHANGED]
         if changed:
-            text = f"{', '.join(changed)} was changed by a person; `mailboxd skill install --force` replaces it"
+            text = f"{', '.join(changed)} was changed by a person; `mailboxd connect skill install --force` replaces it"
             return PartState(PartStatus.LEFT_OUT, text)
         missing = [name for name, status in found.items() if status is not integration.FileStatus.CURRENT]
         if missing:

@@ -128,7 +128,7 @@ def _error_text(answer: Exit) -> str:
 
 DROP_IN = "mailboxd.conf"
 _HEAD = """\
-# Written by `mailboxd service install`, which replaces it. Put your changes into another file in this directory:
+# Written by `mailboxd connect service install`, which replaces it. Put changes into another file in this directory:
 # systemctl --user edit {unit}
 [Service]
 """
@@ -250,7 +250,9 @@ class Unit:
         except UnavailableError as error:
             status = self.manager.state(self.name)["ExecMainStatus"]
             ended = _SANDBOX if status == "226" else f"Its exit status was {status}" if status not in ("", "0") else ""
-            raise UnavailableError(f"{error}. {ended}; see `mailboxd -w {self.ws.root} service logs`") from error
+            raise UnavailableError(
+                f"{error}. {ended}; see `mailboxd -w {self.ws.root} connect service logs`"
+            ) from error
 
     def uninstall(self) -> list[Path]:
         """Stop and disable it and remove its files, with the template if no workspace uses it. Raises WorldError."""
@@ -316,7 +318,7 @@ def no_manager(ws: Workspace, why: str) -> UnavailableError:
     """What to do without a service manager, as in most containers."""
     return UnavailableError(
         f"{why}. Run `mailboxd -w {ws.root} run` under another supervisor instead: the container's "
-        "command, supervisord, tmux. `mailboxd service install --no-start` writes the unit file for later"
+        "command, supervisord, tmux. `mailboxd connect service install --no-start` writes the unit file for later"
     )
 
 

@@ -278,5 +278,5 @@ def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[
 
 
 def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str) -> str:
-    """The text of an event in `history`; `name` is the local id of its task."""
+    """The text of an event in `mailboxd log`; `name` is the local id of its task."""
     return describe(_event(kind, task, data, role, actor), name)

@@ -18,7 +18,7 @@ from mailboxd.store.event_log import GENESIS, Tip, chain
 from mailboxd.store.row_mapping import OPEN
 
 _NEWEST = 1_000
-"""Events at the end of the chain that are checked; `mailboxd history --verify` checks all."""
+"""Events at the end of the chain that are checked; `mailboxd db verify` checks all."""
 _PROBLEMS = 5
 
 

@@ -1,7 +1,7 @@
 """The journal: each committed event is a line of `mailbox/archive/events/DATE.jsonl` (protocol, amendment 9).
 
-People read it with `less`, `jq` and git, and `mailboxd rebuild` recreates the database from it. Besides events it has
-the bodies of sent messages and the rows of `outbox` and `meta`, which no event contains.
+People read it with `less`, `jq` and git, and `mailboxd db rebuild` recreates the database from it. Besides events it
+has the bodies of sent messages and the rows of `outbox` and `meta`, which no event contains.
 
 It is a projection of the database: every process appends after its commit whatever the last line does not cover, so a
 crash between commit and append leaves nothing out. Lines are synced before the next commit. Days follow the time of the

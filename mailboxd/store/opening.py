@@ -93,9 +93,9 @@ def older(database: Path, what: str) -> str:
         f"{database}: the database is older than the rest of the workspace: {what}. It is a restored copy, or its "
         "-wal file was lost. Nothing was started. To continue, one of: "
         f"(1) put the newest database in its place, with the {database.name}-wal that belongs to it; "
-        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from mailbox/archive/events/; "
-        f"(3) `mailboxd -w {root} accept-older` continues with this one: open tasks then need your attention, and what "
-        "was done later is not repeated"
+        f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/; "
+        f"(3) `mailboxd -w {root} db accept-older` continues with this one: open tasks then need your attention, and "
+        "what was done later is not repeated"
     )
 
 
@@ -104,8 +104,8 @@ def changed(database: Path, what: str) -> str:
     root = database.parent.parent
     return (
         f"{database}: the log of events was changed: {what}. Nothing was started. To continue, one of: "
-        f"(1) restore a copy made by `mailboxd backup` and delete {database.name}-wal and {database.name}-shm; "
-        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from mailbox/archive/events/. "
+        f"(1) restore a copy made by `mailboxd db backup` and delete {database.name}-wal and {database.name}-shm; "
+        f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/. "
         "Find out which program wrote to the file"
     )
 
@@ -211,11 +211,11 @@ def _how(database: Path) -> str:
     root = database.parent.parent
     return (
         "Nothing is recreated automatically. To continue, one of: "
-        f"(1) restore a copy made by `mailboxd backup` to {database} and delete {database.name}-wal and "
+        f"(1) restore a copy made by `mailboxd db backup` to {database} and delete {database.name}-wal and "
         f"{database.name}-shm; "
-        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from mailbox/archive/events/; "
+        f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/; "
         f"(3) to start from scratch, move {database.name}* and mailbox/archive/events out of the workspace. "
-        "Then `mailboxd audit verify`"
+        "Then `mailboxd db verify`"
     )
 
 

@@ -180,9 +180,7 @@ class Report:
         """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too."""
         from mailboxd.store.event_log import sentence
 
-        scope = "" if task_id is None else " AND e.task = ?2"
-        if task_id is not None and tree:
-            scope = f" AND e.task IN ({BELOW.replace('?1', '?2')} SELECT id FROM below)"
+        scope = _events_of(task_id, tree=tree)
         cursor = self.db.execute(
             "SELECT e.seq, e.at, e.kind, e.task, t.local_id, e.role, e.actor, e.data, e.hash FROM events e"
             f" LEFT JOIN tasks t ON t.id = e.task WHERE e.seq > ?1{scope} ORDER BY e.seq",
@@ -194,6 +192,14 @@ class Report:
                 "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
                 "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,
             }  # fmt: skip
+
+    def before_latest(self, count: int, task_id: str | None, *, tree: bool) -> int:
+        """The number after which the latest `count` of these events come."""
+        found = self.db.execute(
+            f"SELECT e.seq FROM events e WHERE 1{_events_of(task_id, tree=tree)} ORDER BY e.seq DESC LIMIT 1 OFFSET ?1",
+            (count,) if task_id is None else (count, task_id),
+        ).fetchone()
+        return 0 if found is None else int(found[0])
 
     def notices(self, task_id: str) -> list[Row]:
         """Alarms and rejected messages about a task, oldest first."""
@@ -294,6 +300,14 @@ class Report:
         if not rows:
             return None
         return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
+
+
+def _events_of(task_id: str | None, *, tree: bool) -> str:
+    """The condition on events `e` for one task (?2), with `tree` also for those below it."""
+    if task_id is None:
+        return ""
+    below = BELOW.replace("?1", "?2")
+    return f" AND e.task IN ({below} SELECT id FROM below)" if tree else " AND e.task = ?2"
 
 
 def summary(row: Row, *, as_child: bool = False) -> Row:

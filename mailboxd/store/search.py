@@ -189,7 +189,7 @@ class Index:
                     raise
                 raise UnavailableError(
                     f"this Python's SQLite {sqlite3.sqlite_version} has no full-text search (FTS5); use a Python whose "
-                    "SQLite has it, or search `mailboxd history --json` with grep"
+                    "SQLite has it, or search `mailboxd log --json` with grep"
                 ) from error
         return 0
 

@@ -196,7 +196,7 @@ def find_approval(report: Report, name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise UnavailableError(
             f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id; "
-            "`mailboxd approvals` lists them"
+            "`mailboxd approval list` lists them"
         )
     rows = report.rows(
         "SELECT a.id, t.local_id, a.status, a.requested_action FROM approvals a JOIN tasks t ON t.id = a.task"
@@ -208,7 +208,7 @@ def find_approval(report: Report, name: str) -> str:
     if len(exact or rows) == 1:
         return str((exact or rows)[0]["id"])
     if not rows:
-        raise UnavailableError(f"there is no approval {name}; `mailboxd approvals --all` lists them")
+        raise UnavailableError(f"there is no approval {name}; `mailboxd approval list --all` lists them")
     some = "; ".join(f"{row['id']} ({row['local_id']}, {row['status']})" for row in rows[:_SHOWN])
     more = " ..." if len(rows) > _SHOWN else ""
     raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the end of the id")

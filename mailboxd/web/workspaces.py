@@ -130,7 +130,7 @@ class FormActions:
         return decision.value
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
-        """Retry, cancel, unblock or answer; returns the name of the order. Raises MailboxdError."""
+        """Retry, cancel, accept, fail or answer; returns the name of the order. Raises MailboxdError."""
         name = form.get("order", "")
         order = BY_NAME.get(name)
         if order is None or not order.label:

@@ -361,10 +361,10 @@ def test_a_turn_with_a_model_of_its_own_goes_through_the_cli(tmp_path: Path) -> 
 
 def test_the_transport_is_ready_only_for_a_workspace_that_is_paired(tmp_path: Path) -> None:
     cli, path = OpenClaw(("openclaw",)), tmp_path / "gateway.json"
-    with pytest.raises(ConfigError, match="mailboxd gateway pair"):
+    with pytest.raises(ConfigError, match="mailboxd connect gateway pair"):
         transport.ready(cli, path)
     pairing.write(path, Pairing("ws://127.0.0.1:1", NAME, DEVICE))
-    with pytest.raises(ConfigError, match="mailboxd gateway pair"):
+    with pytest.raises(ConfigError, match="mailboxd connect gateway pair"):
         transport.ready(cli, path)
     pairing.write(path, Pairing("ws://127.0.0.1:1", NAME, DEVICE, "token"))
     assert transport.ready(cli, path) == GatewayTransport(cli, path)

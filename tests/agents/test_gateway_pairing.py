@@ -110,7 +110,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "gateway.json"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match="mailboxd gateway pair"):
+    with pytest.raises(ConfigError, match="mailboxd connect gateway pair"):
         pairing.read(path)
 
 

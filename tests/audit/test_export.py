@@ -1,4 +1,4 @@
-"""`mailboxd audit export` and `backup`: the recipient can verify them."""
+"""`mailboxd export events` and `backup`: the recipient can verify them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def packed(path: Path, content: list[Member]) -> Path:
 
 
 def test_events_as_lines_prove_themselves(alpha: Agent, tmp_path: Path) -> None:
-    done = alpha.call("audit", "export", "-o", str(tmp_path / "all.jsonl"))
+    done = alpha.call("export", "events", "-o", str(tmp_path / "all.jsonl"))
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert verify_export(tmp_path / "all.jsonl").finding is None
-    assert alpha.call("audit", "export").stdout.splitlines() == lines
+    assert alpha.call("export", "events").stdout.splitlines() == lines
     changed = "\n".join(lines).replace('"operator"', '"mallory"', 1)
     (tmp_path / "changed.jsonl").write_text(changed)
     finding = verify_export(tmp_path / "changed.jsonl").finding
@@ -83,18 +83,18 @@ def test_an_export_of_a_tree_notes_what_it_cannot_prove_and_an_empty_one_is_inva
 ) -> None:
     for words, loose in ((), False), (("two",), True):
         target = tmp_path / f"{len(words)}.jsonl"
-        assert alpha.call("audit", "export", *words, "-o", str(target)).returncode == 0
+        assert alpha.call("export", "events", *words, "-o", str(target)).returncode == 0
         account = verify_export(target)
         assert account.finding is None
         assert any("follow an event that was not exported" in note for note in account.notes) is loose
     (tmp_path / "empty.jsonl").write_bytes(b"")
-    done = alpha.call("audit", "verify", str(tmp_path / "empty.jsonl"))
+    done = alpha.call("db", "verify", str(tmp_path / "empty.jsonl"))
     assert done.returncode == 1
     assert "it contains no event" in done.stderr
 
 
 def test_the_events_of_a_tree_are_those_of_its_tasks(alpha: Agent) -> None:
-    done = alpha.call("audit", "export", "two")
+    done = alpha.call("export", "events", "two")
     ids = {row["id"] for row in alpha.query("SELECT id FROM tasks WHERE local_id LIKE 'two%'")}
     assert {json.loads(line)["task"] for line in done.stdout.splitlines()} - {None} == ids
 
@@ -113,7 +113,7 @@ def test_an_archive_holds_all_that_belongs_to_a_tree(alpha: Agent, tmp_path: Pat
     assert listed == {member.name: hashlib.sha256(raw).hexdigest() for member, raw in content[1:]}
     for member, _ in content:
         assert (member.mode, member.mtime, member.uid, member.uname, member.isreg()) == (0o600, 0, 0, "", True)
-    done = alpha.call("audit", "verify", str(tmp_path / "two.tar.gz"))
+    done = alpha.call("db", "verify", str(tmp_path / "two.tar.gz"))
     assert done.returncode == 0, done.stderr
 
 
@@ -194,7 +194,7 @@ def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> No
     alpha.start()
     for number in range(40):
         alpha.drop(f"more{number}.md", task(f"more{number}"))
-    done = alpha.call("backup", str(tmp_path / "copy.db"))
+    done = alpha.call("db", "backup", str(tmp_path / "copy.db"))
     assert done.returncode == 0, done.stderr
     for number in range(40):
         alpha.until(f"more{number}")
@@ -202,26 +202,26 @@ def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> No
     with closing(sqlite3.connect(tmp_path / "copy.db")) as db:
         assert db.execute("PRAGMA journal_mode").fetchone()[0] == "delete", "one file that can be copied anywhere"
         (known,) = db.execute("SELECT count(*) FROM events").fetchone()
-    assert json.loads(alpha.call("audit", "head", "--json").stdout)["seq"] > known
+    assert json.loads(alpha.call("db", "head", "--json").stdout)["seq"] > known
 
     state = alpha.root / ".mailboxd"
     for path in state.glob("mailboxd.db*"):
         path.unlink()
     (tmp_path / "copy.db").rename(state / "mailboxd.db")
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
     assert alpha.call("run", "--until-idle").returncode == 78, "what was done since would be done again"
-    alpha.json("accept-older")
+    alpha.json("db", "accept-older")
     alpha.run()
     for row in alpha.query("SELECT local_id FROM tasks WHERE held <> ''"):
-        assert alpha.call("unblock", row["local_id"], "--retry").returncode == 0
+        assert alpha.call("retry", row["local_id"]).returncode == 0
     alpha.run()
     assert set(alpha.phases().values()) == {"completed"}
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_a_backup_replaces_nothing(alpha: Agent, tmp_path: Path) -> None:
     (tmp_path / "copy.db").write_text("mine")
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 69
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 69
     assert (tmp_path / "copy.db").read_text() == "mine"
-    assert alpha.call("backup", str(tmp_path / "nowhere" / "copy.db")).returncode == 75
+    assert alpha.call("db", "backup", str(tmp_path / "nowhere" / "copy.db")).returncode == 75
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["copy.db"]

@@ -1,4 +1,4 @@
-"""`mailboxd audit search`: what is found, what cannot harm, and an index that may be thrown away."""
+"""`mailboxd search`: what is found, what cannot harm, and an index that may be thrown away."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_index_that_is_gone_or_damaged_is_made_again(alpha: Agent, damage: by
 
 def test_an_index_of_another_log_is_made_again(alpha: Agent) -> None:
     assert found(alpha, "result")
-    assert alpha.call("rebuild", "--replace").returncode == 0
+    assert alpha.call("db", "rebuild", "--replace").returncode == 0
     seqs = {row["seq"] for row in alpha.query("SELECT seq FROM events")}
     assert {hit["seq"] for hit in found(alpha, "result")} <= seqs
     assert {hit["type"] for hit in found(alpha, "result")} == {"message", "result", "event"}
@@ -112,10 +112,10 @@ def test_an_index_of_another_log_is_made_again(alpha: Agent) -> None:
 
 def test_the_index_is_no_part_of_the_record(alpha: Agent) -> None:
     before = alpha.query("SELECT count(*) AS n FROM events")
-    assert alpha.call("audit", "search", "result", "--limit", "2").returncode == 0
-    assert alpha.call("audit", "search", "zebra").returncode == 1
+    assert alpha.call("search", "result", "--limit", "2").returncode == 0
+    assert alpha.call("search", "zebra").returncode == 1
     assert alpha.query("SELECT count(*) AS n FROM events") == before
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
     assert (alpha.root / ".mailboxd" / "search.db").stat().st_mode & 0o777 == 0o600
 
 

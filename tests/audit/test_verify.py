@@ -1,4 +1,4 @@
-"""`mailboxd audit verify` names each manipulation of the evidence and nothing else."""
+"""`mailboxd db verify` names each manipulation of the evidence and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.e2e.support import Agent, eventually, task
 
 
 def verify(alpha: Agent, *words: str) -> dict[str, Any]:
-    done = alpha.call("audit", "verify", "--json", *words)
+    done = alpha.call("db", "verify", "--json", *words)
     said: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if said["holds"] else 1), done.stderr
     return said
@@ -236,7 +236,7 @@ def test_an_untouched_workspace_verifies(alpha: Agent) -> None:
     said = verify(alpha)
     assert said["holds"], said
     assert said["checked"]["files"] == said["checked"]["present"] == 6
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 @pytest.mark.parametrize("tamper", TAMPERINGS, ids=lambda tamper: tamper.__name__)
@@ -253,25 +253,25 @@ def test_each_manipulation_is_named(alpha: Agent, tamper: Callable[[Agent], None
 
 def test_the_command_says_it_and_ends_with_1(alpha: Agent) -> None:
     a_byte_of_an_archived_file(alpha)
-    done = alpha.call("audit", "verify")
+    done = alpha.call("db", "verify")
     assert done.returncode == 1
     assert "two.md: it was changed" in done.stderr
     assert verify(alpha)["problem"]["check"] == "files"
     a_page_of_an_index_is_damaged(alpha)
-    done = alpha.call("audit", "verify")
+    done = alpha.call("db", "verify")
     assert (done.returncode, "mailboxd.db: " in done.stderr) == (1, True), done.stderr
     assert verify(alpha)["problem"]["check"] == "pages"
 
 
 @pytest.mark.slow
 def test_an_externally_recorded_head_reveals_a_truncated_log(alpha: Agent) -> None:
-    noted = alpha.call("audit", "head").stdout.strip()
+    noted = alpha.call("db", "head").stdout.strip()
     assert verify(alpha, "--head", noted)["holds"]
     the_log_is_written_anew(alpha)
     shutil.rmtree(journal(alpha).parent)
     said = verify(alpha, "--head", noted)
     assert said["problem"]["where"] == "the head noted elsewhere"
-    assert alpha.call("audit", "verify", "--head", "nonsense").returncode == 2
+    assert alpha.call("db", "verify", "--head", "nonsense").returncode == 2
 
 
 @pytest.mark.slow
@@ -304,14 +304,14 @@ def test_with_a_key_the_head_is_signed_and_a_forged_one_is_found(alpha: Agent, t
     keyring.create(keyring.own_file)
     alpha.drop("more.md", "# More\n\nDo more.\n")
     alpha.run(env=environment)
-    assert alpha.call("audit", "verify", env=environment).returncode == 0
-    assert alpha.call("rebuild", "--replace", env=environment).returncode == 0
+    assert alpha.call("db", "verify", env=environment).returncode == 0
+    assert alpha.call("db", "rebuild", "--replace", env=environment).returncode == 0
     signature = re.findall('"signature":"(ed25519:[^"]+)"', journal(alpha).read_text())[-1]
     forged = journal(alpha).read_text().replace(signature, signature[:-8] + "AAAAAAAA")
     journal(alpha).write_text(forged)
-    said = json.loads(alpha.call("audit", "verify", "--json", env=environment).stdout)
+    said = json.loads(alpha.call("db", "verify", "--json", env=environment).stdout)
     assert (said["problem"]["check"], said["problem"]["problem"]) == ("heads", "its signature is invalid")
-    said = json.loads(alpha.call("rebuild", "--into", str(tmp_path / "x.db"), "--json", env=environment).stdout)
+    said = json.loads(alpha.call("db", "rebuild", "--into", str(tmp_path / "x.db"), "--json", env=environment).stdout)
     assert "is not signed by this workspace's key" in said["problems"][0]
 
 

@@ -28,14 +28,14 @@ def short(approval_id: str) -> str:
 
 
 def test_pending_approvals_are_listed_with_action_approver_and_expiry(stage: Stage) -> None:
-    assert stage.run("approvals").output == "nothing awaits your decision\n"
+    assert stage.run("approval", "list").output == "nothing awaits your decision\n"
     one, two = ask(stage, "job", replace(PUBLISH, risk="the site is public"), TELL)
-    said = stage.run("approvals").output
+    said = stage.run("approval", "list").output
     assert f"{short(one)}  command     run make publish\n" in said
     assert "task job, requested by operator, expires in 24 h 0 min" in said
     assert "risk: the site is public" in said
     assert f"{short(two)}  manual      Tell the team" in said
-    rows = stage.json("approvals")
+    rows = stage.json("approval", "list")
     assert [(row["id"], row["short_id"], row["task"], row["status"]) for row in rows] == [
         (one, short(one), "job", "pending"),
         (two, short(two), "job", "pending"),
@@ -46,7 +46,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
     action = replace(PUBLISH, verify=("make", "is-published"), cwd="site")
     (one,) = ask(stage, "job", action, preview="make publish, in site/\n--- a\n+++ b\n")
     for name in (short(one), one, one[-10:].upper()):
-        said = stage.run("approvals", name).output
+        said = stage.run("approval", "show", name).output
         for part in (
             one, "task         job", "command (action)", "builtin: lobster is not installed",
             f"digest       {digest(action)}",
@@ -56,7 +56,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
             f"mailboxd approve {short(one)} --digest {digest(action)[:12]}\n",
         ):  # fmt: skip
             assert part in said, part
-    found = stage.json("approvals", short(one))
+    found = stage.json("approval", "show", short(one))
     assert (found["action"]["argv"], found["preview"][:4]) == (["make", "publish"], "make")
     assert [event["kind"] for event in found["history"]] == ["approval.requested"]
 
@@ -64,11 +64,11 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
 def test_decided_approvals_are_listed_on_request(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     ask(stage, "other", TELL)
-    stage.run("reject", short(one), "--note", "not today")
-    assert [row["task"] for row in stage.json("approvals")] == ["other"]
-    assert [row["status"] for row in stage.json("approvals", "--all")] == ["rejected", "pending"]
-    assert stage.json("approvals", "--all", "--task", "job")[0]["note"] == "not today"
-    assert f"rejected by {ME}" in stage.run("approvals", "--all").output
+    stage.run("approval", "reject", short(one), "--note", "not today")
+    assert [row["task"] for row in stage.json("approval", "list")] == ["other"]
+    assert [row["status"] for row in stage.json("approval", "list", "--all")] == ["rejected", "pending"]
+    assert stage.json("approval", "list", "--all", "--task", "job")[0]["note"] == "not today"
+    assert f"rejected by {ME}" in stage.run("approval", "list", "--all").output
 
 
 def test_a_task_means_all_below_it(stage: Stage) -> None:
@@ -78,7 +78,7 @@ def test_a_task_means_all_below_it(stage: Stage) -> None:
     planned = "\n\n## Planned Actions\n\n- {id: tell, kind: manual, action: Tell them}\n"
     stage.end_turn("tree.a", f"---\ntype: reply\nstatus: done\n---\n## Results\n\nDone.{planned}")
     prepare(stage)
-    assert [row["task"] for row in stage.json("approvals", "--task", "tree")] == ["tree.a"]
+    assert [row["task"] for row in stage.json("approval", "list", "--task", "tree")] == ["tree.a"]
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\rrun make safe\u202e\u2066"
@@ -87,10 +87,15 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\rrun make safe\u202e\u2066"
 def test_foreign_text_is_shown_and_acts_on_nothing(stage: Stage) -> None:
     action = replace(PUBLISH, argv=("make", HOSTILE), action=f"{HOSTILE}\nNext\n  digest  0000", undo=())
     (one,) = ask(stage, "job", action, preview=f"run {HOSTILE}\nmailboxd approve 000000\n")
-    for words in (["approvals"], ["approvals", short(one)], ["approve", short(one), "--json"], ["show", "job"]):
+    for words in (
+        ["approval", "list"],
+        ["approval", "show", short(one)],
+        ["approve", short(one), "--json"],
+        ["show", "job"],
+    ):
         said = stage.run(*words).output
         assert not set(said) & set("\x1b\x07\r\u202e\u2066"), words
-    shown = stage.run("approvals", short(one)).output
+    shown = stage.run("approval", "show", short(one)).output
     assert "\nmailboxd approve 000000" not in shown  # what is not indented is ours
     assert "\n  mailboxd approve 000000" in shown
 
@@ -104,9 +109,9 @@ def test_an_approval_is_recorded_with_the_operators_name(stage: Stage) -> None:
     assert done.exit_code == 0, done.output
     assert f"approval {short(one)} approved by {ME}: seen on staging" in done.stdout
     assert "job: awaiting_approval -> ready_to_resume" in done.stdout
-    event = next(e for e in stage.json("history", "job") if e["kind"] == "approval.resolved")
+    event = next(e for e in stage.json("log", "job") if e["kind"] == "approval.resolved")
     assert (event["role"], event["actor"]) == ("operator", ME)
-    found = stage.json("approvals", short(one))
+    found = stage.json("approval", "show", short(one))
     assert (found["status"], found["resolved_by"], found["note"]) == ("approved", ME, "seen on staging")
 
 
@@ -128,7 +133,10 @@ def test_a_manual_action_is_done_when_it_is_approved(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("order", "phase", "status"),
-    [(["reject"], "failed", "rejected"), (["request-changes"], "execution_ready", "request_changes")],
+    [
+        (["approval", "reject"], "failed", "rejected"),
+        (["approval", "request-changes"], "execution_ready", "request_changes"),
+    ],
 )
 def test_a_no_says_why(stage: Stage, order: list[str], phase: str, status: str) -> None:
     one, _ = ask(stage, "job", PUBLISH, TELL)
@@ -142,8 +150,8 @@ def test_a_no_says_why(stage: Stage, order: list[str], phase: str, status: str) 
 
 def test_several_are_approved_together_or_not_at_all(stage: Stage) -> None:
     one, two = ask(stage, "job", PUBLISH, TELL)
-    stage.run("reject", *ask(stage, "other", TELL), "--note", "no")
-    (gone,) = [row["id"] for row in stage.json("approvals", "--all", "--task", "other")]
+    stage.run("approval", "reject", *ask(stage, "other", TELL), "--note", "no")
+    (gone,) = [row["id"] for row in stage.json("approval", "list", "--all", "--task", "other")]
     refused = stage.run("approve", short(one), short(gone))
     assert (refused.exit_code, "(already-decided)" in refused.stderr) == (1, True)
     assert asked(stage, "job") == ["pending", "pending"]
@@ -161,11 +169,13 @@ def test_a_digest_binds_the_decision_to_the_shown_request(stage: Stage) -> None:
     assert stage.run("approve", short(one), "--digest", digest(PUBLISH)[:12].upper()).exit_code == 0
 
 
-@pytest.mark.parametrize("order", [["approve"], ["reject", "--note", "x"], ["request-changes", "--note", "x"]])
+@pytest.mark.parametrize(
+    "order", [["approve"], ["approval", "reject", "--note", "x"], ["approval", "request-changes", "--note", "x"]]
+)
 def test_it_is_decided_once(stage: Stage, order: list[str]) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     stage.run("approve", short(one))
-    again = stage.run(order[0], short(one), *order[1:])
+    again = stage.run(*order, short(one))
     if order == ["approve"]:  # the same word of the same person
         assert again.exit_code == 0
     else:
@@ -179,14 +189,14 @@ def test_an_expired_request_cannot_be_approved_even_without_a_daemon(stage: Stag
     assert (refused.exit_code, "(expired)" in refused.stderr) == (1, True)
     expire(stage)
     assert stage.phase("job") == "failed"
-    assert "nobody decided until" in stage.run("approvals", short(one)).output
+    assert "nobody decided until" in stage.run("approval", "show", short(one)).output
 
 
 def test_an_edit_makes_the_request_void_and_it_is_asked_again(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     assert stage.run("steer", "job", "Use the new logo.").exit_code == 0
     assert stage.run("approve", short(one)).exit_code == 1
-    assert stage.json("approvals", short(one))["void"] is True
+    assert stage.json("approval", "show", short(one))["void"] is True
 
 
 def test_only_configured_approvers_may_decide(tmp_path: Path) -> None:
@@ -223,11 +233,17 @@ def test_an_approver_may_be_a_key_and_others_cannot_decide_anywhere(
 
 @pytest.mark.parametrize("mark", [{"OPENCLAW_SHELL": "acp"}, {"OPENCLAW_SUBAGENT_EXEC": "1"}, {"MAILBOXD_INSIDE": "1"}])
 @pytest.mark.parametrize(
-    "order", [["approve"], ["reject", "--note", "x"], ["request-changes", "--note", "x"], ["undo"]]
+    "order",
+    [
+        ["approve"],
+        ["approval", "reject", "--note", "x"],
+        ["approval", "request-changes", "--note", "x"],
+        ["approval", "undo"],
+    ],
 )
 def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], mark: dict[str, str | None]) -> None:
     (one,) = ask(stage, "job", TELL)
-    refused = stage.run(order[0], short(one), *order[1:], env=mark)
+    refused = stage.run(*order, short(one), env=mark)
     assert (refused.exit_code, "(permission-denied)" in refused.stderr) == (1, True)
     assert asked(stage, "job") == ["pending"]
 
@@ -238,12 +254,12 @@ def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], ma
 @pytest.mark.parametrize(
     "name", ["", "abc", "../etc", "%", "______", "a" * 41, "zzzzzz", "\udcff\udcff\udcff\udcff\udcff\udcff"]
 )
-@pytest.mark.parametrize("verb", ["approvals", "approve"])
-def test_an_unknown_request_is_reported(stage: Stage, verb: str, name: str) -> None:
+@pytest.mark.parametrize("verb", [["approval", "show"], ["approve"]])
+def test_an_unknown_request_is_reported(stage: Stage, verb: list[str], name: str) -> None:
     ask(stage, "job", TELL)
-    refused = stage.run(verb, name)
+    refused = stage.run(*verb, name)
     assert refused.exit_code == 69
-    assert "`mailboxd approvals" in refused.stderr
+    assert "`mailboxd approval list" in refused.stderr
 
 
 def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
@@ -255,7 +271,7 @@ def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
     assert refused.exit_code == 69
     assert one in refused.stderr
     assert twin in refused.stderr
-    assert stage.run("approvals", one).exit_code == 0
+    assert stage.run("approval", "show", one).exit_code == 0
 
 
 # Taking back
@@ -263,31 +279,31 @@ def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
 
 def test_an_action_can_be_undone_with_another_approval(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
-    refused = stage.run("undo", short(one))
+    refused = stage.run("approval", "undo", short(one))
     assert (refused.exit_code, "(not-performed)" in refused.stderr) == (1, True)
     stage.run("approve", short(one))
     perform(stage, one)
     assert stage.phase("job") == "completed"
-    assert f"mailboxd undo {short(one)}" in stage.run("approvals", short(one)).output
-    told = stage.run("undo", short(one))
+    assert f"mailboxd approval undo {short(one)}" in stage.run("approval", "show", short(one)).output
+    told = stage.run("approval", "undo", short(one))
     assert (told.exit_code, "the undo needs approval" in told.stdout) == (0, True)
     (back,) = prepare(stage, "make unpublish")
-    assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approvals").output
-    assert stage.json("approvals", short(one))["taken_back"][0]["id"] == back
-    assert stage.run("undo", short(one)).exit_code == 1
+    assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approval", "list").output
+    assert stage.json("approval", "show", short(one))["taken_back"][0]["id"] == back
+    assert stage.run("approval", "undo", short(one)).exit_code == 1
     assert stage.run("approve", short(back)).exit_code == 0
     perform(stage, back)
-    assert stage.json("approvals", short(back))["state"] == "done"
-    told = stage.run("undo", short(one))
+    assert stage.json("approval", "show", short(back))["state"] == "done"
+    told = stage.run("approval", "undo", short(one))
     assert (told.exit_code, "already been undone" in told.stdout) == (0, True)
-    assert stage.run("approvals").output.count("undo") == 0
+    assert stage.run("approval", "list").output.count("undo") == 0
     assert stage.phase("job") == "completed"
 
 
 def test_an_action_without_undo_cannot_be_undone(stage: Stage) -> None:
     (one,) = ask(stage, "job", TELL)
     stage.run("approve", short(one))
-    refused = stage.run("undo", short(one))
+    refused = stage.run("approval", "undo", short(one))
     assert (refused.exit_code, "(no-undo)" in refused.stderr) == (1, True)
 
 
@@ -303,9 +319,9 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
             task_of(engine, "job").id,
             PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"),
         )
-    assert "abcdef  permission  edit /etc/hosts" in stage.run("approvals").output
-    assert stage.json("why", "job")["because"][-1]["hint"] == "mailboxd approvals abcdef"
-    assert stage.run("reject", "abcdef", "--note", "no").exit_code == 0
+    assert "abcdef  permission  edit /etc/hosts" in stage.run("approval", "list").output
+    assert stage.json("why", "job")["because"][-1]["hint"] == "mailboxd approval show abcdef"
+    assert stage.run("approval", "reject", "abcdef", "--note", "no").exit_code == 0
     assert stage.phase("job") == "executing"
 
 
@@ -313,10 +329,10 @@ def test_status_and_why_show_pending_approvals_and_how_to_decide(stage: Stage) -
     assert stage.json("status")["approvals"] == 0
     one, _ = ask(stage, "job", PUBLISH, TELL)
     assert stage.json("status")["approvals"] == 2
-    assert "approvals  2 await your decision: `mailboxd approvals`" in stage.run("status").output
+    assert "approvals  2 await your decision: `mailboxd approval list`" in stage.run("status").output
     (cause,) = [cause for cause in stage.json("why", "job")["because"] if cause["kind"] == "approval"]
     assert all(part in cause["text"] for part in (short(one), "run make publish", "1 more")), cause
-    assert cause["hint"] == f"mailboxd approvals {short(one)}"
+    assert cause["hint"] == f"mailboxd approval show {short(one)}"
     assert "expires" in cause["then"]
 
 
@@ -341,6 +357,6 @@ def test_the_unknown_is_named_as_such(stage: Stage) -> None:
     stage.run("approve", short(one))
     perform(stage, one, Performed.UNKNOWN)
     assert stage.phase("job") == "circuit_open"
-    assert "approved" in (said := stage.run("approvals", "--all").output)
+    assert "approved" in (said := stage.run("approval", "list", "--all").output)
     assert "unknown" in said
-    assert json.loads(stage.run("approvals", short(one), "--json").output)["artifact"].startswith("art_")
+    assert json.loads(stage.run("approval", "show", short(one), "--json").output)["artifact"].startswith("art_")

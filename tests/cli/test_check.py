@@ -1,4 +1,4 @@
-"""`mailboxd check`: the workspace alone, without OpenClaw, whether a daemon runs or not."""
+"""`mailboxd doctor --quick`: the workspace alone, without OpenClaw, whether a daemon runs or not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 def check(ws: Workspace, *words: str) -> tuple[int, dict[str, Any]]:
-    done = CliRunner().invoke(program, ["check", "-w", str(ws.root), "--json", *words])
+    done = CliRunner().invoke(program, ["doctor", "--quick", "-w", str(ws.root), "--json", *words])
     told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
     return done.exit_code, told
 

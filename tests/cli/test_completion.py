@@ -40,22 +40,22 @@ def test_one_command_installs_it_and_one_takes_it_away(stage: Stage, home: Path,
     before = {home / ".zshrc", home / ".bashrc"}
     for path in before:
         path.write_text(RC)
-    made = stage.run("completion", "install", "--shell", shell)
+    made = stage.run("connect", "completion", "install", "--shell", shell)
     assert made.exit_code == 0, made.output
-    assert (home / file).read_text() == stage.run("completion", shell).stdout
+    assert (home / file).read_text() == stage.run("connect", "completion", shell).stdout
     assert str(home / file) in made.stdout
-    assert "already installed" in stage.run("completion", "install", "--shell", shell).stdout
-    assert stage.run("completion", "uninstall", "--shell", shell).exit_code == 0
+    assert "already installed" in stage.run("connect", "completion", "install", "--shell", shell).stdout
+    assert stage.run("connect", "completion", "uninstall", "--shell", shell).exit_code == 0
     assert not (home / file).exists()
     assert {path.read_text().rstrip("\n") for path in before} == {RC}
-    assert stage.json("completion", "uninstall", "--shell", shell) == {"shell": shell, "changed": []}
+    assert stage.json("connect", "completion", "uninstall", "--shell", shell) == {"shell": shell, "changed": []}
 
 
 def test_the_shell_is_that_of_the_user(stage: Stage, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/usr/bin/fish")
-    assert stage.json("completion", "install")["shell"] == "fish"
+    assert stage.json("connect", "completion", "install")["shell"] == "fish"
     monkeypatch.setenv("SHELL", "/bin/tcsh")
-    refused = stage.run("completion", "install")
+    refused = stage.run("connect", "completion", "install")
     assert refused.exit_code == 2
     assert "--shell" in refused.stderr
 
@@ -93,7 +93,7 @@ def test_a_new_shell_completes_our_verbs(stage: Stage, home: Path, shell: str) -
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed here")
-    assert stage.run("completion", "install", "--shell", shell).exit_code == 0
+    assert stage.run("connect", "completion", "install", "--shell", shell).exit_code == 0
     script = {
         "bash": 'source "$1"; COMP_WORDS=(mailboxd fle) COMP_CWORD=1; _mailboxd_completion mailboxd; echo $COMPREPLY',
         "zsh": "source ~/.zshrc; [[ $_comps[mailboxd] == _mailboxd_completion ]] && echo fleet",

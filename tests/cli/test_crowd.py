@@ -39,4 +39,4 @@ def test_the_lines_of_status_fit_on_eighty_columns(crowd: Stage) -> None:
 
 
 def test_the_metric_of_blocked_tasks_counts_all(crowd: Stage) -> None:
-    assert "mailboxd_tasks_blocked 200" in crowd.run("metrics").output.replace('{agent="alpha"}', "")
+    assert "mailboxd_tasks_blocked 200" in crowd.run("export", "metrics").output.replace('{agent="alpha"}', "")

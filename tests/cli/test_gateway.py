@@ -1,4 +1,4 @@
-"""`mailboxd gateway`, as far as it goes without a gateway. What it does with one: tests/live."""
+"""`mailboxd connect gateway`, as far as it goes without a gateway. What it does with one: tests/live."""
 
 from __future__ import annotations
 
@@ -34,49 +34,51 @@ def of_anybody(case: str) -> list[Frame]:
 
 
 def test_a_workspace_that_is_not_paired_says_so(stage: Stage) -> None:
-    result = stage.run("gateway", "status", "--json")
+    result = stage.run("connect", "gateway", "status", "--json")
     assert result.exit_code == EXIT_NO
     assert json.loads(result.stdout) == {
         "paired": False,
         "works": False,
-        "problem": "not paired: run `mailboxd gateway pair`",
+        "problem": "not paired: run `mailboxd connect gateway pair`",
     }
-    assert stage.run("gateway", "unpair").exit_code == EXIT_UNAVAILABLE
+    assert stage.run("connect", "gateway", "unpair").exit_code == EXIT_UNAVAILABLE
 
 
 @pytest.mark.parametrize("verb", ["pair", "unpair"])
 def test_an_agent_cannot_pair(stage: Stage, verb: str) -> None:
-    result = stage.run("gateway", verb, env={"OPENCLAW_SHELL": "exec"})
+    result = stage.run("connect", "gateway", verb, env={"OPENCLAW_SHELL": "exec"})
     assert result.exit_code == EXIT_NO
     assert "permission-denied" in result.output
     assert not device(stage).exists()
 
 
 def test_no_token_goes_over_the_network_in_the_clear(stage: Stage) -> None:
-    result = stage.run("gateway", "pair", "--url", "ws://10.0.0.7:18789", env=SECRET)
+    result = stage.run("connect", "gateway", "pair", "--url", "ws://10.0.0.7:18789", env=SECRET)
     assert result.exit_code == EXIT_CONFIG
     assert "unencrypted" in result.output
 
 
 def test_an_unreachable_gateway(stage: Stage) -> None:
-    assert stage.run("gateway", "pair", "--url", NOBODY, env=SECRET).exit_code == EXIT_UNAVAILABLE
+    assert stage.run("connect", "gateway", "pair", "--url", NOBODY, env=SECRET).exit_code == EXIT_UNAVAILABLE
     pairing.write(device(stage), Pairing(NOBODY, "mailboxd alpha", Device.new(), "token"))
-    result = stage.run("gateway", "status")
+    result = stage.run("connect", "gateway", "status")
     assert result.exit_code == EXIT_NO
     assert "cannot reach the gateway at ws://127.0.0.1:1" in result.stdout
 
 
 def test_a_gateway_that_wants_a_person(stage: Stage) -> None:
     with Replay(of_anybody("pairing-required")) as replay:
-        result = stage.run("gateway", "pair", "--url", replay.url, env=SECRET)
+        result = stage.run("connect", "gateway", "pair", "--url", replay.url, env=SECRET)
     assert result.exit_code == EXIT_TRY_AGAIN
     assert "openclaw devices approve " in result.stdout
-    assert "run `mailboxd gateway pair` again" in result.stdout
+    assert "run `mailboxd connect gateway pair` again" in result.stdout
 
 
 def test_a_gateway_that_refuses_the_token_says_how_to_give_another(stage: Stage) -> None:
     with Replay(of_anybody("wrong-token")) as replay:
-        result = stage.run("gateway", "pair", "--url", replay.url, "--token-file", "-", text="not the token\n")
+        result = stage.run(
+            "connect", "gateway", "pair", "--url", replay.url, "--token-file", "-", text="not the token\n"
+        )
     assert result.exit_code == EXIT_CONFIG
     assert "--token-file" in result.output
     assert "not the token" not in result.output
@@ -85,9 +87,15 @@ def test_a_gateway_that_refuses_the_token_says_how_to_give_another(stage: Stage)
 @pytest.mark.parametrize(
     "give",
     [
-        lambda stage, url: stage.run("gateway", "pair", "--url", url, env={"OPENCLAW_GATEWAY_TOKEN": "secret-7"}),
-        lambda stage, url: stage.run("gateway", "pair", "--url", url, env={"OPENCLAW_GATEWAY_PASSWORD": "secret-7"}),
-        lambda stage, url: stage.run("gateway", "pair", "--url", url, "--token-file", "-", text="secret-7\n"),
+        lambda stage, url: stage.run(
+            "connect", "gateway", "pair", "--url", url, env={"OPENCLAW_GATEWAY_TOKEN": "secret-7"}
+        ),
+        lambda stage, url: stage.run(
+            "connect", "gateway", "pair", "--url", url, env={"OPENCLAW_GATEWAY_PASSWORD": "secret-7"}
+        ),
+        lambda stage, url: stage.run(
+            "connect", "gateway", "pair", "--url", url, "--token-file", "-", text="secret-7\n"
+        ),
     ],
 )
 def test_the_gateways_token_is_given_without_being_an_argument(stage: Stage, give: Callable[..., object]) -> None:
@@ -101,7 +109,7 @@ def test_a_pairing_works_and_only_its_owner_can_read_it(stage: Stage) -> None:
     pairing.write(device(stage), Pairing(NOBODY, "mailboxd alpha", Device.new(), "token"))
     with Replay(of_anybody("pair")) as replay:
         pairing.write(device(stage), Pairing(replay.url, "mailboxd alpha", Device.new(), "token"))
-        result = stage.run("gateway", "status", "--json")
+        result = stage.run("connect", "gateway", "status", "--json")
     assert result.exit_code == EXIT_OK
     found = json.loads(result.stdout)
     assert (found["works"], found["openclaw"], found["scopes"]) == (True, "2026.9.6", ["operator.write"])
@@ -114,4 +122,4 @@ def test_the_daemon_does_not_start_unpaired(stage: Stage) -> None:
         config.write("\nopenclaw:\n  transport: gateway\n")
     result = stage.run("run", "--until-idle")
     assert result.exit_code == EXIT_CONFIG
-    assert "run `mailboxd gateway pair`, or set `openclaw.transport: cli`" in result.output
+    assert "run `mailboxd connect gateway pair`, or set `openclaw.transport: cli`" in result.output

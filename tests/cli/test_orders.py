@@ -46,7 +46,7 @@ def test_cancel_ends_a_task_and_all_below_it(stage: Stage) -> None:
 def test_an_order_is_recorded_with_the_operators_name(stage: Stage) -> None:
     stage.create("job")
     stage.run("cancel", "job")
-    event = next(e for e in stage.json("history", "job") if e["data"].get("changes", {}).get("phase") == "cancelled")
+    event = next(e for e in stage.json("log", "job") if e["data"].get("changes", {}).get("phase") == "cancelled")
     assert (event["role"], event["actor"]) == ("operator", pwd.getpwuid(os.getuid()).pw_name)
 
 
@@ -91,39 +91,28 @@ def test_retry_of_a_failed_child_reopens_its_parent(stage: Stage) -> None:
     assert (stage.phase("job"), stage.phase("job.a")) == ("execution_ready", "execution_ready")
 
 
-@pytest.mark.parametrize(
-    ("option", "phase"), [("--retry", "execution_ready"), ("--accept", "completed"), ("--fail", "failed")]
-)
-def test_unblock_decides_how_an_open_circuit_continues(stage: Stage, option: str, phase: str) -> None:
+@pytest.mark.parametrize(("verb", "phase"), [("retry", "execution_ready"), ("accept", "completed"), ("fail", "failed")])
+def test_three_commands_decide_how_an_open_circuit_continues(stage: Stage, verb: str, phase: str) -> None:
     blocked(stage)
-    if option == "--accept":
+    if verb == "accept":
         with stage.engine() as engine:
             engine.store.db.execute("UPDATE tasks SET result = 'Twelve figures'")
-    assert stage.json("unblock", "job", option, "--note", "checked by hand")["phase"] == phase
-
-
-def test_unblock_wants_to_know_how(stage: Stage) -> None:
-    blocked(stage)
-    result = stage.run("unblock", "job")
-    assert result.exit_code == 2
-    assert "--retry, --accept or --fail" in result.stderr
+    assert stage.json(verb, "job", "--note", "checked by hand")["phase"] == phase
 
 
 @pytest.mark.parametrize(
     ("order", "says"),
     [
-        (["--retry"], "give a task"),
-        (["job", "--agent", "beta"], "cannot be combined"),
-        (["--agent", "beta", "--budget-usd", "3"], "cannot be combined"),
-        (["--agent", "no such", "--retry"], "is not an id"),
-        (["job", "--accept", "--budget-usd", "3"], "require --retry"),
-        (["job", "--retry", "--budget-usd", "much"], "not an amount"),
-        (["job", "--retry", "--budget-tokens", "-5"], "out of range"),
+        (["resume"], "Missing option '--agent'"),
+        (["resume", "--agent", "no such"], "is not an id"),
+        (["accept", "job", "--budget-usd", "3"], "No such option"),
+        (["retry", "job", "--budget-usd", "much"], "not an amount"),
+        (["retry", "job", "--budget-tokens", "-5"], "out of range"),
     ],
 )
-def test_unblock_refuses_invalid_decisions(stage: Stage, order: list[str], says: str) -> None:
+def test_invalid_decisions_are_refused(stage: Stage, order: list[str], says: str) -> None:
     stage.create("job")
-    result = stage.run("unblock", *order)
+    result = stage.run(*order)
     assert result.exit_code == 2
     assert says in result.stderr
 
@@ -132,9 +121,9 @@ def test_a_held_task_continues_only_with_a_larger_budget(stage: Stage) -> None:
     stage.create("job", policy=Policy(budget_usd=0.0))
     assert stage.json("show", "job")["held"].startswith("over budget")
     assert stage.json("status")["blocked"][0]["kind"] == "budget"
-    refused = stage.run("unblock", "job", "--retry")
+    refused = stage.run("retry", "job")
     assert (refused.exit_code, "(over-budget)" in refused.stderr) == (1, True)
-    assert stage.run("unblock", "job", "--retry", "--budget-usd", "2.50").exit_code == 0
+    assert stage.run("retry", "job", "--budget-usd", "2.50").exit_code == 0
     shown = stage.json("show", "job")
     assert (shown["held"], shown["spent"]["budget_usd"]) == (None, 2.5)
 
@@ -156,7 +145,7 @@ def test_an_answer_lets_the_task_go_on(stage: Stage) -> None:
     assert stage.json("status")["blocked"][0]["hint"] == 'mailboxd answer job "..."'
     assert stage.run("answer", "job", "the", "audited", "ones").exit_code == 0
     assert stage.json("why", "job")["because"][-1]["kind"] == "turn"
-    assert stage.json("history", "job")[-1]["role"] == "operator"
+    assert stage.json("log", "job")[-1]["role"] == "operator"
 
 
 def test_an_option_given_as_a_list_is_refused_with_the_syntax(stage: Stage) -> None:
@@ -176,14 +165,14 @@ def test_an_answer_can_come_from_standard_input_or_say_that_none_will_come(stage
     for text in ("the audited ones", "REPLY_SKIP"):
         stage.end_turn("job", QUESTION)
         assert stage.run("answer", "job", "--file", "-", text=text).exit_code == 0
-    assert stage.json("history", "job")[-2]["text"] == "job: there will be no answer"
+    assert stage.json("log", "job")[-2]["text"] == "job: there will be no answer"
 
 
 @pytest.mark.parametrize(
     ("order", "rule"),
     [
         (["cancel", "job"], "ended"),
-        (["unblock", "job", "--retry"], "not-blocked"),
+        (["accept", "job"], "not-blocked"),
         (["answer", "job", "yes"], "no-question"),
     ],
 )
@@ -191,13 +180,13 @@ def test_an_order_that_the_state_does_not_allow_is_refused_with_its_rule(
     stage: Stage, order: list[str], rule: str
 ) -> None:
     failed(stage)
-    before = stage.json("history")
+    before = stage.json("log")
     result = stage.run(*order)
     assert result.exit_code == 1
     assert f"({rule})" in result.stderr
     told = json.loads(stage.run(*order, "--json").stderr)["error"]
     assert (told["kind"], told["rule"], told["exit"]) == ("Refused", rule, 1)
-    assert stage.json("history") == before
+    assert stage.json("log") == before
 
 
 def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
@@ -210,8 +199,8 @@ def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "order",
     [
-        ["cancel", "job"], ["retry", "job"], ["unblock", "job", "--fail"], ["answer", "job", "x"],
-        ["steer", "job", "x"], ["unblock", "--agent", "beta"],
+        ["cancel", "job"], ["retry", "job"], ["fail", "job"], ["answer", "job", "x"],
+        ["steer", "job", "x"], ["resume", "--agent", "beta"],
         ["send", "do it"], ["send", "--from", "human", "do it"],
     ],
 )  # fmt: skip
@@ -230,7 +219,7 @@ def test_an_agent_in_its_turn_cannot_act_as_the_operator(
 def test_bytes_that_are_no_text_are_taken_as_such(stage: Stage) -> None:
     stage.create("job")
     assert stage.run("cancel", "job", "--reason", "\udcff\x00\x1b[31m").exit_code == 0
-    text = stage.run("history", "job").stdout
+    text = stage.run("log", "job").stdout
     assert "\x1b" not in text
 
 

@@ -105,7 +105,7 @@ def test_a_task_is_sent_carried_out_and_shown(company: Stage) -> None:
     status = json.loads(call(company, "status", "--json").stdout)
     assert status["messages"]["received"] == status["messages"]["archived"] == 1
     assert status["messages"]["sent"] == len(list(company.ws.outbox.iterdir()))
-    assert call(company, "history", "--verify").returncode == 0
+    assert call(company, "db", "verify").returncode == 0
 
 
 def test_send_wait_sees_the_work_of_a_running_daemon(company: Stage) -> None:
@@ -147,7 +147,7 @@ def test_run_inside_an_agents_turn_is_refused(stage: Stage) -> None:
 
 def test_following_the_log_sees_another_process_and_ends_well_with_ctrl_c(stage: Stage) -> None:
     stage.create("old")
-    with running(stage, "logs", "--follow") as (process, output):
+    with running(stage, "log", "--follow") as (process, output):
         lines_until(output, "old: created")
         stage.create("new")
         lines_until(output, "new: created")
@@ -183,7 +183,7 @@ def test_under_a_limit_of_memory_it_runs_or_says_so_in_a_line(stage: Stage, kib:
 def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:
     for number in range(3):
         stage.create(f"job{number}")
-    for verb in ("history", "history --json", "ls"):
+    for verb in ("log", "log --json", "ls"):
         read, write = os.pipe()
         os.close(read)
         process = subprocess.Popen([PROGRAM, *verb.split()], cwd=stage.ws.root, stdout=write, stderr=subprocess.PIPE)
@@ -218,7 +218,7 @@ def test_colour_is_for_terminals_that_want_it(stage: Stage, variable: dict[str, 
 # Nowhere to write to
 
 
-@pytest.mark.parametrize("verb", ["status", "audit head", "config --json"])
+@pytest.mark.parametrize("verb", ["status", "db head", "config --json"])
 def test_output_that_cannot_be_written_is_not_reported_as_a_bug(company: Stage, verb: str) -> None:
     with Path("/dev/full").open("wb") as full:
         argv = [PROGRAM, *verb.split()]

@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mailboxd import log
-from mailboxd.cli.program import COMMANDS, guarded, program
+from mailboxd.cli.program import guarded, program
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import PHASES, fit, width
 from mailboxd.core.sanitize import for_terminal
@@ -33,10 +34,19 @@ from mailboxd.errors import (
 from tests.cli.stage import Stage, child
 
 
-def verbs() -> list[click.Command]:
-    ctx = click.Context(program)
-    found = [program.get_command(ctx, name) for name in COMMANDS]
-    return [verb for verb in found if verb is not None]
+def below(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that is not a group, with its words."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from below(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+VERBS = dict(below(program))
 
 
 # Help
@@ -45,19 +55,27 @@ def verbs() -> list[click.Command]:
 def test_help_is_printed_without_a_command() -> None:
     result = CliRunner().invoke(program, [], obj=Session())
     assert result.exit_code == 0
-    assert all(f"\n  {name} " in result.stdout for name in COMMANDS)
+    assert all(f"\n  {path[0]} " in result.stdout for path in VERBS)
+    assert re.findall(r"^(\w+):$", result.stdout, re.MULTILINE) == [
+        "Options", "Work", "Look", "Decide", "Repair", "Connect",
+    ]  # fmt: skip
     assert "Exit status:" in result.stdout
 
 
-@pytest.mark.parametrize("verb", verbs(), ids=lambda verb: str(verb.name))
-def test_every_command_has_help_with_examples_and_explained_options(verb: click.Command) -> None:
-    below = [verb.commands[name] for name in verb.commands] if isinstance(verb, click.Group) else [verb]
-    for command in below:
-        path = [str(verb.name), str(command.name)] if command is not verb else [str(verb.name)]
-        result = CliRunner().invoke(program, [*path, "--help"], obj=Session())
-        assert result.exit_code == 0
-        assert re.search(rf"Examples:\n    .*mailboxd {' '.join(path)}", result.stdout)
-        assert all(option.help for option in command.params if isinstance(option, click.Option)), path
+@pytest.mark.parametrize("path", VERBS, ids=" ".join)
+def test_every_command_has_help_with_examples_and_explained_options(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(program, [*path, "--help"], obj=Session())
+    assert result.exit_code == 0
+    assert re.search(rf"Examples:\n    .*mailboxd {' '.join(path)}", result.stdout)
+    assert all(option.help for option in VERBS[path].params if isinstance(option, click.Option))
+
+
+@pytest.mark.parametrize("group", [(), ("db",), ("approval",), ("connect",), ("export",), ("connect", "keys")])
+def test_no_list_of_commands_clips_a_description(group: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(program, [*group, "--help"], obj=Session()).stdout
+    assert (
+        "..." not in shown.partition("\nWork:\n" if not group else "\nCommands:\n")[2].partition("\n  Exit status")[0]
+    )
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -72,7 +90,7 @@ def test_an_unknown_command_suggests_the_nearest() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
-    result = CliRunner().invoke(program, ["completion", shell], obj=Session())
+    result = CliRunner().invoke(program, ["connect", "completion", shell], obj=Session())
     assert result.exit_code == 0
     assert f"_MAILBOXD_COMPLETE={shell}_complete" in result.stdout
 

@@ -232,8 +232,9 @@ def test_wait_tells_why_a_message_was_rejected(stage: Stage, tmp_path: Path) -> 
 
 def test_a_dispatch_is_a_task_message(stage: Stage) -> None:
     result = stage.run(
-        "message", "dispatch", "--task-id", "q3", "--subtask-id", "extract", "--from", "analyst", "--title", "Extract",
-        "--context", "From q3.csv", "--instructions", "Take the figures", "--expected-output", "A table",
+        "export", "message", "dispatch", "--task-id", "q3", "--subtask-id", "extract", "--from", "analyst",
+        "--title", "Extract", "--context", "From q3.csv", "--instructions", "Take the figures",
+        "--expected-output", "A table",
     )  # fmt: skip
     message = parse_message(result.stdout.encode(), "x.md").message
     assert isinstance(message, TaskMessage)
@@ -243,8 +244,10 @@ def test_a_dispatch_is_a_task_message(stage: Stage) -> None:
 
 def test_a_reply_is_done_or_failed(stage: Stage) -> None:
     who = ["--task-id", "q3", "--subtask-id", "extract", "--from", "scout"]
-    done = stage.run("message", "reply", *who, "--status", "done", "--results", "## Results\n\ntwelve").stdout
-    failed = stage.run("message", "reply", *who, "--status", "failed", "--error", "no", "--partial", "six").stdout
+    done = stage.run("export", "message", "reply", *who, "--status", "done", "--results", "## Results\n\ntwelve").stdout
+    failed = stage.run(
+        "export", "message", "reply", *who, "--status", "failed", "--error", "no", "--partial", "six"
+    ).stdout
     for text, status in ((done, "done"), (failed, "failed")):
         message = parse_message(text.encode(), "x.md").message
         assert isinstance(message, ReplyMessage)
@@ -252,26 +255,38 @@ def test_a_reply_is_done_or_failed(stage: Stage) -> None:
     assert parse_message(done.encode(), "x.md").message.section("Results") == "## Results\n\ntwelve"
     assert parse_message(failed.encode(), "x.md").message.section("Partial Results") == "six"
     for wrong in (["done", "--error", "x"], ["done"], ["failed", "--results", "x"]):
-        assert stage.run("message", "reply", *who, "--status", *wrong).exit_code == 2
+        assert stage.run("export", "message", "reply", *who, "--status", *wrong).exit_code == 2
 
 
 @pytest.mark.parametrize(("mode", "status"), [("direct", "pending"), ("coordinating", "planning")])
 def test_a_task_md_in_both_modes(stage: Stage, mode: str, status: str) -> None:
     result = stage.run(
-        "message", "task", "--task-id", "q3", "--from", "operator", "--title", "Q3", "--mode", mode,
+        "export", "message", "task", "--task-id", "q3", "--from", "operator", "--title", "Q3", "--mode", mode,
         "--instructions", "Do it", "--expected-output", "Two pages",
     )  # fmt: skip
     file = parse_task_file(result.stdout.encode(), "task.md")
     assert (file.task_id, file.mode, file.status, file.sender) == ("q3", mode, status, "operator")
     assert (file.instructions, file.section("Expected Output")) == ("Do it", "Two pages")
     wrong = stage.run(
-        "message", "task", "--task-id", "q", "--from", "x", "--title", "Q", "--mode", mode, "--status", "x"
+        "export", "message", "task", "--task-id", "q", "--from", "x", "--title", "Q", "--mode", mode, "--status", "x"
     )
     assert wrong.exit_code == 2
 
 
 def test_a_file_is_written_once_and_never_over_another(stage: Stage, tmp_path: Path) -> None:
-    command = ["message", "dispatch", "--task-id", "q3", "--from", "a", "--title", "T", "-o", str(tmp_path / "m.md")]
+    command = [
+        "export",
+        "message",
+        "dispatch",
+        "--task-id",
+        "q3",
+        "--from",
+        "a",
+        "--title",
+        "T",
+        "-o",
+        str(tmp_path / "m.md"),
+    ]
     assert stage.run(*command).exit_code == 0
     before = (tmp_path / "m.md").read_bytes()
     assert parse_message(before, "m.md").message.task_id == "q3"

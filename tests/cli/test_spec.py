@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_USAGE
+from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
 from tests.cli.stage import Stage
 
 CRITERIA = "## Acceptance Criteria\n\n- two pages\n- a title\n"
@@ -14,25 +14,25 @@ CRITERIA = "## Acceptance Criteria\n\n- two pages\n- a title\n"
 
 def test_a_spec_is_shown_in_full(stage: Stage) -> None:
     stage.create("job")
-    assert "job: " in stage.run("spec", "job").output
-    found = stage.json("spec", "job")
+    assert "job: " in stage.run("show", "job", "--spec").output
+    found = stage.json("show", "job", "--spec")
     assert (found["task"], found["phase"], found["lacks"]) == ("job", "execution_ready", "")
     assert {"goal", "instructions", "acceptance_criteria", "checks"} <= set(found["spec"])
 
 
 def test_a_spec_is_written_from_standard_input(stage: Stage) -> None:
     stage.create("job")
-    done = stage.run("spec", "job", "--file", "-", text=CRITERIA)
+    done = stage.run("edit", "job", "--file", "-", text=CRITERIA)
     assert done.exit_code == 0, done.output
-    assert stage.json("spec", "job")["spec"]["acceptance_criteria"] == ["two pages", "a title"]
-    assert "the operator rewrote the spec" in stage.run("history", "job").output
+    assert stage.json("show", "job", "--spec")["spec"]["acceptance_criteria"] == ["two pages", "a title"]
+    assert "the operator rewrote the spec" in stage.run("log", "job").output
 
 
 def test_an_editor_that_changes_nothing_changes_nothing(stage: Stage) -> None:
     stage.create("job")
-    before = stage.json("history", "job")
-    assert "unchanged" in stage.run("spec", "job", "--edit", env={"VISUAL": "true", "EDITOR": "true"}).output
-    assert stage.json("history", "job") == before
+    before = stage.json("log", "job")
+    assert "unchanged" in stage.run("edit", "job", env={"VISUAL": "true", "EDITOR": "true"}).output
+    assert stage.json("log", "job") == before
 
 
 def test_the_edited_file_becomes_the_spec(stage: Stage, tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_the_edited_file_becomes_the_spec(stage: Stage, tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i "s/^## Risks/&\\n\\nIt may rain/" "$1"\n')
     editor.chmod(0o700)
-    done = stage.run("spec", "job", "--edit", env={"VISUAL": str(editor)})
+    done = stage.run("edit", "job", env={"VISUAL": str(editor)})
     assert done.exit_code == 0, done.output
-    assert stage.json("spec", "job")["spec"]["risks"] == "It may rain"
+    assert stage.json("show", "job", "--spec")["spec"]["risks"] == "It may rain"
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,12 @@ def test_the_edited_file_becomes_the_spec(stage: Stage, tmp_path: Path) -> None:
 )
 def test_a_text_that_is_no_spec_is_refused(stage: Stage, text: str, status: int, says: str) -> None:
     stage.create("job")
-    done = stage.run("spec", "job", "--file", "-", text=text)
+    done = stage.run("edit", "job", "--file", "-", text=text)
     assert (done.exit_code, says in done.output) == (status, True), done.output
 
 
 def test_it_cannot_be_written_once_the_work_has_begun(stage: Stage) -> None:
     stage.create("job")
     stage.start()
-    done = stage.run("spec", "job", "--file", "-", text=CRITERIA)
+    done = stage.run("edit", "job", "--file", "-", text=CRITERIA)
     assert (done.exit_code, "spec-fixed" in done.output) == (EXIT_NO, True), done.output
-    assert stage.run("spec", "job", "--file", "-", "--edit").exit_code == EXIT_USAGE

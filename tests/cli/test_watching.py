@@ -76,7 +76,7 @@ def test_watching_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
     stage.pause = meanwhile
     result = stage.run("watch", "job")
     assert result.exit_code == 0
-    assert result.stdout.splitlines() == stage.run("history", "job", "--tree").stdout.splitlines()
+    assert result.stdout.splitlines() == stage.run("log", "job", "--tree").stdout.splitlines()
     assert "-> quality_gate -> completed" in result.stdout
 
 
@@ -99,9 +99,9 @@ def test_watching_the_workspace_begins_now_or_at_since(plan: Stage) -> None:
     plan.pause = meanwhile
     events = [json.loads(line) for line in plan.run("watch", "--json").stdout.splitlines()]
     assert {event["task"] for event in events} == {"new"}
-    assert events == plan.json("history", "--since", str(events[0]["seq"] - 1))
+    assert events == plan.json("log", "--since", str(events[0]["seq"] - 1))
     again = plan.run("watch", "--json", "--since", "0")
-    assert len(again.stdout.splitlines()) == len(plan.json("history"))
+    assert len(again.stdout.splitlines()) == len(plan.json("log"))
 
 
 def test_a_picture_on_a_terminal_ends_with_a_key(plan: Stage) -> None:
@@ -124,11 +124,11 @@ def test_colours_are_for_terminals_that_want_them(plan: Stage) -> None:
 
 
 def test_long_work_shows_how_far_it_is_and_takes_it_away(plan: Stage) -> None:
-    written = on_terminal([PROGRAM, "audit", "verify"], plan.ws.root, env={"NO_COLOR": "1"})
+    written = on_terminal([PROGRAM, "db", "verify"], plan.ws.root, env={"NO_COLOR": "1"})
     assert "events" in written
     assert "\x1b[2K" in written
     assert written.rstrip().endswith("everything matches the record")
-    assert "\x1b" not in plan.run("audit", "verify").stderr
+    assert "\x1b" not in plan.run("db", "verify").stderr
 
 
 def test_no_progress_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,26 +147,26 @@ def test_progress_is_reported_for_every_step() -> None:
 
 
 def test_a_timeline_has_every_attempt_in_the_order_of_the_tree(plan: Stage) -> None:
-    found = plan.json("timeline", "job")
+    found = plan.json("show", "job", "--timeline")
     assert [(row["task"], row["depth"], len(row["attempts"])) for row in found["rows"]] == [
         ("job", 0, 1), ("job.a", 1, 1), ("job.b", 1, 1), ("job.c", 1, 0),
     ]  # fmt: skip
     assert found["ended"] is None
     assert found["rows"][1]["attempts"][0]["status"] == "succeeded"
-    lines = plan.run("timeline", "job", env={"COLUMNS": "80"}).stdout.splitlines()
+    lines = plan.run("show", "job", "--timeline", env={"COLUMNS": "80"}).stdout.splitlines()
     assert lines[2].startswith("✓   a  ████")
     assert lines[2].endswith("40 s")
     assert lines[3].endswith("▒ 1m00s")
     assert all(width(line) <= 80 for line in lines)
 
 
-@pytest.mark.parametrize("verb", ["timeline", "graph"])
+@pytest.mark.parametrize("verb", ["--timeline", "--graph"])
 def test_a_drawing_is_well_formed_and_runs_nothing(plan: Stage, verb: str) -> None:
-    drawn = plan.run(verb, "job", "--format", "svg").stdout
+    drawn = plan.run("show", "job", verb, "--format", "svg").stdout
     root = ElementTree.fromstring(drawn)
     assert root.tag.endswith("svg")
     assert any("job" in (element.text or "") for element in root.iter())
-    page = plan.run(verb, "job", "--format", "html").stdout
+    page = plan.run("show", "job", verb, "--format", "html").stdout
     assert page.startswith("<!doctype html>")
     assert drawn.strip() in page
     for text in (drawn, page):
@@ -174,13 +174,13 @@ def test_a_drawing_is_well_formed_and_runs_nothing(plan: Stage, verb: str) -> No
 
 
 def test_a_graph_is_for_other_programs_too(plan: Stage) -> None:
-    assert plan.run("graph", "job").stdout.startswith("flowchart LR\n")
-    assert plan.run("graph", "job", "--format", "dot").stdout.startswith("digraph")
-    found = plan.json("graph", "job")
+    assert plan.run("show", "job", "--graph").stdout.startswith("flowchart LR\n")
+    assert plan.run("show", "job", "--graph", "--format", "dot").stdout.startswith("digraph")
+    found = plan.json("show", "job", "--graph")
     assert [node["label"] for node in found["nodes"]] == ["job", "a", "b", "c"]
     assert len(found["edges"]) == 4
     plan.create("wide", *(child(f"k{n}") for n in range(100)))
-    assert len(plan.json("graph", "wide", "--most", "10")["nodes"]) <= 10
+    assert len(plan.json("show", "wide", "--graph", "--most", "10")["nodes"]) <= 10
 
 
 def test_tables_fit_on_80_columns_indented_ones_too(plan: Stage) -> None:

@@ -46,7 +46,7 @@ def told(first: TaskSnapshot, *others: TaskSnapshot) -> list[tuple[int, str, str
 def test_why_lists_what_a_weak_spec_lacks() -> None:
     cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak: it has no goal; boss was asked"))
     assert (cause.kind, cause.text) == ("spec", "its spec is weak: it has no goal; boss was asked")
-    assert "mailboxd spec a --edit" in cause.hint
+    assert "mailboxd edit a" in cause.hint
     assert not cause.then
 
 
@@ -223,11 +223,11 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
     )
     task = standing("a", Phase.CIRCUIT_OPEN, reason="outcome unknown", due=LATER, attempts=attempts)
     circuit, first, second = explain(snapshot(task), task.id).causes
-    assert (circuit.at, circuit.then) == (LATER, "it fails unless an operator unblocks it")
-    assert circuit.hint == "mailboxd unblock a --retry  # or --fail"
+    assert (circuit.at, circuit.then) == (LATER, "it fails unless an operator decides")
+    assert circuit.hint == "mailboxd retry a  # or mailboxd fail a"
     assert (first.text, first.hint) == ("attempt 1 by beta: failed: overloaded", "")
     assert second.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
-    assert alone(replace(task, has_result=True)).hint == "mailboxd unblock a --retry  # or --accept, --fail"
+    assert alone(replace(task, has_result=True)).hint == "mailboxd retry a  # or mailboxd accept a, mailboxd fail a"
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_an_open_circuit_is_held_for_its_time_and_then_fails_upward() -> None:
     assert desk.phase() is Phase.CIRCUIT_OPEN
     desk.wait(1)
     assert desk.phase() is Phase.FAILED
-    assert "not unblocked in time" in desk.task("t").reason
+    assert "not decided in time" in desk.task("t").reason
 
 
 def test_the_operator_retries_ended_work_with_a_fresh_budget() -> None:

@@ -131,7 +131,7 @@ def test_inside_an_agents_turn_it_says_so_and_the_daemon_refuses_to_start(alpha:
 def test_a_workspace_that_is_not_paired(alpha: Agent, tmp_path: Path) -> None:
     """The probe itself; a stand-in has no gateway, so the command does not ask."""
     found = probe_transport(OpenClaw(("openclaw",)), tmp_path / "none.json", SystemClock())
-    assert "mailboxd gateway pair" in found.problem or "mailboxd[gateway]" in found.problem
+    assert "mailboxd connect gateway pair" in found.problem or "mailboxd[gateway]" in found.problem
 
 
 def test_a_running_daemon_is_named(alpha: Agent) -> None:
@@ -202,7 +202,7 @@ def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None
     assert (message["verdict"], message["task"]) == ("orphan", None)
     assert alpha.phases() == {}
     assert alpha.stop() == 0
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_without_a_daemon_the_canary_waits_in_the_inbox(alpha: Agent) -> None:

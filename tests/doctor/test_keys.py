@@ -29,12 +29,12 @@ def test_without_keys_nothing_is_said() -> None:
     ("said", "slug", "level", "fix"),
     [
         ({"own": True}, "keys", "ok", ""),
-        ({"required": ("beta",)}, "keys-required", "error", "mailboxd keys trust beta FILE_OR_KEY"),
+        ({"required": ("beta",)}, "keys-required", "error", "mailboxd connect keys trust beta FILE_OR_KEY"),
         ({"own": True, "extra": False}, "keys-extra", "error", "pip install 'mailboxd[signing]'"),
         ({"problems": ("it is damaged",)}, "keys-unusable", "error", "ls -la /state/keys"),
         ({"own": True, "mode": 0o777}, "keys-folder", "error", "chmod 700 /state/keys"),
-        ({"trusted": ("beta",)}, "keys-own", "note", "mailboxd keys create"),
-        ({"own": True, "trusted": ("gone",)}, "keys-unknown", "warning", "mailboxd keys untrust gone"),
+        ({"trusted": ("beta",)}, "keys-own", "note", "mailboxd connect keys create"),
+        ({"own": True, "trusted": ("gone",)}, "keys-unknown", "warning", "mailboxd connect keys untrust gone"),
         ({"own": True, "trusted": ("beta", "operator")}, "keys", "ok", ""),
     ],
 )

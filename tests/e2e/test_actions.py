@@ -85,7 +85,7 @@ def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found:
     first, second = eventually(lambda: rows(alpha) if len(rows(alpha)) == 2 else [], 20, alpha.last_words)
     assert (first["status"], second["status"]) == ("expired", "pending")
     why = f"asked again: {ME}, who approved it, is no longer among approvals.approvers"
-    assert why in alpha.call("approvals").stdout
+    assert why in alpha.call("approval", "list").stdout
     assert happened(witness) == 0
     assert "(not-an-approver)" in alpha.call("approve", second["id"]).stderr
     alpha.stop()
@@ -98,16 +98,15 @@ def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found:
 
 
 @pytest.mark.parametrize(
-    ("verb", "phase"), [(("reject", "--note", "no"), "failed"), (("cancel",), "cancelled")], ids=["no", "cancelled"]
+    ("verb", "phase"), [("approval reject --note no", "failed"), ("cancel", "cancelled")], ids=["no", "cancelled"]
 )
-def test_after_a_no_nothing_happens(found: Found, witness: Path, verb: tuple[str, ...], phase: str) -> None:
+def test_after_a_no_nothing_happens(found: Found, witness: Path, verb: str, phase: str) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("job.md", acting("job", [effect(witness)]))
     [name] = asked(alpha)
-    verb_, *more = verb
-    assert alpha.call(verb_, name if verb_ == "reject" else "job", *more).returncode == 0
+    assert alpha.call(*verb.split(), "job" if verb == "cancel" else name).returncode == 0
     alpha.until("job", phase)
     refused = runner(alpha, name)
     assert refused.wait(20) == 1
@@ -385,7 +384,7 @@ def test_what_was_done_is_taken_back_by_a_yes_of_its_own(found: Found, witness: 
     [name] = asked(alpha)
     approve(alpha, name)
     alpha.until("job")
-    assert alpha.call("undo", name).returncode == 0
+    assert alpha.call("approval", "undo", name).returncode == 0
     _, back = asked(alpha, 2)
     assert happened(witness) == 1
     approve(alpha, back)

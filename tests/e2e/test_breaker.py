@@ -65,12 +65,12 @@ def test_while_it_is_open_no_turn_starts_and_no_attempt_is_lost_also_over_a_cras
     assert (shut["agent"], shut["state"]) == ("alpha", "open")
     (cause, *_) = alpha.json("why", "three")["because"]
     assert (cause["kind"], cause["at"]) == ("breaker", shut["until"])
-    assert "unblock --agent alpha" in cause["hint"]
+    assert "resume --agent alpha" in cause["hint"]
     assert (accepted(company), len(alpha.attempts("three"))) == (turns, 0)
-    assert alpha.call("unblock", "--agent", "alpha").returncode == 0
+    assert alpha.call("resume", "--agent", "alpha").returncode == 0
     for name in ("one", "two", "three"):
         alpha.until(name)
-    assert alpha.call("unblock", "--agent", "alpha").returncode == 1
+    assert alpha.call("resume", "--agent", "alpha").returncode == 1
     assert alpha.events("breaker.closed")[0]["role"] == "operator"
     company.at_rest()
 
@@ -103,7 +103,7 @@ def test_a_provider_that_names_a_pause_is_given_it_by_every_task(found: Found) -
     give(alpha, "two")
     eventually(lambda: alpha.phase("two") == "execution_ready")
     assert accepted(company) == 1
-    alpha.call("unblock", "--agent", "alpha")
+    alpha.call("resume", "--agent", "alpha")
     alpha.until("two")
     assert alpha.call("retry", "one").returncode == 0  # else it waits for its own backoff, as long as the provider said
     alpha.until("one")

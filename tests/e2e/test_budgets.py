@@ -57,12 +57,12 @@ def test_over_budget_the_tree_waits_visibly_until_the_operator_raises_it(found: 
     assert "over budget" in (alpha.root / "tasks/job/task.md").read_text()
     (waiting,) = [name for name in "abc" if alpha.phase(f"job.{name}") == "execution_ready"]
     assert alpha.json("why", f"job.{waiting}")["because"][0]["kind"] == "budget"
-    refused = alpha.call("unblock", "job", "--retry")
+    refused = alpha.call("retry", "job")
     assert (refused.returncode, "over-budget" in refused.stderr) == (1, True)
     alpha.kill()
     alpha.start()
     assert held(alpha, "job"), "a restart lets nothing go on"
-    assert alpha.call("unblock", "job", "--retry", "--budget-usd", "5").returncode == 0
+    assert alpha.call("retry", "job", "--budget-usd", "5").returncode == 0
     alpha.until("job")
     assert len(company.executions(agent="beta")) == 3
     company.at_rest()
@@ -106,7 +106,7 @@ def test_tokens_are_a_budget_too(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", task("job", plan={"a": THREE["a"]}, budget_tokens=5))
     eventually(lambda: "tokens" in held(alpha, "job"), why=alpha.last_words)
-    assert alpha.call("unblock", "job", "--retry", "--budget-tokens", "1000000").returncode == 0
+    assert alpha.call("retry", "job", "--budget-tokens", "1000000").returncode == 0
     alpha.until("job")
     company.at_rest()
 
@@ -118,7 +118,7 @@ def test_a_task_that_takes_too_many_turns_waits_and_is_granted_as_many_again(fou
     alpha.start()
     alpha.drop("go.md", task("job", max_attempts=9))
     eventually(lambda: "2 turns" in held(alpha, "job"), why=alpha.last_words)
-    assert alpha.call("unblock", "job", "--retry").returncode == 0
+    assert alpha.call("retry", "job").returncode == 0
     alpha.until("job")
     assert alpha.task("job")["turns"] == 4
     company.at_rest()
@@ -174,11 +174,11 @@ def test_agents_that_plan_without_end_are_held_at_the_default_limit_with_the_way
     assert status["limits"] == {**limits, "turns_per_agent_hour": 1000, "depth": 8}
     (blocked,) = status["blocked"]
     assert blocked["why"].endswith("200 are allowed (limits.planned_per_tree)")
-    assert "mailboxd unblock job --retry" in blocked["hint"]
+    assert "mailboxd retry job" in blocked["hint"]
     assert "raise limits.planned_per_tree in .mailboxd/config.yaml and restart the daemon" in blocked["hint"]
     text = alpha.call("status").stdout
     assert "planned_per_tree 200, planned_per_hour 1000" in text
-    assert alpha.call("unblock", "job", "--retry").returncode == 0
+    assert alpha.call("retry", "job").returncode == 0
     eventually(lambda: len(alpha.phases()) - 1 > count + 200 and held(alpha, "job"), 60, alpha.last_words)
     assert len(alpha.phases()) - 1 <= count + 240
     assert alpha.call("cancel", "job").returncode == 0

@@ -218,8 +218,8 @@ def test_what_the_commands_show_agrees_with_the_files_and_the_database(found: Fo
     assert status["messages"]["pending"] == 0
     assert status["daemon"]["running"] is False
     events = alpha.query("SELECT seq, kind, hash FROM events ORDER BY seq")
-    assert [(e["seq"], e["kind"], e["hash"]) for e in alpha.json("history")] == [tuple(e.values()) for e in events]
-    assert alpha.call("history", "--verify").returncode == 0
+    assert [(e["seq"], e["kind"], e["hash"]) for e in alpha.json("log")] == [tuple(e.values()) for e in events]
+    assert alpha.call("db", "verify").returncode == 0
     text = (alpha.root / "tasks" / "job" / "task.md").read_text()
     assert "status: done" in text
     assert "Result of X." in text
@@ -238,7 +238,7 @@ def test_a_log_that_was_tampered_with_is_found_out(found: Found) -> None:
     )
     path = alpha.root / ".mailboxd" / "mailboxd.db"
     subprocess.run(["python3", "-c", script, str(path)], check=True)
-    done = alpha.call("history", "--verify")
+    done = alpha.call("db", "verify")
     assert done.returncode == 1
     assert "3" in done.stderr + done.stdout
 
@@ -255,7 +255,7 @@ def test_cancel_retry_and_unblock_are_orders_to_a_daemon_that_runs(found: Found)
     alpha.drop("1.md", task("broken"))
     alpha.drop("2.md", task("long"))
     alpha.until("broken", "circuit_open")
-    done = alpha.call("unblock", "broken", "--retry")
+    done = alpha.call("retry", "broken")
     assert done.returncode == 0, done.stderr
     alpha.until("broken")
     eventually(lambda: alpha.phase("long") == "executing")

@@ -62,7 +62,7 @@ def test_a_database_that_is_damaged_or_gone_is_neither_used_nor_replaced(
         done = alpha.call("run")
         assert done.returncode == TRY_AGAIN
         assert "Traceback" not in done.stderr
-        for words in ("mailboxd backup", "rebuild --replace", "audit verify", str(path)):
+        for words in ("mailboxd db backup", "rebuild --replace", "db verify", str(path)):
             assert words in done.stderr
         assert (path.read_bytes() if path.exists() else None) == before
     copies = list(path.parent.glob("mailboxd.db.damaged-*"))
@@ -85,18 +85,18 @@ def test_no_command_makes_a_new_database_in_the_place_of_one_that_is_gone(found:
 def test_a_backup_is_put_back_and_a_rebuilt_database_is_taken(found: Found, tmp_path: Path) -> None:
     """The procedure that a damaged database is answered with leads somewhere."""
     alpha = worked(found)
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     bad_page(database(alpha))
     assert alpha.call("run", "--until-idle").returncode == TRY_AGAIN
     shutil.copyfile(tmp_path / "copy.db", database(alpha))
     alpha.run()
     assert alpha.phase("job") == "completed"
     database(alpha).unlink()
-    done = alpha.call("rebuild", "--replace")
+    done = alpha.call("db", "rebuild", "--replace")
     assert done.returncode == 0, done.stderr
     alpha.run()
     assert alpha.phase("job") == "completed"
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_what_a_copy_knows_as_under_way_is_asked_about_and_not_done_again(found: Found, tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ def test_what_a_copy_knows_as_under_way_is_asked_about_and_not_done_again(found:
     alpha.start()
     alpha.drop("go.md", task("job"))
     eventually(lambda: company.entries())
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     eventually(lambda: alpha.phase("job") == "completed")
     alpha.stop()
     shutil.copyfile(tmp_path / "copy.db", database(alpha))
     for ending in ("-wal", "-shm"):
         database(alpha).with_name(database(alpha).name + ending).unlink(missing_ok=True)
     assert alpha.phase("job") == "executing"
-    assert alpha.json("accept-older")["waiting"] == ["job"]
+    assert alpha.json("db", "accept-older")["waiting"] == ["job"]
     alpha.run()
     assert alpha.phase("job") == "completed"
     assert len(company.executions()) == 1

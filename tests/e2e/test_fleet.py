@@ -44,7 +44,7 @@ def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
         told = beta.call("watch", "greet", "--json")
         assert told.returncode == 0
         kinds = [json.loads(line)["kind"] for line in told.stdout.splitlines()]
-        assert kinds == [row["kind"] for row in beta.json("history", "greet")]
+        assert kinds == [row["kind"] for row in beta.json("log", "greet")]
         beta.kill()
         eventually(lambda: b'"health": "red"' in log.read_bytes(), why=lambda: log.read_text()[-2000:])
     finally:

@@ -1,4 +1,4 @@
-"""`mailboxd import`: a workspace in which clawflow was run by hand goes on where it stands."""
+"""`mailboxd db import`: a workspace in which clawflow was run by hand goes on where it stands."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_is_done_stays_done_and_what_is_under_way_goes_on(found: Found) -> 
     company = found({"alpha": WORK, "beta": WORK})
     alpha = company["alpha"]
     clawflow(alpha)
-    taken = alpha.call("import", "--json")
+    taken = alpha.call("db", "import", "--json")
     account = json.loads(taken.stdout)
     assert taken.returncode == 1, "one file could not be read, and it is said which"
     assert [problem["path"] for problem in account["problems"]] == ["mailbox/archive/notes.txt"]
@@ -106,15 +106,15 @@ def test_what_is_done_stays_done_and_what_is_under_way_goes_on(found: Found) -> 
     answered = [text for text in alpha.sent("reply") if "audit" in text]
     assert len(answered) == 1
     assert "subtask_id: numbers" in answered[0]
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_importing_again_takes_only_what_is_new(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     clawflow(alpha)
-    alpha.call("import")
+    alpha.call("db", "import")
     (alpha.root / "mailbox" / "archive" / "notes.txt").unlink()
-    again = alpha.call("import", "--json")
+    again = alpha.call("db", "import", "--json")
     assert json.loads(again.stdout) == {"messages": 0, "tasks": [], "known": 6, "problems": []}
     assert again.returncode == 0
 
@@ -122,6 +122,6 @@ def test_importing_again_takes_only_what_is_new(found: Found) -> None:
 def test_not_beside_a_running_daemon(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()
-    refused = alpha.call("import")
+    refused = alpha.call("db", "import")
     assert refused.returncode == 73
     assert "running" in refused.stderr or "lock" in refused.stderr

@@ -123,11 +123,11 @@ def test_a_database_that_is_older_is_not_served(
     alpha = company["alpha"]
     alpha.start()
     finished(alpha, "first")
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     finished(alpha, "second")
     attack(alpha, tmp_path / "copy.db")
     alpha.drop("again.md", task("second"))
-    refused(alpha, "accept-older")
+    refused(alpha, "db", "accept-older")
     assert (alpha.inbox / "again.md").exists()
     assert len(company.executions()) == 2
 
@@ -144,7 +144,7 @@ def test_a_log_that_never_came_into_the_main_file_is_missed(found: Found) -> Non
     for ending in ("-wal", "-shm"):
         database(alpha, ending).unlink()
     alpha.drop("again.md", task("job"))
-    refused(alpha, "accept-older")
+    refused(alpha, "db", "accept-older")
     assert len(company.executions()) == 1
 
 
@@ -152,12 +152,12 @@ def test_no_command_writes_into_a_database_that_is_older(found: Found, tmp_path:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()
     finished(alpha, "first")
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     finished(alpha, "second")
     an_older_copy(alpha, tmp_path / "copy.db")
     done = alpha.call("retry", "first")
     assert done.returncode == CONFIG, done.stderr
-    refused(alpha, "accept-older")
+    refused(alpha, "db", "accept-older")
 
 
 # ---------------------------------------------------------------- a log that was changed
@@ -177,7 +177,7 @@ def test_a_log_that_was_changed_is_not_served(found: Found, end: Callable[[Agent
     alpha.drop("next.md", task("next"))
     assert "event 3 is not what was recorded" in refused(alpha)
     assert (alpha.inbox / "next.md").exists()
-    assert alpha.call("rebuild", "--replace").returncode == 0
+    assert alpha.call("db", "rebuild", "--replace").returncode == 0
     alpha.run()
     assert alpha.phase("next") == "completed"
 
@@ -212,17 +212,17 @@ def test_going_on_from_an_older_database_runs_nothing_unasked(found: Found, tmp_
     eventually(lambda: alpha.phase("blocker") == "executing")
     alpha.drop("queued.md", task("queued"))
     eventually(lambda: alpha.phase("queued") == "execution_ready")
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     for name in ("blocker", "queued"):
         alpha.until(name)
     finished(alpha, "later")
     alpha.stop()
     put_back(alpha, tmp_path / "copy.db")
-    refused(alpha, "accept-older")
+    refused(alpha, "db", "accept-older")
     ran = len(company.executions())
     assert ran == 4
 
-    said = alpha.json("accept-older")
+    said = alpha.json("db", "accept-older")
     assert set(said["waiting"]) == {"blocker", "queued"}
     assert said["messages"] >= 3
     alpha.drop("later-again.md", task("later"))
@@ -239,10 +239,10 @@ def test_going_on_from_an_older_database_runs_nothing_unasked(found: Found, tmp_
     }.items()
     waiting = {row["local_id"] for row in alpha.query("SELECT local_id FROM tasks WHERE held <> ''")}
     assert {"queued", "later"} == waiting
-    assert alpha.call("audit", "verify").returncode == 0, alpha.call("audit", "verify").stderr
-    assert alpha.call("accept-older").returncode == 1, "it is not older any more"
+    assert alpha.call("db", "verify").returncode == 0, alpha.call("db", "verify").stderr
+    assert alpha.call("db", "accept-older").returncode == 1, "it is not older any more"
 
-    assert alpha.call("unblock", "queued", "--retry").returncode == 0
+    assert alpha.call("retry", "queued").returncode == 0
     alpha.run()
     assert alpha.phase("queued") == "completed"
     assert len(company.executions()) == ran + 2
@@ -260,14 +260,14 @@ def test_going_on_takes_what_came_and_asks_before_what_may_have_happened(found: 
     alpha.drop("acts.md", acting.acting("acts", [acting.effect(tmp_path / "ran")]))
     alpha.until("acts", "awaiting_approval")
     asked = acting.asked(alpha)
-    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     acting.approve(alpha, *asked)
     alpha.until("acts")
     alpha.until("tree")
     alpha.stop()
     ran = len(company.entries())
     put_back(alpha, tmp_path / "copy.db")
-    said = alpha.json("accept-older")
+    said = alpha.json("db", "accept-older")
     assert set(said["waiting"]) == {"tree", "acts"}
     assert alpha.phase("acts") == "circuit_open"
     assert alpha.phase("tree.child") == "completed", "its reply lies in archive/"
@@ -275,7 +275,7 @@ def test_going_on_takes_what_came_and_asks_before_what_may_have_happened(found: 
     assert alpha.phase("tree") == "executing", "its synthesis would be a turn"
     assert acting.happened(tmp_path / "ran") == 1
     assert len(company.entries()) == ran
-    assert alpha.call("audit", "verify").returncode == 0, alpha.call("audit", "verify").stderr
+    assert alpha.call("db", "verify").returncode == 0, alpha.call("db", "verify").stderr
 
 
 # ---------------------------------------------------------------- what is refused wrongly

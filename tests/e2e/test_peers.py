@@ -73,7 +73,7 @@ def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(f
     first, second = alpha.attempts("job")
     assert "does not let alpha give work to gamma; it may reach beta" in first["error_summary"]
     assert second["status"] == "succeeded"
-    assert "it may reach beta" in alpha.call("history", "job").stdout
+    assert "it may reach beta" in alpha.call("log", "job").stdout
     company.at_rest()
     assert company.executions(agent="gamma") == []
 

@@ -40,7 +40,7 @@ def test_a_finished_task_is_put_away_whole(found: Found) -> None:
     assert len(list((alpha.root / "mailbox/archive").rglob("*.md"))) == 2
     alpha.run()
     assert below(alpha) == {".archive"}, "it is not rendered again"
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_what_comes_back_is_shown_again_and_put_away_beside_its_predecessor(found: Found) -> None:

@@ -222,7 +222,7 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     alpha.kill()
     because = alpha.json("why", "job")["because"]
     (circuit,) = [cause for cause in because if cause["kind"] == "circuit"]
-    assert circuit["hint"] == "mailboxd unblock job --retry  # or --fail"
+    assert circuit["hint"] == "mailboxd retry job  # or mailboxd fail job"
     tried = [cause["text"] for cause in because if cause["kind"] == "attempt"]
     assert len(tried) == 3
     assert all("by alpha: failed after" in text and "overloaded" in text for text in tried)
@@ -230,11 +230,11 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     assert all(attempt["seconds"] is not None and attempt["error_summary"] for attempt in attempts)
     text = (alpha.root / "tasks/job/task.md").read_text()
     assert "attempt 3 by alpha" in text
-    assert "mailboxd unblock job" in text
+    assert "mailboxd retry job" in text
     alpha.start()
     eventually(lambda: alpha.phase("job") == "failed", why=alpha.last_words)
     ended = alpha.task("job")
-    assert ended["reason"].startswith("not unblocked in time")
+    assert ended["reason"].startswith("not decided in time")
     assert ended["completed_at"] >= opened["due"]
     eventually(lambda: len(alpha.sent("reply")) == 1)
     eventually(lambda: "status: failed" in (alpha.root / "tasks/job/task.md").read_text())
@@ -249,7 +249,7 @@ def test_unblocked_it_starts_afresh_with_what_it_was_given_to(found: Found) -> N
     alpha.drop("go.md", task("job"))
     alpha.until("job", "circuit_open")
     company.rewrite({"alpha": {"default": {"reply": "Done."}}})
-    assert alpha.call("unblock", "job", "--retry").returncode == 0
+    assert alpha.call("retry", "job").returncode == 0
     alpha.until("job")
     assert models(company) == ["", "", "big/brain", ""]
     company.at_rest()

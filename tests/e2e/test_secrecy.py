@@ -74,8 +74,8 @@ def used(found: Found, tmp_path: Path) -> tuple[Company, set[bytes]]:
                 shutil.rmtree(alpha.root / made)
             assert alpha.call("init", ".", "--agent", "alpha").returncode == 0
             alpha.config.write_bytes(settings)
-            assert alpha.call("keys", "create").returncode == 0
-            assert alpha.call("keys", "create", "--operator").returncode == 0
+            assert alpha.call("connect", "keys", "create").returncode == 0
+            assert alpha.call("connect", "keys", "create", "--operator").returncode == 0
             alpha.start()
             alpha.drop("good.md", task("good"))
             alpha.drop("rubbish.md", b"\xff\xfe")
@@ -87,7 +87,7 @@ def used(found: Found, tmp_path: Path) -> tuple[Company, set[bytes]]:
             eventually(lambda: alpha.sent("task"))
             alpha.drop("reply.md", reply("plan", "there", "beta", attempt_id=alpha.attempts("plan.there")[0]["id"]))
             alpha.until("plan")
-            for words in (("status",), ("ls",), ("show", "plan"), ("history", "plan"), ("why", "plan"), ("doctor",)):
+            for words in (("status",), ("ls",), ("show", "plan"), ("log", "plan"), ("why", "plan"), ("doctor",)):
                 alpha.call(*words)
                 alpha.call(*words, "--json")
             company.at_rest()

@@ -16,7 +16,7 @@ WORK = {"default": {"reply": "Done."}}
 
 
 def key_of(agent: Agent) -> str:
-    return str(agent.json("keys", "create")["key"])
+    return str(agent.json("connect", "keys", "create")["key"])
 
 
 def test_daemons_with_keys_sign_and_know_each_other(found: Found, tmp_path: Path) -> None:
@@ -26,13 +26,13 @@ def test_daemons_with_keys_sign_and_know_each_other(found: Found, tmp_path: Path
     company.env.update(env)
     alpha, beta = company["alpha"], company["beta"]
     beta.settle_in({})
-    alpha.call("keys", "trust", "beta", key_of(beta))
+    alpha.call("connect", "keys", "trust", "beta", key_of(beta))
     own = key_of(alpha)
-    alpha.call("keys", "trust", "alpha", own)
+    alpha.call("connect", "keys", "trust", "alpha", own)
 
     path = beta.root / "go.md"
     path.write_text(task("job", sender="beta", subtask_id="x", to="alpha", message_id="m1"))
-    assert beta.call("keys", "sign", str(path)).returncode == 0
+    assert beta.call("connect", "keys", "sign", str(path)).returncode == 0
     signed = path.read_text()
     alpha.drop("unsigned.md", task("job", sender="beta", subtask_id="y"))
     alpha.drop("changed.md", signed.replace("One line.", "Two lines.").replace("m1", "m2"))
@@ -56,8 +56,8 @@ def test_daemons_with_keys_sign_and_know_each_other(found: Found, tmp_path: Path
     for reply in replies:
         assert 'signature: "ed25519:' in reply.read_text()
     (about,) = [reply for reply in replies if "job.x" in reply.name]
-    beta.call("keys", "trust", "alpha", own)
-    assert beta.json("keys", "verify", str(about))["verified"] == "yes"
+    beta.call("connect", "keys", "trust", "alpha", own)
+    assert beta.json("connect", "keys", "verify", str(about))["verified"] == "yes"
     company.at_rest()
 
 
@@ -79,7 +79,7 @@ def test_an_operator_who_requires_signatures_gets_no_unsigned_order(found: Found
     company = found({"alpha": WORK}, signing={"require": ["operator"]})
     company.env["XDG_STATE_HOME"] = str(tmp_path / "state")
     alpha = company["alpha"]
-    assert alpha.call("keys", "create", "--operator").returncode == 0
+    assert alpha.call("connect", "keys", "create", "--operator").returncode == 0
     alpha.drop("plain.md", "# Do something\n\nAnything.\n")
     alpha.drop("task.md", task("forged"))
     alpha.drop("cancel.md", message("cancel", "x", sender="human"))
@@ -112,8 +112,8 @@ def test_a_side_effect_is_approved_by_a_file_that_the_operator_signed_and_by_no_
     company = found({"alpha": {"default": {"reply": answer}}})
     company.env["XDG_STATE_HOME"] = str(tmp_path / "state")
     alpha = company["alpha"]
-    fingerprint = alpha.json("keys", "create", "--operator")["fingerprint"]
-    alpha.call("keys", "trust", "alpha", key_of(alpha))
+    fingerprint = alpha.json("connect", "keys", "create", "--operator")["fingerprint"]
+    alpha.call("connect", "keys", "trust", "alpha", key_of(alpha))
     alpha.start()
     alpha.drop("go.md", task("job"))
     alpha.until("job", "awaiting_approval")
@@ -127,7 +127,7 @@ def test_a_side_effect_is_approved_by_a_file_that_the_operator_signed_and_by_no_
         return path
 
     def signed(path: Path) -> str:
-        done = alpha.call("keys", "sign", str(path))
+        done = alpha.call("connect", "keys", "sign", str(path))
         assert done.returncode == 0, done.stderr
         return path.read_text()
 
@@ -170,7 +170,7 @@ def test_two_daemons_that_require_each_others_signature_work_together(found: Fou
     alpha.settle_in({"synthesis": "concat", "signing": {"require": ["beta"]}})
     beta.settle_in({"signing": {"require": ["alpha"]}})
     for agent, peer in ((alpha, beta), (beta, alpha)):
-        assert peer.call("keys", "trust", agent.name, key_of(agent)).returncode == 0
+        assert peer.call("connect", "keys", "trust", agent.name, key_of(agent)).returncode == 0
     alpha.start()
     beta.start()
     alpha.drop("go.md", task("job", plan={"x": {"agent": "beta", "description": "X"}}))
@@ -186,12 +186,12 @@ def test_a_signed_approval_of_what_was_not_asked_yet_approves_nothing(found: Fou
     company = found({"alpha": {"default": {"reply": answer}}})
     company.env["XDG_STATE_HOME"] = str(tmp_path / "state")
     alpha = company["alpha"]
-    alpha.json("keys", "create", "--operator")
+    alpha.json("connect", "keys", "create", "--operator")
     early = alpha.root / "early.md"
     early.write_text(
         "---\ntype: approval\nfrom: operator\napproval_id: apr_01M81RNKSGZYSQT4X8G2XHDWXJ\ndecision: approved\n---\n"
     )
-    assert alpha.call("keys", "sign", str(early)).returncode == 0
+    assert alpha.call("connect", "keys", "sign", str(early)).returncode == 0
     alpha.drop("early.md", early.read_text())
     alpha.drop("go.md", task("job"))
     alpha.start()

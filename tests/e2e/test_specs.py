@@ -22,7 +22,7 @@ def weak(task_id: str, criterion: str = "", **headers: object) -> str:
 
 
 def spec(agent: Agent, name: str) -> dict[str, object]:
-    found: dict[str, object] = agent.json("spec", name)["spec"]
+    found: dict[str, object] = agent.json("show", name, "--spec")["spec"]
     return found
 
 
@@ -72,7 +72,7 @@ def test_what_is_still_weak_is_asked_of_its_sender_and_the_answer_completes_it(f
     assert "to: beta" in question
     why = alpha.call("why", "haiku.x").stdout
     assert "no acceptance criterion" in why
-    assert "mailboxd spec haiku.x --edit" in why
+    assert "mailboxd edit haiku.x" in why
     assert alpha.phase("haiku.x") == "spec_draft"
     alpha.drop("no.md", message("answer", "haiku", "As you like.", sender="gamma", subtask_id="x"))
     alpha.drop("yes.md", message("answer", "haiku", "- three lines\n- a season", sender="beta", subtask_id="x"))
@@ -121,7 +121,7 @@ def test_after_five_questions_it_is_held_and_a_person_writes_it(found: Found) ->
     refused = alpha.call("answer", "haiku", "fine")
     assert refused.returncode == 1
     (alpha.root / "spec.md").write_text("## Acceptance Criteria\n\n- haiku.txt exists\n")
-    assert alpha.call("spec", "haiku", "--file", "spec.md").returncode == 0
+    assert alpha.call("edit", "haiku", "--file", "spec.md").returncode == 0
     alpha.until("haiku")
     company.at_rest()
 
@@ -134,14 +134,14 @@ def test_a_person_edits_the_spec_in_an_editor(found: Found) -> None:
     editor = alpha.root / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i "s/^## Acceptance Criteria/&\\n\\n- it rhymes with rain/" "$1"\n')
     editor.chmod(0o700)
-    done = alpha.call("spec", "haiku", "--edit", env={"EDITOR": str(editor), "VISUAL": ""})
+    done = alpha.call("edit", "haiku", env={"EDITOR": str(editor), "VISUAL": ""})
     assert done.returncode == 0, done.stderr
     alpha.run()
     assert alpha.phase("haiku") == "completed"
     assert spec(alpha, "haiku")["acceptance_criteria"] == ["it rhymes with rain"]
     written = [event for event in alpha.events("task.amended") if "rewrote" in event["data"]["note"]]
     assert [event["role"] for event in written] == ["operator"]
-    late = alpha.call("spec", "haiku", "--file", "editor.sh")
+    late = alpha.call("edit", "haiku", "--file", "editor.sh")
     assert late.returncode != 0
     company.at_rest()
 
@@ -152,10 +152,10 @@ def test_the_spec_of_work_that_has_begun_can_no_longer_change(found: Found) -> N
     alpha.drop("go.md", weak("haiku"))
     alpha.run()
     (alpha.root / "spec.md").write_text("## Acceptance Criteria\n\n- haiku.txt exists\n")
-    refused = alpha.call("spec", "haiku", "--file", "spec.md")
+    refused = alpha.call("edit", "haiku", "--file", "spec.md")
     assert (refused.returncode, "spec-fixed" in refused.stderr) == (1, True)
     (alpha.root / "spec.md").write_text("just words")
-    refused = alpha.call("spec", "haiku", "--file", "spec.md")
+    refused = alpha.call("edit", "haiku", "--file", "spec.md")
     assert (refused.returncode, "no-spec" in refused.stderr) == (65, True)
     company.at_rest()
 

@@ -156,7 +156,7 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
     assert alpha.task("job.two")["result"] == "Result of Two and a half."
     assert alpha.task("job.four")["result"] == "Result of Four."
     assert "Mind the gap." in alpha.task("job")["notes"]
-    told = alpha.call("history", "job", "--tree").stdout
+    told = alpha.call("log", "job", "--tree").stdout
     assert "job.two: edited in the parent's task.md" in told
     assert "its dependencies were edited" not in told
     assert "job.three: execution_ready -> cancelled (cancelled by operator: as the parent's task.md says)" in told

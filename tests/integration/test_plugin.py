@@ -129,14 +129,16 @@ def test_a_command_that_fails_ends_it_and_says_why(script: str, tmp_path: Path) 
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
 @pytest.mark.parametrize("kind", ["plugin", "skill"])
 def test_a_shell_inside_an_agents_turn_may_not_change_anything(kind: str, verb: str) -> None:
-    result = CliRunner().invoke(program, [kind, verb], obj=Session(), env={"OPENCLAW_SHELL": "exec"})
+    result = CliRunner().invoke(program, ["connect", kind, verb], obj=Session(), env={"OPENCLAW_SHELL": "exec"})
     assert result.exit_code == 1
     assert "may not act as the operator" in result.stderr
 
 
 def test_a_dry_run_shows_the_commands_without_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(program, ["plugin", "install", "--dry-run", "--json"], obj=Session(), env={"PATH": ""})
+    result = CliRunner().invoke(
+        program, ["connect", "plugin", "install", "--dry-run", "--json"], obj=Session(), env={"PATH": ""}
+    )
     assert result.exit_code == 0
     facts = json.loads(result.stdout)
     assert facts["applied"] is False
@@ -144,7 +146,7 @@ def test_a_dry_run_shows_the_commands_without_a_workspace(tmp_path: Path, monkey
         ["openclaw", "plugins", "install"],
         ["openclaw", "config", "set"],
     ]
-    assert CliRunner().invoke(program, ["plugin", "status"], obj=Session(), env={"PATH": ""}).exit_code == 1
+    assert CliRunner().invoke(program, ["connect", "plugin", "status"], obj=Session(), env={"PATH": ""}).exit_code == 1
 
 
 # What the plugin answers

@@ -160,12 +160,12 @@ def test_no_link_is_followed(stage: Stage, link: str, tmp_path: Path) -> None:
 
 
 def test_the_skill_commands_report_what_they_did(stage: Stage) -> None:
-    assert stage.run("skill", "status").exit_code == 1
-    assert "would write SKILL.md" in stage.run("skill", "install", "--dry-run").stdout
-    assert set(stage.json("skill", "install")["written"]) == TEXTS.keys()
-    assert "up to date" in stage.run("skill", "install").stdout
-    assert stage.json("skill", "status")["current"]
-    assert stage.json("skill", "uninstall")["kept"] == []
-    refused = stage.run("skill", "status", "--json")
+    assert stage.run("connect", "skill", "status").exit_code == 1
+    assert "would write SKILL.md" in stage.run("connect", "skill", "install", "--dry-run").stdout
+    assert set(stage.json("connect", "skill", "install")["written"]) == TEXTS.keys()
+    assert "up to date" in stage.run("connect", "skill", "install").stdout
+    assert stage.json("connect", "skill", "status")["current"]
+    assert stage.json("connect", "skill", "uninstall")["kept"] == []
+    refused = stage.run("connect", "skill", "status", "--json")
     assert refused.exit_code == 1
     assert json.loads(refused.stdout)["installed"] is False

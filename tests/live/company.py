@@ -33,12 +33,12 @@ class LiveCompany(Company):
         openclaw = {**LIVE, **TRANSPORT, **settings.get("openclaw", {})}
         self[name].settle_in({**settings, "openclaw": openclaw})
         if TRANSPORT and "transport" not in settings.get("openclaw", {}):
-            done = self[name].call("gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": self.gateway.token})
+            done = self[name].call("connect", "gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": self.gateway.token})
             assert done.returncode == 0, done.stderr
 
     def at_rest(self) -> None:
         """End the daemons that run; the witness, and mailboxd itself, find nothing wrong."""
         super().at_rest()
         for root in self.homes():
-            done = self[root.name].call("history", "--verify")
+            done = self[root.name].call("db", "verify")
             assert done.returncode == 0, f"{root.name}: {done.stdout}{done.stderr}"

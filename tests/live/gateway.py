@@ -144,7 +144,7 @@ class Gateway:
 
     def install_plugin(self) -> None:
         """mailboxd's plugin, as an operator installs it; before the start."""
-        argv = [*MAILBOXD, "plugin", "install"]
+        argv = [*MAILBOXD, "connect", "plugin", "install"]
         done = subprocess.run(argv, env=self.env, cwd=self.root, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
 

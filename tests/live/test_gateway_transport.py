@@ -108,7 +108,7 @@ class Turn:
 def paired(company: LiveCompany) -> Turns:
     """Alpha's workspace, paired by the operator's command."""
     alpha = company["alpha"]
-    done = alpha.call("gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": company.gateway.token})
+    done = alpha.call("connect", "gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": company.gateway.token})
     assert done.returncode == EXIT_OK, done.stderr
     return Turns(company)
 
@@ -283,9 +283,9 @@ def test_a_device_that_the_gateway_does_not_know_starts_nothing(turns: Turns, sp
     assert isinstance(outcome, Failed)
     assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
     assert outcome.error.startswith("unauthorized: ")
-    assert "mailboxd gateway pair" in outcome.error
+    assert "mailboxd connect gateway pair" in outcome.error
     assert turns.company.model.made(task=turn.call) == []
-    assert turns.company["alpha"].call("gateway", "status").returncode == EXIT_NO
+    assert turns.company["alpha"].call("connect", "gateway", "status").returncode == EXIT_NO
 
 
 def test_an_unknown_agent_is_refused_for_good(turns: Turns) -> None:
@@ -295,7 +295,7 @@ def test_an_unknown_agent_is_refused_for_good(turns: Turns) -> None:
 
 
 def test_the_device_may_run_turns_and_nothing_more(turns: Turns) -> None:
-    stands = turns.company["alpha"].json("gateway", "status")
+    stands = turns.company["alpha"].json("connect", "gateway", "status")
     assert stands["scopes"] == ["operator.write"]
     (device,) = [
         found for found in json.loads(turns.company.gateway.openclaw("devices", "list", "--json").stdout)["paired"]
@@ -314,23 +314,23 @@ def test_a_gateway_that_wants_a_person_is_paired_in_two_steps(found_apart: Found
     company.gateway.config.write_text(json.dumps(config))
     company.gateway.start()
     alpha, token = company["alpha"], {"OPENCLAW_GATEWAY_TOKEN": company.gateway.token}
-    first = alpha.call("gateway", "pair", "--json", env=token)
+    first = alpha.call("connect", "gateway", "pair", "--json", env=token)
     assert first.returncode == EXIT_TRY_AGAIN, first.stderr
-    assert alpha.call("gateway", "status").returncode == EXIT_NO
+    assert alpha.call("connect", "gateway", "status").returncode == EXIT_NO
     waiting = json.loads(first.stdout)
-    again = alpha.call("gateway", "pair", env=token)
+    again = alpha.call("connect", "gateway", "pair", env=token)
     assert f"openclaw devices approve {waiting['request']}" in again.stdout
     approved = company.gateway.openclaw("devices", "approve", waiting["request"])
     assert approved.returncode == 0, approved.stderr
-    assert alpha.call("gateway", "pair", env=token).returncode == EXIT_OK
-    assert alpha.json("gateway", "status")["works"]
+    assert alpha.call("connect", "gateway", "pair", env=token).returncode == EXIT_OK
+    assert alpha.json("connect", "gateway", "status")["works"]
 
 
 def test_unpairing_removes_the_device_here_and_there(turns: Turns) -> None:
     alpha = turns.company["alpha"]
-    device = alpha.json("gateway", "status")["device"]
+    device = alpha.json("connect", "gateway", "status")["device"]
     assert turns.pairing.stat().st_mode & 0o777 == 0o600
-    assert alpha.call("gateway", "unpair").returncode == EXIT_OK
+    assert alpha.call("connect", "gateway", "unpair").returncode == EXIT_OK
     assert not turns.pairing.exists()
     assert device not in turns.company.gateway.openclaw("devices", "list", "--json").stdout
 
@@ -339,8 +339,8 @@ def test_two_workspaces_are_two_devices_and_neither_displaces_the_other(found: F
     company = found(daemons=["alpha", "beta"])
     token = {"OPENCLAW_GATEWAY_TOKEN": company.gateway.token}
     for name in ("alpha", "beta", "alpha"):
-        assert company[name].call("gateway", "pair", env=token).returncode == EXIT_OK
-    devices = [company[name].json("gateway", "status")["device"] for name in ("alpha", "beta")]
+        assert company[name].call("connect", "gateway", "pair", env=token).returncode == EXIT_OK
+    devices = [company[name].json("connect", "gateway", "status")["device"] for name in ("alpha", "beta")]
     assert len(set(devices)) == 2
 
 
@@ -350,10 +350,10 @@ def test_two_workspaces_are_two_devices_and_neither_displaces_the_other(found: F
 def test_a_daemon_works_over_the_gateway(found: Found) -> None:
     company = found(daemons=["alpha"], **GATEWAY)
     alpha, model = company["alpha"], company.model
-    alpha.call("gateway", "unpair")  # the device of another test: one worker has one gateway, and one state
+    alpha.call("connect", "gateway", "unpair")  # the device of another test: one worker has one gateway, and one state
     refused = alpha.call("run", "--until-idle")
     assert refused.returncode == EXIT_CONFIG
-    assert "mailboxd gateway pair" in refused.stderr
+    assert "mailboxd connect gateway pair" in refused.stderr
     paired(company)
     model.on(Text("Forty-two elephants."), agent="beta")
     model.on(Text("Together."), kind="synthesis")

@@ -36,7 +36,7 @@ def listens(port: int) -> bool:
 
 def entries(agent: Agent) -> dict[str, str]:
     """The entry in OpenClaw's configuration by whom it is for."""
-    done = agent.call("mcp", "status", "--json", seconds=SECONDS)
+    done = agent.call("connect", "mcp", "status", "--json", seconds=SECONDS)
     return {one["caller"]: one["entry"] for one in json.loads(done.stdout)["tokens"]}
 
 
@@ -57,8 +57,8 @@ def test_agents_of_openclaw_use_the_tools_of_their_role_and_no_others(
     company = found_apart({"alpha": {}, "critic": {"tools": {"deny": ["browser"]}}}, start=False, **settings)
     alpha, model, gateway = company["alpha"], company.model, company.gateway
     before = json.loads(gateway.config.read_text())
-    assert alpha.call("mcp", "install", seconds=SECONDS).returncode == 0
-    assert "nothing to do" in alpha.call("mcp", "install", seconds=SECONDS).stdout
+    assert alpha.call("connect", "mcp", "install", seconds=SECONDS).returncode == 0
+    assert "nothing to do" in alpha.call("connect", "mcp", "install", seconds=SECONDS).stdout
     known = entries(alpha)
     own, theirs = known["executor:alpha"], known["quality_reviewer:critic"]
     gateway.start()
@@ -95,7 +95,7 @@ def test_agents_of_openclaw_use_the_tools_of_their_role_and_no_others(
     alpha.stop()
     gateway.stop()
 
-    assert alpha.call("mcp", "uninstall", seconds=SECONDS).returncode == 0
+    assert alpha.call("connect", "mcp", "uninstall", seconds=SECONDS).returncode == 0
     after = json.loads(gateway.config.read_text())
     assert after["agents"]["entries"] == before["agents"]["entries"]
     assert "mcp" not in before
@@ -110,7 +110,7 @@ def test_an_agent_that_is_added_later_is_denied_the_tools_without_another_instal
     whole = json.loads(gateway.config.read_text())
     late = whole["agents"]["entries"].pop("late")
     gateway.config.write_text(json.dumps(whole))
-    assert alpha.call("mcp", "install", seconds=SECONDS).returncode == 0
+    assert alpha.call("connect", "mcp", "install", seconds=SECONDS).returncode == 0
     own = entries(alpha)["executor:alpha"]
     gateway.start()
     alpha.start()
@@ -145,14 +145,14 @@ def test_the_inspector_finds_nothing_to_complain_of(tmp_path: Path, transport: s
     assert subprocess.run([*MAILBOXD, "init", str(root), "--agent", "alpha"], env=env).returncode == 0
     with (root / ".mailboxd" / "config.yaml").open("a") as file:
         file.write(f"mcp:\n  port: {port}\n")
-    serve = [*MAILBOXD, "mcp", "serve", "-w", str(root)]
+    serve = [*MAILBOXD, "connect", "mcp", "serve", "-w", str(root)]
     listener = subprocess.Popen([*serve, "--http"], env=env)
     try:
         eventually(lambda: listens(port), 60)
         if transport == "stdio":
             target = [*serve, "--as", "executor:alpha"]
         else:
-            argv = [*MAILBOXD, "mcp", "token", "executor:alpha", "-w", str(root)]
+            argv = [*MAILBOXD, "connect", "mcp", "token", "executor:alpha", "-w", str(root)]
             token = subprocess.run(argv, env=env, capture_output=True, text=True).stdout.strip()
             header = f"Authorization: Bearer {token}"
             target = [f"http://127.0.0.1:{port}/mcp", "--transport", "http", "--header", header]
@@ -188,13 +188,13 @@ def test_the_old_form_of_the_configuration_is_taken_as_openclaw_reads_it_or_refu
     valid = gateway.config.read_text()
 
     gateway.config.write_text(ambiguous)
-    done = alpha.call("mcp", "install", seconds=SECONDS)
+    done = alpha.call("connect", "mcp", "install", seconds=SECONDS)
     assert done.returncode == 69
     assert "agents.ownership" in done.stderr
     assert "openclaw doctor" in done.stderr
     assert not (alpha.root / ".mailboxd" / "mcp.json").exists()
 
     gateway.config.write_text(valid)
-    assert alpha.call("mcp", "install", seconds=SECONDS).returncode == 0
+    assert alpha.call("connect", "mcp", "install", seconds=SECONDS).returncode == 0
     agents = json.loads(gateway.openclaw("config", "get", "agents", "--json").stdout)
     assert agents["entries"]["critic"]["tools"]["deny"] == ["mailboxd-alpha__*"]

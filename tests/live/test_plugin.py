@@ -26,7 +26,7 @@ HEAD = "---\ntype: task\ntask_id: t-1\nfrom: alpha\nmessage_id: msg_01\nattempt:
 
 @pytest.fixture(scope="module")
 def plugged(_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Model]]:
-    """A gateway with the plugin, installed by `mailboxd plugin install` before it was started."""
+    """A gateway with the plugin, installed by `mailboxd connect plugin install` before it was started."""
     with Model() as model:
         gateway = Gateway(tmp_path_factory.mktemp("plugged"), model.url, run_of(AGENTS))
         try:
@@ -313,7 +313,7 @@ def test_a_running_gateway_takes_and_loses_the_plugin_without_a_restart(company:
     before = json.loads(gateway.config.read_text())
 
     def plugin(verb: str, expected: int = 0) -> Any:
-        argv = [*MAILBOXD, "plugin", verb, "--json"]
+        argv = [*MAILBOXD, "connect", "plugin", verb, "--json"]
         done = subprocess.run(argv, env=gateway.env, cwd=gateway.root, capture_output=True, text=True, timeout=390)
         assert done.returncode == expected, done.stderr
         return json.loads(done.stdout)
@@ -331,7 +331,7 @@ def test_a_running_gateway_takes_and_loses_the_plugin_without_a_restart(company:
 
 def test_openclaw_finds_the_skill_of_this_agent_alone(company: LiveCompany) -> None:
     company.employ("beta", {})
-    assert company["beta"].call("skill", "install").returncode == 0
+    assert company["beta"].call("connect", "skill", "install").returncode == 0
     mine = company.gateway.openclaw("skills", "info", "mailboxd", "--agent", "beta", "--json")
     found = json.loads(mine.stdout)
     assert found["eligible"]

@@ -1,4 +1,4 @@
-"""The little of `openclaw config` that `mailboxd mcp install` uses, on a plain JSON file, with a record of its calls.
+"""The little of `openclaw config` that `mailboxd connect mcp install` uses, on a plain JSON file, recording its calls.
 
 `config file --json`, `config get SECTION --json` and `config patch --file F`; each call is appended to
 `<configuration>.calls`. With `"refuses": true` in the configuration no patch is taken. tests/live does the same with

@@ -1,4 +1,4 @@
-"""`mailboxd mcp`: tokens, and the way of a patch to OpenClaw and back."""
+"""`mailboxd connect mcp`: tokens, and the way of a patch to OpenClaw and back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Installed:
         self.file.write_text(json.dumps(configuration))
 
     def run(self, *words: str, **more: str) -> Result:
-        return self.stage.run("mcp", *words, env={"OPENCLAW_CONFIG_PATH": str(self.file), **more})
+        return self.stage.run("connect", "mcp", *words, env={"OPENCLAW_CONFIG_PATH": str(self.file), **more})
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -154,11 +154,11 @@ def test_serve_requires_a_caller(installed: Installed, words: list[str], status:
 def test_without_a_port_nothing_is_registered(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha")
     for words in (["install"], ["serve", "--http"]):
-        result = stage.run("mcp", *words)
+        result = stage.run("connect", "mcp", *words)
         assert result.exit_code == 78
         assert "mcp.port" in result.output
 
 
 def test_an_openclaw_that_is_missing_is_said(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha", "mcp:\n  port: 8765\nopenclaw:\n  command: [/nowhere/openclaw]\n")
-    assert stage.run("mcp", "install").exit_code == 69
+    assert stage.run("connect", "mcp", "install").exit_code == 69

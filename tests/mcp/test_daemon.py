@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def token_of(agent: Agent, who: str) -> str:
-    done = agent.call("mcp", "token", who)
+    done = agent.call("connect", "mcp", "token", who)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -98,7 +98,7 @@ def test_a_verdict_by_tool_moves_the_task_before_the_turn_of_the_reviewer_ends(s
     eventually(lambda: alpha.sent("reply"), 20, alpha.last_words)  # the daemon was woken, and the critic still thinks
     reviews = {entry["run_id"] for entry in alpha.company.executions(kind="review")}  # begun already, or not yet
     assert not [entry for entry in alpha.company.entries() if entry["event"] == "end" and entry["run_id"] in reviews]
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_progress_by_tool_reaches_the_attempt_that_runs(served: tuple[Agent, int]) -> None:

@@ -307,7 +307,7 @@ def test_everything_by_tool_is_in_the_log_and_the_log_replays(stand: Stand, tmp_
     stand.stage.create("u")
     stand.call(ORCHESTRATOR, "task_start_attempt", task="u")
     stand.call(ORCHESTRATOR, "task_open_circuit", task="u", reason="stuck")
-    assert stand.stage.run("history", "--verify").exit_code == 0
+    assert stand.stage.run("db", "verify").exit_code == 0
     store = Store.open(stand.stage.ws.database, stand.stage.clock.now())
     kinds = {recorded.event.kind.value for recorded in event_log.read(store.db)}
     store.close()

@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 class HttpServer:
-    """`mailboxd mcp serve --http` in a workspace of its own."""
+    """`mailboxd connect mcp serve --http` in a workspace of its own."""
 
     def __init__(self, root: Path, more: str = "", env: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
@@ -50,7 +50,7 @@ class HttpServer:
     def start(self, *more: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [*MAILBOXD, "mcp", "serve", "--http", *more, "-w", str(self.ws.root)],
+                [*MAILBOXD, "connect", "mcp", "serve", "--http", *more, "-w", str(self.ws.root)],
                 env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log,
             )  # fmt: skip
         eventually(lambda: process.poll() is not None or self.listens(), why=self.log.read_text)
@@ -258,7 +258,7 @@ def test_the_server_exits_when_its_parent_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_said(server: HttpServer) -> None:
-    argv = [*MAILBOXD, "mcp", "serve", "--http", "-w", str(server.ws.root)]
+    argv = [*MAILBOXD, "connect", "mcp", "serve", "--http", "-w", str(server.ws.root)]
     done = subprocess.run(argv, env=environment({}), capture_output=True, text=True, timeout=60)
     assert done.returncode == 75
     assert f"127.0.0.1:{server.port}" in done.stderr
@@ -268,7 +268,7 @@ def test_a_port_that_is_taken_is_said(server: HttpServer) -> None:
 @pytest.mark.parametrize("how", [["--as", "executor:alpha"], ["--as", "operator:kim"], ["--http"]])
 def test_no_agent_chooses_its_role_in_a_shell_of_its_own(tmp_path: Path, how: list[str]) -> None:
     stage = make(tmp_path / "alpha", "mcp:\n  port: 1\n")
-    argv = [*MAILBOXD, "mcp", "serve", *how, "-w", str(stage.ws.root)]
+    argv = [*MAILBOXD, "connect", "mcp", "serve", *how, "-w", str(stage.ws.root)]
     env = environment({}) | {"OPENCLAW_SHELL": "exec"}
     done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -278,7 +278,7 @@ def test_no_agent_chooses_its_role_in_a_shell_of_its_own(tmp_path: Path, how: li
 
 def test_standard_input_and_output_speak_for_one_role(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha")
-    argv = [*MAILBOXD, "mcp", "serve", "--as", "executor:alpha", "-w", str(stage.ws.root)]
+    argv = [*MAILBOXD, "connect", "mcp", "serve", "--as", "executor:alpha", "-w", str(stage.ws.root)]
     hello = {
         "jsonrpc": "2.0", "id": 0, "method": "initialize",
         "params": {
@@ -316,7 +316,7 @@ class Registered:
         self.server = HttpServer(
             root / "alpha", f"openclaw:\n  command: {command}\n", {"OPENCLAW_CONFIG_PATH": str(self.file)}
         )
-        argv = [*MAILBOXD, "mcp", "install", "-w", str(self.server.ws.root)]
+        argv = [*MAILBOXD, "connect", "mcp", "install", "-w", str(self.server.ws.root)]
         assert subprocess.run(argv, env=self.server.env, capture_output=True, timeout=60).returncode == 0
         servers = self.configuration["mcp"]["servers"]
         self.token = str(servers["mailboxd-alpha"]["headers"]["Authorization"]).removeprefix("Bearer ")

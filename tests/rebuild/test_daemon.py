@@ -1,4 +1,4 @@
-"""`mailboxd rebuild` on what real daemons left, and what they do with the database that it makes."""
+"""`mailboxd db rebuild` on what real daemons left, and what they do with the database that it makes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def database(alpha: Agent) -> Path:
 
 
 def rebuilt(alpha: Agent, *words: str) -> dict[str, Any]:
-    done = alpha.call("rebuild", "--json", *words)
+    done = alpha.call("db", "rebuild", "--json", *words)
     assert done.returncode == 0, done.stderr + done.stdout
     said: dict[str, Any] = json.loads(done.stdout)
     return said
@@ -53,7 +53,7 @@ def test_a_lost_database_is_made_again_and_work_goes_on(found: Found, tmp_path: 
     alpha.drop("bad.md", "---\ntype: zonk\n---\n")
     alpha.run()
     kept = tmp_path / "kept.db"
-    assert alpha.call("backup", str(kept)).returncode == 0
+    assert alpha.call("db", "backup", str(kept)).returncode == 0
     before = turns(company)
     lose(alpha)
 
@@ -62,14 +62,14 @@ def test_a_lost_database_is_made_again_and_work_goes_on(found: Found, tmp_path: 
     assert first["fingerprint"] == second["fingerprint"]
     assert rows_of(kept) == rows_of(database(alpha))
     assert (first["taken_in"], first["problems"], first["open"]) == (None, [], 0)
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
     alpha.drop("again.md", task("two", sender="boss", plan=PLAN, note="repeated"))
     alpha.drop("new.md", task("new"))
     alpha.run()
     assert alpha.phase("new") == "completed"
     assert turns(company) == before + 2, "the new work, and the reply that was asked for again"
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_an_action_that_was_decided_about_is_not_asked_for_again(found: Found, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_action_that_was_decided_about_is_not_asked_for_again(found: Found, t
         alpha.drop(f"{name}.md", task("own") if name == "own" else acting(name, [effect(witness)]))
         (*_, request) = asked(alpha, number)
         if name == "no":
-            assert alpha.call("reject", request, "--note", "no").returncode == 0
+            assert alpha.call("approval", "reject", request, "--note", "no").returncode == 0
         else:
             approve(alpha, request)
         alpha.until(name, "failed" if name == "no" else "completed")
@@ -107,7 +107,7 @@ def test_a_message_that_was_put_into_the_archive_is_news_and_not_history(found: 
     company = found({"alpha": WORK}, signing={"require": ["operator"]})
     company.env["XDG_STATE_HOME"] = str(company.root / "state")
     alpha = company["alpha"]
-    assert alpha.call("keys", "create", "--operator").returncode == 0
+    assert alpha.call("connect", "keys", "create", "--operator").returncode == 0
     assert alpha.call("send", "Do it", "--task-id", "real").returncode == 0
     alpha.run()
     assert alpha.phases() == {"real": "completed"}
@@ -137,7 +137,7 @@ def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> 
     assert alpha.stop() == 0
     assert len(alpha.sent("task")) == 1, "it was not given out again"
     assert alpha.task("two.figures")["result"] == "42"
-    assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 @pytest.mark.parametrize("delay", [0.1, 3.0], ids=["it ends meanwhile", "it still runs"])
@@ -159,7 +159,7 @@ def test_a_call_that_ran_when_the_database_was_lost_is_found_and_not_made_again(
     alpha.until("two")
     assert turns(company) == 2, "the child and the synthesis"
     assert "All of it." in alpha.task("two")["result"]
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 @pytest.mark.parametrize("begun", [1, 3, 6, 9])
@@ -181,17 +181,17 @@ def test_killed_and_robbed_of_its_database_it_does_everything_once(found: Found,
     eventually(alpha.has_nothing_to_do)
     assert alpha.stop() == 0
     assert len(company.executions()) == 12, "three trees of three children, and their syntheses"
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_beside_a_daemon_it_is_refused(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()
     before = database(alpha).stat().st_ino
-    assert alpha.call("rebuild", "--replace").returncode == 73
-    assert alpha.call("rebuild", "--into", "x.db").returncode == 73
+    assert alpha.call("db", "rebuild", "--replace").returncode == 73
+    assert alpha.call("db", "rebuild", "--into", "x.db").returncode == 73
     assert database(alpha).stat().st_ino == before
-    assert alpha.call("rebuild").returncode == 2
+    assert alpha.call("db", "rebuild").returncode == 2
 
 
 def test_the_one_before_is_kept_even_when_it_is_damaged(found: Found) -> None:
@@ -205,7 +205,7 @@ def test_the_one_before_is_kept_even_when_it_is_damaged(found: Found) -> None:
     assert Path(said["kept"]).stat().st_size >= 12288
     assert alpha.phase("one") == "completed"
     alpha.run()
-    assert alpha.call("audit", "verify").returncode == 0
+    assert alpha.call("db", "verify").returncode == 0
 
 
 def test_what_was_put_away_stays_away(found: Found) -> None:

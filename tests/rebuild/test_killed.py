@@ -27,7 +27,7 @@ PLAN = {"table": {"agent": "self", "description": "Make the table"}, "text": {"a
 
 
 def rebuild(root: Path, point: int) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, killed_at.__file__, str(point), "-w", str(root), "rebuild", "--replace", "--json"]
+    argv = [sys.executable, killed_at.__file__, str(point), "-w", str(root), "db", "rebuild", "--replace", "--json"]
     return subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
 
 

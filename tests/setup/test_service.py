@@ -74,29 +74,31 @@ def test_systemd_accepts_unit_and_drop_in_together(tmp_path: Path) -> None:
 def test_without_systemd_an_alternative_is_suggested(found: Found, tmp_path: Path) -> None:
     alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
     for words in (["install"], ["start"], ["stop"], ["logs"]):
-        done = alpha.call("service", *words, env=env)
+        done = alpha.call("connect", "service", *words, env=env)
         assert done.returncode == 69, (words, done)
         assert "there is no systemctl" in done.stderr
         assert f"mailboxd -w {alpha.root} run" in done.stderr
-    assert alpha.call("service", "status", env=env).returncode == 69
+    assert alpha.call("connect", "service", "status", env=env).returncode == 69
     assert not (tmp_path / "home").exists()
 
 
 def test_without_systemd_the_files_can_be_written_for_later(found: Found, tmp_path: Path) -> None:
     alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
-    done = alpha.call("service", "install", "--no-start", "--json", env=env)
+    done = alpha.call("connect", "service", "install", "--no-start", "--json", env=env)
     assert done.returncode == 0, done.stderr
     state = json.loads(done.stdout)["state"]
     assert (state["manager"], state["installed"], state["active"]) == (False, True, False)
     assert Path(state["path"]).is_file()
-    again = alpha.call("service", "install", "--no-start", env=env)
+    again = alpha.call("connect", "service", "install", "--no-start", env=env)
     assert "nothing to do" in again.stdout
-    assert alpha.call("service", "uninstall", env=env).returncode == 0
+    assert alpha.call("connect", "service", "uninstall", env=env).returncode == 0
     assert [path for path in (tmp_path / "home").rglob("*") if path.is_file()] == []
 
 
 def test_inside_an_agents_turn_no_service_is_installed(found: Found, tmp_path: Path) -> None:
-    done = found({"alpha": {}})["alpha"].call("service", "install", env={**bare(tmp_path), "OPENCLAW_SHELL": "exec"})
+    done = found({"alpha": {}})["alpha"].call(
+        "connect", "service", "install", env={**bare(tmp_path), "OPENCLAW_SHELL": "exec"}
+    )
     assert done.returncode == 1
     assert "permission-denied" in done.stderr
 
@@ -116,7 +118,7 @@ def test_a_service_from_its_installation_to_its_end(found: Found, manager: UserM
     alpha = found({"alpha": {"default": {"reply": "Result of {title}."}}})["alpha"]
 
     def service(*words: str) -> tuple[int, str]:
-        done = manager.call(*MAILBOXD, "service", *words, cwd=alpha.root)
+        done = manager.call(*MAILBOXD, "connect", "service", *words, cwd=alpha.root)
         return done.returncode, done.stdout + done.stderr
 
     assert service("status")[0] == 1
@@ -145,7 +147,7 @@ def test_a_service_from_its_installation_to_its_end(found: Found, manager: UserM
 def test_a_daemon_that_was_started_by_hand_is_not_fought_with(found: Found, manager: UserManager) -> None:
     alpha = found({"alpha": {}})["alpha"]
     alpha.start()
-    done = manager.call(*MAILBOXD, "service", "install", cwd=alpha.root)
+    done = manager.call(*MAILBOXD, "connect", "service", "install", cwd=alpha.root)
     assert done.returncode == 1, done
     assert "already-running" in done.stderr
     assert alpha.stop() == 0
@@ -155,7 +157,7 @@ def test_a_daemon_that_was_started_by_hand_is_not_fought_with(found: Found, mana
 def test_a_service_that_does_not_start_says_how_it_ended(found: Found, manager: UserManager) -> None:
     alpha = found({"alpha": {}})["alpha"]
     alpha.config.write_text("agent: alpha\nnonsense: 1\n")
-    done = manager.call(*MAILBOXD, "service", "install", cwd=alpha.root)
+    done = manager.call(*MAILBOXD, "connect", "service", "install", cwd=alpha.root)
     assert done.returncode == 69, done
     assert "Its exit status was 78" in done.stderr
     assert "service logs" in done.stderr

@@ -131,7 +131,7 @@ def test_setup_is_idempotent_and_can_be_undone(beside: Beside) -> None:
 
 def test_undo_keeps_what_existed_before_setup(beside: Beside) -> None:
     env = environment(beside.env)
-    words = [*MAILBOXD, "plugin", "install"]
+    words = [*MAILBOXD, "connect", "plugin", "install"]
     assert subprocess.run(words, cwd=beside.root, env=env, capture_output=True, timeout=180 * PATIENCE).returncode == 0
     before = beside.config.read_text()
     assert beside.steps("--yes", "--no-canary", "--skip", "tools")["plugin", ""]["standing"] == "done"

@@ -77,7 +77,7 @@ class Bell:
             return [row[0] for row in engine.store.db.execute("SELECT state FROM outbox WHERE kind = 'notify'")]
 
     def alarms(self) -> list[str]:
-        return [event["text"] for event in self.stage.json("history") if event["kind"] == "alarm"]
+        return [event["text"] for event in self.stage.json("log") if event["kind"] == "alarm"]
 
 
 @pytest.fixture

@@ -61,17 +61,17 @@ def test_it_works_outside_of_the_source(installed: Path, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     status = run(str(installed), "status", "--json", cwd=workspace)
     assert json.loads(status.stdout)["tasks"] == {"completed": 1}
-    metrics = run(str(installed), "metrics", cwd=workspace)
+    metrics = run(str(installed), "export", "metrics", cwd=workspace)
     assert 'mailboxd_tasks{agent="alpha",phase="completed"} 1.0' in metrics.stdout, metrics.stderr
 
 
 def test_skill_plugin_and_units_are_inside(installed: Path, tmp_path: Path) -> None:
     run(str(installed), "init", str(tmp_path), "--agent", "alpha", cwd=tmp_path)
-    skill = run(str(installed), "skill", "install", cwd=tmp_path)
+    skill = run(str(installed), "connect", "skill", "install", cwd=tmp_path)
     assert skill.returncode == 0, skill.stderr
     assert (tmp_path / "skills" / "mailboxd" / "SKILL.md").is_file()
     home = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": "", "PATH": str(tmp_path)}
-    unit = run(str(installed), "service", "install", "--no-start", cwd=tmp_path, **home)
+    unit = run(str(installed), "connect", "service", "install", "--no-start", cwd=tmp_path, **home)
     assert unit.returncode == 0, unit.stderr
     (drop_in,) = (tmp_path / "home").rglob("mailboxd.conf")
     assert f'ExecStart="{installed.parent}/python' in drop_in.read_text()

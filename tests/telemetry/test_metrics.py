@@ -35,7 +35,7 @@ class Scraped:
 
 
 def scraped(agent: Agent) -> Scraped:
-    done = agent.call("metrics")
+    done = agent.call("export", "metrics")
     assert done.returncode == 0, done.stderr
     return Scraped(done.stdout)
 
@@ -133,7 +133,7 @@ def test_the_daemon_serves_them_to_this_machine_alone(found: Found, tmp_path: Pa
 def test_a_file_for_node_exporter_is_written_whole(busy: Agent, tmp_path: Path) -> None:
     path = tmp_path / "mailboxd.prom"
     path.write_text("older\n")
-    done = busy.call("metrics", "--output", str(path))
+    done = busy.call("export", "metrics", "--output", str(path))
     assert (done.returncode, done.stdout) == (0, "")
     assert Scraped(path.read_text())("mailboxd_tasks", phase="completed") == 2
     assert path.stat().st_mode & 0o777 == 0o644
@@ -148,7 +148,7 @@ def test_nothing_of_a_message_and_no_secret_is_in_them(found: Found) -> None:
     alpha.drop(f"{canary}.md", f"---\ntype: {canary}\n---\n")
     alpha.run(env={"OPENAI_API_KEY": f"{canary}-key"})
     assert alpha.phases()
-    assert canary not in alpha.call("metrics", env={"OPENAI_API_KEY": f"{canary}-key"}).stdout
+    assert canary not in alpha.call("export", "metrics", env={"OPENAI_API_KEY": f"{canary}-key"}).stdout
 
 
 def test_labels_stay_few_however_many_agents_a_plan_names() -> None:

@@ -106,7 +106,7 @@ def test_spans_that_were_not_accepted_are_sent_again_unchanged(found: Found, rec
     assert alpha.stop() == 0
     before = receiver.spans
     cursor.unlink()
-    done = alpha.call("traces", "export", "--otlp", receiver.url)
+    done = alpha.call("export", "traces", "--otlp", receiver.url)
     assert done.returncode == 0, done.stderr
     assert receiver.spans == before, "another export made other spans"
     assert len(receiver.came) >= 2 * len(before)
@@ -136,7 +136,7 @@ def test_one_tree_into_a_file(found: Found) -> None:
 def test_an_invalid_endpoint_is_refused(found: Found, address: str) -> None:
     alpha = found({"alpha": {}})["alpha"]
     alpha.run()
-    done = alpha.call("traces", "export", "--otlp", address)
+    done = alpha.call("export", "traces", "--otlp", address)
     assert done.returncode == 78, done
     assert "pass@" not in done.stderr
 
@@ -145,14 +145,14 @@ def test_no_receiver_is_listening(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.drop("one.md", task("one"))
     alpha.run()
-    done = alpha.call("traces", "export", "--otlp", "http://127.0.0.1:9/v1/traces")
+    done = alpha.call("export", "traces", "--otlp", "http://127.0.0.1:9/v1/traces")
     assert (done.returncode, "did not accept" in done.stderr) == (69, True), done
 
 
 def exported(agent: Agent, *words: str) -> list[dict[str, Any]]:
     """The spans of `traces export --file`, with their attributes as a mapping."""
     path = agent.root / "spans.jsonl"
-    done = agent.call("traces", "export", *words, "--file", str(path))
+    done = agent.call("export", "traces", *words, "--file", str(path))
     assert done.returncode == 0, done.stderr
     spans = []
     for line in path.read_text().splitlines():

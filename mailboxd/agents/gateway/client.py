@@ -447,7 +447,7 @@ class Client:
         return text
 
 
-# Pairing: `mailboxd gateway`
+# Pairing: `mailboxd connect gateway`
 
 _PAIRING_REQUIRED = "PAIRING_REQUIRED"
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -507,7 +507,9 @@ def device_status(paired: Pairing, clock: Clock) -> DeviceStatus:
         with Client(parse_address(paired.url), paired, paired.token or "", clock) as client:
             return DeviceStatus(paired, text_at(client.hello, "server", "version"), _scopes(client.hello))
     except Rejected as error:
-        raise ConfigError(f"{paired.url}: {error.problem.message}; pair again with `mailboxd gateway pair`") from error
+        raise ConfigError(
+            f"{paired.url}: {error.problem.message}; pair again with `mailboxd connect gateway pair`"
+        ) from error
     except NotConnected as error:
         raise UnavailableError(f"cannot reach the gateway at {paired.url}: {error}") from error
 

@@ -85,7 +85,7 @@ def read(path: Path) -> Pairing | None:
     try:
         return _parsed(json.loads(raw))
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is damaged; remove it and run `mailboxd gateway pair`") from error
+        raise ConfigError(f"{path} is damaged; remove it and run `mailboxd connect gateway pair`") from error
 
 
 def write(path: Path, pairing: Pairing) -> None:

@@ -271,7 +271,7 @@ def run_turn(options: TurnOptions, environ: Mapping[str, str], signals: Signals,
 def _connect(options: TurnOptions, signals: Signals, clock: Clock) -> Client:
     paired = pairing.read(options.pairing)
     if paired is None or paired.token is None:
-        raise Failed(f"unauthorized: {options.pairing} holds no approved device; run `mailboxd gateway pair`")
+        raise Failed(f"unauthorized: {options.pairing} holds no approved device; run `mailboxd connect gateway pair`")
     try:
         return Client(parse_address(paired.url), paired, paired.token, clock, signals.wakeup)
     except NotConnected as error:
@@ -284,7 +284,7 @@ def _rejected(url: str, problem: Problem) -> str:
     if problem.code == "UNAVAILABLE" or problem.detail == "AUTH_RATE_LIMITED":
         return f"Gateway not reachable at {url} ({problem.message})."
     said = problem.message if problem.message.startswith("unauthorized: ") else f"unauthorized: {problem.message}"
-    return f"{said}. Look at `mailboxd gateway status`; `mailboxd gateway pair` pairs again"
+    return f"{said}. Look at `mailboxd connect gateway status`; `mailboxd connect gateway pair` pairs again"
 
 
 def _message(path: Path) -> str:

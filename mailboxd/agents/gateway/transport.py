@@ -75,7 +75,7 @@ def ready(cli: OpenClaw, path: Path) -> GatewayTransport:
     if paired is None or paired.token is None:
         raise ConfigError(
             f"openclaw.transport is gateway, but this workspace is not paired (no token in {path}): "
-            "run `mailboxd gateway pair`, or set `openclaw.transport: cli`"
+            "run `mailboxd connect gateway pair`, or set `openclaw.transport: cli`"
         )
     return GatewayTransport(cli, path)
 

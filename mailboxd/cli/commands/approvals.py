@@ -1,4 +1,4 @@
-"""`mailboxd approvals|approve|reject|request-changes|undo`: approvals are shown, and decided as the operator."""
+"""`mailboxd approve` and `mailboxd approval`: approvals are shown, and decided as the operator."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.groups import Group, LazyGroup
 from mailboxd.cli.operator_actions import OPERATOR, carry_out_any, require_operator
 from mailboxd.cli.session import Session, Text, verb
 from mailboxd.cli.text import fit, folded, pad, say, to_json
@@ -33,11 +34,10 @@ _LINE = 300
 _HOUR, _DAY = 3_600, 86_400
 
 
-def approval_argument(*, required: bool = True, many: bool = False) -> Callable[[Any], Any]:
+def approval_argument(*, many: bool = False) -> Callable[[Any], Any]:
     """The argument ID: the last six or more characters of an approval's id."""
     name, shown, count = ("ids", "ID...", -1) if many else ("id", "ID", 1)
-    shown = shown if required else f"[{shown}]"
-    return click.argument(name, metavar=shown, required=required, nargs=count, shell_complete=_complete)
+    return click.argument(name, metavar=shown, required=True, nargs=count, shell_complete=_complete)
 
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -106,7 +106,7 @@ def request_undo(session: Session, name: str) -> None:
     asked: list[Event] = []
     carry_out_any(session, act)
     if not session.as_json:
-        told = "the undo needs approval: see `mailboxd approvals`"
+        told = "the undo needs approval: see `mailboxd approval list`"
         say(told if asked else "it has already been undone")
 
 
@@ -205,9 +205,9 @@ def _texts(row: dict[str, Any]) -> None:
         seen = f" --digest {row['digest'][:12]}" if row["digest"] else ""
         say(f"\nmailboxd approve {row['short_id']}{seen}")
         for word in ("reject", "request-changes"):
-            say(f'mailboxd {word} {row["short_id"]} --note "..."')
+            say(f'mailboxd approval {word} {row["short_id"]} --note "..."')
     elif row["action"].get("undo") and row["started_at"]:
-        say(f"\nmailboxd undo {row['short_id']}")
+        say(f"\nmailboxd approval undo {row['short_id']}")
 
 
 def _declared(action: dict[str, Any]) -> str:
@@ -218,29 +218,24 @@ def _declared(action: dict[str, Any]) -> str:
     return action_lines((from_json(Action, action),))
 
 
-@verb(
-    "approvals",
-    "approvals",
-    "approvals 3f9k2q",
-    "approvals --all --task q3-report",
+approval_command = LazyGroup(
+    "approval",
+    {"Commands": dict.fromkeys(("list", "show", "reject", "request-changes", "undo"), "approvals")},
+    help="""Show and decide the approvals that agents ask for; `mailboxd approve` grants them.
+
+    ID is the last six or more characters of an approval's id.
+    """,
 )
-@approval_argument(required=False)
+
+
+@verb("list", "approval list", "approval list --all --task q3-report")
 @click.option("--all", "everything", is_flag=True, help="Include decided, expired and void requests.")
 @click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
-def approvals_command(session: Session, id: str | None, everything: bool, task: str | None) -> None:
-    """List the approvals that await your decision, or show one: its exact action, digest and history.
-
-    ID is the last six or more characters of the approval's id.
-    """
+def list_command(session: Session, everything: bool, task: str | None) -> None:
+    """List the approvals that await your decision."""
     from mailboxd.store import task_queries
 
-    if id is not None and (everything or task is not None):
-        raise click.UsageError("ID cannot be combined with --all or --task")
     with session.report() as report:
-        if id is not None:
-            row = task_queries.approval_report(report, task_queries.find_approval(report, id))
-            say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
-            return
         rows = task_queries.list_approvals(
             report, everything=everything, task_id=report.find(task) if task is not None else None
         )
@@ -252,12 +247,23 @@ def approvals_command(session: Session, id: str | None, everything: bool, task: 
         print_list(rows, session.clock.now())
 
 
+@verb("show", "approval show 3f9k2q")
+@approval_argument()
+def show_command(session: Session, id: str) -> None:
+    """Show an approval: its exact action, digest and history."""
+    from mailboxd.store import task_queries
+
+    with session.report() as report:
+        row = task_queries.approval_report(report, task_queries.find_approval(report, id))
+    say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
+
+
 def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     """Also refuses an empty value: in a script that is an unset variable."""
     if value is None:
         return ""
     if re.fullmatch(r"[0-9a-fA-F]{8,64}", value, re.ASCII) is None:
-        raise click.BadParameter("give 8 to 64 hexadecimal digits, as shown by `mailboxd approvals ID`")
+        raise click.BadParameter("give 8 to 64 hexadecimal digits, as shown by `mailboxd approval show ID`")
     return str(value)
 
 
@@ -287,7 +293,7 @@ def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: s
     decide(session, ids, "approved", note, digest)
 
 
-@verb("reject", 'reject 3f9k2q --note "not before the audit"', exits=EXITS)
+@verb("reject", 'approval reject 3f9k2q --note "not before the audit"', exits=EXITS)
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="The reason, with which the task fails.")
 def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
@@ -295,7 +301,7 @@ def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
     decide(session, ids, "rejected", note)
 
 
-@verb("request-changes", 'request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
+@verb("request-changes", 'approval request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="What to change; given to the next attempt.")
 def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> None:
@@ -305,7 +311,7 @@ def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -
 
 @verb(
     "undo",
-    "undo 3f9k2q",
+    "approval undo 3f9k2q",
     exits={
         EXIT_NO: "it declares no undo, was not performed, or is already being undone",
     },
@@ -319,7 +325,7 @@ def undo_command(session: Session, id: str) -> None:
     request_undo(session, id)
 
 
-@click.group("effect", hidden=True)
+@click.group("effect", cls=Group, hidden=True)
 def effect_command() -> None:
     """Side effects."""
 

@@ -1,4 +1,4 @@
-"""`mailboxd audit verify|search|export|head`: verify, search and export the record."""
+"""`mailboxd db verify`, `db head`, `search`, `export events` and `export archive`: the record."""
 
 from __future__ import annotations
 
@@ -28,22 +28,17 @@ if TYPE_CHECKING:
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
 
-@click.group("audit")
-def audit_command() -> None:
-    """Verify that nothing was lost or changed; search and export the record."""
-
-
 @verb(
     "verify",
-    "audit verify",
-    "audit verify --json",
-    "audit verify q3.audit.tar.gz",
-    "audit verify --head 1200:9f2c...",
+    "db verify",
+    "db verify --json",
+    "db verify q3.audit.tar.gz",
+    "db verify --head 1200:9f2c...",
     exits={EXIT_NO: "the record does not match (the first mismatch is shown)"},
 )
 @click.argument("archive", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--head", metavar="SEQ:HASH", help="A previously recorded head (`mailboxd audit head`).")
-def verify(session: Session, archive: Path | None, head: str | None) -> int | None:
+@click.option("--head", metavar="SEQ:HASH", help="A previously recorded head (`mailboxd db head`).")
+def verify_command(session: Session, archive: Path | None, head: str | None) -> int | None:
     """Verify the event log, the tables, all mailbox files and the journal; or an exported ARCHIVE.
 
     Changes nothing and may run beside a daemon. An archive or event list (.jsonl) needs no workspace.
@@ -74,7 +69,7 @@ def _of_workspace(session: Session, head: str | None) -> Verification:
     if head is not None:
         found = _HEAD.fullmatch(head)
         if found is None:
-            raise click.UsageError("--head: give SEQ:HASH, as printed by `audit head`")
+            raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
         noted = (int(found[1]), found[2])
     ws = session.workspace()
     with session.report() as report, bars() as progress:
@@ -92,11 +87,11 @@ def _tell(account: Verification) -> None:
         say(for_terminal(str(account.finding)), err=True)
 
 
-@verb("head", "audit head", "audit head --json")
-def head(session: Session) -> None:
+@verb("head", "db head", "db head --json")
+def head_command(session: Session) -> None:
     """Print the current head of the event log, the number and hash of its last event, to keep elsewhere.
 
-    A truncated or rewritten log no longer matches it: check with `audit verify --head`.
+    A truncated or rewritten log no longer matches it: check with `db verify --head`.
     """
     from mailboxd.store import event_log
 
@@ -110,9 +105,9 @@ def head(session: Session) -> None:
 
 @verb(
     "search",
-    "audit search revenue EMEA",
-    "audit search '\"net revenue\"' --type message --since 2026-11-01",
-    "audit search timeout --status failed --agent extractor --json",
+    "search revenue EMEA",
+    "search '\"net revenue\"' --type message --since 2026-11-01",
+    "search timeout --status failed --agent extractor --json",
     exits={EXIT_NO: "no matches"},
 )
 @click.argument("query", nargs=-1, required=True)
@@ -123,7 +118,7 @@ def head(session: Session) -> None:
 @click.option("--until", metavar="TIME", help="Before this time, or up to the end of this day.")
 @click.option("--type", "kind", type=click.Choice(["message", "result", "event"]), help="Only this type.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of results.")
-def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
+def search_command(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
     """Search messages, results and events, best matches first.
 
     All words must occur; "quoted words" must be adjacent; word* matches a prefix. Each search updates the index,
@@ -139,54 +134,50 @@ def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
     return None if found else EXIT_NO
 
 
-@verb(
-    "export",
-    "audit export",
-    "audit export q3 -o q3.jsonl",
-    "audit export q3 --format archive -o q3.audit.tar.gz",
-)
+_FILE = click.Path(path_type=Path)
+
+
+@verb("events", "export events", "export events q3 -o q3.jsonl")
 @task_argument(required=False)
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["jsonl", "archive"]),
-    default="jsonl",
-    show_default=True,
-    help="Events as lines of JSON, or a task tree with its messages, artifacts, task files and events as .tar.gz.",
+    "-o", "--output", metavar="FILE", type=_FILE, help="Write to FILE, which must not exist (default: print)."
 )
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE, which must not exist."
-)
-def export(session: Session, task: str | None, form: str, output: Path | None) -> None:
-    """Export all events, the events of a task tree, or a task tree with everything that belongs to it.
+def events_command(session: Session, task: str | None, output: Path | None) -> None:
+    """Export all events, or those of TASK and its subtasks, as lines of JSON.
 
-    `mailboxd audit verify FILE` checks an export without a workspace. Exports contain reply tokens: share only those of
-    work that has ended.
+    `mailboxd db verify FILE` checks them without a workspace. They contain reply tokens: share only those of work that
+    has ended.
     """
-    from mailboxd.audit import event_lines, export_events, export_task
+    from mailboxd.audit import event_lines, export_events
 
-    if form == "archive" and (task is None or output is None):
-        raise click.UsageError("an archive needs a TASK and an output file: -o FILE")
     with session.report() as report:
         wanted = None if task is None else report.find(task)
-        if form == "archive" and wanted is not None and output is not None:
-            with bars() as progress:
-                count = export_task(session.workspace(), report, wanted, output, progress)
-            say(to_json({"file": str(output), "files": count}) if session.as_json else f"{output}: {count} files")
-        elif output is not None:
-            with bars() as progress:
-                count = export_events(report, wanted, output, progress)
-            say(to_json({"file": str(output), "events": count}) if session.as_json else f"{output}: {count} events")
-        else:
+        if output is None:
             for line in event_lines(report, wanted):
                 say(line)
+            return
+        with bars() as progress:
+            count = export_events(report, wanted, output, progress)
+    say(to_json({"file": str(output), "events": count}) if session.as_json else f"{output}: {count} events")
 
 
-for _verb in (verify, search, export, head):
-    audit_command.add_command(_verb)
+@verb("archive", "export archive q3 -o q3.audit.tar.gz")
+@task_argument()
+@click.option("-o", "--output", metavar="FILE", type=_FILE, required=True, help="Write to FILE, which must not exist.")
+def archive_command(session: Session, task: str, output: Path) -> None:
+    """Export TASK and its subtasks with their messages, artifacts, task files and events.
+
+    `mailboxd db verify FILE` checks it without a workspace. It contains reply tokens: share only that of work that has
+    ended.
+    """
+    from mailboxd.audit import export_task
+
+    with session.report() as report, bars() as progress:
+        count = export_task(session.workspace(), report, report.find(task), output, progress)
+    say(to_json({"file": str(output), "files": count}) if session.as_json else f"{output}: {count} files")
 
 
-# `mailboxd audit search`: what is asked for, in the index that the search itself brings up to date.
+# `mailboxd search`: what is asked for, in the index that the search itself brings up to date.
 
 FILE = "search.db"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)

@@ -1,4 +1,4 @@
-"""`mailboxd completion bash|zsh|fish|install|uninstall`: shell completion, with the scripts that click generates."""
+"""`mailboxd connect completion`: shell completion, with the scripts that click generates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -28,13 +29,13 @@ _BASH_COMPLETION = (
 _shell = click.option("--shell", type=click.Choice(SHELLS), help="Default: taken from $SHELL.")
 
 
-@click.group("completion")
+@click.group("completion", cls=Group)
 def completion_command() -> None:
     """Complete commands, options and task ids when you press Tab."""
 
 
 def _print_command(shell: str, example: str) -> click.Command:
-    @verb(shell, f"completion {shell} > {example}")
+    @verb(shell, f"connect completion {shell} > {example}")
     def command(session: Session) -> None:
         script = script_of(shell)
         say(to_json({"shell": shell, "script": script}) if session.as_json else script)
@@ -54,7 +55,7 @@ def script_of(shell: str) -> str:
     return ShellComplete.source(kind(program, {}, "mailboxd", "_MAILBOXD_COMPLETE")).rstrip()
 
 
-@verb("install", "completion install", "completion install --shell zsh")
+@verb("install", "connect completion install", "connect completion install --shell zsh")
 @_shell
 def install(session: Session, shell: str | None) -> None:
     """Install completion for your shell, effective in new terminals.
@@ -67,10 +68,10 @@ def install(session: Session, shell: str | None) -> None:
     _print_result(session, shell, changed, "installed")
 
 
-@verb("uninstall", "completion uninstall", "completion uninstall --shell zsh")
+@verb("uninstall", "connect completion uninstall", "connect completion uninstall --shell zsh")
 @_shell
 def uninstall(session: Session, shell: str | None) -> None:
-    """Remove what `completion install` added."""
+    """Remove what `connect completion install` added."""
     shell = _shell_or_default(shell)
     # the package bash-completion may have been installed since, so the startup file is checked in any case
     _print_result(session, shell, remove(location_of(shell, os.environ, lazy_bash=False)), "removed")

@@ -1,4 +1,4 @@
-"""`mailboxd run` and `mailboxd service`: the daemon in the foreground, and as a systemd user service."""
+"""`mailboxd run` and `mailboxd connect service`: the daemon in the foreground, and as a systemd user service."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -68,7 +69,7 @@ _EXITS = {
 }
 
 
-@click.group("service")
+@click.group("service", cls=Group)
 def service_command() -> None:
     """Run the daemon as a service under `systemctl --user`: started at login, restarted after a failure.
 
@@ -76,7 +77,7 @@ def service_command() -> None:
     """
 
 
-@verb("install", "service install", "service install --no-start", exits=_EXITS)
+@verb("install", "connect service install", "connect service install --no-start", exits=_EXITS)
 @click.option("--no-start", is_flag=True, help="Write and enable the unit file, but do not start it.")
 def _install(session: Session, no_start: bool) -> None:
     """Write this workspace's unit file, enable the service and start it. Safe to run again.
@@ -89,14 +90,14 @@ def _install(session: Session, no_start: bool) -> None:
     _account(session, unit, [f"wrote {path}" for path in written])
 
 
-@verb("uninstall", "service uninstall", exits=_EXITS)
+@verb("uninstall", "connect service uninstall", exits=_EXITS)
 def _uninstall(session: Session) -> None:
     """Stop and disable the service and remove its files. Mail, tasks, the database and your own drop-ins are kept."""
     unit = _ordered(session)
     _account(session, unit, [f"removed {path}" for path in unit.uninstall()])
 
 
-@verb("start", "service start", exits=_EXITS)
+@verb("start", "connect service start", exits=_EXITS)
 def _start(session: Session) -> None:
     """Start the service and wait until the daemon is ready."""
     from mailboxd.setup.service_unit import require_manager
@@ -108,7 +109,7 @@ def _start(session: Session) -> None:
     _account(session, unit, [f"started {unit.name}"])
 
 
-@verb("stop", "service stop", exits=_EXITS)
+@verb("stop", "connect service stop", exits=_EXITS)
 def _stop(session: Session) -> None:
     """Stop the service and wait for running turns (`shutdown.drain_seconds`)."""
     from mailboxd.setup.service_unit import require_manager
@@ -121,8 +122,8 @@ def _stop(session: Session) -> None:
 
 @verb(
     "status",
-    "service status",
-    "service status --json",
+    "connect service status",
+    "connect service status --json",
     exits={**_EXITS, EXIT_NO: "it is not running properly"},
 )
 def _status(session: Session) -> int | None:
@@ -138,11 +139,11 @@ def _status(session: Session) -> int | None:
     return EXIT_NO if state.problem else None
 
 
-@verb("logs", "service logs", "service logs -f -n 200", exits=_EXITS)
+@verb("logs", "connect service logs", "connect service logs -f -n 200", exits=_EXITS)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many lines.")
 def _logs(session: Session, follow: bool, lines: int) -> int:
-    """Show what the daemon wrote to the journal. `mailboxd logs` shows the events of its tasks."""
+    """Show what the daemon wrote to the journal. `mailboxd log` shows the events of its tasks."""
     from mailboxd.setup.service_unit import require_manager
 
     unit = _unit(session)

@@ -1,4 +1,4 @@
-"""`mailboxd backup`, `rebuild` and `accept-older`: the database as a whole."""
+"""`mailboxd db`: the database as a whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mailboxd.cli.groups import LazyGroup
 from mailboxd.cli.live import bars
 from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
@@ -19,14 +20,26 @@ if TYPE_CHECKING:
     from mailboxd.stale_database import Account
 
 
-@verb("backup", "backup /backup/analyst-2026-11-21.db", "backup ../now.db --json")
+db_command = LazyGroup(
+    "db",
+    {
+        "Commands": {
+            "verify": "audit", "head": "audit", "backup": "database", "rebuild": "database",
+            "accept-older": "database", "import": "setup",
+        }
+    },
+    help="Verify, back up, rebuild or import the record of this workspace.",
+)  # fmt: skip
+
+
+@verb("backup", "db backup /backup/analyst-2026-11-21.db", "db backup ../now.db --json")
 @click.argument("file", type=click.Path(path_type=Path))
 def backup_command(session: Session, file: Path) -> None:
     """Copy the database to a new FILE and verify the copy. A daemon may be running.
 
     Copy mailbox/ and tasks/ after it, so that no file named in the database is missing. To restore, stop the daemon,
     replace .mailboxd/mailboxd.db with the copy, delete mailboxd.db-wal and mailboxd.db-shm, and run
-    `mailboxd audit verify`.
+    `mailboxd db verify`.
     """
     from mailboxd.store.backup import back_up
 
@@ -37,8 +50,8 @@ def backup_command(session: Session, file: Path) -> None:
 
 @verb(
     "rebuild",
-    "rebuild --into /tmp/again.db",
-    "rebuild --replace",
+    "db rebuild --into /tmp/again.db",
+    "db rebuild --replace",
     exits={
         EXIT_NO: "rebuilt, but something is missing (it is listed)",
         EXIT_LOCKED: "a daemon is running (stop it first)",
@@ -88,18 +101,14 @@ def _say_waiting(account: Account) -> None:
     """What was recorded although the database did not know it, and which tasks wait for a decision."""
     say(f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision")
     for local_id in account.waiting:
-        say(
-            for_terminal(
-                f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"
-            )
-        )
+        say(for_terminal(f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd retry {local_id}` or `cancel`"))
     say("next: `mailboxd run`, or start the service again")
 
 
 @verb(
     "accept-older",
-    "accept-older",
-    "accept-older --json",
+    "db accept-older",
+    "db accept-older --json",
     exits={
         EXIT_NO: "the database is not older, so nothing was done",
         EXIT_LOCKED: "a daemon is running (stop it first)",
@@ -111,7 +120,7 @@ def accept_older_command(session: Session) -> None:
 
     The daemon refuses to start on one. Afterwards every open task waits for a decision, because it may have been done
     since the copy was made. Newer messages in archive/ and outbox/ are recorded: answered work is not repeated, and
-    unanswered work becomes a task that waits too. Nothing is run or sent. `mailboxd rebuild --replace` is the
+    unanswered work becomes a task that waits too. Nothing is run or sent. `mailboxd db rebuild --replace` is the
     alternative: it recovers everything from the journal.
     """
     from mailboxd import config, stale_database

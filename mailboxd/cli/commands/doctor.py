@@ -1,4 +1,4 @@
-"""`mailboxd doctor` and `mailboxd check`: what keeps this workspace from working, and how to fix it."""
+"""`mailboxd doctor`: what keeps this workspace from working, and how to fix it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,36 @@ if TYPE_CHECKING:
 _CLEAR_LINE = "\r\x1b[K"
 
 
-@verb("doctor", "doctor", "doctor --strict --json", "doctor --canary", exits={EXIT_NO: "a problem was found"})
+@verb(
+    "doctor",
+    "doctor",
+    "doctor --strict --json",
+    "doctor --canary",
+    "doctor --quick --fix",
+    exits={EXIT_NO: "a problem was found"},
+)
+@click.option("--quick", is_flag=True, help="Only the workspace, without OpenClaw, in less than a second.")
+@click.option("--fix", is_flag=True, help="With --quick: first create directories, remove other users' permissions.")
 @click.option("--canary", is_flag=True, help="Run one real turn of the agent, which calls the model once.")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-def doctor_command(session: Session, canary: bool, strict: bool) -> int:
+def doctor_command(session: Session, quick: bool, fix: bool, canary: bool, strict: bool) -> int:
     """Diagnose the machine, OpenClaw, its gateway and the workspace, with a fix for every problem.
 
     Takes 10 to 20 seconds, changes nothing, and also works outside a workspace. The gateway plugin, if installed, is
     sent a message that it must refuse.
+
+    --quick checks only the workspace: ownership, permissions, directories, links, configuration, keys, database,
+    leftovers. --fix creates missing directories and removes other users' permissions.
 
     --canary also runs one harmless turn of the agent and, with the plugin, sends a message to the agent's own mailbox,
     which is archived without effect.
     """
     from mailboxd.doctor import diagnose
 
+    if (quick and canary) or (fix and not quick):
+        raise click.UsageError("--fix requires --quick, and --quick runs no --canary")
+    if quick:
+        return _check_workspace(session, fix=fix, strict=strict)
     target = diagnose.target_at(*diagnose.find_workspace(Path.cwd(), session.path), os.environ)
     results = examine(session, target, canary=canary)
     return conclude(session, str(target.ws.root) if target.ws is not None else None, results, strict=strict)
@@ -89,21 +105,7 @@ def _progress(name: str) -> None:
 _STATE = ".mailboxd"
 
 
-@verb(
-    "check",
-    "check",
-    "check --fix",
-    "check --strict --json",
-    exits={EXIT_NO: "a problem was found"},
-)
-@click.option("--fix", is_flag=True, help="First create missing directories and remove other users' permissions.")
-@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-def check_command(session: Session, fix: bool, strict: bool) -> int:
-    """Check the workspace: ownership, permissions, directories, links, configuration, keys, database, leftovers.
-
-    Takes less than a second and does not contact OpenClaw; `mailboxd doctor` checks the rest. Only --fix changes
-    anything: it creates missing directories and removes other users' permissions.
-    """
+def _check_workspace(session: Session, *, fix: bool, strict: bool) -> int:
     from mailboxd.doctor import diagnose
 
     ws = session.workspace()
@@ -139,7 +141,7 @@ def _restrict(path: Path, mode: int) -> None:
         os.fchmod(fd, mode)
 
 
-# Output of `doctor` and `check`
+# Output of `doctor`
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow"), "error": ("✗", "red")}
 _TITLES = {

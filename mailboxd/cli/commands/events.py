@@ -1,4 +1,4 @@
-"""`mailboxd history`, `logs` and `watch`: events, one sentence each, and live progress."""
+"""`mailboxd log` and `watch`: events, one sentence each, and live progress."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from mailboxd.cli import live, task_output
 from mailboxd.cli.live import follow, print_event
 from mailboxd.cli.session import Session, agent_of, task_argument, verb
 from mailboxd.cli.text import say, to_json
-from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_NO, WorldError
+from mailboxd.errors import EXIT_NO
 from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
@@ -22,38 +21,37 @@ if TYPE_CHECKING:
 
 
 @verb(
-    "history",
-    "history",
-    "history q3-report --tree",
-    "history --since 1200 --json",
-    "history q3-report --follow",
-    "history --verify",
-    exits={EXIT_NO: "--verify: the log is inconsistent"},
+    "log",
+    "log",
+    "log q3-report --tree",
+    "log --since 1200 --json",
+    "log -n 20 --follow",
 )
 @task_argument(required=False)
 @click.option("--tree", is_flag=True, help="Include the events of all subtasks.")
-@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this number.")
+@click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Only events after this number.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the latest N events.")
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until Ctrl-C.")
-@click.option("--verify", is_flag=True, help="Check the hash chain, and that replaying the events gives the tables.")
-def history_command(
-    session: Session, task: str | None, tree: bool, since: int, following: bool, verify: bool
-) -> int | None:
-    """Show the event history of one task or of the whole workspace.
+def log_command(
+    session: Session, task: str | None, tree: bool, since: int | None, lines: int | None, following: bool
+) -> None:
+    """Show what happened in one task or in the whole workspace, one event per line.
 
-    --json prints a list, or one object per line with --follow.
+    Reads the database, so it does not depend on where the daemon logs. --json prints a list, or one object per line
+    with --follow.
     """
     with session.report() as report:
-        if verify:
-            return _verify_log(session, report)
         wanted = None if task is None else report.find(task)
+        after = since or 0
+        if lines is not None:
+            after = max(after, report.before_latest(lines, wanted, tree=tree))
         if following:
-            follow(session, report, print_event, after=since, task=wanted, tree=tree)
+            follow(session, report, print_event, after=after, task=wanted, tree=tree)
         elif session.as_json:
-            _print_list(report.events(wanted, tree=tree, after=since))
+            _print_list(report.events(wanted, tree=tree, after=after))
         else:
-            for event in report.events(wanted, tree=tree, after=since):
+            for event in report.events(wanted, tree=tree, after=after):
                 print_event(event)
-    return None
 
 
 def _print_list(events: Any) -> None:
@@ -63,48 +61,6 @@ def _print_list(events: Any) -> None:
         say(f"{opening}{to_json(event, indent=None)}", newline=False)
         opening = ",\n "
     say("[]" if opening == "[" else "]")
-
-
-def _verify_log(session: Session, report: Report) -> int | None:
-    from mailboxd.store import event_log
-
-    problem = None
-    with report.snapshot():
-        count = report.last_event()
-        try:
-            event_log.check(report.db)
-        except WorldError as error:
-            problem = str(error)
-    if session.as_json:
-        say(to_json({"holds": problem is None, "events": count, "problem": problem}))
-    elif problem is None:
-        say(f"{count} events: the hash chain is intact, and replaying them gives the tables")
-    else:
-        say(for_terminal(problem), err=True)
-    return None if problem is None else EXIT_NO
-
-
-@verb("logs", "logs", "logs -f", "logs -n 100 --json")
-@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until Ctrl-C.")
-@click.option(
-    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="Number of events to start with."
-)
-def logs_command(session: Session, following: bool, lines: int) -> None:
-    """Show the latest events of all tasks; with --json, one object per line.
-
-    Reads the database, so it does not depend on where the daemon logs.
-    """
-    with session.report() as report:
-        after = max(report.last_event() - lines, 0)
-        if following:
-            follow(session, report, _print_plain, after=after)
-            return
-        for event in report.events(after=after):
-            say(to_json(event, indent=None)) if session.as_json else _print_plain(event)
-
-
-def _print_plain(event: dict[str, Any]) -> None:
-    say(f"{event['at']} {event['kind']}: {for_terminal(event['text'])}")
 
 
 _ENDED = ("completed", "failed", "cancelled")

@@ -1,4 +1,4 @@
-"""`mailboxd metrics` and `mailboxd traces`: Prometheus metrics and OpenTelemetry traces."""
+"""`mailboxd export`: metrics for Prometheus, traces for OpenTelemetry; events, archives and messages are elsewhere."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mailboxd.cli.groups import LazyGroup
 from mailboxd.cli.session import Session, agent_of, task_argument, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -19,8 +20,20 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
+export_command = LazyGroup(
+    "export",
+    {
+        "Commands": {
+            "metrics": "export", "traces": "export", "events": "audit", "archive": "audit", "message": "send",
+        }
+    },
+    help="Export metrics, traces, events, a task with all its files, or a single message.",
+)  # fmt: skip
+
+
 @verb(
-    "metrics", "metrics", "metrics --output /var/lib/node_exporter/mailboxd.prom", "metrics --serve",
+    "metrics", "export metrics", "export metrics --output /var/lib/node_exporter/mailboxd.prom",
+    "export metrics --serve",
     exits={EXIT_CONFIG: "the extra is not installed", EXIT_TRY_AGAIN: "the port is taken"},
 )  # fmt: skip
 @click.option(
@@ -82,16 +95,8 @@ def _write(path: Path, text: bytes) -> None:
         (path.resolve().parent / path.name).chmod(0o644)  # for node_exporter, another user; no task names in it
 
 
-@click.group("traces")
-def traces_command() -> None:
-    """Export traces, one per root task, across subtasks and peers.
-
-    Needs the extra: pip install 'mailboxd[metrics]'.
-    """
-
-
 @verb(
-    "export", "traces export --otlp http://127.0.0.1:4318/v1/traces", "traces export q3 --file q3.jsonl",
+    "traces", "export traces --otlp http://127.0.0.1:4318/v1/traces", "export traces q3 --file q3.jsonl",
     exits={EXIT_UNAVAILABLE: "the receiver did not accept the spans",
            EXIT_CONFIG: "the extra is not installed, or the URL is invalid"},
 )  # fmt: skip
@@ -101,11 +106,12 @@ def traces_command() -> None:
     "--file", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Write OTLP JSON, one batch per line (- is standard output).",
 )  # fmt: skip
-def _export(session: Session, task: str | None, otlp: str | None, path: Path | None) -> None:
-    """Build the spans of TASK and its subtasks (default: all tasks) from the events, and export them.
+def traces_command(session: Session, task: str | None, otlp: str | None, path: Path | None) -> None:
+    """Export traces, one per root task, across subtasks and peers: of all tasks, or of TASK and its subtasks.
 
-    Span ids are deterministic, so exporting again gives the same spans. With `metrics.otlp_endpoint` configured, the
-    daemon exports spans as they end. Set the receiver's credentials in OTEL_EXPORTER_OTLP_HEADERS.
+    Needs the extra: pip install 'mailboxd[metrics]'. The spans are built from the events and their ids are
+    deterministic, so exporting again gives the same spans. With `metrics.otlp_endpoint` configured, the daemon exports
+    spans as they end. Set the receiver's credentials in OTEL_EXPORTER_OTLP_HEADERS.
     """
     if (otlp is None) == (path is None):
         raise click.UsageError("give --otlp URL or --file FILE")
@@ -134,9 +140,6 @@ def _export(session: Session, task: str | None, otlp: str | None, path: Path | N
         say(to_json({"spans": count}))
     elif str(path) != "-":
         say(for_terminal(f"{count} spans: {otlp or path}"))
-
-
-traces_command.add_command(_export)
 
 
 def _tree(report: Report, name: str) -> set[str]:

@@ -12,6 +12,7 @@ import click
 
 from mailboxd import health
 from mailboxd.cli.commands import send as sending
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Id, Session, agent_of, verb
 from mailboxd.cli.text import columns, fit, lasted, pad, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
@@ -35,7 +36,7 @@ _CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
 _workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
 
 
-@click.group("fleet")
+@click.group("fleet", cls=Group)
 def fleet_command() -> None:
     """Show all workspaces on this machine, and send tasks to agents by name.
 

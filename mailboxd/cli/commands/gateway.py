@@ -1,4 +1,4 @@
-"""`mailboxd gateway pair|status|unpair`: this workspace as a device of OpenClaw's gateway."""
+"""`mailboxd connect gateway pair|status|unpair`: this workspace as a device of OpenClaw's gateway."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -25,7 +26,7 @@ _NO_DEVICE = "unknown deviceId"
 _UNSET = "Config path is valid but unset"
 
 
-@click.group("gateway")
+@click.group("gateway", cls=Group)
 def gateway_command() -> None:
     """Pair this workspace with OpenClaw's gateway, for `openclaw.transport: gateway`.
 
@@ -35,9 +36,9 @@ def gateway_command() -> None:
 
 @verb(
     "pair",
-    "gateway pair",
-    "gateway pair --token-file ~/.openclaw/token",
-    "gateway pair --url wss://gateway.example",
+    "connect gateway pair",
+    "connect gateway pair --token-file ~/.openclaw/token",
+    "connect gateway pair --url wss://gateway.example",
     exits={
         EXIT_CONFIG: "the gateway refuses the device, or the extra is not installed",
         EXIT_UNAVAILABLE: "no gateway",
@@ -68,7 +69,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
             f"{for_terminal(found.pairing.url)} requires an operator to approve {for_terminal(name)}.",
             "On the gateway's host, within 5 minutes:",
             f"  openclaw devices approve {found.request}",
-            "then run `mailboxd gateway pair` again",
+            "then run `mailboxd connect gateway pair` again",
         ]
         say(to_json(facts) if session.as_json else "\n".join(remedy))
         return EXIT_TRY_AGAIN
@@ -80,7 +81,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
 
 @verb(
     "status",
-    "gateway status",
+    "connect gateway status",
     exits={EXIT_NO: "turns cannot use the gateway", EXIT_CONFIG: "the extra is not installed"},
 )
 def _status(session: Session) -> int | None:
@@ -94,7 +95,7 @@ def _status(session: Session) -> int | None:
     path, config = _pairing_file(session), _config(session)
     paired = pairing.read(path)
     if paired is None or paired.token is None:
-        problem = "not paired: run `mailboxd gateway pair`"
+        problem = "not paired: run `mailboxd connect gateway pair`"
         _tell(session, {"paired": False, "works": False, "problem": problem}, problem)
         return EXIT_NO
     try:
@@ -108,7 +109,7 @@ def _status(session: Session) -> int | None:
 
 @verb(
     "unpair",
-    "gateway unpair",
+    "connect gateway unpair",
     exits={
         EXIT_CONFIG: "the extra is not installed",
         EXIT_UNAVAILABLE: "not paired, or OpenClaw did not remove the device",

@@ -1,4 +1,4 @@
-"""`mailboxd plugin` and `mailboxd skill`: the plugin in OpenClaw's gateway, and the agent's skill."""
+"""`mailboxd connect plugin` and `connect skill`: the plugin in OpenClaw's gateway, and the agent's skill."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -21,7 +22,7 @@ _PLUGIN_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
 _plugin_dry_run = click.option("--dry-run", is_flag=True, help="Show the OpenClaw commands and run none.")
 
 
-@click.group("plugin")
+@click.group("plugin", cls=Group)
 def plugin_command() -> None:
     """Manage the plugin in OpenClaw's gateway, which delivers messages to mailboxes without a model call.
 
@@ -29,7 +30,7 @@ def plugin_command() -> None:
     """
 
 
-@verb("install", "plugin install", "plugin install --dry-run", exits=_PLUGIN_EXITS)
+@verb("install", "connect plugin install", "connect plugin install --dry-run", exits=_PLUGIN_EXITS)
 @_plugin_dry_run
 def _plugin_install(session: Session, dry_run: bool) -> None:
     """Copy the plugin into OpenClaw's state, allow it to see messages, enable it, and check that it loads.
@@ -58,7 +59,7 @@ def _plugin_install(session: Session, dry_run: bool) -> None:
         say(for_terminal(reloaded))
 
 
-@verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_PLUGIN_EXITS)
+@verb("uninstall", "connect plugin uninstall", "connect plugin uninstall --dry-run", exits=_PLUGIN_EXITS)
 @_plugin_dry_run
 def _plugin_uninstall(session: Session, dry_run: bool) -> None:
     """Have OpenClaw remove the plugin, its files and its settings.
@@ -82,7 +83,12 @@ def _plugin_uninstall(session: Session, dry_run: bool) -> None:
     _report(session, state, steps, dry_run=dry_run)
 
 
-@verb("status", "plugin status", "plugin status --json", exits={EXIT_NO: "the plugin does not receive messages"})
+@verb(
+    "status",
+    "connect plugin status",
+    "connect plugin status --json",
+    exits={EXIT_NO: "the plugin does not receive messages"},
+)
 def _plugin_status(session: Session) -> int | None:
     """Show whether this version's plugin is installed, enabled and allowed to see messages.
 
@@ -94,7 +100,11 @@ def _plugin_status(session: Session) -> int | None:
     if session.as_json:
         say(to_json(asdict(state)))
     elif state.problem:
-        say(for_terminal(f"the plugin does not receive messages: {state.problem}; run `mailboxd plugin install`"))
+        say(
+            for_terminal(
+                f"the plugin does not receive messages: {state.problem}; run `mailboxd connect plugin install`"
+            )
+        )
     else:
         say(for_terminal(f"plugin {state.version} is installed ({state.path})"))
     return EXIT_NO if state.problem else None
@@ -135,12 +145,12 @@ _SKILL_EXITS = {EXIT_CONFIG: "a skill file was changed by hand"}
 _skill_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done and do nothing.")
 
 
-@click.group("skill")
+@click.group("skill", cls=Group)
 def skill_command() -> None:
     """Manage the skill that teaches the agent to answer, plan and delegate: `skills/mailboxd/` in its workspace."""
 
 
-@verb("install", "skill install", "skill install --force", exits=_SKILL_EXITS)
+@verb("install", "connect skill install", "connect skill install --force", exits=_SKILL_EXITS)
 @_skill_dry_run
 @click.option("--force", is_flag=True, help="Also replace files that were changed.")
 def _skill_install(session: Session, dry_run: bool, force: bool) -> None:
@@ -160,7 +170,12 @@ def _skill_install(session: Session, dry_run: bool, force: bool) -> None:
         say(for_terminal(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
 
 
-@verb("status", "skill status", "skill status --json", exits={EXIT_NO: "the skill is missing, outdated or changed"})
+@verb(
+    "status",
+    "connect skill status",
+    "connect skill status --json",
+    exits={EXIT_NO: "the skill is missing, outdated or changed"},
+)
 def _skill_status(session: Session) -> int | None:
     """Show whether the workspace has this version's skill."""
     from mailboxd.integration import skill_state
@@ -169,13 +184,13 @@ def _skill_status(session: Session) -> int | None:
     if session.as_json:
         say(to_json(asdict(state)))
     elif state.problem:
-        say(for_terminal(f"{state.path}: {state.problem}; run `mailboxd skill install`"))
+        say(for_terminal(f"{state.path}: {state.problem}; run `mailboxd connect skill install`"))
     else:
         say(for_terminal(f"{state.path} is up to date"))
     return EXIT_NO if state.problem else None
 
 
-@verb("uninstall", "skill uninstall", "skill uninstall --dry-run", exits=_SKILL_EXITS)
+@verb("uninstall", "connect skill uninstall", "connect skill uninstall --dry-run", exits=_SKILL_EXITS)
 @_skill_dry_run
 @click.option("--force", is_flag=True, help="Also remove files that were changed.")
 def _skill_uninstall(session: Session, dry_run: bool, force: bool) -> None:

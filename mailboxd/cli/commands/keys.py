@@ -1,4 +1,4 @@
-"""`mailboxd keys`: Ed25519 keys for signing messages, and the public keys trusted in this workspace."""
+"""`mailboxd connect keys`: Ed25519 keys for signing messages, and the public keys trusted in this workspace."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -21,7 +22,7 @@ _NOWHERE = Path("/")
 _EXITS = {EXIT_CONFIG: "the extra is not installed, or a key file has unsafe permissions"}
 
 
-@click.group("keys")
+@click.group("keys", cls=Group)
 def keys_command() -> None:
     """Manage the keys of this workspace's agent and of the operator, and which public keys are trusted here.
 
@@ -30,13 +31,18 @@ def keys_command() -> None:
     """
 
 
-@verb("create", "keys create", "keys create --operator", exits=_EXITS | {EXIT_NO: "the key already exists"})
+@verb(
+    "create",
+    "connect keys create",
+    "connect keys create --operator",
+    exits=_EXITS | {EXIT_NO: "the key already exists"},
+)
 @click.option("--operator", is_flag=True, help="Create the operator's key, for approvals and commands sent as files.")
 def _create(session: Session, operator: bool) -> None:
     """Create a private key, readable only by its owner, and print its public key.
 
-    The operator's key is trusted in this workspace immediately; for other workspaces and peers, use `keys trust`. A key
-    can also be created without a workspace, for example on a machine that no agent can reach.
+    The operator's key is trusted in this workspace immediately; for other workspaces and peers, use `keys trust`. A
+    key can also be created without a workspace, for example on a machine that no agent can reach.
     """
     keyring = _operators_keyring(session) if operator else _keyring(session, as_person=True)
     key = keyring.create(keyring.operator_file if operator else keyring.own_file)
@@ -47,7 +53,7 @@ def _create(session: Session, operator: bool) -> None:
     say(to_json(facts) if session.as_json else f"{for_terminal(name)}  {key.public.fingerprint}\n{key.public}")
 
 
-@verb("list", "keys list", "keys list --json", exits=_EXITS)
+@verb("list", "connect keys list", "connect keys list --json", exits=_EXITS)
 def _list(session: Session) -> None:
     """List the keys here and the trusted public keys. Private keys are never shown."""
     keyring = _keyring(session)
@@ -62,13 +68,13 @@ def _list(session: Session) -> None:
     for row in rows:
         say(for_terminal(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}"))
     if not rows:
-        say("no keys; `mailboxd keys create` creates one", err=True)
+        say("no keys; `mailboxd connect keys create` creates one", err=True)
 
 
 @verb(
     "trust",
-    "keys trust writer ed25519:pk3_V1qKMvUhHNAoIYaWxP9DVmvThUGA6lJWjUZmNzQ",
-    "keys trust operator ~/operator.pub",
+    "connect keys trust writer ed25519:pk3_V1qKMvUhHNAoIYaWxP9DVmvThUGA6lJWjUZmNzQ",
+    "connect keys trust operator ~/operator.pub",
     exits=_EXITS | {EXIT_NO: "the key is trusted for another name"},
 )
 @click.argument("name", type=Id())
@@ -86,7 +92,7 @@ def _trust(session: Session, name: str, key: str) -> None:
     say(to_json(facts) if session.as_json else for_terminal(text))
 
 
-@verb("untrust", "keys untrust writer", exits=_EXITS | {EXIT_UNAVAILABLE: "no such key"})
+@verb("untrust", "connect keys untrust writer", exits=_EXITS | {EXIT_UNAVAILABLE: "no such key"})
 @click.argument("name", type=Id())
 def _untrust(session: Session, name: str) -> None:
     """Stop trusting all keys of NAME. A running daemon notices immediately."""
@@ -98,8 +104,8 @@ def _untrust(session: Session, name: str) -> None:
 
 @verb(
     "sign",
-    "keys sign approval.md",
-    "keys sign --stdout approval.md",
+    "connect keys sign approval.md",
+    "connect keys sign --stdout approval.md",
     exits=_EXITS
     | {
         EXIT_UNAVAILABLE: "no key for its sender",
@@ -126,7 +132,7 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 
 @verb(
     "verify",
-    "keys verify mailbox/archive/2026-11-21/reply.md",
+    "connect keys verify mailbox/archive/2026-11-21/reply.md",
     exits=_EXITS | {EXIT_NO: "unsigned, or the signature is not valid here", EXIT_BAD_MESSAGE: "not a message"},
 )
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
@@ -195,7 +201,7 @@ def _public(said: str) -> PublicKey:
     try:
         return PublicKey.parse(text)
     except ValueError as error:
-        raise click.UsageError(f"{error}; `mailboxd keys list` shows it") from None
+        raise click.UsageError(f"{error}; `mailboxd connect keys list` shows it") from None
 
 
 def _key_of(session: Session, sender: str) -> PrivateKey:
@@ -203,10 +209,10 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
 
     if sender.lower() in OPERATORS:
         keyring = _operators_keyring(session)
-        file, remedy = keyring.operator_file, "mailboxd keys create --operator"
+        file, remedy = keyring.operator_file, "mailboxd connect keys create --operator"
     elif same_agent(sender, _agent(session)):
         keyring = _keyring(session, as_person=True)
-        file, remedy = keyring.own_file, "mailboxd keys create"
+        file, remedy = keyring.own_file, "mailboxd connect keys create"
     else:
         raise UnavailableError(f"the message is from {sender}, whose key is not here; sign it where it is")
     key = keyring.private(file)

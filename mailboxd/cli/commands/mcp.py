@@ -1,4 +1,4 @@
-"""`mailboxd mcp`: typed tools for agents, over the Model Context Protocol."""
+"""`mailboxd connect mcp`: typed tools for agents, over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -25,7 +26,7 @@ _OPENCLAW_EXITS = {**_CONFIG_EXIT, EXIT_UNAVAILABLE: "no workspace, or OpenClaw 
 _dry = click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 
 
-@click.group("mcp")
+@click.group("mcp", cls=Group)
 def mcp_command() -> None:
     """Serve typed MCP tools to agents, and register them in OpenClaw.
 
@@ -35,8 +36,8 @@ def mcp_command() -> None:
 
 @verb(
     "serve",
-    "mcp serve --as executor:worker",
-    "mcp serve --http",
+    "connect mcp serve --as executor:worker",
+    "connect mcp serve --http",
     exits={
         EXIT_TRY_AGAIN: "the port is taken",
     },
@@ -72,7 +73,12 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
         server.serve_http(ws, service, port, _openclaw(settings), session.clock, until_eof=until_eof)
 
 
-@verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_OPENCLAW_EXITS)
+@verb(
+    "install",
+    "connect mcp install",
+    "connect mcp install --as quality_reviewer:critic --dry-run",
+    exits=_OPENCLAW_EXITS,
+)
 @click.option(
     "--as", "who", metavar="ROLE:NAME", multiple=True,
     help="Default: this agent as executor, and the configured reviewers.",
@@ -95,7 +101,7 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     _print_change(session, change, dry_run=dry_run)
 
 
-@verb("uninstall", "mcp uninstall", "mcp uninstall --dry-run", exits=_OPENCLAW_EXITS)
+@verb("uninstall", "connect mcp uninstall", "connect mcp uninstall --dry-run", exits=_OPENCLAW_EXITS)
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
@@ -108,7 +114,7 @@ def uninstall(session: Session, dry_run: bool) -> None:
     _print_change(session, change, dry_run=dry_run)
 
 
-@verb("token", "mcp token executor:worker", exits=_CONFIG_EXIT)
+@verb("token", "connect mcp token executor:worker", exits=_CONFIG_EXIT)
 @click.argument("who", metavar="ROLE:NAME")
 @click.option("--revoke", is_flag=True, help="Revoke the token instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
@@ -119,7 +125,9 @@ def token(session: Session, who: str, revoke: bool) -> None:
     ws = session.workspace()
     holder = tokens.parse(who)
     if holder.role not in tokens.AGENT_ROLES:
-        raise ConfigError(f"{holder}: the role {holder.role} cannot have a token; use `mailboxd mcp serve --as {who}`")
+        raise ConfigError(
+            f"{holder}: the role {holder.role} cannot have a token; use `mailboxd connect mcp serve --as {who}`"
+        )
     kept = [grant for grant in tokens.load(ws) if grant.entry or grant.caller != holder]
     made = "" if revoke else tokens.new_token()
     if made:
@@ -131,7 +139,12 @@ def token(session: Session, who: str, revoke: bool) -> None:
         say(made)
 
 
-@verb("status", "mcp status", "mcp status --json", exits={**_OPENCLAW_EXITS, EXIT_NO: "the setup is incomplete"})
+@verb(
+    "status",
+    "connect mcp status",
+    "connect mcp status --json",
+    exits={**_OPENCLAW_EXITS, EXIT_NO: "the setup is incomplete"},
+)
 def status(session: Session) -> int:
     """Show where the tools are served, which agents have tokens, and whether OpenClaw's configuration agrees."""
     from mailboxd import config
@@ -170,7 +183,7 @@ def _print_status(facts: dict[str, Any]) -> None:
     for one in facts["tokens"]:
         say(for_terminal(f"{one['caller']}: {one['entry'] or 'another client'}, since {one['made_at']}"))
     for what in facts["missing"]:
-        say(for_terminal(f"missing: {what} (`mailboxd mcp install`)"))
+        say(for_terminal(f"missing: {what} (`mailboxd connect mcp install`)"))
 
 
 def _print_change(session: Session, change: Change, *, dry_run: bool) -> None:

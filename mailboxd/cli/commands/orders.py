@@ -1,4 +1,4 @@
-"""`mailboxd cancel|retry|unblock|answer|steer|spec`: operator orders about a task."""
+"""`mailboxd steer|edit|retry|resume|cancel|answer|accept|fail`: operator orders about a task."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import click
 
 from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
-from mailboxd.cli.text import folded, say, to_json
-from mailboxd.core.sanitize import for_terminal
+from mailboxd.cli.text import say
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
 
 if TYPE_CHECKING:
@@ -42,76 +41,72 @@ _MAX_TEXT = 1 << 20
     'retry q3-report.extract --note "the figures are on page 12"',
     "retry q3-report --only-failed",
     "retry q3-report.extract --with-dependants --instructions notes.md",
-    exits={EXIT_NO: "there is nothing to run again"},
+    "retry q3-report --budget-usd 5",
+    exits={EXIT_NO: "there is nothing to run again, or it is still over budget"},
 )
 @task_argument()
 @click.option("--note", type=Text(), default="", help="Information for the next attempt.")
 @click.option("--instructions", metavar="FILE", help="The same, from FILE (- is standard input).")
 @click.option("--only-failed", is_flag=True, help="Only failed or blocked tasks, TASK or any below it.")
 @click.option("--with-dependants", is_flag=True, help="Also completed tasks that used the result of TASK.")
+@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="New total cost limit of a task on hold.")
+@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="New total token limit of a task on hold.")
 def retry_command(
-    session: Session, task: str, note: str, instructions: str | None, only_failed: bool, with_dependants: bool
-) -> None:
+    session: Session, task: str, note: str, instructions: str | None, only_failed: bool, with_dependants: bool,
+    budget_usd: float | None, budget_tokens: int | None,
+) -> None:  # fmt: skip
     """Run a task again, with what failed because of it; all other good results are kept.
 
-    TASK may have completed: the tasks above it are then reopened and combine their results again. A task that is
-    pausing after a failure runs immediately.
+    TASK may be blocked: it gets a fresh set of attempts. It may be on hold, its budget used up: it goes on. It may have
+    completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
+    failure runs immediately. `mailboxd why TASK` explains what blocks it.
     """
-    from mailboxd.core.inputs import Retry
+    from mailboxd.core.inputs import Remedy, Retry, Unblock
+    from mailboxd.core.vocabulary import Phase
 
     if only_failed and with_dependants:
         raise click.UsageError("--only-failed and --with-dependants are mutually exclusive")
-
     more = "" if instructions is None else read_text(instructions, _MAX_TEXT).strip()
-    give(session, task, Retry("\n\n".join(filter(None, [note, more])), only_failed, with_dependants))
+    words = "\n\n".join(filter(None, [note, more]))
+    budgets = (budget_usd, budget_tokens)
+
+    def act(order: Order) -> Sequence[Event]:
+        blocked = order.task.phase is Phase.CIRCUIT_OPEN or order.task.held
+        again = (
+            Unblock(Remedy.RETRY, words, *budgets)
+            if budgets != (None, None) or (blocked and not (only_failed or with_dependants))
+            else Retry(words, only_failed, with_dependants)
+        )
+        return order.engine.command(order.task, again, order.user)
+
+    carry_out(session, task, act)
 
 
-@verb(
-    "unblock",
-    'unblock q3-report.extract --retry --note "the gateway is up again"',
-    "unblock q3-report.extract --accept",
-    "unblock q3-report.extract --fail",
-    "unblock q3-report --retry --budget-usd 5",
-    "unblock --agent analyst",
-    exits={
-        EXIT_NO: "not blocked, nothing to accept, or still over budget",
-    },
-)
-@task_argument(required=False)
-@click.option("--retry", "remedy", flag_value="retry", help="Run it again with a fresh set of attempts.")
-@click.option("--accept", "remedy", flag_value="accept", help="Complete it with its last good result.")
-@click.option("--fail", "remedy", flag_value="fail", help="Fail it, and the tasks that depend on it.")
-@click.option("--note", type=Text(), default="", help="The reason; with --retry, given to the next attempt.")
-@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="With --retry: new total cost limit.")
-@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="With --retry: new total token limit.")
-@click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
-def unblock_command(
-    session: Session,
-    task: str | None,
-    remedy: str | None,
-    note: str,
-    budget_usd: float | None,
-    budget_tokens: int | None,
-    agent: str | None,
-) -> None:
-    """Decide what happens to a blocked or over-budget task, or close an agent's circuit breaker.
-
-    `mailboxd why TASK` explains what blocks it.
-    """
+@verb("accept", "accept q3-report.extract", exits={EXIT_NO: "not blocked, or it has no result to accept"})
+@task_argument()
+@click.option("--note", type=Text(), default="", help="The reason.")
+def accept_command(session: Session, task: str, note: str) -> None:
+    """Complete a blocked task with its last good result."""
     from mailboxd.core.inputs import Remedy, Unblock
 
-    if agent is not None:
-        if task is not None or remedy is not None or note or (budget_usd, budget_tokens) != (None, None):
-            raise click.UsageError("--agent cannot be combined with a task or other options")
-        carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user))
-        return
-    if task is None:
-        raise click.UsageError("give a task, or an agent with --agent")
-    if remedy != "retry" and (budget_usd, budget_tokens) != (None, None):
-        raise click.UsageError("--budget-usd and --budget-tokens require --retry")
-    if remedy is None:
-        raise click.UsageError("give one of --retry, --accept or --fail")
-    give(session, task, Unblock(Remedy(remedy), note, budget_usd, budget_tokens))
+    give(session, task, Unblock(Remedy.ACCEPT, note))
+
+
+@verb("fail", 'fail q3-report.extract --note "the source is gone"', exits={EXIT_NO: "not blocked"})
+@task_argument()
+@click.option("--note", type=Text(), default="", help="The reason.")
+def fail_command(session: Session, task: str, note: str) -> None:
+    """Fail a blocked task, and the tasks that depend on it."""
+    from mailboxd.core.inputs import Remedy, Unblock
+
+    give(session, task, Unblock(Remedy.FAIL, note))
+
+
+@verb("resume", "resume --agent analyst", exits={EXIT_NO: "its circuit breaker is closed"})
+@click.option("--agent", type=Header("from", "ID"), required=True, help="The agent.")
+def resume_command(session: Session, agent: str) -> None:
+    """Close an agent's circuit breaker: its turns start again."""
+    carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user))
 
 
 @verb(
@@ -173,52 +168,26 @@ This comment is removed. Empty sections are ignored; the criteria are a list. --
 
 
 @verb(
-    "spec",
-    "spec q3-report",
-    "spec q3-report --edit",
-    "spec q3-report --file spec.md",
+    "edit",
+    "edit q3-report",
+    "edit q3-report --file spec.md",
     exits={
         EXIT_NO: "the spec can no longer change",
         EXIT_BAD_MESSAGE: "the text is not a valid spec",
     },
 )
 @task_argument()
-@click.option("--edit", is_flag=True, help="Edit it in $VISUAL or $EDITOR.")
 @click.option("--file", metavar="FILE", help="Read sections from FILE (- is standard input).")
-def spec_command(session: Session, task: str, edit: bool, file: str | None) -> None:
-    """Show what a task must achieve and what its spec lacks, or change the spec with --edit or --file.
+def edit_command(session: Session, task: str, file: str | None) -> None:
+    """Change what a task must achieve, in $VISUAL or $EDITOR, until its first attempt starts.
 
-    The sections given replace the existing ones; others are kept. Possible until the first attempt starts.
+    The sections given replace the existing ones; others are kept. `mailboxd show TASK --spec` shows them. Later,
+    `mailboxd steer` adds instructions.
     """
-    if edit and file is not None:
-        raise click.UsageError("--edit and --file are mutually exclusive")
     if file is not None:
         _write(session, task, read_text(file, _MAX_TEXT))
-    elif edit:
-        _edit(session, task)
     else:
-        _show(session, task)
-
-
-def _show(session: Session, task: str) -> None:
-    from mailboxd.store.reports import spec_of
-
-    with session.report() as report:
-        found = spec_of(report, report.find(task))
-    if session.as_json:
-        say(to_json(found.as_json()))
-        return
-    from mailboxd.protocol.spec import spec_sections
-
-    say(f"{found.local_id}: {for_terminal(found.title)}")
-    say(f"  {found.phase}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
-    for heading, text in spec_sections(found.spec):
-        say(f"\n{heading}\n{folded(_plain_lines(text.strip()), '  ')}")
-
-
-def _plain_lines(text: str) -> str:
-    """`text` with every line sanitized."""
-    return "\n".join(for_terminal(line) for line in text.split("\n"))
+        _edit(session, task)
 
 
 def _edit(session: Session, task: str) -> None:

@@ -1,4 +1,4 @@
-"""`mailboxd send` and `mailboxd message`: write task messages and other protocol files."""
+"""`mailboxd send` and `mailboxd export message`: write task messages and other protocol files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.groups import Group
 from mailboxd.cli.live import POLL_INTERVAL
 from mailboxd.cli.operator_actions import read_text, require_operator
-from mailboxd.cli.session import Header, Session, Text, shared_options, verb
+from mailboxd.cli.session import Header, Session, Text, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageError, UnavailableError
@@ -298,14 +299,14 @@ _SENDER = click.option("--from", "sender", type=Header("from", "ID"), required=T
 _EXITS = {EXIT_BAD_MESSAGE: "the message would be invalid"}
 
 
-@click.group("message")
+@click.group("message", cls=Group)
 def message_command() -> None:
     """Write a protocol message (dispatch or reply) or a task.md, to a file or standard output."""
 
 
 @verb(
     "dispatch",
-    'message dispatch --task-id q3 --subtask-id extract --from analyst --title "Extract" --instructions "..."',
+    'export message dispatch --task-id q3 --subtask-id extract --from analyst --title "Extract" --instructions "..."',
     exits=_EXITS,
 )
 @_TASK_ID
@@ -325,8 +326,8 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
 
 @verb(
     "reply",
-    'message reply --task-id q3 --subtask-id extract --from scout --status done --results "12 figures"',
-    'message reply --task-id q3 --subtask-id extract --from scout --status failed --error "no access"',
+    'export message reply --task-id q3 --subtask-id extract --from scout --status done --results "12 figures"',
+    'export message reply --task-id q3 --subtask-id extract --from scout --status failed --error "no access"',
     exits=_EXITS,
 )
 @_TASK_ID
@@ -359,7 +360,7 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 
 @verb(
     "task",
-    'message task --task-id q3 --from operator --title "Q3 report" --instructions "..." -o tasks/q3/task.md',
+    'export message task --task-id q3 --from operator --title "Q3 report" --instructions "..." -o tasks/q3/task.md',
     exits=_EXITS,
 )
 @_TASK_ID
@@ -426,4 +427,3 @@ def _write(session: Session, output: str | None, raw: bytes) -> None:
 
 for _made in (dispatch, reply, task):
     message_command.add_command(_made)
-message_command.params += shared_options()

@@ -1,4 +1,4 @@
-"""`mailboxd setup`, `init`, `import` and `config`: mailboxes and daemons for OpenClaw's agents."""
+"""`mailboxd setup`, `init`, `db import` and `config`: mailboxes and daemons for OpenClaw's agents."""
 
 from __future__ import annotations
 
@@ -231,8 +231,8 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
 
 @verb(
     "import",
-    "import",
-    "import --workspace ~/.openclaw/workspace-analyst --json",
+    "db import",
+    "db import --workspace ~/.openclaw/workspace-analyst --json",
     exits={
         EXIT_NO: "some items could not be imported (they are listed)",
         EXIT_LOCKED: "a daemon is running (stop it first)",

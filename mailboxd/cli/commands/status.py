@@ -153,7 +153,7 @@ def _print_all(found: dict[str, Any]) -> None:
     )
     if found["approvals"]:
         count = found["approvals"]
-        _entry("approvals", f"{count} await{'s' * (count == 1)} your decision: `mailboxd approvals`")
+        _entry("approvals", f"{count} await{'s' * (count == 1)} your decision: `mailboxd approval list`")
     _open(found["open_tasks"], found["open_tasks_count"])
     for number, cause in enumerate(found["blocked"][:_SHOWN]):
         _entry("" if number else "blocked", fit(f"{cause['task']}: {cause['why']}", columns() - 11))

@@ -1,4 +1,4 @@
-"""`mailboxd show|tree|graph|timeline|why`: one task in detail."""
+"""`mailboxd show|tree|why`: one task in detail."""
 
 from __future__ import annotations
 
@@ -20,17 +20,113 @@ from mailboxd.mailbox import lock
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
     from mailboxd.explain.why import Explanation
+    from mailboxd.store.reports import Report
 
 
-@verb("show", "show q3-report", "show q3-report.extract --json", "show tsk_01JD")
+_MOST_NODES = 2_000
+
+
+@verb(
+    "show",
+    "show q3-report",
+    "show q3-report.extract --json",
+    "show q3-report --spec",
+    "show q3-report --timeline",
+    "show q3-report --graph --format svg > q3.svg",
+    "show q3-report --graph --format dot | dot -Tpdf > q3.pdf",
+)
 @task_argument()
-def show_command(session: Session, task: str) -> None:
-    """Show a task: its spec, attempts, subtasks, results, reviews and messages."""
-    from mailboxd.store.task_queries import details
+@click.option("--spec", "view", flag_value="spec", help="What it must achieve, and what its spec lacks.")
+@click.option("--timeline", "view", flag_value="timeline", help="When it and its subtasks were open and worked on.")
+@click.option("--graph", "view", flag_value="graph", help="It and its subtasks as a graph of dependencies.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "mermaid", "dot", "svg", "html"]),
+    help="Of --timeline: text (default), svg or html; of --graph: mermaid (default), dot, svg or html.",
+)  # fmt: skip
+@click.option(
+    "--most", type=click.IntRange(10, _MOST_NODES), help="With --graph: maximum number of nodes (default 200)."
+)
+def show_command(session: Session, task: str, view: str | None, form: str | None, most: int | None) -> None:
+    """Show a task: its spec, attempts, subtasks, results, reviews and messages; or one view of it.
 
+    In the graph of a large tree, active tasks are drawn first and similar ones are merged into one node with a count.
+    svg and html are self-contained.
+    """
+    if most is not None and view != "graph":
+        raise click.UsageError("--most requires --graph")
+    if form is not None and form not in _FORMS.get(view or "", ()):
+        raise click.UsageError(f"--format {form} does not apply to this view of a task")
     with session.report() as report:
-        found = details(report, report.find(task))
-    say(to_json(found)) if session.as_json else _print_task(found)
+        task_id = report.find(task)
+        match view:
+            case "graph":
+                _graph(session, report, task_id, form or "mermaid", most or 200)
+            case "timeline":
+                _timeline(session, report, task_id, form or "text")
+            case "spec":
+                _spec(session, report, task_id)
+            case _:
+                from mailboxd.store.task_queries import details
+
+                found = details(report, task_id)
+                say(to_json(found)) if session.as_json else _print_task(found)
+
+
+_FORMS = {"timeline": ("text", "svg", "html"), "graph": ("mermaid", "dot", "svg", "html")}
+
+
+def _spec(session: Session, report: Report, task_id: str) -> None:
+    from mailboxd.protocol.spec import spec_sections
+    from mailboxd.store.reports import spec_of
+
+    found = spec_of(report, task_id)
+    if session.as_json:
+        say(to_json(found.as_json()))
+        return
+    say(f"{found.local_id}: {for_terminal(found.title)}")
+    say(f"  {found.phase}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
+    for heading, text in spec_sections(found.spec):
+        say(f"\n{heading}\n{folded(text.strip(), '  ')}")
+
+
+def _graph(session: Session, report: Report, task_id: str, form: str, most: int) -> None:
+    from mailboxd.drawing import mermaid_dot
+    from mailboxd.drawing.svg import document, graph_svg
+    from mailboxd.store.diagrams import task_graph
+
+    graph, name = task_graph(report, task_id, most=most), report.local_id(task_id)
+    if session.as_json:
+        say(to_json(asdict(graph)))
+    elif form in ("mermaid", "dot"):
+        say((mermaid_dot.mermaid if form == "mermaid" else mermaid_dot.dot)(graph), newline=False)
+    else:
+        drawn = graph_svg(graph, f"Tasks of {name}")
+        say(drawn if form == "svg" else document(name, drawn), newline=form == "svg")
+
+
+def _timeline(session: Session, report: Report, task_id: str, form: str) -> None:
+    from mailboxd.store.diagrams import task_timeline
+
+    found = task_timeline(report, task_id)
+    now = session.clock.now()
+    if session.as_json:
+        say(to_json(found))
+    elif form == "text":
+        for line in task_output.gantt_lines(found, now, columns()):
+            say(line)
+    else:
+        from mailboxd.drawing.svg import document
+
+        drawn = _svg(found, now)
+        say(drawn if form == "svg" else document(found["task"], drawn), newline=form == "svg")
+
+
+def _svg(found: dict[str, Any], now: str) -> str:
+    from mailboxd.drawing.gantt import gantt_svg
+    from mailboxd.store.diagrams import timeline_bars
+
+    bars = timeline_bars(found["rows"])
+    return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
 
 
 def _print_task(found: dict[str, Any]) -> None:
@@ -147,90 +243,6 @@ def tree_command(session: Session, task: str) -> None:
         return
     for line in task_output.tree_lines(found, session.clock.now(), columns()):
         say(line)
-
-
-_MOST_NODES = 2_000
-
-
-@verb(
-    "graph",
-    "graph q3-report",
-    "graph q3-report --format svg > q3.svg",
-    "graph q3-report --format dot | dot -Tpdf > q3.pdf",
-    "graph q3-report --format html > q3.html",
-)
-@task_argument()
-@click.option(
-    "--format", "form", type=click.Choice(["mermaid", "dot", "svg", "html"]), default="mermaid", show_default=True,
-    help="mermaid for Markdown, dot for Graphviz; svg and html are self-contained.",
-)  # fmt: skip
-@click.option(
-    "--most",
-    type=click.IntRange(10, _MOST_NODES),
-    default=200,
-    show_default=True,
-    help="Maximum number of nodes.",
-)
-def graph_command(session: Session, task: str, form: str, most: int) -> None:
-    """Draw TASK and its subtasks as a graph of dependencies, with the phase of each.
-
-    In a large tree, active tasks are drawn first and similar ones are merged into one node with a count. --json gives
-    the nodes and edges.
-    """
-    from mailboxd.drawing import mermaid_dot
-    from mailboxd.drawing.svg import document, graph_svg
-    from mailboxd.store.diagrams import task_graph
-
-    with session.report() as report:
-        task_id = report.find(task)
-        graph, name = task_graph(report, task_id, most=most), report.local_id(task_id)
-    if session.as_json:
-        from dataclasses import asdict
-
-        say(to_json(asdict(graph)))
-    elif form in ("mermaid", "dot"):
-        say((mermaid_dot.mermaid if form == "mermaid" else mermaid_dot.dot)(graph), newline=False)
-    else:
-        drawn = graph_svg(graph, f"Tasks of {name}")
-        say(drawn if form == "svg" else document(name, drawn), newline=form == "svg")
-
-
-@verb(
-    "timeline",
-    "timeline q3-report",
-    "timeline q3-report --format svg > q3.svg",
-    "timeline q3-report --json",
-)
-@task_argument()
-@click.option(
-    "--format", "form", type=click.Choice(["text", "svg", "html"]), default="text", show_default=True,
-    help="svg and html are self-contained.",
-)  # fmt: skip
-def timeline_command(session: Session, task: str, form: str) -> None:
-    """Show on a time axis when TASK and its subtasks were open and when their attempts ran."""
-    from mailboxd.store.diagrams import task_timeline
-
-    with session.report() as report:
-        found = task_timeline(report, report.find(task))
-    now = session.clock.now()
-    if session.as_json:
-        say(to_json(found))
-    elif form == "text":
-        for line in task_output.gantt_lines(found, now, columns()):
-            say(line)
-    else:
-        from mailboxd.drawing.svg import document
-
-        drawn = _svg(found, now)
-        say(drawn if form == "svg" else document(found["task"], drawn), newline=form == "svg")
-
-
-def _svg(found: dict[str, Any], now: str) -> str:
-    from mailboxd.drawing.gantt import gantt_svg
-    from mailboxd.store.diagrams import timeline_bars
-
-    bars = timeline_bars(found["rows"])
-    return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
 
 
 _DEEPEST = 8
