@@ -41,7 +41,7 @@ def milestones(task: Mapping[str, Any], asked: Sequence[Mapping[str, Any]] = ())
         for row in asked
     ]
     found += _reviews(task["reviews"])
-    for row in task["approval", "list"]:
+    for row in task["approvals"]:
         found += _approval(row)
     found += _end(task)
     return _folded(sorted(found, key=lambda milestone: milestone.at))

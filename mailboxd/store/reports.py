@@ -391,7 +391,7 @@ def at_gates(report: Report, agent: str, gates: tuple[str, ...]) -> list[Row]:
     )
 
 
-# The spec of a task, for `mailboxd spec`.
+# The spec of a task, for `mailboxd show --spec`.
 
 
 @dataclass(frozen=True, slots=True)

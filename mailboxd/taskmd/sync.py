@@ -201,7 +201,7 @@ def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ..
 
 # Edits of an older version: what the author has not seen must not be reverted
 #
-# New instructions, an answer or `mailboxd spec` may have changed the spec since the author of an edit read the file.
+# New instructions, an answer or `mailboxd edit` may have changed the spec since the author of an edit read the file.
 
 
 def edit_base(engine: Engine, task: Task, current: TaskFile, written: TaskFile) -> TaskFile:

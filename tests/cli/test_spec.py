@@ -1,4 +1,4 @@
-"""`mailboxd spec`: shown, written from a file or an editor, refused when it is too late."""
+"""`mailboxd edit`: shown, written from a file or an editor, refused when it is too late."""
 
 from __future__ import annotations
 
