@@ -1,8 +1,8 @@
-"""A timeline as SVG: one line per task, one bar per attempt."""
+"""A timeline as SVG: one line per task, one bar per attempt; a crowd of attempts is one line of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -36,32 +36,74 @@ class Bar:
     href: str = ""
 
 
-def gantt_svg(bars: Sequence[Bar], now: float, label: str = "Timeline", *, standalone: bool = True) -> str:
-    """Draw bars; unfinished ones end at `now`. `standalone` as in `graph_svg`."""
-    rows = [list(group) for _, group in groupby(bars, key=lambda bar: bar.row)]
-    first = min((bar.start for bar in bars), default=now)
-    last = max((max(bar.end if bar.end is not None else now, bar.start) for bar in bars), default=now)
-    span = max(last - first, 1.0)
-    height = _TOP + len(rows) * _ROW + _MARGIN
-    content = _grid(first, span, height)
-    if any(bar.end is None for bar in bars):
-        x = _x(min(max(now, first), first + span), first, span)
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Many attempts on one line: how many began in each equal part of the window, and how many of these failed."""
+
+    row: str
+    began: Sequence[int]
+    failed: Sequence[int]
+    href: str = ""
+
+
+Window = tuple[float, float]
+"""The start and the end of the time that is drawn, in seconds since 1970."""
+
+
+def gantt_svg(
+    rows: Sequence[Bar | Crowd],
+    now: float,
+    label: str = "Timeline",
+    *,
+    standalone: bool = True,
+    window: Window | None = None,
+    zoom: Callable[[Window], str] | None = None,
+) -> str:
+    """Draw bars; unfinished ones end at `now`. `standalone` as in `graph_svg`.
+
+    With `window`, only what happened in it. `zoom` gives the address of another window, for the marks of the axis.
+    """
+    start, end = window or whole([bar for bar in rows if isinstance(bar, Bar)], now)
+    inside = [row for row in rows if isinstance(row, Crowd) or (row.start <= end and _end(row, now) >= start)]
+    lines = [list(group) for _, group in groupby(inside, key=lambda bar: bar.row)]
+    scale = _Scale(start, max(end - start, 1.0))
+    height = _TOP + len(lines) * _ROW + _MARGIN
+    content = _grid(scale, height, zoom)
+    if start <= now <= end and any(isinstance(bar, Bar) and bar.end is None for bar in inside):
+        x = scale.x(now)
         content += tag("line", cls="now", x1=x, x2=x, y1=_TOP - 6, y2=height - _MARGIN)
-    for number, row in enumerate(rows):
+    for number, line in enumerate(lines):
         y = _TOP + number * _ROW
-        content += tag("text", for_drawing(fit(row[0].row, _NAME)), x=_MARGIN, y=y + 17)
-        content += "".join(_bar(bar, y, first, span, now) for bar in row)
+        content += tag("text", for_drawing(fit(line[0].row, _NAME)), x=_MARGIN, y=y + 17)
+        for row in line:
+            content += _columns(row, y, scale) if isinstance(row, Crowd) else _bar(row, y, scale, now)
     return drawing(_NAMES + _PLOT + 2 * _MARGIN, height, label, content, standalone=standalone)
 
 
-def _x(at: float, first: float, span: float) -> float:
-    return _NAMES + (at - first) / span * _PLOT
+def whole(bars: Sequence[Bar], now: float) -> Window:
+    """The window that shows all of the bars."""
+    first = min((bar.start for bar in bars), default=now)
+    return first, max((_end(bar, now) for bar in bars), default=now)
 
 
-def _bar(bar: Bar, y: float, first: float, span: float, now: float) -> str:
+def _end(bar: Bar, now: float) -> float:
+    return max(bar.end if bar.end is not None else now, bar.start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    first: float
+    span: float
+
+    def x(self, at: float) -> float:
+        """The place of a time; one outside the window is moved to its edge."""
+        return _NAMES + min(max((at - self.first) / self.span, 0.0), 1.0) * _PLOT
+
+
+def _bar(bar: Bar, y: float, scale: _Scale, now: float) -> str:
     style = ATTEMPT_STYLES.get(bar.status) or style_of(bar.status)
-    end = max(bar.end if bar.end is not None else now, bar.start)
-    start, stop = _x(bar.start, first, span), _x(end, first, span)
+    end = _end(bar, now)
+    start, stop = scale.x(bar.start), scale.x(end)
     width = max(stop - start, _MIN_WIDTH)
     took = f"{duration(end - bar.start)}{'' if bar.end is not None else ' so far'}"
     title = " · ".join(filter(None, [bar.row, style.word, took, bar.note]))
@@ -74,20 +116,50 @@ def _bar(bar: Bar, y: float, first: float, span: float, now: float) -> str:
     return tag("a", group, href=bar.href) if bar.href else group
 
 
-def _grid(first: float, span: float, height: float) -> str:
+def _columns(crowd: Crowd, y: float, scale: _Scale) -> str:
+    """A column for each part, as high as attempts began in it; what failed is the upper end."""
+    parts, most, width = "", max(crowd.began, default=0), _PLOT / max(len(crowd.began), 1)
+    for number, (began, failed) in enumerate(zip(crowd.began, crowd.failed, strict=True)):
+        if not began:
+            continue
+        x, room, at = _NAMES + number * width, _ROW - 6, to_text(scale.first + number * scale.span / len(crowd.began))
+        high, bad = max(began / most * room, 2.0), failed / most * room
+        said = f"{crowd.row} · {began:,} began at {at[11:19]}" + (f", {failed:,} of them failed" if failed else "")
+        columns = tag("rect", cls="column good", x=x, y=y + _ROW - 3 - high, width=width - 1, height=high)
+        if failed:
+            columns += tag("rect", cls="column bad", x=x, y=y + _ROW - 3 - high, width=width - 1, height=max(bad, 2.0))
+        parts += tag("g", tag("title", for_drawing(said)) + columns)
+    whole_line = tag("rect", cls="shape axis", x=_NAMES, y=y + 1, width=_PLOT, height=_ROW - 3)
+    return tag("a", whole_line + parts, href=crowd.href) if crowd.href else parts
+
+
+def _grid(scale: _Scale, height: float, zoom: Callable[[Window], str] | None) -> str:
+    first, span = scale.first, scale.span
     step = next((step for step in _STEPS if span / step <= _TICKS), None) or 86_400 * int(span / 86_400 / _TICKS + 1)
     parts, at, before = [], (first // step + 1) * step, to_text(first)[:10]
     parts.append(tag("text", before, cls="soft", x=_MARGIN, y=16.0))
+    if zoom is not None and step > _STEPS[0]:
+        parts.append(_part(scale, (at - step, at), zoom))
     while at <= first + span:
-        x, text_at = _x(at, first, span), to_text(at)
+        x, text_at = scale.x(at), to_text(at)
         day = text_at[:10]
         text = text_at[11:19] if step < 60 else text_at[11:16]
         if day != before:
             text, before = (day if step >= 86_400 else f"{day[5:]} {text}"), day
         parts.append(tag("line", cls="grid", x1=x, x2=x, y1=_TOP - 6, y2=height - _MARGIN))
         parts.append(tag("text", text, cls="soft", x=x + 3, y=16.0))
+        if zoom is not None and step > _STEPS[0]:
+            parts.append(_part(scale, (at, at + step), zoom))
         at += step
     return "".join(parts)
+
+
+def _part(scale: _Scale, part: Window, zoom: Callable[[Window], str]) -> str:
+    """A part of the axis, which leads to the drawing of it alone."""
+    x, right = scale.x(part[0]), scale.x(part[1])
+    title = tag("title", f"zoom to {to_text(part[0])[11:19]} to {to_text(part[1])[11:19]}")
+    area = tag("rect", cls="shape axis", x=x + 1, y=2.0, width=max(right - x - 2, 0.0), height=20.0, rx=3.0)
+    return tag("a", title + area, href=zoom(part))
 
 
 def duration(seconds: float) -> str:

@@ -35,6 +35,10 @@ STYLE = """\
 .drawing .good .shape{fill:var(--good);stroke:var(--good-line)}
 .drawing .bad .shape{fill:var(--bad);stroke:var(--bad-line);stroke-width:2}
 .drawing .off .shape{fill:var(--off);stroke:var(--off-line);stroke-dasharray:4 3}
+.drawing .axis{fill:transparent;stroke:transparent}
+.drawing a:hover .axis,.drawing a:focus .axis{stroke:var(--busy-line)}
+.drawing .column.good{fill:var(--good-line)}
+.drawing .column.bad{fill:var(--bad-line)}
 .drawing a:hover .shape,.drawing a:focus .shape{stroke-width:3}
 .drawing a:focus{outline:none}
 """

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import Phase
-from mailboxd.drawing.gantt import Bar
+from mailboxd.drawing.gantt import Bar, Crowd, Window
 from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse, style_of
 from mailboxd.store.reports import Report, Row
+from mailboxd.store.row_mapping import BELOW
 
 MOST_NODES = 200
 MOST_CHILDREN = 1_000
@@ -26,32 +28,23 @@ def no_link(_name: str, _stacked: bool) -> str:
     return ""
 
 
-def task_timeline(report: Report, task_id: str, *, most_tasks: int = -1, most_attempts: int = -1) -> Row:
+def task_timeline(report: Report, task_id: str) -> Row:
     """The task and its subtasks in the order of the tree, each with its attempts.
 
     `rows` holds `task` (local id), `key`, `depth` (0: the task itself), `agent`, `phase`, `title`, `created_at`,
     `completed_at` and `attempts`; `began` and `ended` are the first and last known times (`ended` is None while the
-    task is open). Times are ISO-8601 UTC. Of more tasks than `most_tasks` those nearest to the root are kept, of more
-    attempts than `most_attempts` the latest; -1 means all.
+    task is open). Times are ISO-8601 UTC.
     """
-    below = (
-        "WITH RECURSIVE below (id, depth) AS (SELECT ?1, 0 UNION ALL"
-        " SELECT t.id, b.depth + 1 FROM below b JOIN tasks t ON t.parent = b.id ORDER BY 2 LIMIT ?2)"
-    )
     with report.snapshot():
         tasks = report.rows(
-            f"{below} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, t.title,"
+            f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, t.title,"
             " t.created_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id ORDER BY t.depth, t.seq",
             task_id,
-            most_tasks,
         )
         attempts = report.rows(
-            f"{below} SELECT a.task, a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at,"
-            " a.finished_at, a.error_summary AS error FROM below b JOIN attempts a ON a.task = b.id"
-            " ORDER BY a.started_at DESC LIMIT ?3",
+            f"{BELOW} SELECT a.task, a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at,"
+            " a.finished_at, a.error_summary AS error FROM below b JOIN attempts a ON a.task = b.id",
             task_id,
-            most_tasks,
-            most_attempts,
         )
     of_task: dict[str, list[Row]] = {}
     for attempt in sorted(attempts, key=lambda attempt: int(attempt["ordinal"])):
@@ -83,19 +76,119 @@ def _in_order(tasks: list[Row], attempts: dict[str, list[Row]]) -> list[Row]:
 
 def timeline_bars(rows: Sequence[Row], link: Link = no_link) -> list[Bar]:
     """The attempts in the `rows` of a timeline, as bars to draw."""
-    return [
-        Bar(
-            row["task"],
-            to_epoch(attempt["started_at"]),
-            to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None,
-            attempt["status"],
-            f"attempt {attempt['ordinal']} by {attempt['agent']}"
-            + (f": {attempt['error']}" if attempt["error"] else ""),
-            link(row["task"], False),
-        )
-        for row in rows
-        for attempt in row["attempts"]
-    ]
+    return [_bar(row["task"], attempt, link(row["task"], False)) for row in rows for attempt in row["attempts"]]
+
+
+def _bar(name: str, attempt: Row, href: str) -> Bar:
+    note = f"attempt {attempt['ordinal']} by {attempt['agent']}" + (f": {attempt['error']}" if attempt["error"] else "")
+    end = to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None
+    return Bar(name, to_epoch(attempt["started_at"]), end, attempt["status"], note, href)
+
+
+# A timeline for a page: of many subtasks that ran in the window, most are a crowd, until so few are left that each has
+# a line of its own. So it shows more the closer one looks, and the page stays small.
+
+MOST_LINES = 60
+_MOST_LOOKED_AT = 200
+"""Tasks, whether they ran in the window or not; one may be below the other."""
+_ALONE = 12
+"""Up to so many subtasks of a task have a line each, whenever they ran."""
+_ALONE_IN_WINDOW = 40
+"""And up to so many of those that ran in the window."""
+_SOUGHT = 6
+"""Of more, so many that failed, wait, run or have subtasks."""
+_PARTS = 120
+"""Columns of a crowd."""
+_ATTEMPTS = 20
+"""Latest attempts of a task that are drawn."""
+_ACTIVE = "a.started_at <= ? AND coalesce(a.finished_at, ?) >= ?"
+
+
+def folded_timeline(
+    report: Report, task_id: str, now: str, window: Window | None = None, link: Link = no_link
+) -> tuple[list[Bar | Crowd], Window]:
+    """What ran in `window` (default: at any time), on at most `MOST_LINES` lines; and when anything ran at all."""
+    with report.snapshot():
+        first, last = report.db.execute(
+            "SELECT min(started_at), max(coalesce(finished_at, ?2)) FROM attempts"
+            " WHERE task = ?1 OR task IN (SELECT id FROM tasks WHERE parent = ?1)",
+            (task_id, now),
+        ).fetchone()
+        ran = (to_epoch(first or now), to_epoch(last or now))
+        return _FoldedTimeline(report, now, window or ran, link).draw(task_id), ran
+
+
+class _FoldedTimeline:
+    def __init__(self, report: Report, now: str, window: Window, link: Link) -> None:
+        self._report = report
+        self._now = now
+        self._window = window
+        self._active = (to_text(window[1]), now, to_text(window[0]))
+        self._link = link
+        self._lines: list[Bar | Crowd] = []
+        self._count = 0
+        self._looked_at = 0
+
+    def draw(self, task_id: str) -> list[Bar | Crowd]:
+        name, kids = self._report.db.execute("SELECT local_id, kids FROM tasks WHERE id = ?", (task_id,)).fetchone()
+        self._add(task_id, name, kids, name)
+        return self._lines
+
+    def _add(self, task_id: str, name: str, kids: int, label: str) -> None:
+        """The line of a task and those below it."""
+        self._looked_at += 1
+        if self._count >= MOST_LINES or self._looked_at > _MOST_LOOKED_AT:
+            return
+        attempts = self._report.rows(
+            "SELECT ordinal, executor AS agent, status, started_at, finished_at, error_summary AS error FROM attempts a"
+            f" WHERE task = ? AND {_ACTIVE} ORDER BY ordinal DESC LIMIT {_ATTEMPTS}",
+            task_id, *self._active,
+        )  # fmt: skip
+        self._count += bool(attempts)
+        self._lines += [_bar(label, attempt, self._link(name, False)) for attempt in reversed(attempts)]
+        if not kids:
+            return
+        alone = self._alone(task_id, kids)
+        for kid, kid_name, key, below in alone:
+            self._add(kid, kid_name, below, f"{label}.{key}" if label != name else key)
+        if kids > len(alone):
+            self._crowd(task_id, name, [kid for kid, *_ in alone])
+
+    def _alone(self, parent: str, kids: int) -> list[tuple[str, str, str, int]]:
+        """The subtasks that get a line each: all, those that ran in the window, or those that people look for."""
+        columns = "SELECT t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.kids FROM tasks t"
+        if kids <= _ALONE:
+            return self._report.db.execute(f"{columns} WHERE t.parent = ? ORDER BY t.seq", (parent,)).fetchall()
+        ran = self._report.db.execute(
+            f"{columns} WHERE t.parent = ? AND EXISTS (SELECT 1 FROM attempts a WHERE a.task = t.id AND {_ACTIVE})"
+            f" ORDER BY t.seq LIMIT {_ALONE_IN_WINDOW + 1}",
+            (parent, *self._active),
+        ).fetchall()
+        if len(ran) <= _ALONE_IN_WINDOW:
+            return ran
+        marks = ", ".join("?" * len(_URGENT))
+        return self._report.db.execute(
+            f"{columns} WHERE t.parent = ? AND (t.kids > 0 OR t.phase IN ({marks}))"
+            f" ORDER BY t.phase NOT IN ('failed', 'circuit_open', 'awaiting_approval'), t.seq LIMIT {_SOUGHT}",
+            (parent, *_URGENT),
+        ).fetchall()
+
+    def _crowd(self, parent: str, name: str, alone: Sequence[str]) -> None:
+        start, end = self._window
+        began, failed = [0] * _PARTS, [0] * _PARTS
+        rows = self._report.db.execute(
+            "SELECT min(max(CAST((julianday(a.started_at) - julianday(?)) * 86400 / ? AS INTEGER), 0), ?), count(*),"
+            " count(*) FILTER (WHERE a.status IN ('failed', 'unknown'))"
+            f" FROM tasks t JOIN attempts a ON a.task = t.id WHERE t.parent = ? AND {_ACTIVE}"
+            " AND t.id NOT IN (SELECT value FROM json_each(?)) GROUP BY 1",
+            (to_text(start), max(end - start, 1.0) / _PARTS, _PARTS - 1, parent, *self._active, json.dumps(alone)),
+        ).fetchall()  # fmt: skip
+        for part, some, bad in rows:
+            began[part], failed[part] = some, bad
+        if rows:
+            self._count += 1
+            count = f"{sum(some for _, some, _ in rows):,} attempts more"
+            self._lines.append(Crowd(count, began, failed, self._link(name, True)))
 
 
 def task_graph(report: Report, task_id: str, *, link: Link = no_link, most: int = MOST_NODES) -> Graph:

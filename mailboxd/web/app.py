@@ -30,7 +30,7 @@ from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, is_id
-from mailboxd.drawing.gantt import duration
+from mailboxd.drawing.gantt import Window, duration
 from mailboxd.drawing.graph import ATTEMPT_STYLES, PHASE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
@@ -135,6 +135,7 @@ def static() -> dict[str, tuple[bytes, str]]:
 _MAX_FIELDS = 20
 _UPLOAD_SECONDS = 30.0
 _MAX_PAGE = 10_000
+_LAST_SECOND = 4e9
 _log = logging.getLogger("mailboxd")
 
 Values = dict[str, Any]
@@ -225,7 +226,7 @@ class WebApp:
 
     def task(self, request: Request) -> Response:
         workspace = self._workspace(request)
-        found = self.models.task(workspace, request.path_params["task"])
+        found = self.models.task(workspace, request.path_params["task"], _window(request.query_params))
         return self._answer(
             request, "task.html", {"workspace": self._named(workspace), "task": found}, live=[workspace]
         )
@@ -418,6 +419,15 @@ def _sentence(refusal: Refused | PlanError) -> str:
 
 def _number(text: str) -> int:
     return min(max(int(text), 1), _MAX_PAGE) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
+
+
+def _window(asked: Mapping[str, str]) -> Window | None:
+    """The window of a timeline that an address asks for."""
+    try:
+        start, end = float(asked["from"]), float(asked["until"])
+    except (KeyError, ValueError):
+        return None
+    return (start, end) if 0 <= start < end <= _LAST_SECOND else None
 
 
 def _query(asked: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
-from mailboxd.drawing.gantt import gantt_svg
+from mailboxd.drawing.gantt import Window, gantt_svg
 from mailboxd.drawing.graph import Link
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.errors import MailboxdError, UnavailableError
@@ -65,11 +65,11 @@ PAGE_SIZE = 50
 MAX_EVENTS = 60
 _MAX_BLOCKED = 8
 _MAX_APPROVALS = 50
-_MAX_BARS = 100
-_BAR_TASKS = 2_000
 _MAX_CAUSES = 12
 _MAX_RESULTS = 6
 _MAX_QUESTIONS = 4
+_MIN_WINDOW = 2.0
+"""Seconds of a timeline that cannot be zoomed further."""
 _MAX_TEXT = 200_000
 """Characters shown of one text."""
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
@@ -158,8 +158,8 @@ class PageModels:
             "pages_total": pages, "events_shown": events,
         }  # fmt: skip
 
-    def task(self, workspace: WebWorkspace, name: str) -> Row:
-        """Everything on record about a task. Raises UnavailableError."""
+    def task(self, workspace: WebWorkspace, name: str, window: Window | None = None) -> Row:
+        """Everything on record about a task; `window` is that of its timeline. Raises UnavailableError."""
         with self.report(workspace) as report:
             task_id = _exact(report, name)
             found = details(report, task_id, children=False) | task_queries.split(report, task_id)
@@ -178,7 +178,7 @@ class PageModels:
                 "made": results,
                 "diffs": comparisons(results),
                 "tree": self._tree(workspace, report, task_id),
-                "timeline": self._timeline(workspace, report, task_id),
+                "timeline": self._timeline(workspace, report, task_id, window),
                 "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
             }
 
@@ -194,11 +194,12 @@ class PageModels:
         hidden = sum(node.below for node in graph.nodes)
         return {"svg": svg, "nodes": len(graph.nodes), "tasks": sum(sizes.values()), "hidden": hidden}
 
-    def _timeline(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
-        timeline = diagrams.task_timeline(report, task_id, most_tasks=_BAR_TASKS, most_attempts=_MAX_BARS)
-        found = diagrams.timeline_bars(timeline["rows"], linked(workspace))
-        svg = gantt_svg(found, to_epoch(self.clock.now()), "When attempts ran", standalone=False)
-        return {"svg": svg, "bars": len(found), "full": len(found) == _MAX_BARS}
+    def _timeline(self, workspace: WebWorkspace, report: Report, task_id: str, window: Window | None) -> Row:
+        now = self.clock.now()
+        lines, ran = diagrams.folded_timeline(report, task_id, now, window, linked(workspace))
+        shown = window or ran
+        svg = gantt_svg(lines, to_epoch(now), "When attempts ran", standalone=False, window=shown, zoom=zoom_address)
+        return {"svg": svg, "bars": len(lines), "zooms": _zooms(shown, ran, zoomed=window is not None)}
 
     def approval(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything about an approval. Raises UnavailableError."""
@@ -238,6 +239,28 @@ def linked(workspace: WebWorkspace) -> Link:
         return f"/w/{workspace.key}/t/{name}{'/children' if stacked else ''}"
 
     return link
+
+
+def zoom_address(window: Window) -> str:
+    """The address, on the same page, of the timeline of this window."""
+    return f"?from={window[0]:.3f}&until={window[1]:.3f}#timeline"
+
+
+def _zooms(shown: Window, ran: Window, *, zoomed: bool) -> list[tuple[str, str]]:
+    """The names and addresses of other windows."""
+    start, end = shown
+    span = max(end - start, 1.0)
+    found = [("Zoom in", zoom_address((start + span / 4, end - span / 4)))] if span > _MIN_WINDOW else []
+    if zoomed:
+        wider = (start - span / 2, end + span / 2)
+        whole = "?#timeline"
+        found.append(("Zoom out", zoom_address(wider) if span * 2 < ran[1] - ran[0] else whole))
+        if start > ran[0]:
+            found.append(("Earlier", zoom_address((start - span / 2, end - span / 2))))
+        if end < ran[1]:
+            found.append(("Later", zoom_address((start + span / 2, end + span / 2))))
+        found.append(("All", whole))
+    return found
 
 
 def _urgency(row: Row) -> int:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mailboxd.core.times import to_epoch
-from mailboxd.drawing.gantt import Bar, duration, gantt_svg
+from mailboxd.drawing.gantt import Bar, Crowd, duration, gantt_svg
 
 NOW = to_epoch("2026-11-21T12:00:00.000Z")
 
@@ -41,6 +41,25 @@ def test_any_span_has_a_few_ticks_and_all_bars_are_inside(span: float) -> None:
     width = float(root.get("width", "0"))
     for bar in root.iter("{http://www.w3.org/2000/svg}rect"):
         assert float(bar.get("x", "0")) + float(bar.get("width", "0")) <= width
+
+
+def test_a_window_shows_what_ran_in_it_and_its_axis_leads_further_in() -> None:
+    bars = [Bar("before", NOW - 900, NOW - 700, "succeeded"), Bar("across", NOW - 400, NOW + 50, "failed")]
+    svg = gantt_svg(bars, NOW, window=(NOW - 300, NOW), zoom=lambda part: f"?{part[0]:.0f}-{part[1]:.0f}")
+    assert "before" not in _texts(svg)
+    assert "across · failed · 7 min 30 s" in _texts(svg, "title")
+    parts = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}a")
+    assert f"?{NOW - 240:.0f}-{NOW - 180:.0f}" in [part.get("href") for part in parts]
+
+
+def test_a_crowd_is_a_line_of_columns() -> None:
+    svg = gantt_svg([Crowd("70 attempts more", [40, 0, 30], [0, 0, 3], "/list")], NOW, window=(NOW - 300, NOW))
+    assert _texts(svg, "title") == [
+        "70 attempts more · 40 began at 11:55:00",
+        "70 attempts more · 30 began at 11:58:20, 3 of them failed",
+    ]
+    assert svg.count('class="column good"') == 2
+    assert svg.count('class="column bad"') == 1
 
 
 def test_nothing_to_draw_is_drawn() -> None:

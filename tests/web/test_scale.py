@@ -24,11 +24,40 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     root: Path = tmp_path_factory.mktemp("crowd")
     stage: Stage = make(root / "alpha")
     stage.create("big", child("a"), child("sum", "alpha", ("a",)))
+    stage.start()
     stage.create("chain", *(child(f"k{n}", "alpha", (f"k{n - 1}",) if n else ()) for n in range(198)))
     with closing(sqlite3.connect(stage.ws.database)) as db, db:
         multiply(db, "big.a", 20_000, {"failed": 3, "circuit_open": 500})
+        _attempts(db)
     with served(stage.ws.root, {"XDG_STATE_HOME": str(root / "state")}) as browser:
         yield browser
+
+
+def _attempts(db: sqlite3.Connection) -> None:
+    """One attempt of ten seconds for each completed one of the crowd, one after the other, from eight o'clock."""
+    db.execute("UPDATE attempts SET started_at = '2026-11-21T08:00:00.000Z', finished_at = '2026-11-21T08:00:10.000Z'")
+    columns = [row[1] for row in db.execute("PRAGMA table_info(attempts)")]
+    time = "strftime('%Y-%m-%dT%H:%M:%S.000Z', '2026-11-21T08:00:{}', '+' || t.n || ' seconds')"
+    own = {"id": "a.id || t.seq", "task": "t.id", "started_at": time.format("00"), "finished_at": time.format("10")}
+    values = ", ".join(own.get(name, f"a.{name}") for name in columns)
+    crowd = "SELECT id, seq, row_number() OVER () AS n FROM tasks WHERE local_id LIKE 'big.a-%'"
+    db.execute(
+        f"INSERT INTO attempts ({', '.join(columns)}) SELECT {values} FROM ({crowd}) t,"
+        " (SELECT * FROM attempts LIMIT 1) a"
+    )
+
+
+def test_the_timeline_of_a_crowd_is_columns_until_one_zooms_in(crowd: Browser) -> None:
+    path = f"/w/{crowd.key()}/t/big"
+    whole = crowd.get(path).text
+    assert 10 < whole.count('class="column good"') <= 120
+    assert whole.count('class="bar ') <= 8
+    near = crowd.get(f"{path}?from=1795252800&until=1795252805").text
+    assert "column good" not in near
+    assert 10 <= near.count('class="bar ') <= 40
+    assert "Zoom out" in near
+    for nonsense in ("from=x&until=y", "from=5&until=1", "from=nan&until=inf", "from=-1&until=1e99"):
+        assert crowd.get(f"{path}?{nonsense}").status == 200
 
 
 @pytest.mark.parametrize(

@@ -43,26 +43,38 @@
     }
   }
 
-  function follow(stream, note) {
-    let seen = null, timer = 0, last = 0, busy = false, again = false, failures = 0, poll = 0;
-    const say = (text, state) => { note.textContent = text; note.className = "live " + state; };
+  let last = 0, busy = false, again = false;
 
-    async function refresh() {
-      if (busy) { again = true; return; }
-      busy = true; last = Date.now();
-      try {
-        const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
-        if (answer.status === 401) { location.reload(); return; }
-        if (answer.ok) {
-          const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-          morph(main, page.getElementById("main"));
-          document.title = page.title;
-        }
-      } catch { /* the stream reports when the server is back */ } finally {
-        busy = false;
-        if (again) { again = false; refreshSoon(); }
+  async function refresh() {
+    if (busy) { again = true; return; }
+    busy = true; last = Date.now();
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
+      if (answer.status === 401) { location.reload(); return; }
+      if (answer.ok) {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        morph(main, page.getElementById("main"));
+        document.title = page.title;
       }
+    } catch { /* the stream reports when the server is back */ } finally {
+      busy = false;
+      if (again) { again = false; refresh(); }
     }
+  }
+
+  // Links that change only a part of the page, like the zoom of a timeline.
+  main.addEventListener("click", (event) => {
+    const link = event.target.closest("a"), address = link?.getAttribute("href");
+    if (!link?.closest("[data-swap]") || !address.startsWith("?") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    history.pushState(null, "", address);
+    refresh();
+  });
+  window.addEventListener("popstate", refresh);
+
+  function follow(stream, note) {
+    let seen = null, timer = 0, failures = 0, poll = 0;
+    const say = (text, state) => { note.textContent = text; note.className = "live " + state; };
 
     function refreshSoon() {
       clearTimeout(timer);
