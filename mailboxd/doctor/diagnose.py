@@ -145,7 +145,6 @@ def _program(target: Target, _: Mapping[str, Any], __: Clock) -> Iterator[Probe]
     yield Probe("program", "openclaw", f"command -v {program}", probes.program)
     if probes.program().path is not None:
         yield Probe("release", "openclaw version", f"{program} --version", probes.release)
-        yield Probe("runtime", "node", "node --version", probes.runtime)
 
 
 def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
@@ -228,7 +227,6 @@ GROUPS: dict[str, tuple[Check, ...]] = {
     ),
     "openclaw": (
         openclaw.program,
-        openclaw.node,
         openclaw.version,
         openclaw.gateway,
         openclaw.gateway_version,

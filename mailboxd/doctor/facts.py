@@ -180,17 +180,6 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
-    """The Node that runs OpenClaw, and the range that OpenClaw's package.json asks for (empty: unknown)."""
-
-    path: str
-    version: Version | None
-    wanted: str
-    said: str = ""
-    """What it printed instead of a version."""
-
-
-@dataclass(frozen=True, slots=True)
 class Release:
     """Result of `openclaw --version`."""
 
@@ -305,7 +294,6 @@ class Facts:
     harnesses: tuple[HarnessInfo, ...] | None = None
 
     program: Program | None = None
-    runtime: Runtime | None = None
     release: Release | None = None
     gateway: Gateway | None = None
     transport: Transport | None = None

@@ -1,19 +1,17 @@
-"""Checks of OpenClaw: the program, its Node, the gateway and its plugin."""
+"""Checks of OpenClaw: the program, the gateway and its plugin."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from mailboxd.agents.call_dir import Exit, read_capped
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import ready
 from mailboxd.agents.json_output import at, brief, cli_error, count_at, parse_object, text_at
 from mailboxd.agents.openclaw import (
@@ -38,7 +36,6 @@ from mailboxd.doctor.facts import (
     Gateway,
     Program,
     Release,
-    Runtime,
     Tools,
     Transport,
     Version,
@@ -48,7 +45,7 @@ from mailboxd.doctor.facts import (
     ok,
     warning,
 )
-from mailboxd.doctor.machine import newest_major, satisfies, version_in, version_text
+from mailboxd.doctor.machine import version_text
 from mailboxd.errors import MailboxdError, UnavailableError
 
 DRAINING = "gateway-draining"
@@ -67,37 +64,13 @@ def program(facts: Facts) -> Iterator[CheckResult]:
         yield note("openclaw", text, edit(facts.settings.path, "openclaw.command: [openclaw]"))
 
 
-def node(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.runtime
+def version(facts: Facts) -> Iterator[CheckResult]:
+    found = facts.release
     if found is None:
         return
     if found.version is None:
-        said = f": {found.said}" if found.said else ""
-        yield error("node", f"{found.path or 'node'}, which runs OpenClaw, does not start{said}", "nvm install 26")
-        return
-    shown = version_text(found.version)
-    fits = satisfies(found.version, found.wanted) if found.wanted else None
-    if fits is None:
-        yield note("node", f"Node {shown} ({found.path}); the version that OpenClaw needs is unknown")
-    elif fits:
-        yield ok("node", f"Node {shown}; OpenClaw needs {found.wanted}")
-    else:
-        major = newest_major(found.wanted) or "26"
-        yield error(
-            "node",
-            f"Node {shown} ({found.path}) is the wrong version: OpenClaw needs {found.wanted}",
-            f"nvm install {major} && nvm alias default {major}",
-        )
-
-
-def version(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.release
-    if found is None or (found.version is None and _node_is_wrong(facts)):
-        return
-    if found.version is None:
-        yield error(
-            "openclaw-version", f"the program does not report its version: {found.said or 'no output'}", _INSTALL
-        )
+        text = f"the program does not report its version: {found.said or 'no output'}"
+        yield error("openclaw-version", text, _INSTALL, "nvm install node  # if OpenClaw needs a newer Node")
     elif found.version < MINIMUM_VERSION:
         yield error(
             "openclaw-version",
@@ -107,11 +80,6 @@ def version(facts: Facts) -> Iterator[CheckResult]:
         )
     else:
         yield ok("openclaw-version", f"OpenClaw {version_text(found.version)}")
-
-
-def _node_is_wrong(facts: Facts) -> bool:
-    """Then the program cannot report anything, and one result is enough."""
-    return any(result.level == "error" for result in node(facts))
 
 
 def gateway(facts: Facts) -> Iterator[CheckResult]:
@@ -216,7 +184,6 @@ SECONDS = 120.0
 """Time limit of one command."""
 _READY_SECONDS = 5.0
 _PACKAGE_CAP = 1_000_000
-_HEAD = 256
 _T = TypeVar("_T")
 
 
@@ -239,33 +206,6 @@ class OpenClawProbes:
         """Its version. Raises UnavailableError."""
         exit_ = self._run(self.openclaw.version_argv())
         return Release(parse_version(exit_), _error_text(exit_))
-
-    def runtime(self) -> Runtime | None:
-        """Its Node, and the range its package asks for; None if the program is not a Node script."""
-        script = self._script()
-        if script is None:
-            return None
-        node, package = script
-        if node is None:
-            return Runtime("", None, required_node(package), "node is not in PATH")
-        exit_ = self._run((node, "--version"))
-        found = version_in(exit_.stdout.decode("utf-8", "replace")) if exit_.rc == 0 else None
-        return Runtime(node, found, required_node(package), _error_text(exit_))
-
-    def _script(self) -> tuple[str | None, Path] | None:
-        """Node and the script that it runs, from the command line or the script's first line."""
-        command, path = self.openclaw.command, self.environment.get("PATH")
-        if Path(command[0]).name == "node" and len(command) > 1:
-            return shutil.which(command[0], path=path), Path(command[1])
-        found = shutil.which(command[0], path=path)
-        if found is None:
-            return None
-        first = read_capped(Path(found).resolve(), _HEAD)[0].split(b"\n")[0].decode("utf-8", "replace")
-        line = re.fullmatch(r"#!\s*(\S+)(?:\s+(?:-S\s+)?(\S+))?.*", first)
-        if line is None:
-            return None
-        interpreter = line[2] if Path(line[1]).name == "env" and line[2] else line[1]
-        return (shutil.which(interpreter, path=path), Path(found)) if Path(interpreter).name == "node" else None
 
     def gateway(self) -> Gateway:
         """Whether it is reachable, accepts the credentials, and is ready. Raises UnavailableError."""
@@ -311,19 +251,6 @@ def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Tra
     except MailboxdError as error:
         return Transport(brief(str(error)))
     return Transport("")
-
-
-def required_node(script: Path) -> str:
-    """`engines.node` in the package.json of the `openclaw` package that contains `script`; empty if unknown."""
-    for folder in script.resolve().parents:
-        with suppress(OSError, ValueError, RecursionError):
-            raw, cut = read_capped(folder / "package.json", _PACKAGE_CAP)
-            package = json.loads(raw) if raw and not cut else None
-            if isinstance(package, dict) and package.get("name") == "openclaw":
-                engines = package.get("engines")
-                node = engines.get("node") if isinstance(engines, dict) else None
-                return node if isinstance(node, str) else ""
-    return ""
 
 
 def readiness(url: str) -> Any:

@@ -20,7 +20,6 @@ from mailboxd.doctor.facts import (
     PluginAnswer,
     Program,
     Release,
-    Runtime,
     Settings,
     Tools,
     Transport,
@@ -41,7 +40,6 @@ GATEWAY = Gateway(
     connected=True, failure="", said="", url="ws://127.0.0.1:18789", version="2026.9.6", service=True,
     config_path="/home/ann/.openclaw/openclaw.json", config_valid=True,
 )  # fmt: skip
-RUNTIME = Runtime("/usr/bin/node", (24, 19, 0), ">=24.16.0 <25 || >=26.1.0")
 ALPHA, BETA = Peer("alpha", "Alpha", ROOT, True), Peer("beta", "Beta", "/home/ann/beta", False)
 AGENTS = Agents(Allowed(anyone=False, agents=frozenset({"beta"})), "agents.entries.alpha", None, 8)
 TOOLS = Tools({"fs": {"workspaceOnly": True}}, Messaging(enabled=True, patterns=()))
@@ -70,7 +68,6 @@ HEALTHY = Facts(
     skill=SKILL,
     harnesses=(HarnessInfo("coder", "", "codex", "1.0", loads=True),),
     program=Program("openclaw", "/usr/bin/openclaw"),
-    runtime=RUNTIME,
     release=Release((2026, 9, 6), ""),
     gateway=GATEWAY,
     transport=Transport(""),

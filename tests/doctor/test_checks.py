@@ -21,7 +21,6 @@ from mailboxd.doctor.facts import (
     ProbeFailure,
     Program,
     Release,
-    Runtime,
     Settings,
     Tools,
     Transport,
@@ -37,7 +36,6 @@ from tests.doctor.facts import (
     GATEWAY,
     HEALTHY,
     ROOT,
-    RUNTIME,
     SETTINGS,
     TOOLS,
     WORKSPACE,
@@ -76,7 +74,6 @@ def rotten(**changed: Any) -> dict[str, Any]:
     return {"database": replace(DATABASE, **changed)}
 
 
-NODE20 = replace(RUNTIME, version=(20, 20, 2))
 NO_AGENT = (Peer("gamma", "Gamma", "/home/ann/gamma", True),)
 
 BROKEN = [
@@ -95,10 +92,6 @@ BROKEN = [
     ({"now": "2026-11-20T00:00:00.000Z"}, "clock", "warning", "set back", "timedatectl"),
     ({"program": Program("openclaw", None)}, "openclaw", "error", "openclaw is not in PATH", "npm install -g openclaw"),
     ({"program": Program("x", "/x", scripted=True)}, "openclaw", "note", "stand-in", "openclaw.command"),
-    ({"runtime": NODE20}, "node", "error", "20.20.2 (/usr/bin/node)", "nvm install 26"),
-    ({"runtime": replace(RUNTIME, version=None, said="boom")}, "node", "error", "boom", "nvm"),
-    ({"runtime": replace(RUNTIME, wanted="")}, "node", "note", "is unknown", ""),
-    ({"runtime": replace(RUNTIME, wanted="lts/*")}, "node", "note", "is unknown", ""),
     ({"release": Release((2026, 7, 35), ""), "gateway": None}, "openclaw-version", "error", "2026.7.35", "npm install"),
     ({"release": Release(None, "Segmentation fault")}, "openclaw-version", "error", "Segmentation", "npm install"),
     (
@@ -227,11 +220,6 @@ def test_a_problem_gives_one_result_with_a_fix(
     assert result.fixes or not fix
 
 
-def test_an_old_node_is_one_problem_though_openclaw_reports_no_version() -> None:
-    silent = but(runtime=NODE20, release=Release(None, "openclaw: Node 20.20.2: unsupported"), gateway=None)
-    assert [result.id for result in bad(silent)] == ["node"]
-
-
 def test_every_check_has_a_broken_example() -> None:
     spoken = {row[1] for row in BROKEN} | {"inotify"}
     assert {result.id for _, result in diagnose.judge(HEALTHY)} <= spoken
@@ -254,11 +242,6 @@ def test_a_path_with_spaces_can_be_pasted() -> None:
     (result,) = [one for one in bad(but(workspace=workspace)) if one.id == "directories"]
     assert result.fixes == ("chmod go-w '/home/ann/my agent/tasks'",)
     assert WORKSPACE.root == ROOT
-
-
-def test_a_runtime_that_cannot_be_found_is_an_error() -> None:
-    (result,) = bad(but(runtime=Runtime("", None, "", "there is no program node in PATH")))
-    assert "no program node" in result.text
 
 
 def test_fixes_call_openclaw_as_the_configuration_does() -> None:

@@ -16,7 +16,7 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
 from mailboxd.doctor import diagnose, machine
 from mailboxd.doctor import workspace as checks
-from mailboxd.doctor.openclaw import OpenClawProbes, readiness, required_node
+from mailboxd.doctor.openclaw import OpenClawProbes, readiness
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
@@ -111,57 +111,8 @@ def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
         assert checks.probe_daemon(ws).pid == os.getpid()
 
 
-def package(folder: Path, text: str) -> Path:
-    (folder / "openclaw").mkdir(parents=True)
-    (folder / "openclaw" / "package.json").write_text(text)
-    return executable(folder / "openclaw" / "openclaw.mjs", "#!/usr/bin/env node\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "range_"),
-    [
-        ('{"name": "openclaw", "engines": {"node": ">=24"}}', ">=24"),
-        ('{"name": "npm", "engines": {"node": ">=18"}}', ""),
-        ('{"name": "openclaw", "engines": []}', ""),
-        ('{"name": "openclaw"}', ""),
-        ("{", ""),
-        ("[]", ""),
-    ],
-)
-def test_the_package_around_the_program_says_which_node_it_needs(tmp_path: Path, text: str, range_: str) -> None:
-    script = package(tmp_path, text)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "openclaw").symlink_to(script)
-    assert required_node(tmp_path / "bin" / "openclaw") == range_
-
-
-def test_node_is_the_one_that_the_first_line_names(tmp_path: Path) -> None:
-    script = package(tmp_path, '{"name": "openclaw", "engines": {"node": ">=24"}}')
-    node = executable(tmp_path / "bin" / "node", "#!/bin/sh\necho v20.1.2\n")
-    found = asking(str(script), path=node.parent).runtime()
-    assert found is not None
-    assert (found.path, found.version, found.wanted) == (str(node), (20, 1, 2), ">=24")
-    named = asking(str(node), str(script)).runtime()
-    assert named is not None
-    assert named.version == (20, 1, 2)
-
-
-def test_a_node_that_cannot_start_is_a_fact_too(tmp_path: Path) -> None:
-    script = package(tmp_path, "{}")
-    executable(tmp_path / "bin" / "node", "#!/bin/sh\necho cannot run >&2; exit 3\n")
-    found = asking(str(script), path=tmp_path / "bin").runtime()
-    assert found is not None
-    assert (found.version, found.said) == (None, "cannot run")
-
-
-@pytest.mark.parametrize("first", ["#!/bin/sh\n", "\x7fELF", "", "#!/usr/bin/env python3\n"])
-def test_a_program_that_is_no_script_of_node_is_not_asked(tmp_path: Path, first: str) -> None:
-    assert asking(str(executable(tmp_path / "openclaw", first))).runtime() is None
-
-
 def test_a_program_that_is_missing(tmp_path: Path) -> None:
     assert asking("no-such-program-here").program().path is None
-    assert asking("no-such-program-here").runtime() is None
 
 
 def test_unparsable_output_is_quoted(tmp_path: Path) -> None:
