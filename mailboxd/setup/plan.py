@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path, PurePath
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
 from mailboxd.agents.json_output import cli_error, parse_object
@@ -187,57 +188,47 @@ class Installation:
     """The path of OpenClaw's configuration; empty if unknown."""
 
 
-class Part(Protocol):
-    """One thing to set up. `workspace` is None if all agents share it."""
+@dataclass(frozen=True, slots=True)
+class Part(ABC):
+    """One thing to set up for an agent, or for all of them (`agent` is empty)."""
 
+    installation: Installation
+    agent: str = ""
+    root: Path = Path()
+    """The agent's workspace."""
     kind: ClassVar[str]
 
     @property
-    def agent(self) -> str: ...
+    def ws(self) -> Workspace:
+        return Workspace(self.root)
 
     @property
-    def workspace(self) -> Path | None: ...
+    def where(self) -> str:
+        return str(self.root) if self.agent else ""
 
+    @abstractmethod
     def state(self) -> PartState:
         """Its current state. Raises MailboxdError if that cannot be determined."""
-        ...
 
     def before(self) -> str:
         """The current state, as its undo needs it."""
-        ...
+        return ""
 
+    @abstractmethod
     def do(self) -> str:
         """Set it up; returns what was done. Raises MailboxdError."""
-        ...
 
     def after(self, before: str) -> str:
         """`before`, completed with what is known only afterwards. Raises MailboxdError."""
-        ...
-
-    def undo(self, before: str) -> str:
-        """Undo `do`; returns what was removed. Raises MailboxdError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _AgentPart:
-    installation: Installation
-    agent: str
-    workspace: Path
-
-    @property
-    def ws(self) -> Workspace:
-        return Workspace(self.workspace)
-
-    def before(self) -> str:
-        return ""
-
-    def after(self, before: str) -> str:
         return before
 
+    @abstractmethod
+    def undo(self, before: str) -> str:
+        """Undo `do`; returns what was removed. Raises MailboxdError."""
+
 
 @dataclass(frozen=True, slots=True)
-class WorkspacePart(_AgentPart):
+class WorkspacePart(Part):
     """The directories, configuration and database."""
 
     tools_port: int = 0
@@ -251,7 +242,7 @@ class WorkspacePart(_AgentPart):
 
     def do(self) -> str:
         now = self.installation.clock.now()
-        made = create_workspace(self.workspace, self.agent, now, self.installation.environ, tools_port=self.tools_port)
+        made = create_workspace(self.root, self.agent, now, self.installation.environ, tools_port=self.tools_port)
         return f"created {', '.join(made)}" if made else "everything exists"
 
     def undo(self, before: str) -> str:  # noqa: ARG002 - part of the protocol
@@ -259,14 +250,14 @@ class WorkspacePart(_AgentPart):
 
 
 @dataclass(frozen=True, slots=True)
-class SkillPart(_AgentPart):
+class SkillPart(Part):
     """The agent's instructions about mailboxd."""
 
     kind: ClassVar[str] = "skill"
 
     def state(self) -> PartState:
         if not self.ws.config.is_file():
-            return PartState(PartStatus.DUE, f"write the skill into {self.workspace}/skills/{integration.SKILL}")
+            return PartState(PartStatus.DUE, f"write the skill into {self.root}/skills/{integration.SKILL}")
         found = integration.skill_files(self.ws)
         changed = [name for name, status in found.items() if status is integration.FileStatus.CHANGED]
         if changed:
@@ -274,9 +265,7 @@ class SkillPart(_AgentPart):
             return PartState(PartStatus.LEFT_OUT, text)
         missing = [name for name, status in found.items() if status is not integration.FileStatus.CURRENT]
         if missing:
-            return PartState(
-                PartStatus.DUE, f"write {', '.join(missing)} into {self.workspace}/skills/{integration.SKILL}"
-            )
+            return PartState(PartStatus.DUE, f"write {', '.join(missing)} into {self.root}/skills/{integration.SKILL}")
         return PartState(PartStatus.DONE, "the skill is up to date")
 
     def do(self) -> str:
@@ -290,7 +279,7 @@ class SkillPart(_AgentPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolsPart(_AgentPart):
+class ToolsPart(Part):
     """Typed tools (MCP), registered in OpenClaw for this agent."""
 
     kind: ClassVar[str] = "tools"
@@ -327,7 +316,7 @@ class ToolsPart(_AgentPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ServicePart(_AgentPart):
+class ServicePart(Part):
     """The daemon as a user service."""
 
     kind: ClassVar[str] = "service"
@@ -338,7 +327,7 @@ class ServicePart(_AgentPart):
 
     def state(self) -> PartState:
         if missing := self.unit.manager.missing():
-            text = f"{missing}; run `mailboxd -w {self.workspace} run` under another supervisor instead"
+            text = f"{missing}; run `mailboxd -w {self.root} run` under another supervisor instead"
             return PartState(PartStatus.LEFT_OUT, text)
         state = self.unit.state()
         if not state.problem:
@@ -359,12 +348,9 @@ class ServicePart(_AgentPart):
 
 
 @dataclass(frozen=True, slots=True)
-class PluginPart:
+class PluginPart(Part):
     """The plugin in OpenClaw's gateway, one for all agents."""
 
-    installation: Installation
-    agent: str = ""
-    workspace: Path | None = field(default=None)
     kind: ClassVar[str] = "plugin"
 
     def state(self) -> PartState:
@@ -430,9 +416,6 @@ class CompletedStep:
     """The path of OpenClaw's configuration."""
     before: str = ""
     """The earlier state, as the undo needs it (`Part.before`)."""
-
-    def is_for(self, kind: str, workspace: str) -> bool:
-        return (self.kind, self.workspace) == (kind, workspace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -630,12 +613,12 @@ def carry_out(plan: Plan, record: SetupRecord) -> Iterator[Result]:
 def _record_step(record: SetupRecord, installation: Installation, part: Part) -> CompletedStep:
     """Record the step and its earlier state, unless an earlier run has."""
     done = record.read()
-    where = str(part.workspace or "")
-    earlier = [one for one in done if one.is_for(part.kind, where) and one.openclaw == installation.config_path]
+    mine = (part.kind, part.where, installation.config_path)
+    earlier = [one for one in done if (one.kind, one.workspace, one.openclaw) == mine]
     if earlier:
         return earlier[0]
     entry = CompletedStep(
-        part.kind, part.agent, where, installation.clock.now(), installation.config_path, part.before()
+        part.kind, part.agent, part.where, installation.clock.now(), installation.config_path, part.before()
     )
     record.write([*done, entry])
     return entry
@@ -649,18 +632,8 @@ def steps_to_undo(installation: Installation, record: SetupRecord) -> list[tuple
 
 
 def _part(installation: Installation, one: CompletedStep) -> Part:
-    root = Path(one.workspace)
-    match one.kind:
-        case PluginPart.kind:
-            return PluginPart(installation)
-        case SkillPart.kind:
-            return SkillPart(installation, one.agent, root)
-        case ToolsPart.kind:
-            return ToolsPart(installation, one.agent, root)
-        case ServicePart.kind:
-            return ServicePart(installation, one.agent, root)
-        case _:
-            return WorkspacePart(installation, one.agent, root)
+    kinds: tuple[type[Part], ...] = (WorkspacePart, PluginPart, SkillPart, ToolsPart, ServicePart)
+    return next(kind for kind in kinds if kind.kind == one.kind)(installation, one.agent, Path(one.workspace))
 
 
 def undo_steps(steps: Sequence[tuple[CompletedStep, Part]], record: SetupRecord) -> Iterator[Result]:

@@ -189,7 +189,7 @@ def _named(part: Part) -> dict[str, Any]:
     return {
         "kind": part.kind,
         "agent": part.agent or None,
-        "workspace": str(part.workspace) if part.workspace else None,
+        "workspace": part.where or None,
     }
 
 
