@@ -192,11 +192,11 @@ def test_a_message_that_was_changed_is_not_handed_out(alpha: Agent, tmp_path: Pa
 @pytest.mark.slow
 def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> None:
     alpha.start()
-    for number in range(40):
+    for number in range(12):
         alpha.drop(f"more{number}.md", task(f"more{number}"))
     done = alpha.call("db", "backup", str(tmp_path / "copy.db"))
     assert done.returncode == 0, done.stderr
-    for number in range(40):
+    for number in range(12):
         alpha.until(f"more{number}")
     assert alpha.stop() == 0
     with closing(sqlite3.connect(tmp_path / "copy.db")) as db:

@@ -277,10 +277,10 @@ def test_an_externally_recorded_head_reveals_a_truncated_log(alpha: Agent) -> No
 @pytest.mark.slow
 def test_while_the_daemon_works_nothing_is_a_false_alarm(alpha: Agent) -> None:
     alpha.start()
-    for number in range(12):
+    for number in range(5):
         alpha.drop(f"more{number}.md", task(f"more{number}"))
         assert verify(alpha)["holds"]
-    eventually(lambda: len(alpha.phases()) == 16)
+    eventually(lambda: len(alpha.phases()) == 9)
     assert verify(alpha)["holds"]
     assert alpha.stop() == 0
     said = verify(alpha)

@@ -76,6 +76,7 @@ def test_the_cheapest_parts_are_measured_and_judged(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["last.json"]
 
 
+@pytest.mark.soak
 def test_one_that_is_stopped_keeps_what_it_has_and_leaves_no_process(tmp_path: Path) -> None:
     bench = start(tmp_path, "status,idle")
     assert bench.stderr is not None

@@ -116,6 +116,7 @@ def test_send_wait_sees_the_work_of_a_running_daemon(company: Stage) -> None:
     assert "executing -> spec_gate" in done.stderr
 
 
+@pytest.mark.soak
 def test_only_one_daemon_runs_and_commands_work_meanwhile(company: Stage) -> None:
     with running(company, "run", pipe="stderr") as (daemon, log):
         lines_until(log, "ready")

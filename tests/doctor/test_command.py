@@ -75,6 +75,7 @@ def test_it_changes_nothing(alpha: Agent) -> None:
     assert snapshot() == before
 
 
+@pytest.mark.soak
 def test_warnings_fail_only_when_strict(alpha: Agent) -> None:
     alpha.inbox.chmod(0o777)
     assert doctor(alpha)[0] == 0
@@ -98,6 +99,7 @@ def test_a_configuration_that_is_wrong_is_one_finding_among_others(alpha: Agent)
     assert levels(told)["python"] == "ok"
 
 
+@pytest.mark.soak
 def test_a_damaged_database_is_a_finding(alpha: Agent) -> None:
     (alpha.root / ".mailboxd" / "mailboxd.db").write_bytes(b"damage" * 2000)
     status, told = doctor(alpha)
@@ -143,6 +145,7 @@ def test_a_running_daemon_is_named(alpha: Agent) -> None:
     assert alpha.stop() == 0
 
 
+@pytest.mark.soak
 def test_lines_fit_the_screen_except_commands(alpha: Agent) -> None:
     alpha.inbox.chmod(0o777)
     done = alpha.call("doctor", env={"COLUMNS": "80"})
@@ -271,6 +274,7 @@ def test_a_refusal_without_tokens_proves_the_plugin(alpha: Agent, tmp_path: Path
     assert probe_plugin(patched, SystemClock()) == PluginAnswer(refused=True)
 
 
+@pytest.mark.soak
 def test_no_canary_where_it_cannot_fly(alpha: Agent) -> None:
     _, told = doctor(alpha, "--canary", OPENCLAW_SHELL="exec")
     (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]

@@ -130,6 +130,7 @@ def test_requests_live_through_a_restart(found: Found, witness: Path) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_failed_action_opens_the_circuit_and_the_others_do_not_run(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
     alpha = company["alpha"]
@@ -161,6 +162,7 @@ def test_what_the_machine_refuses_for_now_is_tried_again_and_is_no_verdict(found
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_lobster_that_is_not_installed_is_said_and_the_gate_is_ours(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals={"lobster": ["no-such-lobster"]})
     alpha = company["alpha"]
@@ -199,6 +201,7 @@ def test_six_runners_at_once_are_one_effect(found: Found, witness: Path) -> None
     assert happened(witness) == 1
 
 
+@pytest.mark.soak
 def test_two_approvers_at_once_are_one_effect(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
     alpha = company["alpha"]
@@ -216,6 +219,7 @@ def test_two_approvers_at_once_are_one_effect(found: Found, witness: Path) -> No
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_under_one_key_two_tasks_have_one_effect(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
     alpha = company["alpha"]
@@ -302,6 +306,7 @@ def test_verify_settles_what_nobody_saw(
     assert happened(witness) == did
 
 
+@pytest.mark.soak
 def test_a_verify_that_is_another_one_than_was_approved_does_not_run(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
     alpha = company["alpha"]

@@ -11,8 +11,10 @@ import random
 import signal
 import subprocess
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +46,13 @@ DAEMON_MOMENTS = 56
 pytestmark = pytest.mark.slow
 
 
-def moments(most: int) -> list[int]:
-    return sorted(random.Random(SEED).sample(range(1, most + 1), min(KILLS, most)))
+def moments(most: int) -> list[Any]:
+    return every_other(sorted(random.Random(SEED).sample(range(1, most + 1), min(KILLS, most))))
+
+
+def every_other(points: Iterable[int]) -> list[Any]:
+    """Every second point; `make soak` tries those between as well."""
+    return [pytest.param(point, marks=pytest.mark.soak if number % 2 else ()) for number, point in enumerate(points)]
 
 
 def ended(agent: Agent) -> bool:
@@ -65,7 +72,7 @@ def test_a_runner_makes_no_more_changes_than_that(found: Found, tmp_path: Path) 
     assert int(said.rpartition("changes: ")[2]) <= RUNNER_MOMENTS
 
 
-@pytest.mark.parametrize("point", range(1, RUNNER_MOMENTS + 1))
+@pytest.mark.parametrize("point", every_other(range(2, RUNNER_MOMENTS + 1)))
 def test_a_runner_that_is_killed_at_this_change_of_the_world(found: Found, tmp_path: Path, point: int) -> None:
     company, witness = found({"alpha": WORK}, approvals=ALONE), tmp_path / "witness"
     alpha = company["alpha"]
@@ -122,7 +129,7 @@ def test_a_daemon_that_is_killed_while_it_asks_asks_once(found: Found, tmp_path:
 
 def test_many_effects_under_many_kills_happen_at_most_once_each(found: Found, tmp_path: Path) -> None:
     """Daemon and runners die again and again, at moments that nobody chose, alone and together."""
-    chance, many = random.Random(SEED), 3 * KILLS
+    chance, many = random.Random(SEED), 2 * KILLS
     company = found({"alpha": WORK}, approvals=ALONE, limits={"turns_per_agent": 4})
     alpha = company["alpha"]
     witnesses = {f"job{number}": tmp_path / f"witness{number}" for number in range(many)}

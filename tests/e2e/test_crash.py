@@ -60,7 +60,12 @@ def recovered(agent: Agent, *roots: str) -> bool:
     return done()
 
 
-@pytest.mark.parametrize("point", sorted(random.Random(SEED).sample(range(1, MOMENTS), min(KILLS, MOMENTS - 1))))
+POINTS = sorted(random.Random(SEED).sample(range(1, MOMENTS), min(KILLS, MOMENTS - 1)))
+
+
+@pytest.mark.parametrize(
+    "point", [*POINTS[::2], *(pytest.param(point, marks=pytest.mark.soak) for point in POINTS[1::2])]
+)
 def test_a_daemon_that_is_killed_at_this_change_of_the_world_loses_and_repeats_nothing(
     found: Found, point: int
 ) -> None:
@@ -161,7 +166,7 @@ def test_many_restarts_leave_no_trace(found: Found) -> None:
     alpha.drop("go.md", task("job"))
     alpha.run()
     before = len(alpha.query("SELECT seq FROM events"))
-    for _ in range(5):
+    for _ in range(3):
         alpha.run()
     assert len(alpha.query("SELECT seq FROM events")) == before
     company.at_rest()

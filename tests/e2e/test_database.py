@@ -128,7 +128,7 @@ def test_another_workspaces_database_is_refused(found: Found) -> None:
     assert "another workspace" in done.stderr
 
 
-@pytest.mark.parametrize("gone", [("",), ("-wal",), ("", "-wal", "-shm")])
+@pytest.mark.parametrize("gone", [("-wal",), ("", "-wal", "-shm")])
 def test_a_database_that_is_deleted_under_a_running_daemon_is_saved_by_it(found: Found, gone: tuple[str, ...]) -> None:
     """SQLite goes on writing into a file without a name: what was accepted meanwhile would be lost with the process."""
     company = found({"alpha": WORK})
@@ -147,7 +147,7 @@ def test_a_database_that_is_deleted_under_a_running_daemon_is_saved_by_it(found:
     company.at_rest()
 
 
-@pytest.mark.parametrize("end", [Agent.stop, Agent.kill, None], ids=["stopped", "killed", "running"])
+@pytest.mark.parametrize("end", [Agent.kill, None], ids=["killed", "running"])
 def test_another_workspaces_database_is_refused_also_beside_the_log_of_ours(
     found: Found, end: Callable[[Agent], object] | None
 ) -> None:

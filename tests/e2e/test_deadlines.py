@@ -59,6 +59,7 @@ def test_a_deadline_that_passes_while_the_daemon_is_dead_is_enforced_by_the_next
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_children_inherit_it_may_only_tighten_it_and_end_with_their_parent(found: Found) -> None:
     early, late = soon(2.0), soon(600)
     plan = {
@@ -95,6 +96,7 @@ def test_a_deadline_goes_down_to_the_daemon_of_a_peer_and_its_passing_calls_the_
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_retry_lifts_a_deadline_that_has_passed(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -104,15 +106,4 @@ def test_a_retry_lifts_a_deadline_that_has_passed(found: Found) -> None:
     assert alpha.call("retry", "job").returncode == 0
     alpha.run()
     assert alpha.phase("job") == "completed"
-    company.at_rest()
-
-
-def test_of_what_is_ready_the_higher_priority_goes_first(found: Found) -> None:
-    company = found({"alpha": WORK})
-    alpha = company["alpha"]
-    for name, priority in (("low", -1), ("middle", 0), ("high", 7)):
-        alpha.drop(f"{name}.md", task(name, priority=priority))
-    alpha.run()
-    order = [entry["task_id"] or entry["local_id"] for entry in company.executions()]
-    assert order == ["high", "middle", "low"]
     company.at_rest()

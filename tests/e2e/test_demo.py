@@ -81,6 +81,7 @@ def test_the_figures_that_the_agents_report_are_those_of_the_ledgers() -> None:
         assert f"Q3: {total:,}." in company
 
 
+@pytest.mark.soak
 def test_daemons_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     process = demo(tmp_path / "company", "--chaos")
     printed, _ = process.communicate(timeout=600)

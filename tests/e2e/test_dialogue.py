@@ -15,6 +15,7 @@ WORK = {"default": {"reply": "Result of {title}."}}
 ONE = {"x": {"agent": "beta", "description": "X"}}
 
 
+@pytest.mark.soak
 def test_a_peer_that_acknowledges_replies_later_by_message(found: Found) -> None:
     company = found(
         {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.5, "reply": "Here you are."}}}},
@@ -53,6 +54,7 @@ def test_a_peer_that_acknowledges_and_falls_silent_is_not_waited_for_for_ever(fo
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_progress_extends_the_time_a_peer_has(found: Found) -> None:
     company = found({"alpha": WORK, "beta": {"mailbox": "true"}}, reply_within_seconds=2, synthesis="concat")
     alpha = company["alpha"]
@@ -85,6 +87,7 @@ def test_a_question_about_a_root_task_goes_to_its_sender_and_the_answer_lets_it_
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_an_answer_from_somebody_else_does_not_count(found: Found) -> None:
     company = found({"alpha": {"default": {"question": "Which?"}}, "beta": {"mailbox": "true"}, "gamma": WORK})
     alpha = company["alpha"]
@@ -96,6 +99,7 @@ def test_an_answer_from_somebody_else_does_not_count(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_an_agent_that_only_asks_is_stopped_after_five_questions(found: Found) -> None:
     company = found({"alpha": {"default": {"question": "And then?"}}})
     alpha = company["alpha"]
@@ -129,6 +133,7 @@ def test_a_question_travels_between_two_daemons_and_so_does_the_answer(found: Fo
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_question_of_a_peer_by_message_keeps_no_stale_date(found: Found) -> None:
     """The lease of the acknowledgement is over while the question is open: nothing spins, and nothing is given up."""
     shrugs = {"rules": [{"match": {"kind": "answer"}, "question": "Who knows?"}], **WORK}

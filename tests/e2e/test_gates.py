@@ -28,7 +28,12 @@ def gates(*names: str, reviewers: tuple[str, ...] = ("critic",), **more: Any) ->
     return {**dict.fromkeys(names, "true"), "reviewers": list(reviewers), **more}
 
 
-@pytest.mark.parametrize("gate", ["spec_review", "spec_gate", "quality_gate"])
+SOAK = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    "gate", ["spec_review", pytest.param("spec_gate", marks=SOAK), pytest.param("quality_gate", marks=SOAK)]
+)
 def test_a_reviewer_that_blocks_opens_the_circuit(found: Found, gate: str) -> None:
     company = found({"alpha": WORK, "critic": BLOCKS}, gates=gates(gate))
     alpha = company["alpha"]
@@ -40,7 +45,7 @@ def test_a_reviewer_that_blocks_opens_the_circuit(found: Found, gate: str) -> No
     company.at_rest()
 
 
-@pytest.mark.parametrize("gate", ["spec_gate", "quality_gate"])
+@pytest.mark.parametrize("gate", [pytest.param("spec_gate", marks=SOAK), "quality_gate"])
 def test_findings_and_the_previous_result_go_into_the_next_attempt(found: Found, gate: str) -> None:
     rules = [
         {"match": {"kind": "work", "attempt": "1"}, "reply": "FIRST RESULT"},
@@ -63,6 +68,7 @@ def test_findings_and_the_previous_result_go_into_the_next_attempt(found: Found,
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_second_review_is_told_what_the_first_one_found(found: Found) -> None:
     critic = [
         {"match": {"text": "Findings of earlier reviews[^#]*Name the source"}, "reply": review("approved")},
@@ -89,7 +95,7 @@ def test_rework_has_a_limit_of_its_own(found: Found) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quorum", "phase"), [("all", "circuit_open"), ("majority", "completed"), ("any", "completed")]
+    ("quorum", "phase"), [pytest.param("all", "circuit_open", marks=SOAK), ("majority", "completed")]
 )
 def test_several_reviewers_are_asked_at_once_and_the_quorum_decides(found: Found, quorum: str, phase: str) -> None:
     company = found(
@@ -116,7 +122,7 @@ def test_who_is_not_needed_any_more_is_stopped(found: Found) -> None:
     company.at_rest()
 
 
-@pytest.mark.parametrize("names", [("alpha",), ("ALPHA",), ()])
+@pytest.mark.parametrize("names", [("ALPHA",), ()])
 def test_nobody_reviews_what_he_made_and_the_task_says_so(found: Found, names: tuple[str, ...]) -> None:
     company = found({"alpha": WORK}, gates=gates("quality_gate", reviewers=names))
     alpha = company["alpha"]
@@ -153,6 +159,7 @@ def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(fou
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_reviewer_that_is_down_is_asked_again_and_has_not_spoken(found: Found) -> None:
     critic = [{"times": "2", "fail": {"kind": "transient", "error": "overloaded"}}, {"reply": review("approved")}]
     company = found({"alpha": WORK, "critic": {"rules": critic}}, gates=gates("quality_gate"))
@@ -165,6 +172,7 @@ def test_a_reviewer_that_is_down_is_asked_again_and_has_not_spoken(found: Found)
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_review_whose_answer_is_lost_is_looked_up(found: Found) -> None:
     company = found(
         {"alpha": WORK, "critic": {"default": {"lose_reply": "true", "reply": review("approved")}}},
@@ -178,7 +186,9 @@ def test_a_review_whose_answer_is_lost_is_looked_up(found: Found) -> None:
     company.at_rest()
 
 
-@pytest.mark.parametrize("gate", ["spec_review", "spec_gate", "quality_gate"])
+@pytest.mark.parametrize(
+    "gate", [pytest.param("spec_review", marks=SOAK), pytest.param("spec_gate", marks=SOAK), "quality_gate"]
+)
 def test_a_daemon_that_is_killed_at_a_gate_goes_on_with_that_review(found: Found, gate: str) -> None:
     slow = {"default": {"delay": 1, "reply": review("approved")}}
     company = found({"alpha": WORK, "critic": slow}, gates=gates(gate))
@@ -208,7 +218,7 @@ def test_planned_actions_wait_for_a_person_also_after_a_kill(found: Found) -> No
     company.at_rest()
 
 
-@pytest.mark.parametrize("point", [29, 61, 97])
+@pytest.mark.parametrize("point", [pytest.param(29, marks=SOAK), 61, pytest.param(97, marks=SOAK)])
 def test_a_daemon_that_is_killed_anywhere_drafts_checks_and_reviews_once(found: Found, point: int) -> None:
     """One task through a draft and a review, one through a check; the daemon dies at this change of the world."""
     draft = {"match": {"kind": "draft"}, "reply": "## Acceptance Criteria\n\n- made.txt says yes\n"}

@@ -105,6 +105,7 @@ def test_an_outcome_that_stays_unknown_is_repeated_only_if_the_work_says_that_it
     assert triggers(alpha, "job.not") == ["outcome unknown, work not idempotent"]
     eventually(lambda: len(alpha.attempts("job.may")) > 1, why=alpha.last_words)
     assert alpha.attempts("job.may")[0]["status"] == "unknown"
+    assert len({attempt["session_key"] for attempt in alpha.attempts("job.may")}) == 1
     company.at_rest()
 
 

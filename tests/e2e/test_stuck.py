@@ -75,7 +75,7 @@ def test_what_is_stuck_is_said_once_with_its_reason_whatever_restarts(found: Fou
     before, letters = said(alpha), len(alpha.mail(direction="out"))
     for name, (_, _, kind) in STUCK.items():
         assert before[(name, kind)] == (1 if kind else 0), (name, kind)
-    for _ in range(4):
+    for _ in range(2):
         alpha.kill()
         alpha.start()
         eventually(alpha.has_nothing_to_do)

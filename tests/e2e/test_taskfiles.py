@@ -69,6 +69,7 @@ def test_a_task_md_that_a_person_drops_starts_the_task(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_task_md_with_a_dag_is_carried_out(found: Found) -> None:
     plan = {"book": {"agent": "beta", "description": "Book"}}
     plan["pack"] = {"agent": "self", "description": "Pack", "depends_on": "book"}
@@ -116,6 +117,7 @@ def test_an_agent_may_write_its_plan_into_its_task_md(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_an_agent_may_write_its_results_into_its_task_md(found: Found) -> None:
     text = "---\ntask_id: job\nstatus: done\n---\n\n# Task: job\n\n## Instructions\n\nDo job.\n\n"
     text += "## Results\n\nThe long result, in full.\n"
@@ -163,6 +165,7 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_who_saves_twice_from_the_same_buffer_has_edited_once(found: Found) -> None:
     """The editor holds the text from before it was rendered again: a second save is the difference to the first."""
     company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat", tasks={"render_seconds": 1})
@@ -217,6 +220,7 @@ def test_an_edit_that_is_half_legal_changes_nothing_at_all(found: Found) -> None
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_what_is_said_of_the_spec_while_it_is_executed_is_kept_beside_and_the_rest_is_taken(found: Found) -> None:
     company = found({"alpha": {"default": {"delay": 3, "reply": "Result."}}})
     alpha = company["alpha"]
@@ -271,6 +275,7 @@ def test_an_edit_while_the_daemon_is_down_is_taken_by_the_next_one(found: Found)
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_finished_task_cannot_be_rewritten(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]

@@ -16,26 +16,6 @@ WORK = {"default": {"reply": "Result of {title}."}}
 SYNTHESIS = {"match": {"kind": "synthesis"}, "reply": "Together: {title}."}
 
 
-def test_a_chain_of_two_levels_is_carried_out_in_order(found: Found) -> None:
-    plan = {
-        "collect": {"agent": "beta", "description": "Collect"},
-        "write": {"agent": "self", "description": "Write", "depends_on": ["collect"]},
-    }
-    company = found({"alpha": {"rules": [SYNTHESIS], **WORK}, "beta": WORK})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("report", plan=plan))
-    alpha.run()
-    assert alpha.phases() == dict.fromkeys(("report", "report.collect", "report.write"), "completed")
-    assert alpha.task("report")["result"] == "Together: report."
-    (written,) = company.executions(local_id="report.write")
-    (collected,) = company.executions(agent="beta")
-    assert collected["at"] < written["at"]
-    (answer,) = alpha.sent("reply")
-    assert "status: done" in answer
-    assert "Together: report." in answer
-    company.at_rest()
-
-
 def test_the_result_of_a_dependency_stands_in_the_context_of_its_dependant(found: Found) -> None:
     plan = {
         "collect": {"agent": "beta", "description": "Collect"},
@@ -85,25 +65,7 @@ def most_at_once(entries: list[dict[str, object]], agent: str | None) -> int:
     return most
 
 
-def test_in_a_diamond_the_last_child_waits_for_both_sides(found: Found) -> None:
-    plan = {
-        "top": {"agent": "self", "description": "Top"},
-        "left": {"agent": "beta", "description": "Left", "depends_on": ["top"]},
-        "right": {"agent": "gamma", "description": "Right", "depends_on": ["top"]},
-        "bottom": {"agent": "self", "description": "Bottom", "depends_on": ["left", "right"]},
-    }
-    company = found({"alpha": WORK, "beta": WORK, "gamma": WORK}, synthesis="concat")
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("diamond", plan=plan))
-    alpha.run()
-    assert alpha.phase("diamond") == "completed"
-    order = [entry["local_id"] for entry in company.executions()]
-    assert order[0] == "diamond.top"
-    assert sorted(order[1:3]) == ["diamond.left", "diamond.right"]
-    assert order[3] == "diamond.bottom"
-    company.at_rest()
-
-
+@pytest.mark.soak
 def test_plans_inside_plans_nest_in_one_store_with_a_single_daemon(found: Found) -> None:
     """The agent answers with a plan, whose child answers with a plan, whose child has one written into it."""
     deepest = {
@@ -214,68 +176,6 @@ def test_agents_that_hand_work_to_each_other_for_ever_are_stopped_by_the_depth(f
     assert len(company.executions(kind="work")) == 5  # depths 0 to 4
 
 
-def test_a_broadcast_to_all_brings_every_answer(found: Found) -> None:
-    plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "all"}}
-    company = found(
-        {"alpha": WORK, "beta": {"default": {"reply": "Yes."}}, "gamma": {"default": {"reply": "No."}}},
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("vote", plan=plan))
-    alpha.run()
-    assert alpha.phase("vote") == "completed"
-    assert "Yes." in alpha.task("vote.ask")["result"]
-    assert "No." in alpha.task("vote.ask")["result"]
-    company.at_rest()
-
-
-def test_a_broadcast_to_the_first_takes_one_answer_and_stops_the_others(found: Found) -> None:
-    plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "first"}}
-    company = found(
-        {
-            "alpha": WORK,
-            "beta": {"default": {"delay": 1, "reply": "Quick."}},
-            "gamma": {"default": {"delay": 600, "reply": "Slow."}},
-        },
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("race", plan=plan))
-    alpha.run()
-    assert alpha.task("race.ask")["result"] == "Quick."
-    assert alpha.phase("race.ask.gamma") == "cancelled"
-    assert [e["status"] for e in company.entries() if e["event"] == "end"] == ["succeeded", "cancelled"]
-    company.at_rest()
-
-
-def test_a_broadcast_to_the_majority_is_decided_by_more_than_half(found: Found) -> None:
-    plan = {"ask": {"agent": ["beta", "gamma", "delta"], "description": "Ask", "join": "majority"}}
-    company = found(
-        {
-            "alpha": WORK,
-            "beta": {"default": {"reply": "Blue."}},
-            "gamma": {"default": {"reply": "Red."}},
-            "delta": {"default": {"reply": "Blue."}},
-        },
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("colour", plan=plan))
-    alpha.run()
-    assert alpha.task("colour.ask")["result"] == "Blue."
-    company.at_rest()
-
-
-def test_a_broadcast_whose_majority_cannot_be_reached_fails(found: Found) -> None:
-    plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "majority"}}
-    company = found({"alpha": WORK, "beta": {"default": {"reply": "Blue."}}, "gamma": {"default": {"reply": "Red."}}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("colour", plan=plan))
-    alpha.run()
-    assert alpha.phase("colour") == "failed"
-    company.at_rest()
-
-
 def test_a_plan_with_a_cycle_is_rejected_whole_with_its_path(found: Found) -> None:
     plan = {
         "a": {"agent": "self", "description": "A", "depends_on": ["b"]},
@@ -327,6 +227,7 @@ def test_agents_are_the_same_in_any_case(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_local_id_that_is_taken_does_not_stop_a_plan(found: Found) -> None:
     """A root task may be called what a child of another would be called."""
     company = found({"alpha": WORK}, synthesis="concat")

@@ -38,21 +38,6 @@ def test_a_failure_is_repeated_after_a_pause_until_it_works(found: Found) -> Non
     company.at_rest()
 
 
-def test_when_attempts_are_used_up_the_circuit_opens_and_says_so(found: Found) -> None:
-    company = found({"alpha": {"default": {"fail": {"error": "overloaded"}}}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    row = alpha.task("job")
-    assert (row["phase"], row["circuit_open"], row["attempt"], row["failures"]) == ("circuit_open", 1, 3, 3)
-    assert row["due"] is not None
-    assert "overloaded" in row["error"]
-    assert len(company.executions()) == 3
-    assert alpha.sent("reply") == []  # held, not failed upward yet
-    assert len(alpha.events("circuit.opened")) == 1
-    company.at_rest()
-
-
 def test_an_open_circuit_that_nobody_unblocks_fails_upward_in_time(found: Found) -> None:
     company = found({"alpha": {"default": {"fail": {"error": "overloaded"}}}}, circuit={"hold_seconds": 1})
     alpha = company["alpha"]
@@ -99,28 +84,6 @@ def test_a_child_with_an_open_circuit_blocks_its_dependants_and_nothing_else(fou
     company.at_rest()
 
 
-def test_a_permanent_failure_is_not_repeated(found: Found) -> None:
-    company = found({"alpha": {"default": {"fail": {"kind": "permanent", "error": "bad request"}}}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "failed"
-    assert len(company.executions()) == 1
-    company.at_rest()
-
-
-def test_a_gateway_that_is_down_costs_no_attempt(found: Found) -> None:
-    rules = [{"times": 5, "fail": {"kind": "not_started", "error": "down"}}]
-    company = found({"alpha": {"rules": rules, **WORK}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    row = alpha.task("job")
-    assert (row["phase"], row["failures"]) == ("completed", 0)
-    assert len(company.executions()) == 1
-    company.at_rest()
-
-
 def test_a_program_that_is_missing_costs_no_attempt_and_is_tried_again(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -134,19 +97,6 @@ def test_a_program_that_is_missing_costs_no_attempt_and_is_tried_again(found: Fo
     program.chmod(0o755)
     alpha.until("job")
     assert alpha.task("job")["failures"] == 0
-    company.at_rest()
-
-
-def test_a_lost_answer_is_looked_up_and_the_work_is_not_done_again(found: Found) -> None:
-    company = found(
-        {"alpha": WORK, "beta": {"default": {"reply": "Lost and found.", "lose_reply": "true"}}}, synthesis="concat"
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", plan={"x": {"agent": "beta", "description": "X"}}))
-    alpha.run()
-    assert "Lost and found." in alpha.task("job")["result"]
-    assert len(company.executions(agent="beta")) == 1
-    assert alpha.task("job.x")["attempt"] == 1
     company.at_rest()
 
 
@@ -172,12 +122,6 @@ def test_twenty_answers_that_are_lost_together_are_looked_up_and_nothing_is_done
     "garbage",
     [
         "",
-        "Welcome to OpenClaw!",
-        '{"status": "ok"',
-        "null",
-        "[]",
-        "{}{}",
-        '{"ok":"false"}',
         '{"status":"ok","result":{}}',
     ],
 )
@@ -200,10 +144,9 @@ TWO = DONE + "---\ntype: reply\nstatus: failed\n---\n## Error\n\nNothing.\n"
     ("said", "told"),
     [
         (TWO, "two answers in one text"),
-        ("---\nstatus: error\n---\n## Error\n\nNo network", "type: reply"),
         ('{"subtasks": {"a": {"agent": "self"}}}', "child a has no description"),
     ],
-    ids=["two answers", "no form", "a plan that is none"],
+    ids=["two answers", "a plan that is none"],
 )
 def test_two_answers_in_one_text_or_another_form_are_asked_for_again_and_kept(
     found: Found, said: str, told: str
@@ -218,17 +161,6 @@ def test_two_answers_in_one_text_or_another_form_are_asked_for_again_and_kept(
     assert [attempt["status"] for attempt in alpha.attempts("job")] == ["failed", "succeeded"]
     (kept,) = alpha.query("SELECT body FROM artifacts WHERE kind = 'other'")
     assert kept["body"].strip() == said.strip()
-    company.at_rest()
-
-
-def test_a_turn_that_takes_too_long_is_a_failed_attempt(found: Found) -> None:
-    rules = [{"times": 1, "hang": 60}]
-    company = found({"alpha": {"rules": rules, **WORK}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", timeout=1))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
-    assert ends(company) == ["timed_out", "succeeded"]
     company.at_rest()
 
 
@@ -257,6 +189,7 @@ def test_a_cancelled_turn_is_stopped(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_results_that_do_not_fit_are_cut_with_a_mark_and_an_event(found: Found) -> None:
     long = "0123456789" * 800
     plan = {
@@ -296,54 +229,6 @@ def test_an_attempt_after_a_failure_is_told_why(found: Found) -> None:
     alpha.run()
     assert alpha.task("job")["result"] == "Now longer."
     assert len(company.executions()) == 2
-    company.at_rest()
-
-
-def test_a_gate_that_is_on_is_passed_by_review_only(found: Found) -> None:
-    rules = [
-        {
-            "match": {"kind": "review"},
-            "times": 1,
-            "reply": "---\ntype: review\nverdict: changes_requested\n---\n\n## Summary\n\nAdd a date.\n",
-        },
-        {"match": {"kind": "review"}, "reply": "---\ntype: review\nverdict: approved\n---\n\n## Summary\n\nGood.\n"},
-    ]
-    work = [{"match": {"text": "Add a date"}, "reply": "On Monday."}]
-    company = found({"alpha": {"rules": work, "default": {"reply": "Some day."}}, "beta": {"rules": rules}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", gates="quality_gate", reviewers="beta"))
-    alpha.run()
-    row = alpha.task("job")
-    assert (row["phase"], row["result"], row["failures"], row["rework"]) == ("completed", "On Monday.", 0, 1)
-    events = alpha.query("SELECT data FROM events ORDER BY seq")
-    path = [step["to"] for event in events for step in json.loads(event["data"]).get("passed", ())]
-    assert path == [
-        "spec_review", "execution_ready", "executing", "spec_gate", "quality_gate",
-        "execution_ready", "executing", "spec_gate", "quality_gate", "completed",
-    ]  # fmt: skip
-    company.at_rest()
-
-
-def test_nobody_reviews_their_own_work(found: Found) -> None:
-    company = found({"alpha": {"default": {"reply": "---\ntype: review\nverdict: approved\n---\n\nFine.\n"}}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", gates="spec_review", reviewers="alpha"))
-    alpha.run()
-    assert alpha.phase("job") == "spec_review"
-    assert company.executions() == []
-    company.at_rest()
-
-
-def test_idempotent_work_is_repeated_in_the_same_session_after_an_unknown_outcome(found: Found) -> None:
-    """The first answer is rubbish and the ledger has no text: unknown. `idempotent: true` allows another attempt."""
-    rules = [{"times": 1, "garbage": ""}]
-    company = found({"alpha": {"rules": rules, **WORK}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", idempotent="true"))
-    alpha.run()
-    rows = alpha.attempts("job")
-    assert [row["status"] for row in rows] == ["unknown", "succeeded"]
-    assert rows[0]["session_key"] == rows[1]["session_key"]
     company.at_rest()
 
 

@@ -24,7 +24,7 @@ from tests.e2e.support import Agent, eventually, message, task
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 1.5
+SECONDS = 0.7
 SECRET = "the combination is 4-8-15-16-23-42"
 
 

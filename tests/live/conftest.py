@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.live.install import OPENCLAW, standard
 from tests.live.model import Model
 
 HERE = Path(__file__).parent
+T = TypeVar("T")
 SECONDS = 900
 """A whole test, its own gateway included, on a machine that has other things to do."""
 
@@ -35,6 +36,11 @@ class FoundApart(Protocol):
         self, agents: Mapping[str, Settings], *, daemons: Sequence[str] = ..., listed: bool = ..., start: bool = ...,
         plugin: bool = ..., release: str = ..., **settings: Any,
     ) -> LiveCompany: ...  # fmt: skip
+
+
+def some_of(cases: Iterable[T], *now: T) -> list[Any]:
+    """Parameters: those that state the most `now`, the others in `make soak`."""
+    return [case if case in now else pytest.param(case, marks=pytest.mark.soak) for case in cases]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

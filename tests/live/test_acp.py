@@ -102,7 +102,10 @@ def test_acpx_carries_a_turn_and_names_what_it_had_to_deny(acpx: Any) -> None:
 
 @pytest.mark.parametrize(
     ("behaviour", "phase", "why"),
-    [("dies", "circuit_open", "unknown"), ("stops=refusal", "circuit_open", "refuses to continue")],
+    [
+        ("dies", "circuit_open", "unknown"),
+        pytest.param("stops=refusal", "circuit_open", "refuses to continue", marks=pytest.mark.soak),
+    ],
 )
 def test_what_acpx_says_of_an_end_is_read_from_its_frames(acpx: Any, behaviour: str, phase: str, why: str) -> None:
     alpha, _ = acpx(behaviour)

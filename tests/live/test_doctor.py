@@ -99,6 +99,7 @@ def test_a_gateway_that_is_down_that_knows_another_token_or_that_drains(found_ap
     assert "draining" in draining.text("gateway")
 
 
+@pytest.mark.soak
 def test_an_unknown_agent_and_a_node_that_is_too_old(found_apart: FoundApart, tmp_path: Path) -> None:
     company = found_apart(run_of(["alpha", "beta"]), start=False)
     alpha = company["alpha"]

@@ -72,6 +72,7 @@ def test_a_turn_whose_gateway_is_killed_is_looked_up_and_not_repeated(found_apar
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_while_its_gateway_is_away_a_turn_is_neither_repeated_nor_given_up(found_apart: FoundApart) -> None:
     """Nobody can say what was done, so nothing is decided until somebody can be asked."""
     company = found_apart(PAIR, daemons=["alpha"], openclaw={"turn_timeout_seconds": 20})
@@ -84,6 +85,7 @@ def test_while_its_gateway_is_away_a_turn_is_neither_repeated_nor_given_up(found
     assert len(model.calls) == 2
 
 
+@pytest.mark.soak
 def test_daemon_and_gateway_die_together_in_the_middle(found_apart: FoundApart) -> None:
     company = found_apart(PAIR)
     alpha, model = company["alpha"], company.model

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.support import MAILBOXD, Agent, environment, eventually, task
-from tests.live.conftest import FoundApart
+from tests.live.conftest import FoundApart, some_of
 from tests.live.install import standard
 from tests.live.model import Text, Tool
 
@@ -136,7 +136,7 @@ def test_an_agent_that_is_added_later_is_denied_the_tools_without_another_instal
         assert ("tasks" in said) is may, said
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", some_of(("stdio", "http"), "http"))
 def test_the_inspector_finds_nothing_to_complain_of(tmp_path: Path, transport: str) -> None:
     place = standard()
     assert place.has_inspector(), f"no MCP Inspector in {place.cache}: run `make live`"

@@ -17,6 +17,7 @@ from mailboxd.core.outcomes import Acknowledged, Failed, Succeeded
 from mailboxd.protocol.answer import read_answer
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
+from tests.live.conftest import some_of
 from tests.live.gateway import Gateway, run_of
 from tests.live.model import Model, Text, plan
 
@@ -170,7 +171,9 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize(
+    "name", some_of(BODIES, "plain", "CRLF", "control characters", "4 MiB", "declared, blank lines")
+)
 def test_what_lands_is_what_was_sent(company: LiveCompany, name: str) -> None:
     company.employ("beta", {})
     assert read_answer(said(tell(company.gateway, "beta", BODIES[name]))) == Acknowledged()
@@ -194,7 +197,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.parametrize("name", ORDINARY)
+@pytest.mark.parametrize("name", some_of(ORDINARY, "a turn of mailboxd", "another agent's", "an id that is none"))
 def test_everything_else_is_an_ordinary_turn(company: LiveCompany, name: str) -> None:
     company.employ("beta", {})
     assert said(tell(company.gateway, "beta", ORDINARY[name].encode(), name.replace(" ", "-"))) == "Done."
@@ -211,7 +214,7 @@ def test_what_is_said_in_a_chat_is_an_ordinary_turn(company: LiveCompany) -> Non
     assert landed(company, "beta") == []
 
 
-@pytest.mark.parametrize("link", ["none", "mailbox", "inbox"])
+@pytest.mark.parametrize("link", some_of(("none", "mailbox", "inbox"), "none", "inbox"))
 def test_an_agent_without_a_mailbox_of_its_own_gets_an_ordinary_turn(company: LiveCompany, link: str) -> None:
     root, outside = company["beta"].root, company.root / f"outside-{link}"
     (outside / "inbox").mkdir(parents=True)

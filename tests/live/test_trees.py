@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.support import eventually, task
 from tests.live.conftest import Found
 from tests.live.model import Hang, Text, Write, plan, plan_yaml
@@ -9,6 +11,7 @@ from tests.live.model import Hang, Text, Write, plan, plan_yaml
 SYNTHESIS = Text("Together.")
 
 
+@pytest.mark.soak
 def test_a_chain_of_two_levels_costs_one_call_per_turn(found: Found) -> None:
     company = found()
     alpha, model = company["alpha"], company.model

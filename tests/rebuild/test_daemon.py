@@ -140,10 +140,9 @@ def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> 
     assert alpha.call("db", "verify").returncode == 0
 
 
-@pytest.mark.parametrize("delay", [0.1, 3.0], ids=["it ends meanwhile", "it still runs"])
-@pytest.mark.parametrize("agent", ["self", "beta"])
+@pytest.mark.parametrize(("delay", "agent"), [(0.1, "beta"), (3.0, "self")], ids=["it ends meanwhile", "it still runs"])
 def test_a_call_that_ran_when_the_database_was_lost_is_found_and_not_made_again(
-    found: Found, agent: str, delay: float
+    found: Found, delay: float, agent: str
 ) -> None:
     slowly = {"rules": [{"match": {"kind": "synthesis"}, "delay": delay, "reply": "All of it."}], **WORK}
     company = found({"alpha": slowly, "beta": WORK}, tasks={"render_seconds": 60})
@@ -162,7 +161,7 @@ def test_a_call_that_ran_when_the_database_was_lost_is_found_and_not_made_again(
     assert alpha.call("db", "verify").returncode == 0
 
 
-@pytest.mark.parametrize("begun", [1, 3, 6, 9])
+@pytest.mark.parametrize("begun", [3, *(pytest.param(begun, marks=pytest.mark.soak) for begun in (1, 6, 9))])
 def test_killed_and_robbed_of_its_database_it_does_everything_once(found: Found, begun: int) -> None:
     work = {"default": {"reply": "Result of {title}.", "delay": 0.2}}
     company = found({"alpha": work, "beta": work})

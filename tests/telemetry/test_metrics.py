@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mailboxd.telemetry import metrics
 from mailboxd.telemetry.metrics import NAMES, OTHER, Counters
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, eventually, task
+from tests.e2e.support import Agent, Company, eventually, task
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK: dict[str, Any] = {"default": {"reply": "Result of {title}.", "cost": 0.25}}
@@ -40,11 +40,12 @@ def scraped(agent: Agent) -> Scraped:
     return Scraped(done.stdout)
 
 
-@pytest.fixture
-def busy(found: Found) -> Agent:
-    """A workspace in which work was done, retried, rejected and is left waiting."""
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    """A workspace in which work was done, retried, rejected and is left waiting. No test changes it."""
     rules = [{"match": {"task": "shaky"}, "times": 1, "fail": {"kind": "transient"}}]
-    alpha = found({"alpha": {"rules": rules, **WORK}})["alpha"]
+    alpha = Company(tmp_path_factory.mktemp("company"), {"alpha": {"rules": rules, **WORK}})["alpha"]
+    alpha.settle_in({})
     alpha.drop("one.md", task("one"))
     alpha.drop("shaky.md", task("shaky"))
     alpha.drop("bad.md", "---\ntype: nonsense\n---\n")
