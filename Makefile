@@ -9,8 +9,8 @@ SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 SPREAD := -n $(CORES) --dist worksteal
-# twice as many workers as cores: tests that start daemons spend half their time waiting
-SPREAD_WIDER := -n $(shell echo $$(($(CORES) * 2))) --dist worksteal
+# more workers than cores: tests that start daemons wait for a good part of their time
+SPREAD_WIDER := -n $(shell echo $$(($(CORES) * 3))) --dist worksteal
 
 # stamps: nothing is installed twice
 LOCKED := $(VENV)/.locked

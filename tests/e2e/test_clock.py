@@ -42,7 +42,7 @@ def at_rest(company: Company) -> None:
     assert [said for said in complaints if "ran before it was ordered" not in said] == []
 
 
-@pytest.mark.parametrize("by", [HOUR, -HOUR, 400 * 24 * HOUR, -400 * 24 * HOUR], ids=str)
+@pytest.mark.parametrize("by", [400 * 24 * HOUR, -400 * 24 * HOUR], ids=str)
 def test_work_that_runs_and_mail_that_comes_take_no_notice_of_a_jump(found: Found, by: int, tmp_path: Path) -> None:
     rules = [{"match": {"task": "long"}, "delay": 1.5, "reply": "Done."}]
     company = found({"alpha": {"rules": rules, "default": {"reply": "Result."}}}, inbox={"rescan_seconds": 1})

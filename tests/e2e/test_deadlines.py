@@ -59,28 +59,6 @@ def test_a_deadline_that_passes_while_the_daemon_is_dead_is_enforced_by_the_next
     company.at_rest()
 
 
-@pytest.mark.soak
-def test_children_inherit_it_may_only_tighten_it_and_end_with_their_parent(found: Found) -> None:
-    early, late = soon(2.0), soon(600)
-    plan = {
-        "tight": {"agent": "beta", "description": "T", "deadline": early, "max_attempts": 1},
-        "loose": {"agent": "beta", "description": "L", "deadline": soon(6000)},
-    }
-    company = found({"alpha": WORK, "beta": {"mailbox": "true"}})
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", plan=plan, deadline=late, priority=3))
-    eventually(lambda: alpha.task("job.loose"))
-    assert alpha.task("job.loose")["deadline"] == alpha.task("job")["deadline"]
-    assert alpha.task("job.tight")["deadline"] < alpha.task("job")["deadline"]
-    assert alpha.task("job.loose")["priority"] == 3
-    assert alpha.json("show", "job.loose")["policy"]["deadline"] == alpha.task("job")["deadline"]
-    failed = alpha.until("job", "failed")
-    assert failed["reason"].startswith("child tight failed: its deadline")
-    assert alpha.phase("job.loose") == "cancelled"
-    company.at_rest()
-
-
 def test_a_deadline_goes_down_to_the_daemon_of_a_peer_and_its_passing_calls_the_work_back(found: Found) -> None:
     company = found(
         {"alpha": {"mailbox": "true", **WORK}, "beta": {"mailbox": "true", **SLOW}}, daemons=("alpha", "beta")

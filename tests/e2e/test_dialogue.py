@@ -99,20 +99,6 @@ def test_an_answer_from_somebody_else_does_not_count(found: Found) -> None:
     company.at_rest()
 
 
-@pytest.mark.soak
-def test_an_agent_that_only_asks_is_stopped_after_five_questions(found: Found) -> None:
-    company = found({"alpha": {"default": {"question": "And then?"}}})
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", max_attempts=1))
-    for turn in range(1, 6):
-        eventually(lambda: len(alpha.sent("question")) == turn and alpha.attempts("job")[0]["waiting_for"] == "answer")  # noqa: B023
-        alpha.drop(f"{turn}.md", message("answer", "job", f"Answer {turn}."))
-    alpha.until("job", "failed")
-    assert len(company.executions()) == 6
-    company.at_rest()
-
-
 def test_a_question_travels_between_two_daemons_and_so_does_the_answer(found: Found) -> None:
     """Beta asks alpha, who gave the work; alpha's agent answers in a turn; beta goes on with that answer."""
     rules = [

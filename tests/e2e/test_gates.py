@@ -94,18 +94,15 @@ def test_rework_has_a_limit_of_its_own(found: Found) -> None:
     company.at_rest()
 
 
-@pytest.mark.parametrize(
-    ("quorum", "phase"), [pytest.param("all", "circuit_open", marks=SOAK), ("majority", "completed")]
-)
-def test_several_reviewers_are_asked_at_once_and_the_quorum_decides(found: Found, quorum: str, phase: str) -> None:
+def test_several_reviewers_are_asked_at_once_and_the_quorum_decides(found: Found) -> None:
     company = found(
         {"alpha": WORK, "rex": APPROVES, "uma": APPROVES, "zoe": BLOCKS},
-        gates=gates("quality_gate", reviewers=("rex", "uma", "zoe"), quorum=quorum),
+        gates=gates("quality_gate", reviewers=("rex", "uma", "zoe"), quorum="majority"),
     )
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
     alpha.run()
-    assert alpha.phase("job") == phase
+    assert alpha.phase("job") == "completed"
     company.at_rest()
 
 

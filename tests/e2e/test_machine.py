@@ -68,7 +68,7 @@ def test_without_descriptors_it_waits_says_so_and_goes_on(found: Found) -> None:
     company.at_rest()
 
 
-@pytest.mark.parametrize("most", [5, 10, 15, 20, 22, 24])
+@pytest.mark.parametrize("most", [5, 15, 22, *(pytest.param(most, marks=pytest.mark.soak) for most in (10, 20, 24))])
 def test_started_with_next_to_no_descriptors_it_says_so_and_nothing_is_lost(found: Found, most: int) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -123,8 +123,7 @@ def failing(what: str) -> list[str]:
     return [strace, "-D", "-f", "-qq", "-o", "/dev/null", "-e", what]
 
 
-@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
-@pytest.mark.parametrize("nth", [1, 9])
+@pytest.mark.parametrize(("call", "nth"), [("fsync", 1), ("fdatasync", 9)])
 def test_a_failed_fsync_ends_the_process_at_once_and_the_next_one_recovers(found: Found, call: str, nth: int) -> None:
     """What a second fsync says proves nothing (the kernel has dropped the pages): it is never asked again."""
     company = found({"alpha": WORK})
