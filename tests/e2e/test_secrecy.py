@@ -43,7 +43,7 @@ def command_lines(seen: set[bytes], root: Path) -> Iterator[None]:
     done = threading.Event()
 
     def look() -> None:
-        while not done.wait(0.005):
+        while not done.wait(0.02):
             for entry in Path("/proc").iterdir():
                 if entry.name.isdigit() and int(entry.name) != os.getpid():
                     with suppress(OSError):
@@ -59,16 +59,17 @@ def command_lines(seen: set[bytes], root: Path) -> Iterator[None]:
         thread.join()
 
 
-@pytest.fixture
-def used(found: Found, tmp_path: Path) -> tuple[Company, set[bytes]]:
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Company, set[bytes]]]:
     """A company in which everything has happened: mail good and bad, a plan, a failure, keys, commands, a restart."""
-    work = {"default": {"reply": "Done."}}
-    company = found({"alpha": work, "beta": {"mailbox": "true"}}, synthesis="concat", retry={"max_attempts": 1})
-    company.env |= {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path), **SECRETS}
+    work, root = {"default": {"reply": "Done."}}, tmp_path_factory.mktemp("company")
+    company = Company(root, {"alpha": work, "beta": {"mailbox": "true"}})
+    company.env |= {"XDG_STATE_HOME": str(root / "state"), "HOME": str(root), **SECRETS}
     alpha, seen = company["alpha"], set[bytes]()
+    alpha.settle_in({"synthesis": "concat", "retry": {"max_attempts": 1}})
     before = os.umask(0o022)
     try:
-        with command_lines(seen, tmp_path):
+        with command_lines(seen, root):
             settings = alpha.config.read_bytes()
             for made in ("mailbox", "tasks", ".mailboxd"):
                 shutil.rmtree(alpha.root / made)
@@ -94,13 +95,14 @@ def used(found: Found, tmp_path: Path) -> tuple[Company, set[bytes]]:
             alpha.run()
     finally:
         os.umask(before)
-    return company, seen
+    yield company, seen
+    company.close()
 
 
-def test_nobody_else_can_read_or_change_anything(used: tuple[Company, set[bytes]], tmp_path: Path) -> None:
+def test_nobody_else_can_read_or_change_anything(used: tuple[Company, set[bytes]]) -> None:
     """Whatever the umask of whoever started it was. What others wrote (the inbox's own files) keeps its mode."""
     company, _ = used
-    ours = [company["alpha"].root / ".mailboxd", company["alpha"].root / "mailbox", tmp_path / "state"]
+    ours = [company["alpha"].root / ".mailboxd", company["alpha"].root / "mailbox", company.root / "state"]
     ours.append(company["alpha"].root / "tasks")
     theirs = {"good.md", "foreign.md", "plan.md", "reply.md", "rubbish.md"}
     loose = {}
@@ -111,15 +113,15 @@ def test_nobody_else_can_read_or_change_anything(used: tuple[Company, set[bytes]
             wanted = 0o700 if path.is_dir() else 0o600
             count += 1
             if mode != wanted and path.name not in theirs:
-                loose[str(path.relative_to(tmp_path))] = oct(mode)
+                loose[str(path.relative_to(company.root))] = oct(mode)
     assert loose == {}
     assert count > 35
 
 
-def test_no_secret_is_in_a_file_a_row_an_argument_or_the_log(used: tuple[Company, set[bytes]], tmp_path: Path) -> None:
+def test_no_secret_is_in_a_file_a_row_an_argument_or_the_log(used: tuple[Company, set[bytes]]) -> None:
     company, seen = used
     alpha = company["alpha"]
-    private = [path.read_text().strip() for path in (tmp_path / "state").rglob("*.key")]
+    private = [path.read_text().strip() for path in (company.root / "state").rglob("*.key")]
     assert len(private) == 2
     needles = [CANARY.encode(), *(text.partition(":")[2].encode() for text in private)]
     tokens = {
@@ -127,7 +129,7 @@ def test_no_secret_is_in_a_file_a_row_an_argument_or_the_log(used: tuple[Company
     }
     assert tokens
     found = []
-    for path in tmp_path.rglob("*"):
+    for path in company.root.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.suffix != ".key":
             raw = path.read_bytes()
             found += [(str(path), needle) for needle in needles if needle in raw]

@@ -480,6 +480,7 @@ MUTANTS = (
         "if not same_agent(reply.sender, attempt.executor):",
         "if not reply.sender:",
         in_town=True,
+        first=43,
     ),
     # ------------------------------------------------------------ the store
     Mutant("the chain is not a chain", "before = chain(before, row)", "before = chain(GENESIS, row)"),

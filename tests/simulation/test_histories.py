@@ -13,7 +13,7 @@ from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from tests.simulation.history import run
 
 FEW = 15
-SEEDS = int(os.environ.get("SEEDS", "150"))
+SEEDS = int(os.environ.get("SEEDS", "300"))
 ONE = os.environ.get("SEED")
 NOT_HERE = {Trigger.CANCELLED, Trigger.DEADLINE_PASSED, Trigger.IMPORTED_DONE, Trigger.IMPORTED_FAILED}
 """Rows from every phase, and those of work that was begun without mailboxd: no history has any."""
