@@ -19,7 +19,7 @@ from mailboxd.core.fixpoint import announce_end, cancel_at_peer, synthesise
 from mailboxd.core.inputs import Imported, ImportedDispatched, ImportedDone, ImportedFailed, Progress, Reply, TurnEnded
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, join_is_met, may_start
-from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task
+from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task, changed
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -93,7 +93,7 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
         escalated=task.stronger.why,
     )
     builder.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
-    builder.view = replace(builder.view, attempt=attempt)
+    builder.view = changed(builder.view, attempt=attempt)
     return ordinal
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core import lifecycle
@@ -15,7 +15,7 @@ from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import Attempt, Task
+from mailboxd.core.model import Attempt, Task, changed
 from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, Family, TaskView
@@ -80,23 +80,23 @@ class DecisionBuilder:
         """
         task = self.view.task
         moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
-        self.view = replace(
+        self.view = changed(
             self.view, task=moved.task, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=()
         )
-        step, changed = dict(moved.step), to_json(dict(moved.changes))
+        step, values = dict(moved.step), to_json(dict(moved.changes))
         before = None if task.phase.value in task.policy.gates else self._last(_FOLLOWED_BY_PHASES)
         if before is None:
-            self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=changed)
+            self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=values)
             return
         if (before.role, before.actor) != (self.role, self.actor):
             step["by"] = self.actor
-        self._extend(before, passed=[step], changes=changed)
+        self._extend(before, passed=[step], changes=values)
 
     def amend(self, note: str = "", **changes: Any) -> None:
         task, now = self.view.task, self.ctx.now
         event, task = lifecycle.amend(task, now, note, by=self.actor, role=self.role, **changes)
         self.events.append(event)
-        self.view = replace(self.view, task=task)
+        self.view = changed(self.view, task=task)
 
     def checkpoint(self, note: str, **changes: Any) -> None:
         """Change fields of the live attempt, which continues."""
@@ -104,14 +104,15 @@ class DecisionBuilder:
         changes = {name: value for name, value in changes.items() if getattr(attempt, name) != value}
         if not changes and not note:
             return
-        changed = to_json(changes)
+        values = to_json(changes)
         before = self._last(_FOLLOWED_BY_CHECKPOINTS)
         if before is None:
-            self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, attempt_changes=changed)
+            self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, attempt_changes=values)
         else:
             note = "; ".join(filter(None, [before.data.get("note", ""), note]))
-            self._extend(before, attempt=attempt.id, attempt_changes=changed, **({"note": note} if note else {}))
-        self.view = replace(self.view, attempt=replace(attempt, **changes))
+            parts: dict[str, Any] = {"note": note} if note else {}
+            self._extend(before, attempt=attempt.id, attempt_changes=values, **parts)
+        self.view = changed(self.view, attempt=changed(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "") -> None:
         """End the live attempt; the turn and the artifacts recorded just before are part of its end."""
@@ -127,8 +128,8 @@ class DecisionBuilder:
         if before is None:
             self.record(Kind.ATTEMPT_ENDED, **data)
         else:
-            self._extend(replace(before, kind=Kind.ATTEMPT_ENDED), **data)
-        self.view = replace(self.view, attempt=replace(attempt, **changes))
+            self._extend(before, Kind.ATTEMPT_ENDED, **data)
+        self.view = changed(self.view, attempt=changed(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
         """Record a text as an artifact of the task; returns its id."""
@@ -155,8 +156,8 @@ class DecisionBuilder:
         last = self.events[-1] if self.events else None
         return last if last is not None and last.kind in kinds and last.task == self.view.task.id else None
 
-    def _extend(self, event: Event, **parts: Any) -> None:
-        """Replace the latest event by this one with more parts: lists grow, changes add up."""
+    def _extend(self, event: Event, kind: Kind | None = None, **parts: Any) -> None:
+        """Replace the latest event by one with more parts: lists grow, changes add up."""
         data = {**event.data}
         for name, part in parts.items():
             known = data.get(name)
@@ -165,7 +166,7 @@ class DecisionBuilder:
             elif isinstance(known, dict):
                 part = {**known, **part}
             data[name] = part
-        self.events[-1] = replace(event, data=data)
+        self.events[-1] = Event(kind or event.kind, event.task, data, event.role, event.actor)
 
 
 _FOLLOWED_BY_PHASES = frozenset({Kind.TASK_CREATED, Kind.TASK_TRANSITIONED, Kind.ATTEMPT_STARTED, Kind.ATTEMPT_ENDED})

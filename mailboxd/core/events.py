@@ -17,12 +17,12 @@ Besides the fields of its kind, the event of a task may have these parts:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.json_codec import read_field
-from mailboxd.core.model import Attempt, Task
+from mailboxd.core.model import Attempt, Task, changed
 
 
 class Role(StrEnum):
@@ -114,12 +114,12 @@ def evolve(task: Task, event: Event) -> Task:
     """Apply one event to the task it names; returns the task itself if the event does not concern its row."""
     if event.kind not in OF_TASKS or "changes" not in event.data:
         return task
-    return replace(task, updated_at=event.data["at"], **_read(Task, event.data["changes"]))
+    return changed(task, updated_at=event.data["at"], **_read(Task, event.data["changes"]))
 
 
 def evolve_attempt(attempt: Attempt, event: Event) -> Attempt:
     """Apply one event to the attempt it names; returns the attempt itself if the event does not concern its row."""
-    return replace(attempt, **_read(Attempt, event.data.get("attempt_changes", {})))
+    return changed(attempt, **_read(Attempt, event.data.get("attempt_changes", {})))
 
 
 def _read(kind: type[Any], changes: Mapping[str, Any]) -> dict[str, Any]:

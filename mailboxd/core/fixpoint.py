@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mailboxd.core import approved_actions, checks, lifecycle, reviews, spec_drafting
 from mailboxd.core.approvals import ApprovalStatus
 from mailboxd.core.budget import lifted, over, still_held
@@ -15,6 +13,7 @@ from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import Compose, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
 from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.model import changed
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting
@@ -48,7 +47,7 @@ def _with_local_rules(builder: DecisionBuilder) -> TaskView:
     view, spec, ctx = builder.view, builder.view.task.spec, builder.ctx
     if spec.checks or spec.planned_actions:
         refused = checks.refused(view.task, spec, ctx)
-        builder.view = replace(view, refused_checks=refused, checks=checks.due_here(view, ctx))
+        builder.view = changed(view, refused_checks=refused, checks=checks.due_here(view, ctx))
     return builder.view
 
 
@@ -175,7 +174,7 @@ def end_attempt(builder: DecisionBuilder, status: AttemptStatus, reason: str) ->
 def stop_turns(builder: DecisionBuilder) -> None:
     if builder.view.turns:
         builder.order(StopTurns())
-        builder.view = replace(builder.view, turns=0)
+        builder.view = changed(builder.view, turns=0)
 
 
 def open_circuit(builder: DecisionBuilder, trigger: Trigger, reason: str, **changes: object) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -26,7 +26,7 @@ from mailboxd.core.approvals import Action, ApprovalStatus, Performed
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Remedy
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.model import Policy, Task
+from mailboxd.core.model import Policy, Task, changed
 from mailboxd.core.specs import lint
 from mailboxd.core.task_view import TaskView
 from mailboxd.core.vocabulary import TERMINAL, CheckVerdict, Gate, Join, Phase, Quorum, Verdict, same_agent
@@ -163,7 +163,7 @@ def move(task: Task, trigger: Trigger, now: str, reason: str, **changes: Any) ->
     changes = {"phase": target, "reason": reason, "circuit_open": target is Phase.CIRCUIT_OPEN, **changes}
     changes = {name: value for name, value in changes.items() if getattr(task, name) != value}
     step = {"from": task.phase.value, "to": target.value, "trigger": trigger.value, "reason": reason}
-    return Move(step, changes, replace(task, updated_at=now, **changes))
+    return Move(step, changes, changed(task, updated_at=now, **changes))
 
 
 def amend(
@@ -171,7 +171,7 @@ def amend(
 ) -> tuple[Event, Task]:
     """The event that changes fields of the task within its phase, and the changed task."""
     data = {"note": note, "at": now, "changes": to_json(changes)}
-    return Event(Kind.TASK_AMENDED, task.id, data, role, by), replace(task, updated_at=now, **changes)
+    return Event(Kind.TASK_AMENDED, task.id, data, role, by), changed(task, updated_at=now, **changes)
 
 
 # Input triggers: the conditions under which an input moves a task.

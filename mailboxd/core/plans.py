@@ -16,7 +16,7 @@ from mailboxd.core.fixpoint import run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task, changed
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
@@ -303,7 +303,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
             builder.amend(why, held=why)
     _Creation(ctx, builder.events, builder.effects).add(builder.task, plan.children, scopes)
     tally = builder.view.children
-    builder.view = replace(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
+    builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
 
 
 def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:
