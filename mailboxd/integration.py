@@ -23,7 +23,7 @@ from pathlib import Path
 
 from mailboxd import config
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.json_output import at, brief, cli_error, parse_object, text_at
+from mailboxd.agents.json_output import at, brief, complaint, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted, ask
 from mailboxd.clock import Clock
@@ -247,7 +247,7 @@ def parse_plugin_state(answer: Exit) -> PluginState:
     """Parse `openclaw plugins inspect`."""
     inspected = parse_object(answer)
     if answer.rc != 0 or not isinstance(at(inspected, "plugin"), dict):
-        reason = cli_error(answer) or brief(answer.stderr.decode("utf-8", "replace")) or f"exit status {answer.rc}"
+        reason = complaint(answer)
         missing = reason.startswith(_NOT_FOUND)
         return PluginState(False, False, False, "", "", NOT_INSTALLED if missing else brief(reason))
     enabled = at(inspected, "plugin", "enabled") is True
@@ -316,11 +316,11 @@ def reload_plugin(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clo
         answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
         if answer.rc == 0:
             return "the running gateway has loaded it; no restart is needed"
-        if _NO_RELOAD not in _error_of(answer):
-            return f"no running gateway has loaded it; it is loaded at the next start: {_error_of(answer)}"
+        if _NO_RELOAD not in complaint(answer):
+            return f"no running gateway has loaded it; it is loaded at the next start: {complaint(answer)}"
         answer = ask(openclaw.gateway_restart_argv(), environment, OPENCLAW_TIMEOUT)
         if answer.rc != 0:
-            return f"no running gateway has loaded it; it is loaded at the next start: {_error_of(answer)}"
+            return f"no running gateway has loaded it; it is loaded at the next start: {complaint(answer)}"
         if text_at(parse_object(answer), "result") == "deferred":
             return "the gateway restarts and loads it once its current work is done"
         return _restarted(openclaw, environment, clock)
@@ -356,7 +356,7 @@ def run_steps(steps: Iterable[Step], environment: Mapping[str, str]) -> None:
         except OSError as problem:
             raise UnavailableError(f"the plugin cannot be copied for OpenClaw: {problem}") from problem
         if answer.rc != 0:
-            raise UnavailableError(f"`{shlex.join(step.argv)}` failed: {_error_of(answer)}")
+            raise UnavailableError(f"`{shlex.join(step.argv)}` failed: {complaint(answer)}")
 
 
 def steps_json(steps: Sequence[Step]) -> list[dict[str, object]]:
@@ -374,11 +374,6 @@ def _with_private_copy(step: Step) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory(prefix="mailboxd-") as temporary:
         copy = shutil.copytree(step.copies, Path(temporary) / step.copies.name)
         yield tuple(str(copy) if word == str(step.copies) else word for word in step.argv)
-
-
-def _error_of(answer: Exit) -> str:
-    both = (answer.stderr.strip() or answer.stdout.strip()).decode("utf-8", "replace")
-    return cli_error(answer) or brief(both) or f"exit status {answer.rc}"
 
 
 def _bytes_of(path: Path) -> bytes:

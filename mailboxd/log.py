@@ -56,6 +56,7 @@ def configure(level: str, form: str, stream: TextIO) -> None:
     # what no line shows is not looked up for each (the logging module's own advice, "Optimization")
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root.setLevel(level.upper())
+    logging.getLogger("watchdog").setLevel(max(root.level, logging.INFO))  # its details of each file drown the others
 
 
 def several(logger: logging.Logger, level: int, lines: Sequence[Line]) -> None:

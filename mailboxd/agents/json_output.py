@@ -40,6 +40,22 @@ def cli_error(exit_: Exit) -> str | None:
     return message if isinstance(message, str) else None
 
 
+def complaint(exit_: Exit) -> str:
+    """What a program that failed says went wrong: the message of its JSON error, else its output or exit status."""
+    if message := _message(exit_.stdout) or _message(exit_.stderr):
+        return brief(message)
+    said = exit_.stderr.strip() or (exit_.stdout if parse(exit_) is None else b"")
+    return brief(said.decode("utf-8", "replace")) or f"exit status {exit_.rc}"
+
+
+def _message(raw: bytes) -> str:
+    try:
+        error = at(_DECODER.decode(raw.decode("utf-8")), "error")
+    except (ValueError, RecursionError):
+        return ""
+    return (error if isinstance(error, str) else text_at(error, "message")).strip()
+
+
 def at(value: object, *path: str) -> Any:
     """The value under nested keys, None if there is none."""
     for key in path:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.json_output import amount_at, at, brief, count_at, parse_object, reference_at, text_at
+from mailboxd.agents.json_output import amount_at, at, brief, complaint, count_at, parse_object, reference_at, text_at
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
 
@@ -264,5 +264,6 @@ def _describe(exit_: Exit) -> str:
     if exit_.rc is None:
         return "the exit status is lost and the output proves no success"
     ended = f"killed by signal {-exit_.rc}" if exit_.rc < 0 else f"exit status {exit_.rc}"
-    said = (exit_.stdout.strip() or exit_.stderr.strip())[:4000].decode("utf-8", "replace")
-    return f"{ended}, and the output is not an answer of OpenClaw: {brief(said)}" if said else f"{ended}, no output"
+    if not exit_.stdout.strip() and not exit_.stderr.strip():
+        return f"{ended}, no output"
+    return f"{ended}, and no answer of OpenClaw: {complaint(exit_)}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -60,6 +62,8 @@ from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd.schedule import Retention
 from mailboxd.taskmd.sync import TaskMarkdown
 
+_log = logging.getLogger("mailboxd")
+
 # Sidecars that the configuration asks for: typed tools, the page, metrics.
 
 _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE")
@@ -92,6 +96,7 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
     """
     clock = SystemClock()
     with ExitStack() as held:
+        report_missing(config)
         store = open_workspace(ws.database, clock.now(), thorough=True)
         held.callback(store.close)
         stale_database.require_newest(ws, store)
@@ -158,6 +163,20 @@ def put_together(
         room=partial(disk.why_low, ws.root),
         on_events=EventLogger(core.store).tell,
     )
+
+
+def report_missing(config: Config) -> None:
+    """Log each program that turns need and that is not there; else they would fail one by one."""
+    environ = child_environment(os.environ, config.openclaw.environment)
+    wanted = {"openclaw.command": config.openclaw.command[0]}
+    for name, harness in config.acp.harnesses.items():
+        acpx = harness.backend == "acpx"
+        wanted["acp.acpx" if acpx else f"acp.harnesses.{name}.argv"] = (config.acp.acpx if acpx else harness.argv)[0]
+    for key, program in wanted.items():
+        if shutil.which(program, path=environ.get("PATH")) is None:
+            _log.error(
+                "%s: %r was not found on the PATH, so no turn can use it: install it or correct the key", key, program
+            )
 
 
 def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> ProcessTable:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any
 
 from mailboxd import ids, log
-from mailboxd.core.events import Event, Kind
-from mailboxd.explain.describe import describe
+from mailboxd.core.approvals import Performed
+from mailboxd.core.events import Event, Kind, Role, passed
+from mailboxd.core.vocabulary import AttemptStatus, CheckVerdict, Phase
+from mailboxd.explain.describe import TOLD, describe, summarize
 from mailboxd.store.store import Store
 
 # What a line of the log is about: the task, the attempt and the trace, by which it is found beside others.
@@ -66,9 +68,6 @@ def _attempt(data: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-_QUIET = frozenset(
-    {Kind.MESSAGE_FILED, Kind.ATTEMPT_CHECKPOINT, Kind.TASK_AMENDED, Kind.ARTIFACT_RECORDED, Kind.TURN_ENDED}
-)
 _log = logging.getLogger("mailboxd")
 
 
@@ -83,15 +82,66 @@ class EventLogger:
     def tell(self, told: int) -> int:
         """Log what was recorded after the event of that number; returns the number of the last one."""
         fresh = list(self._store.recorded_since(told))
-        events = [event for _seq, event in fresh if _log.isEnabledFor(_level(event))]
-        for level, group in groupby(events, _level):
-            log.several(_log, level, [self._line(event) for event in group])
+        events = [event for _seq, event in fresh if _log.isEnabledFor(level_of(event))]
+        say = describe if _log.isEnabledFor(logging.DEBUG) else summarize
+        for level, group in groupby(events, level_of):
+            log.several(_log, level, [self._line(event, say) for event in group])
         return fresh[-1][0] if fresh else told
 
-    def _line(self, event: Event) -> log.Line:
+    def _line(self, event: Event, say: Callable[[Event, str], str]) -> log.Line:
         about = self._about.of(event)
-        return describe(event, about.get("task", "")), about
+        return say(event, about.get("task", "")), about
 
 
-def _level(event: Event) -> int:
-    return logging.DEBUG if event.kind in _QUIET else logging.INFO
+_QUIET = frozenset(
+    {
+        Kind.MESSAGE_FILED,
+        Kind.ATTEMPT_CHECKPOINT,
+        Kind.TASK_AMENDED,
+        Kind.TASK_TRANSITIONED,
+        Kind.ARTIFACT_RECORDED,
+        Kind.TURN_ENDED,
+    }
+)
+_TROUBLE = frozenset(
+    {
+        Kind.ALARM,
+        Kind.BREAKER_OPENED,
+        Kind.CIRCUIT_OPENED,
+        Kind.EDIT_REFUSED,
+        Kind.MESSAGE_REJECTED,
+        Kind.MESSAGE_UNDELIVERED,
+        Kind.PEER_SILENT,
+        Kind.REVIEW_LOST,
+    }
+)
+
+
+def level_of(event: Event) -> int:
+    """WARNING for what went wrong, DEBUG for what happens by itself, such as a phase that is passed, else INFO."""
+    steps = passed(event)
+    reached = steps[-1]["to"] if steps else ""
+    if (
+        event.kind in _TROUBLE
+        or reached in (Phase.FAILED, Phase.CIRCUIT_OPEN)
+        or event.data.get("changes", {}).get("held")
+    ):
+        return logging.WARNING
+    if _failed(event) and reached != Phase.CANCELLED:
+        return logging.WARNING
+    if event.kind not in _QUIET:
+        return logging.INFO
+    return logging.INFO if reached in TOLD or event.role is Role.OPERATOR else logging.DEBUG
+
+
+def _failed(event: Event) -> bool:
+    """Whether an attempt, a check or an action ended badly."""
+    data = event.data
+    match event.kind:
+        case Kind.ATTEMPT_ENDED:
+            return bool(data["attempt_changes"]["status"] != AttemptStatus.SUCCEEDED)
+        case Kind.CHECK_ENDED:
+            return bool(data["check"]["verdict"] != CheckVerdict.PASSED)
+        case Kind.ACTION_ENDED:
+            return bool(data["changes"].get("state") != Performed.DONE)
+    return False

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import ready
-from mailboxd.agents.json_output import at, brief, cli_error, count_at, parse_object, text_at
+from mailboxd.agents.json_output import at, brief, cli_error, complaint, count_at, parse_object, text_at
 from mailboxd.agents.openclaw import (
     MESSAGING_BY_DEFAULT,
     MINIMUM_VERSION,
@@ -28,6 +28,7 @@ from mailboxd.agents.process import ask
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
+from mailboxd.core.sanitize import first_line
 from mailboxd.doctor.facts import (
     Agents,
     CheckResult,
@@ -279,11 +280,7 @@ def _error_text(exit_: Exit) -> str:
     """The first line of a program's error message, else how it ended."""
     if exit_.rc is not None and exit_.rc < 0:
         return f"no answer within {SECONDS:.0f} s"
-    text = (
-        cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip() or exit_.stdout.decode("utf-8", "replace")
-    )
-    lines = [line for line in text.splitlines() if line.strip()]
-    return brief(lines[0])[:300] if lines else f"exit status {exit_.rc} without output"
+    return first_line(complaint(exit_), 300)
 
 
 # Parsing OpenClaw's answers. Pure; nothing about their shape is taken for granted.

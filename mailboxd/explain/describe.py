@@ -9,12 +9,25 @@ from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
-from mailboxd.core.vocabulary import Waiting
+from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting
 
 
 def describe(event: Event, name: str = "") -> str:
     """The event in one line; `name` is the local id of its task, if any. Unprintable characters become spaces."""
     return one_line(_sentence(event, name))
+
+
+def summarize(event: Event, name: str = "") -> str:
+    """As `describe`, of the phases passed only the last, and that only where it ends or waits for a person."""
+    steps = passed(event)
+    if not steps or event.kind is Kind.TASK_TRANSITIONED:
+        return describe(event, name)
+    told = steps[-1]["to"] in TOLD
+    return one_line(_headline(event, name) + (f"; {steps[-1]['to']}" if told else ""))
+
+
+TOLD = frozenset({*TERMINAL, Phase.AWAITING_APPROVAL, Phase.CIRCUIT_OPEN})
+"""Phases in which a task ends or waits for a person."""
 
 
 def _sentence(event: Event, name: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.json_output import cli_error, parse_object, text_at
+from mailboxd.agents.json_output import cli_error, complaint, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw, parse_config_file
 from mailboxd.agents.process import ask
 from mailboxd.config import Config
@@ -279,16 +279,14 @@ class OpenClawConfig:
             finally:
                 os.unlink(name, dir_fd=state)
         if exit_.rc != 0:
-            output = (exit_.stderr or exit_.stdout).decode("utf-8", "replace").strip()[-1000:]
-            raise UnavailableError(f"OpenClaw rejected the change of its configuration: {output}")
+            raise UnavailableError(f"OpenClaw rejected the change of its configuration: {complaint(exit_)}")
 
 
 def _why(exit_: Exit) -> str:
     """The error that OpenClaw reports, with every issue that it names."""
-    error = cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip()[-500:] or f"status {exit_.rc}"
     issues = (parse_object(exit_) or {}).get("issues")
     named = [text_at(issue, "message") for issue in issues] if isinstance(issues, list) else []
-    return "; ".join(filter(None, [error, *named]))
+    return "; ".join(filter(None, [complaint(exit_), *named]))
 
 
 # Registration: tokens here and entries in OpenClaw change together

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
-from mailboxd.agents.json_output import cli_error, parse_object
+from mailboxd.agents.json_output import cli_error, complaint, parse_object
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
@@ -110,7 +110,7 @@ def remove_objects(openclaw: OpenClaw, environment: Mapping[str, str], before: s
         return []
     answer = ask((*openclaw.command, "config", "unset", target), environment, integration.OPENCLAW_TIMEOUT)
     if answer.rc != 0:
-        raise UnavailableError(f"`openclaw config unset {target}` failed: {cli_error(answer) or answer.rc}")
+        raise UnavailableError(f"`openclaw config unset {target}` failed: {complaint(answer)}")
     return [target]
 
 
@@ -146,7 +146,7 @@ def _section(openclaw: OpenClaw, environment: Mapping[str, str]) -> Mapping[str,
         return None
     section = parse_object(answer)
     if answer.rc != 0 or section is None:
-        raise UnavailableError(f"OpenClaw's configuration cannot be read: {cli_error(answer) or answer.rc}")
+        raise UnavailableError(f"OpenClaw's configuration cannot be read: {complaint(answer)}")
     return section
 
 

@@ -385,3 +385,11 @@ def test_an_envelope_with_anything_in_it_never_raises(data: st.DataObject, rc: i
     if isinstance(outcome, Succeeded):
         assert rc != 1
         assert outcome.text.strip()
+
+
+@pytest.mark.parametrize("stdout", [True, False])
+def test_an_unknown_error_is_told_by_its_message(stdout: bool) -> None:
+    raw = json.dumps({"ok": False, "error": {"type": "new", "message": "the moon is\nin the way"}}, indent=2).encode()
+    outcome = classify(Exit(3, raw) if stdout else Exit(3, b"", raw))
+    assert isinstance(outcome, Unknown)
+    assert outcome.error.partition("\n")[0].endswith(": the moon is")

@@ -66,7 +66,7 @@ def test_a_plugin_that_takes_messages_has_no_problem() -> None:
         (error("Plugin not found: mailboxd. Run `openclaw plugins list`"), "not installed", False),
         (error("Config invalid"), "Config invalid", False),
         (Exit(1, b"", b"Node 20 is too old"), "Node 20 is too old", False),
-        (Exit(0, b"no json"), "exit status 0", False),
+        (Exit(0, b"no json"), "no json", False),
         (printed([]), "exit status 0", False),
         (printed(inspected(plugin={"enabled": False, "activationReason": "disabled in config"})), "disabled in", True),
         (printed(inspected(policy={}, typedHooks=[])), "allowConversationAccess", True),

@@ -34,17 +34,20 @@ if TYPE_CHECKING:
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="Default: `log.level` in the configuration.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Also log what happens by itself (--log-level debug).")
 @click.option(
     "--allow-network-fs",
     is_flag=True,
     help="Allow NFS, SMB, 9p, FUSE ..., by polling. Safe only if no other machine uses the workspace.",
 )
 def run_command(
-    session: Session, until_idle: bool, log_format: str | None, log_level: str | None, allow_network_fs: bool
-) -> None:
+    session: Session, until_idle: bool, log_format: str | None, log_level: str | None, verbose: bool,
+    allow_network_fs: bool,
+) -> None:  # fmt: skip
     """Run the daemon: accept messages, schedule tasks, call agents and send replies.
 
-    One daemon per workspace. Logs go to standard error (--json means --log-format json). SIGTERM and SIGINT wait for
+    One daemon per workspace. Logs go to standard error (--json means --log-format json): what begins, ends or waits for
+    a person; circuits, breakers, rejections and failures as warnings. SIGTERM and SIGINT wait for
     running turns; a second signal stops immediately. Nothing is lost either way.
 
     While the disk is full or another process locks the database, the daemon pauses, reports it in `mailboxd status`,
@@ -59,7 +62,7 @@ def run_command(
     ws = session.workspace()
     settings = config.load(ws.config)
     form = log_format or ("json" if session.as_json else settings.log.format)
-    log.configure(log_level or settings.log.level, form, sys.stderr)
+    log.configure("debug" if verbose else log_level or settings.log.level, form, sys.stderr)
     supervise.serve(ws, settings, until_idle=until_idle, allow_network=allow_network_fs)
 
 

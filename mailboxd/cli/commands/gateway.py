@@ -166,7 +166,7 @@ def _configured_url(config: Config) -> str:
 
 def _ask(config: Config, *words: str) -> tuple[Any, str]:
     """OpenClaw's output, and its error if any."""
-    from mailboxd.agents.json_output import brief, cli_error, parse
+    from mailboxd.agents.json_output import complaint, parse
     from mailboxd.agents.openclaw import child_environment
     from mailboxd.agents.process import ask
 
@@ -174,7 +174,7 @@ def _ask(config: Config, *words: str) -> tuple[Any, str]:
     exit_ = ask((*config.openclaw.command, *words, "--json"), environment, _SECONDS)
     if exit_.rc == 0:
         return parse(exit_), ""
-    return None, cli_error(exit_) or brief(exit_.stderr.decode("utf-8", "replace")) or f"exit status {exit_.rc}"
+    return None, complaint(exit_)
 
 
 def _secret(token_file: str | None) -> str:

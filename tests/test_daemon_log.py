@@ -1,0 +1,76 @@
+"""What the daemon says of what it records: trouble as warnings, what happens by itself only when asked."""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from mailboxd.config import Config
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.model import Policy
+from mailboxd.daemon.assemble import report_missing
+from mailboxd.daemon.event_logging import level_of
+from mailboxd.explain.describe import describe, summarize
+from tests.core.desk import DONE, Desk
+
+
+def to(*phases: str) -> dict[str, Any]:
+    return {
+        "passed": [{"from": a, "to": b, "trigger": "x", "reason": f"reason {b}"} for a, b in pairwise(phases)],
+        "changes": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "level"),
+    [
+        (Kind.CIRCUIT_OPENED, {}, "WARNING"),
+        (Kind.BREAKER_OPENED, {}, "WARNING"),
+        (Kind.MESSAGE_REJECTED, {}, "WARNING"),
+        (Kind.MESSAGE_UNDELIVERED, {}, "WARNING"),
+        (Kind.ALARM, {}, "WARNING"),
+        (Kind.ATTEMPT_ENDED, {"attempt_changes": {"status": "failed"}}, "WARNING"),
+        (Kind.ATTEMPT_ENDED, {"attempt_changes": {"status": "aborted"}, **to("executing", "cancelled")}, "INFO"),
+        (Kind.ATTEMPT_ENDED, {"attempt_changes": {"status": "succeeded"}, **to("executing", "completed")}, "INFO"),
+        (Kind.CHECK_ENDED, {"check": {"verdict": "failed"}}, "WARNING"),
+        (Kind.CHECK_ENDED, {"check": {"verdict": "passed"}}, "INFO"),
+        (Kind.ACTION_ENDED, {"changes": {"state": "unknown"}}, "WARNING"),
+        (Kind.TASK_AMENDED, {"changes": {"held": "over budget"}}, "WARNING"),
+        (Kind.TASK_AMENDED, {"changes": {"notes": "x"}}, "DEBUG"),
+        (Kind.TASK_TRANSITIONED, to("spec_draft", "spec_review", "execution_ready"), "DEBUG"),
+        (Kind.TASK_TRANSITIONED, to("spec_gate", "quality_gate", "failed"), "WARNING"),
+        (Kind.TASK_TRANSITIONED, to("quality_gate", "awaiting_approval"), "INFO"),
+        (Kind.MESSAGE_FILED, {}, "DEBUG"),
+    ],
+)  # fmt: skip
+def test_trouble_is_loud_and_routine_is_quiet(kind: Kind, data: dict[str, Any], level: str) -> None:
+    assert logging.getLevelName(level_of(Event(kind, "t", data))) == level
+
+
+def test_what_the_operator_orders_is_told() -> None:
+    moved = Event(Kind.TASK_TRANSITIONED, "t", to("failed", "execution_ready"), Role.OPERATOR, "ann")
+    assert level_of(moved) == 20
+
+
+def test_gates_that_are_off_are_not_told_unless_asked() -> None:
+    desk = Desk(Policy(max_attempts=1))
+    desk.give("t")
+    desk.ends("t", DONE)
+    told = [event for _, event in desk.store.recorded_since(0)]
+    short = [summarize(event, "t") for event in told if level_of(event) >= 20]
+    assert any(line.endswith("; completed") for line in short), short
+    assert not any("is off" in line or "->" in line for line in short), short
+    assert any("is off" in describe(event, "t") for event in told)
+
+
+def test_a_program_that_is_missing_is_an_error_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    harnesses = {"gem": {"argv": ["/bin/true"]}, "lost": {"argv": ["no-such-harness", "--acp"]}}
+    config = {"agent": "alpha", "openclaw": {"command": ["/no/such/openclaw"]}, "acp": {"harnesses": harnesses}}
+    report_missing(Config.model_validate(config))
+    assert [(record.levelname, record.message.partition(" was ")[0]) for record in caplog.records] == [
+        ("ERROR", "openclaw.command: '/no/such/openclaw'"),
+        ("ERROR", "acp.harnesses.lost.argv: 'no-such-harness'"),
+    ]
