@@ -33,7 +33,7 @@ from mailboxd.core.vocabulary import Phase, is_id
 from mailboxd.drawing.gantt import Window, duration
 from mailboxd.drawing.graph import ATTEMPT_STYLES, PHASE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
-from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
+from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending
 from mailboxd.mailbox import lock
 from mailboxd.store.reports import Report, opened
@@ -50,6 +50,8 @@ _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 _DONE = {
     "approved": "Approved and recorded under your name. The daemon will perform it.",
     "rejected": "Rejected and recorded under your name.",
+    "sent": "Sent. The task appears here as soon as the daemon has read it.",
+    "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
     **{order.name: order.done for order in OPERATOR_ORDERS if order.label},
 }
@@ -170,6 +172,7 @@ class WebApp:
         pages: list[tuple[str, Page]] = [
             ("/", self.overview),
             ("/search", self.search),
+            ("/new", self.new_task),
             ("/w/{key}", self.workspace),
             ("/w/{key}/messages", self.messages),
             ("/w/{key}/m/{message}", self.message),
@@ -179,6 +182,7 @@ class WebApp:
         ]
         deciding: list[tuple[str, Page]] = [
             ("/", self.overview),
+            ("/new", self.new_task),
             ("/w/{key}", self.workspace),
             ("/w/{key}/a/{approval}", self.approval),
             ("/w/{key}/t/{task}", self.task),
@@ -259,6 +263,11 @@ class WebApp:
         shown = found | {"words": words, "kind": kind, "key": key, "all": [self._named(p) for p in workspaces]}
         return self._answer(request, "search.html", shown)
 
+    def new_task(self, request: Request) -> Response:
+        workspaces = [self._named(workspace) for workspace in self.models.workspaces.all()]
+        chosen = request.query_params.get("w", "")
+        return self._answer(request, "new.html", {"workspaces": workspaces, "chosen": chosen})
+
     # Forms
 
     def decide(self, page: Page, request: Request, form: Form) -> Response:
@@ -268,11 +277,13 @@ class WebApp:
         if workspace is None:
             raise UnavailableError("there is no such workspace")
         try:
+            if "send" in form:
+                return _redirect(f"/w/{workspace.key}?done={self.actions.send(workspace, form)}")
             if "decision" in form:
                 done = self.actions.decide(workspace, named.get("approval", ""), form)
             else:
                 done = self.actions.order(workspace, named.get("task", ""), form)
-        except (Refused, PlanError) as refusal:
+        except (Refused, PlanError, MessageError) as refusal:
             request.state.problem = Problem(form.get("target", ""), _sentence(refusal), form)
             return page(request)
         return _redirect(f"{request.url.path}?done={done}")
@@ -412,7 +423,7 @@ class WebApp:
         return self._error(request, 404, "Page not found.")
 
 
-def _sentence(refusal: Refused | PlanError) -> str:
+def _sentence(refusal: Refused | PlanError | MessageError) -> str:
     problem = refusal.problem[:1].upper() + refusal.problem[1:].rstrip(".")
     return f"{problem}. {refusal.hint}".strip()
 

@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd import config, user_state
+from mailboxd.clock import Clock
 from mailboxd.core.approvals import ApprovalDecision
-from mailboxd.core.operator_orders import BY_NAME
-from mailboxd.core.sanitize import storable_text
-from mailboxd.engine import operator_commands
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR
+from mailboxd.core.sanitize import first_line, storable_text
+from mailboxd.engine import operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
+from mailboxd.ids import Ids
+from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -97,6 +100,7 @@ def settings(workspace: WebWorkspace) -> config.Config:
 Form = Mapping[str, str]
 
 _MAX_NOTE = 4_000
+_MAX_TITLE = 200
 _MAX_ANSWER = 100_000
 _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
@@ -106,6 +110,21 @@ class FormActions:
     """`open_engine` opens an engine that records an order and leaves effects to the daemon."""
 
     open_engine: Callable[[WebWorkspace], AbstractContextManager[Engine]]
+    clock: Clock
+
+    def send(self, workspace: WebWorkspace, form: Form) -> str:
+        """Send a task to the agent of this workspace, as `mailboxd send` does. Raises MailboxdError."""
+        title, instructions = _text(form, "title", _MAX_TITLE), _text(form, "instructions", _MAX_ANSWER)
+        if not instructions:
+            raise Refused("bad-form", "a task needs instructions", "Write what is to be done.")
+        title = title or first_line(instructions)
+        draft = sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
+        now = self.clock.now()
+        message_id = Ids().new("msg", now)
+        task_id = sending.slug(title, message_id[-6:].lower())
+        identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now}
+        sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
+        return "sent" if lock.holder(workspace.ws) is not None else "left"
 
     def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
         """Approve, reject or request changes; returns the decision. Raises MailboxdError."""

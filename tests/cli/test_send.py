@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.cli.commands.send import Draft, compose, slug
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import is_id
+from mailboxd.engine.sending import Draft, compose, slug
 from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake

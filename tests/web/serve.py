@@ -76,8 +76,8 @@ class Browser:
         """Send the form of the page at `path` that has a button for these fields, with these filled in."""
         page = self.get(path).text
         button = next(name for name in ("decision", "order", "send") if name in fields)
-        forms = re.findall(r'<form method="post">(.*?)</form>', page, re.S)
-        found = next((form for form in forms if f'<button name="{button}"' in form or f'name="{button}"' in form), None)
+        forms = re.findall(r'<form method="post"[^>]*>(.*?)</form>', page, re.S)
+        found = next((form for form in forms if f'name="{button}"' in form), None)
         assert found, page
         hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found))
         return self.post(path, {**hidden, **fields}, headers)

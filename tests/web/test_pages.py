@@ -154,6 +154,23 @@ def _hidden(page: Browser, path: str) -> dict[str, str]:
     return dict(re.findall(r'<input type="hidden" name="(form)" value="([^"]*)">', page.get(path).text)[:1])
 
 
+def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {"default": {"reply": "Done."}}})
+    page = opened(company)
+    key = page.key()
+    refused = page.form("/new", send="task", workspace=key, title="Empty", instructions=" ")
+    assert refused.status == 409
+    assert 'value="Empty"' in refused.text
+    assert "A task needs instructions" in refused.words
+    sent = page.form("/new", send="task", workspace=key, title="", instructions="Count <b>all</b>\nof them")
+    assert sent.headers["location"] == f"/w/{key}?done=left"
+    company["alpha"].run()
+    (row,) = company["alpha"].query("SELECT title, phase, sender, local_id FROM tasks")
+    assert (row["title"], row["phase"], row["sender"]) == ("Count <b>all</b>", "completed", "operator")
+    assert row["local_id"].startswith("count-b-all-b-")
+    assert "Count <b>all</b>" in page.get(f"/w/{key}").words
+
+
 def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> None:
     rules = [
         {"match": {"task": "q.two", "attempt": "1"}, "reply": "one\ntwo\nthree\n"},

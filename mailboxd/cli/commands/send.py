@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from mailboxd.cli.operator_actions import read_text, require_operator
 from mailboxd.cli.session import Header, Session, Text, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.engine.sending import Draft, compose, put, signed_by, slug
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageError, UnavailableError
 from mailboxd.mailbox.layout import Workspace
 
@@ -27,63 +26,7 @@ if TYPE_CHECKING:
 
 # Task messages
 
-_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
-_LONGEST_SLUG = 40
 _PRINTED_KINDS = ("task.transitioned", "attempt.started", "attempt.ended", "question.asked", "circuit.opened")
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """The texts of a task."""
-
-    title: str
-    instructions: str
-    context: str = ""
-    expected_output: str = ""
-    dag: str = ""
-
-
-def slug(title: str, unique: str) -> str:
-    """A task id made of the title and a few unique characters."""
-    words = _NOT_IN_SLUG.sub("-", title.lower()).strip("-")[:_LONGEST_SLUG].strip("-")
-    return f"{words or 'task'}-{unique}"
-
-
-def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
-    """The bytes of a `type: task` message. Raises MessageError if it would be invalid."""
-    from pydantic import ValidationError
-
-    from mailboxd.protocol.markdown import Section
-    from mailboxd.protocol.messages import TaskMessage, render_message
-
-    said = (
-        ("Context", draft.context),
-        ("Instructions", draft.instructions),
-        ("Expected Output", draft.expected_output),
-        ("DAG", draft.dag),
-    )
-    sections = tuple(Section(heading, text) for heading, text in said if text.strip())
-    try:
-        return render_message(TaskMessage.model_validate({**headers, "title": draft.title, "sections": sections}))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = str(first["loc"][0]) if first["loc"] else None
-        raise MessageError("field-range", first["msg"], field=field) from error
-
-
-def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
-    """Sign the message if the operator sends it and has a key. Raises ConfigError for an unusable key."""
-    from mailboxd.core.vocabulary import OPERATORS
-    from mailboxd.keys import Keyring
-
-    keyring = Keyring.of(ws.root, os.environ)
-    key = keyring.private(keyring.operator_file) if sender.lower() in OPERATORS else None
-    if key is None:
-        return raw
-    from mailboxd.keys import require_extra, signed
-
-    require_extra()
-    return signed(raw, key)
 
 
 def checked_plan(text: str, path: str, config_file: Path) -> str:
@@ -222,7 +165,7 @@ def send(session: Session, to: Path | None, said: dict[str, Any]) -> int | None:
     headers = {name: said[name] for name in _HEADERS if said[name] is not None}
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}
     raw = signed_by(ws, said["sender"], compose(draft, {**headers, **identity, "sent_at": session.clock.now()}))
-    name = _deliver(ws, task_id, raw)
+    name = put(ws, task_id, raw)
     sent = {"task_id": task_id, "message_id": message_id, "file": str(ws.inbox / name)}
     if said["wait"]:
         return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent["file"], elsewhere=to is not None)
@@ -250,16 +193,6 @@ def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
 
     message_id = Ids().new("msg", session.clock.now())
     return message_id, task_id or slug(title, message_id[-6:].lower())
-
-
-def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
-    from mailboxd.host import wakeup
-    from mailboxd.mailbox.maildir import deliver
-
-    # the prefix avoids hidden names and those of editors' temporary files
-    name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root, renamed=True)
-    wakeup.poke(ws.state)
-    return name
 
 
 def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:

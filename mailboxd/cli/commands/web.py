@@ -90,7 +90,7 @@ def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
     from mailboxd.web.page_models import PageModels
     from mailboxd.web.workspaces import FormActions, settings
 
-    actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)))
+    actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)), session.clock)
     return WebApp(PageModels(shown, session.clock), actions, sessions)
 
 

@@ -1,0 +1,79 @@
+"""New work from a person, by whichever entrance: a task message, written into an agent's inbox."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mailboxd.errors import MessageError
+from mailboxd.mailbox.layout import Workspace
+
+_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
+_LONGEST_SLUG = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The texts of a task."""
+
+    title: str
+    instructions: str
+    context: str = ""
+    expected_output: str = ""
+    dag: str = ""
+
+
+def slug(title: str, unique: str) -> str:
+    """A task id made of the title and a few unique characters."""
+    words = _NOT_IN_SLUG.sub("-", title.lower()).strip("-")[:_LONGEST_SLUG].strip("-")
+    return f"{words or 'task'}-{unique}"
+
+
+def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
+    """The bytes of a `type: task` message. Raises MessageError if it would be invalid."""
+    from pydantic import ValidationError
+
+    from mailboxd.protocol.markdown import Section
+    from mailboxd.protocol.messages import TaskMessage, render_message
+
+    said = (
+        ("Context", draft.context),
+        ("Instructions", draft.instructions),
+        ("Expected Output", draft.expected_output),
+        ("DAG", draft.dag),
+    )
+    sections = tuple(Section(heading, text) for heading, text in said if text.strip())
+    try:
+        return render_message(TaskMessage.model_validate({**headers, "title": draft.title, "sections": sections}))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = str(first["loc"][0]) if first["loc"] else None
+        raise MessageError("field-range", first["msg"], field=field) from error
+
+
+def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
+    """Sign the message if the operator sends it and has a key. Raises ConfigError for an unusable key."""
+    from mailboxd.core.vocabulary import OPERATORS
+    from mailboxd.keys import Keyring
+
+    keyring = Keyring.of(ws.root, os.environ)
+    key = keyring.private(keyring.operator_file) if sender.lower() in OPERATORS else None
+    if key is None:
+        return raw
+    from mailboxd.keys import require_extra, signed
+
+    require_extra()
+    return signed(raw, key)
+
+
+def put(ws: Workspace, task_id: str, raw: bytes) -> str:
+    """Put the message into the inbox and wake the daemon; returns the name of the file. Raises WorldError."""
+    from mailboxd.host import wakeup
+    from mailboxd.mailbox.maildir import deliver
+
+    # the prefix avoids hidden names and those of editors' temporary files
+    name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root, renamed=True)
+    wakeup.poke(ws.state)
+    return name
