@@ -76,6 +76,11 @@ class Trouble:
     since: str
 
     @property
+    def needs_person(self) -> bool:
+        """Whether somebody has to act: it is red, or a gateway or a peer is down."""
+        return self.grade is Grade.RED or self.where in (Component.GATEWAY, Component.PEERS)
+
+    @property
     def slug(self) -> str:
         """Its section in docs/runbook.md."""
         halted = next((halt for halt in Halt if self.why.startswith(f"HALT({halt})")), None)

@@ -6,6 +6,7 @@ Orders from a shell inside an agent's turn are refused; OpenClaw marks such shel
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,24 @@ def require_operator(sender: str) -> None:
             "an agent may not act as the operator: this shell runs inside an agent's turn",
             "Use the operator's own shell.",
         )
+
+
+def edited(head: str, text: str) -> str | None:
+    """`text` as changed in $VISUAL or $EDITOR, below `head` as a comment; None if it was not.
+
+    Raises UsageError without an editor or a terminal.
+    """
+    import click
+
+    if not (os.environ.get("VISUAL") or os.environ.get("EDITOR") or sys.stdin.isatty()):
+        raise click.UsageError("no text was given, and there is no terminal to open an editor on")
+    comment = for_terminal(head).replace("--", "- -")
+    before = f"<!-- {comment}\nThis comment is removed. -->\n\n{text}"
+    after = click.edit(before, extension=".md")
+    if after is None or after == before:
+        return None
+    start, end, rest = after.partition("-->")
+    return (rest if end and start.lstrip().startswith("<!--") else after).strip()
 
 
 def read_text(path: str, most: int) -> str:

@@ -42,7 +42,8 @@ COMMANDS = {
         "search": "audit", "why": "task", "fleet": "fleet", "web": "web",
     },
     "Decide": {
-        "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders", "fail": "orders",
+        "inbox": "inbox", "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders",
+        "fail": "orders",
     },
     "Repair": {"doctor": "doctor", "db": "database"},
     "Connect": {

@@ -47,6 +47,15 @@ class Session:
         """The workspace of -w, or the nearest one. Raises UnavailableError."""
         return Workspace.find(self.path or Path.cwd(), self.path)
 
+    def program(self, ws: Workspace) -> str:
+        """How a command about `ws` begins in the current directory: `mailboxd`, with -w where that is needed."""
+        from mailboxd import attention
+
+        with suppress(MailboxdError, OSError):
+            if Workspace.find(Path.cwd()).root == ws.root:
+                return "mailboxd"
+        return attention.program_for(ws)
+
     @contextmanager
     def report(self) -> Iterator[Report]:
         """Open the workspace's database for read-only queries. Raises UnavailableError, WorldError."""

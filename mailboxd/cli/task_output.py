@@ -9,16 +9,18 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.text import PHASES, fit, lasted, meter, pad, phase, width
+from mailboxd.cli.text import fit, lasted, meter, pad, state, symbol, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
 
 Node = dict[str, Any]
+Item = dict[str, Any]
 
 _SHORTEST_NAME = 12
 _SHORTEST_REST = 4
 _DEEPEST_BRANCH = 24
-_ORDER = ("circuit_open", "awaiting_approval", "failed", "executing", "ready_to_resume", "", "execution_ready")
+_ORDER = ("failed", "executing", "ready_to_resume", "", "execution_ready")
 _LEAST = ("cancelled", "completed")
 
 
@@ -56,7 +58,7 @@ def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator
 
 
 def _counted(others: list[Node]) -> str:
-    counts = Counter(node["phase"] for node in others)
+    counts = Counter(WAITING_FOR_YOU if node["need"] else node["phase"] for node in others)
     return f"{len(others)} more: {', '.join(f'{count} {word}' for word, count in counts.most_common())}"
 
 
@@ -98,6 +100,8 @@ def _kept(root: Node, most: int) -> dict[str, int]:
 
 def _rank(node: Node) -> int:
     word = node["phase"]
+    if node["need"]:
+        return -1
     if word in _LEAST:
         return len(_ORDER) + _LEAST.index(word)
     return _ORDER.index(word) if word in _ORDER else _ORDER.index("")
@@ -106,22 +110,22 @@ def _rank(node: Node) -> int:
 def _line(branch: str, node: Node, now: str, room: int) -> str:
     if width(branch) > _DEEPEST_BRANCH:
         branch = f"{'│  ' * (_DEEPEST_BRANCH // 3 - 2)}{len(branch) // 3:>2} └─ "
-    state = phase(node["phase"]) + _since(node, now)
+    shown = state(node) + _since(node, now)
     name = node["key"] if branch else node["local_id"]
-    left = room - width(branch) - width(state) - 2
+    left = room - width(branch) - width(shown) - 2
     who = f" ({for_terminal(node['agent'])})"
     if left < _SHORTEST_NAME:
-        return fit(click.unstyle(f"{branch}{state}  {for_terminal(name)}{who}"), room)
+        return fit(click.unstyle(f"{branch}{shown}  {for_terminal(name)}{who}"), room)
     named = fit(name, max(left - width(who), _SHORTEST_NAME)) + who
-    start = f"{branch}{state}  {fit(named, left)}"
+    start = f"{branch}{shown}  {fit(named, left)}"
     left = room - width(start) - 2
     rest = " ".join(filter(None, [_progress(node), _needs(node["depends_on"]), _says(node, name)]))
     return f"{start}  {fit(rest, left)}" if left >= _SHORTEST_REST and rest else start
 
 
 def _since(node: Node, now: str) -> str:
-    since = node.get("running_since")
-    return f" {lasted(to_epoch(now) - to_epoch(since))}" if since and node["phase"] == "executing" else ""
+    since = node["updated_at"] if node["need"] else node["running_since"] if node["phase"] == "executing" else None
+    return f" {lasted(to_epoch(now) - to_epoch(since))}" if since else ""
 
 
 def _progress(node: Node) -> str:
@@ -134,10 +138,26 @@ def _needs(keys: list[str]) -> str:
 
 
 def _says(node: Node, name: str) -> str:
-    """The error, the result or the title."""
-    if node["phase"] in ("failed", "circuit_open"):
+    """What it waits for, the error, the result or the title."""
+    if node["need"]:
+        return str(node["held"] or node["reason"])
+    if node["phase"] == "failed":
         return str(node["error"] or node["reason"])
     return str(node["result_summary"] or (node["title"] if node["title"] != name else ""))
+
+
+# What waits for a person
+
+
+def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]:
+    """Each item (of `Attention.as_json`) in a sentence of at most `room` columns, and below it its command."""
+    for item in items:
+        since = [lasted(to_epoch(now) - to_epoch(item["since"]))] if item["since"] else []
+        times = ", ".join([*since, *([f"until {item['until'][:16]}Z"] if item["until"] else [])])
+        age = f" ({times})" if times else ""
+        about = f"{item['task']}: " if item["task"] else ""
+        yield fit(f"{about}{item['text']}", room - width(age)) + age
+        yield f"  -> {for_terminal(item['command'])}"
 
 
 # The screen of `watch`
@@ -156,40 +176,53 @@ class ScreenState:
     title: str
     grade: str
     running: bool
-    phases: dict[str, int]
+    states: dict[str, int]
+    attention: Sequence[Item]
     trees: Sequence[dict[str, Any]]
     events: Sequence[dict[str, Any]]
 
 
-def screen_lines(state: ScreenState, room: int, height: int) -> list[str]:
+def screen_lines(screen: ScreenState, room: int, height: int) -> list[str]:
     """The screen: `height` lines (8 or more) of at most `room` columns."""
-    events = [_event(event, room) for event in state.events][-max(_EVENTS, height // 3) :]
-    events = events[-max(min(len(events), height - _FIXED - 2), 0) :]
-    left = height - _FIXED - len(events)
-    trees = _trees(state, room, left) or [fit("no open tasks; `mailboxd send` creates one", room)]
+    urgent = _for_you(screen, room, height)
+    events = [_event(event, room) for event in screen.events][-max(_EVENTS, height // 3) :]
+    events = events[-max(min(len(events), height - _FIXED - len(urgent) - 2), 0) :]
+    left = height - _FIXED - len(urgent) - len(events)
+    trees = _trees(screen, room, left) or [fit("no open tasks; `mailboxd send` creates one", room)]
     blank = [""] * (left - len(trees))
-    return [*_head(state, room), *trees, *blank, _divider("events", room), *events, _foot(room)]
+    return [*_head(screen, room), *urgent, *trees, *blank, _divider("events", room), *events, _foot(room)]
 
 
-def _head(state: ScreenState, room: int) -> list[str]:
-    grade = click.style(state.grade, fg=_GRADES.get(state.grade))
-    runs = "" if state.running else ", no daemon"
-    clock = f"{state.now[11:19]}Z"
-    title = fit(state.title, room - width(f"  {state.grade}{runs}  {clock}"))
+def _head(screen: ScreenState, room: int) -> list[str]:
+    grade = click.style(screen.grade, fg=_GRADES.get(screen.grade))
+    runs = "" if screen.running else ", no daemon"
+    clock = f"{screen.now[11:19]}Z"
+    title = fit(screen.title, room - width(f"  {screen.grade}{runs}  {clock}"))
     first = f"{title}  {grade}{runs}"
-    counted = ", ".join(f"{count} {word}" for word, count in state.phases.items()) or "no tasks yet"
+    counted = ", ".join(f"{count} {word}" for word, count in screen.states.items()) or "no tasks yet"
     return [first + " " * max(room - width(first) - len(clock), 2) + clock, fit(counted, room)]
 
 
-def _trees(state: ScreenState, room: int, most: int) -> list[str]:
+def _for_you(screen: ScreenState, room: int, height: int) -> list[str]:
+    """What waits for a person, as far as there is space."""
+    shown = screen.attention[: height // 12]
+    if not shown:
+        return []
+    more = len(screen.attention) - len(shown)
+    title = f"for you: {more} more in `mailboxd inbox`" if more else "for you"
+    lines = [fit(line, room) for line in attention_lines(shown, screen.now, room)]
+    return [_divider(title, room), *lines, _divider("tasks", room)]
+
+
+def _trees(screen: ScreenState, room: int, most: int) -> list[str]:
     """Share the screen equally among the trees; unused lines pass to the next one."""
     shown: list[str] = []
-    for number, tree in enumerate(state.trees):
+    for number, tree in enumerate(screen.trees):
         left = most - len(shown)
-        others = len(state.trees) - number
+        others = len(screen.trees) - number
         if left < 2 and others > 1:
             return [*shown, f"… {others} more tasks"][:most]
-        shown += first_lines(tree, state.now, room, max(left // others, 1))
+        shown += first_lines(tree, screen.now, room, max(left // others, 1))
     return shown
 
 
@@ -211,7 +244,7 @@ MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "a
 """The character of each attempt status; where attempts overlap in a column, the later one in this order wins."""
 _COLOURS = {"█": "green", "▒": "blue", "x": "red", "?": "yellow"}
 _WAITS = "·"
-_LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  · open, no attempt"
+_LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  · open, no attempt  ‖ waiting for you"
 _MOST_NAME = 30
 _LAST = 11
 """Columns after the bars, for duration and number of attempts."""
@@ -228,8 +261,7 @@ def gantt_lines(found: dict[str, Any], now: str, room: int) -> Iterator[str]:
     until = "now" if found["ended"] is None else _clock(found["ended"])
     yield fit(f"{found['task']}: {found['began'][:10]} {_clock(found['began'])} to {until}, {lasted(span)}", room)
     for name, row in zip(names, found["rows"], strict=True):
-        symbol, colour = PHASES[row["phase"]]
-        shown = click.style(symbol, fg=colour) if colour else symbol
+        shown = symbol(row)
         cells = _cells(row, began, span, ended, chart)
         yield f"{shown} {pad(fit_left(name, size), size)}  {_coloured(cells)} {_tail(row, now)}".rstrip()
     yield fit(_LEGEND, room)
@@ -277,7 +309,9 @@ def _coloured(cells: str) -> str:
 
 
 def _tail(row: dict[str, Any], now: str) -> str:
-    """The total duration of the attempts, and their number if not one."""
+    """What waits for a person, or the total duration of the attempts, and their number if not one."""
+    if row["need"]:
+        return str(row["need"])
     attempts = row["attempts"]
     if not attempts:
         return ""

@@ -11,13 +11,14 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
 
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
 
 PHASES = {
     "spec_draft": ("…", "yellow"),
@@ -74,10 +75,27 @@ def to_json(value: Any, *, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=True)
 
 
+_WAITS = ("‖", "yellow")
+"""The symbol and color of a task that waits for a person."""
+
+
 def phase(word: str) -> str:
     """`✓ completed`, in color."""
-    symbol, colour = PHASES[word]
-    return click.style(f"{symbol} {word}", fg=colour) if colour else f"{symbol} {word}"
+    return _colored(*PHASES[word], f" {word}")
+
+
+def state(row: Mapping[str, Any]) -> str:
+    """The displayed state of a task with `phase` and `need`: its phase, or that it waits for a person."""
+    return _colored(*_WAITS, f" {WAITING_FOR_YOU}") if row["need"] else phase(row["phase"])
+
+
+def symbol(row: Mapping[str, Any]) -> str:
+    """The symbol of the displayed state."""
+    return _colored(*(_WAITS if row["need"] else PHASES[row["phase"]]))
+
+
+def _colored(mark: str, colour: str | None, word: str = "") -> str:
+    return click.style(mark + word, fg=colour) if colour else mark + word
 
 
 def columns() -> int:

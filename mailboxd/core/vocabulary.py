@@ -12,6 +12,8 @@ OPERATORS = frozenset({"operator", "human"})
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
+WAITING_FOR_YOU = "waiting for you"
+"""The displayed state of a task that waits for a person, instead of its phase."""
 TURN_SECONDS = 600
 """Default maximum length of a turn."""
 LOOKUP_SECONDS = 120

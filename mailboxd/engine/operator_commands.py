@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.approvals import Approval, ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
-from mailboxd.core.events import Event, Role
+from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Clarification
 from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import OPERATOR, OperatorOrder
@@ -20,6 +20,8 @@ from mailboxd.errors import Refused
 from mailboxd.protocol.spec import rewritten
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import find_approval
+
+ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,22 @@ def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
     """Answer the open question of a task; where its spec is asked about, the text is sections of it. Raises Refused."""
     spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
     return engine.command(task, Clarification(OPERATOR, text, text == SKIP, spec), user)
+
+
+def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
+    """Nobody has to look at these rejected files and warnings (ends of their ids; `all`) any more.
+
+    Raises UnavailableError.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        found |= engine.store.messages.to_look_at("" if name == ALL else name)
+    dismissed = []
+    for id_, name in found.items():
+        data = {"at": engine.now, "id": id_, "name": name, "by": user}
+        dismissed.append(Event(Kind.MESSAGE_DISMISSED, None, data, Role.OPERATOR, user))
+        engine.record(dismissed[-1])
+    return dismissed
 
 
 def give(engine: Engine, task: Task, order: OperatorOrder, text: str, user: str) -> list[Event]:

@@ -11,6 +11,8 @@ from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting
 
+_ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DISMISSED)
+
 
 def describe(event: Event, name: str = "") -> str:
     """The event in one line; `name` is the local id of its task, if any. Unprintable characters become spaces."""
@@ -76,7 +78,7 @@ def _headline(event: Event, name: str) -> str:
             return f"{data['path']} was replaced and is watched again"
         case Kind.ALARM:
             return f"ALARM {data['what']}: {data['why']}"
-    if "message" in data or event.kind in (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED):
+    if "message" in data or event.kind in _ABOUT_MESSAGES:
         return _message(event, name)
     return f"{name}: {_evidence(event, data)}" if name else _evidence(event, data)
 
@@ -175,6 +177,8 @@ def _cost(usage: Mapping[str, Any]) -> str:
 def _message(event: Event, name: str) -> str:
     data = event.data
     about = f"{name}: " if name else ""
+    if event.kind is Kind.MESSAGE_DISMISSED:
+        return f"{about}dismissed by {data['by']}: {data['name']}"
     if event.kind is Kind.MESSAGE_FILED:
         return f"filed as {data['path']}"
     if event.kind is Kind.MESSAGE_UNDELIVERED:

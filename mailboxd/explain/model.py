@@ -43,6 +43,15 @@ class PendingEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A question that a task has asked."""
+
+    to: str
+    text: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunningCall:
     """A call that is ordered or running: its agent, its task (local id), and since when."""
 
@@ -72,6 +81,12 @@ class Cause:
     at: str | None = None
     then: str = ""
     hint: str = ""
+    """What to do: a command, with a comment after two spaces and `#`; or only words."""
+
+    @property
+    def command(self) -> str:
+        """The command of the hint; where it has only words, the one that shows them."""
+        return self.hint.partition("  #")[0] if self.hint.startswith("mailboxd ") else f"mailboxd why {self.task}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +122,17 @@ class TaskSnapshot:
     pending: tuple[PendingEffect, ...] = ()
     silent: tuple[str, ...] = ()
     """Reviewers who were asked at the present gate and have not answered."""
-    question: tuple[str, str] | None = None
-    """The receiver and the text of the latest question."""
+    question: Question | None = None
+    """The open question."""
+    since: str = ""
+    """When it last changed."""
     unmet: int = 0
     needs: tuple[str, ...] = ()
     open_children: int = 0
     children: tuple[str, ...] = ()
     held: str = ""
+    raised: str = ""
+    """The options that raise the budget that holds it, with the same amount again."""
     held_by: str = ""
     """The local id of the task above it that is on hold."""
 

@@ -38,14 +38,10 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
     if task.held:
-        command = f"mailboxd retry {task.local_id}"
+        hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"
         if limit := limit_of(task.held):
-            command += (
-                f"  # allows the same amount again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
-            )
-        else:
-            command += "  # with --budget-usd N or --budget-tokens N"
-        hint = f"{command}; or mailboxd cancel {task.local_id}"
+            hint += f"; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
+        hint += f"; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is on hold: {task.held}", hint=hint)
     agent = _next_agent(task, snapshot)
     if not agent:
@@ -270,9 +266,9 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         case Waiting.REPLY:
             return _reply(task, tried, snapshot)
         case _:
-            to, text = task.question or ("", task.reason)
-            hint = f'mailboxd answer {task.local_id} "..."'
-            said = f"asks {to or 'its sender'}: {first_line(text)}"
+            asked = task.question
+            hint = f"mailboxd answer {task.local_id}  # opens an editor; or with the answer as text"
+            said = f"asks {asked.to if asked else 'its sender'}: {first_line(asked.text if asked else task.reason)}"
             then = "the operator is asked" if task.due else ""
             return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
 

@@ -54,10 +54,12 @@ def record_message(
     task: str | None = None,
     reason: Mapping[str, object] | None = None,
     warnings: Sequence[str] = (),
+    notice: str = "",
 ) -> str:
     """Record a file with its bytes as a row of `messages`; return its id. Inside a batch.
 
-    `proof`: the result of checking its signature; None: not checked. `reason`: why it is rejected.
+    `proof`: the result of checking its signature; None: not checked. `reason`: why it is rejected. `notice`: why a
+    person has to look at it.
     """
     recorded = engine.new_id("msg")
     row = {
@@ -83,6 +85,7 @@ def record_message(
         data = {"at": engine.now, "message": row | {"reason": dict(reason)}}
         engine.record(Event(Kind.MESSAGE_REJECTED, task, data))
     else:
+        row |= {"notice": notice} if notice else {}
         data = {"at": engine.now, "message": row} | ({"warnings": list(warnings)} if warnings else {})
         engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_ if message else ""))
     return recorded

@@ -17,7 +17,7 @@ from mailboxd.core.model import Origin, Task, Usage
 from mailboxd.core.outcomes import Answer, Unreadable
 from mailboxd.core.specs import apply
 from mailboxd.core.times import plus, to_epoch
-from mailboxd.core.vocabulary import OPERATORS, Phase, distinct, local_id_of
+from mailboxd.core.vocabulary import OPERATORS, SELF, Phase, distinct, local_id_of, same_agent
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
@@ -47,6 +47,7 @@ from mailboxd.protocol.spec import rewritten
 
 _PASSING = frozenset({"too-many-open"})
 """Rules that may admit the same task later."""
+_MOST_DOUBTS = 1_000
 
 
 class Intake:
@@ -84,9 +85,19 @@ class Intake:
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
             return "rejected"
-        warnings = [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]
-        record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings)
+        doubts = self._doubts(parsed, proof)
+        warnings = [*doubts, *(f"the header {name} is missing" for name in parsed.omitted)]
+        notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" else ""
+        record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings, notice=notice)
         return verdict
+
+    def _doubts(self, parsed: Parsed, proof: Proof) -> list[str]:
+        """What the message may mean otherwise than it was taken, for a person to look at."""
+        own, to = self._engine.settings.agent, parsed.message.to
+        doubts = list(parsed.warnings)
+        if to is not None and to != SELF and not same_agent(to, own):
+            doubts.append(f"to: it names {to}, and this is the mailbox of {own}, which takes it as its own")
+        return [*doubts, f"signature: {proof.problem}"] if proof.problem else doubts
 
     def _is_rest(self, file: InboxFile) -> str:
         """Reject a text without front matter that is the rest of a message just taken; return the verdict, or empty."""

@@ -87,6 +87,11 @@ class Workspace:
         """The holder of the lock, for messages only: the lock itself is on `root`."""
         return self.state / "daemon.json"
 
+    def mail(self) -> list[str]:
+        """The names of the files in the inbox, without temporary ones. Raises WorldError."""
+        with world_errors(f"read the inbox {self.inbox}"), directory(self.root, "mailbox", "inbox") as fd:
+            return [entry.name for entry in os.scandir(fd) if not is_temporary(entry.name)]
+
     @classmethod
     def find(cls, start: Path, explicit: Path | None = None) -> Workspace:
         """Return the workspace at `explicit`, or the nearest one at or above `start` that has `.mailboxd/`.

@@ -394,8 +394,11 @@ class Parsed:
 
     message: AnyMessage
     warnings: tuple[str, ...]
+    """What the file may mean otherwise than it was read."""
     sha256: str
     plain: bool = False
+    omitted: tuple[str, ...] = ()
+    """The `expected` headers that are absent."""
 
 
 def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | None = None) -> Parsed:
@@ -410,7 +413,7 @@ def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: s
         return Parsed(_plain_task(document.body, path, digest), (), digest, plain=True)
     reader = _Reader(document, path)
     message = reader.message()
-    return Parsed(message, tuple(reader.warnings), digest)
+    return Parsed(message, tuple(reader.warnings), digest, omitted=reader.omitted)
 
 
 def render_message(message: Message) -> bytes:
@@ -456,6 +459,7 @@ class _Reader:
     document: Document
     path: str
     warnings: list[str] = field(default_factory=list)
+    omitted: tuple[str, ...] = ()
 
     def message(self) -> AnyMessage:
         header = self.document.header
@@ -511,13 +515,13 @@ class _Reader:
     def _check_present(self, kind: type[AnyMessage] | None, present: set[str], near: dict[str, str]) -> None:
         required = ("type", *Message.required) if kind is None else kind.required
         expected = () if kind is None else kind.expected
-        absent = [name for name in expected if name not in present]
+        absent = tuple(name for name in expected if name not in present)
         if missing := [name for name in required if name not in present]:
             hints = [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
             problem = "required headers are missing: " + ", ".join(missing)
             problem += f"; also expected: {', '.join(absent)}" if absent else ""
             raise self._error("missing-field", problem, " ".join(hints), missing[0])
-        self.warnings += [f"the header {name} is missing" for name in absent]
+        self.omitted = absent
 
     def _convert(self, name: str, value: Yaml) -> Any:
         if name == "type":

@@ -12,7 +12,7 @@ from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Bar, Crowd, Window
 from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse, style_of
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.row_mapping import BELOW
+from mailboxd.store.row_mapping import BELOW, NEED
 
 MOST_NODES = 200
 MOST_CHILDREN = 1_000
@@ -37,8 +37,8 @@ def task_timeline(report: Report, task_id: str) -> Row:
     """
     with report.snapshot():
         tasks = report.rows(
-            f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, t.title,"
-            " t.created_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id ORDER BY t.depth, t.seq",
+            f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, {NEED} AS need,"
+            " t.title, t.created_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id ORDER BY t.depth, t.seq",
             task_id,
         )
         attempts = report.rows(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import Any
 
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
@@ -16,6 +17,7 @@ from mailboxd.explain.model import (
     LastEvent,
     OpenBreaker,
     PendingEffect,
+    Question,
     RunningCall,
     Snapshot,
     TaskSnapshot,
@@ -34,7 +36,7 @@ _COLUMNS = (
     "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '',"
     " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, attempt,"
     " coalesce(json_extract(mending, '$.rounds'), 0), policy,"
-    " held"
+    " held, updated_at, spent_usd, spent_tokens"
 )
 _TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DESC, t.unmet = 0 DESC, t.seq"
 
@@ -94,7 +96,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
     if row is None:
         return None
     _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result = row[:11]
-    kids, open_children, unmet, attempt, spec_round, policy, held = row[11:]
+    kids, open_children, unmet, attempt, spec_round, policy, held, changed_at, *spent = row[11:]
     phase = Phase(word)
     attempts, pending = _attempts(db, task_id), _pending(db, task_id)
     waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
@@ -123,7 +125,9 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
         open_children=open_children,
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
+        since=changed_at,
         held=held,
+        raised=_raised(policy, *spent) if held else "",
         held_by=_held_by(db, task_id) if parent is not None and phase not in TERMINAL else "",
     )
 
@@ -142,6 +146,18 @@ def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], .
 def _timeout(policy: str) -> int:
     """Seconds that a turn of the task may take; a policy omits defaults."""
     return int(json.loads(policy).get("timeout", TURN_SECONDS))
+
+
+def _raised(policy: str, usd: float, tokens: int) -> str:
+    """The options that allow as much again of each budget that is used up."""
+    given = json.loads(policy)
+    most_usd, most_tokens = given.get("budget_usd"), given.get("budget_tokens")
+    text = ""
+    if most_usd is not None and usd >= most_usd:
+        text = f" --budget-usd {ceil((usd + most_usd) * 100) / 100 or 1:g}"
+    if most_tokens is not None and tokens >= most_tokens:
+        text += f" --budget-tokens {tokens + most_tokens or 1}"
+    return text
 
 
 def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[AttemptSummary, ...]:
@@ -177,14 +193,14 @@ def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, round_: int) -> 
     return tuple(row[0] for row in rows)
 
 
-def _question(db: sqlite3.Connection, task_id: str) -> tuple[str, str] | None:
+def _question(db: sqlite3.Connection, task_id: str) -> Question | None:
     row = db.execute(
-        "SELECT data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, "question.asked")
+        "SELECT at, data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, "question.asked")
     ).fetchone()
     if row is None:
         return None
-    data = json.loads(row[0])
-    return data["to"], data["text"]
+    data = json.loads(row[1])
+    return Question(data["to"], data["text"], row[0])
 
 
 def _held_by(db: sqlite3.Connection, task_id: str) -> str:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mailboxd.core.vocabulary import is_id
+from mailboxd.errors import UnavailableError
+
 SYNCED = "outbox_synced"
 """The name in `meta` of an event number: messages sent up to it are durable in outbox/."""
 UNSYNCED = (
@@ -127,6 +130,23 @@ class Messages:
             (sender, task_id, subtask_id),
         ).fetchone()
         return row is not None
+
+    def to_look_at(self, ending: str) -> dict[str, str]:
+        """Ids and names of rejected and doubtful messages that nobody has dismissed, whose ids end so.
+
+        Raises UnavailableError for an ending that none has.
+        """
+        if ending and not is_id(ending):
+            raise UnavailableError(f"{ascii(ending)[:100]} is not the end of an id; `mailboxd inbox` lists them")
+        rows = self._db.execute(
+            "SELECT id, name FROM messages WHERE dismissed IS NULL AND (verdict = 'rejected' OR notice IS NOT NULL)"
+            " AND id LIKE '%' || ? ORDER BY id",
+            (ending,),
+        )
+        found = dict(rows.fetchall())
+        if not found and ending:
+            raise UnavailableError(f"nothing in the inbox has the id {ascii(ending)[:100]}; `mailboxd inbox` lists all")
+        return found
 
     def unfiled(self, limit: int) -> list[Unfiled]:
         """Judged files that are still in the inbox, oldest first."""

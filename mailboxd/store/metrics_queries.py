@@ -9,7 +9,7 @@ from typing import Any
 
 from mailboxd.core.events import RENAMED, Kind, upcast
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.row_mapping import OPEN, RUNNABLE
+from mailboxd.store.row_mapping import OPEN, RUNNABLE, WAITING_FOR_PERSON
 
 BATCH = 1000
 """Events read at a time."""
@@ -47,6 +47,12 @@ class Family:
     created_at: str
     traceparent: str | None
     root_traceparent: str | None
+
+
+def waiting_for_person(report: Report) -> int:
+    """The number of tasks that wait for a person."""
+    counted = f"SELECT count(*) FROM {WAITING_FOR_PERSON} WHERE need IS NOT NULL"
+    return int(report.db.execute(counted).fetchone()[0])
 
 
 def oldest_waiting(report: Report) -> dict[str, str | None]:

@@ -215,6 +215,24 @@ def _message_recorded(db: sqlite3.Connection, event: Event) -> None:
     _insert_named(db, "messages", {**event.data["message"], "task": event.task, "at": event.data["at"]})
 
 
+_REJECTED = "UPDATE messages SET dismissed = ?1 WHERE verdict = 'rejected' AND dismissed IS NULL"
+_SAME_NAME = f"{_REJECTED} AND name = ?2 AND coalesce(sender, ?3) = ?3"
+_SAME_WORK = f"{_REJECTED} AND task_id IS NOT NULL AND task_id = ?2 AND sender = ?3"
+
+
+def _message_received(db: sqlite3.Connection, event: Event) -> None:
+    """Nobody has to look at a rejected file any more once its sender's next version of it is accepted."""
+    _message_recorded(db, event)
+    at, message = event.data["at"], event.data["message"]
+    if message["verdict"] == "accepted":
+        db.execute(_SAME_NAME, (at, message["name"], message["sender"]))
+        db.execute(_SAME_WORK, (at, message["task_id"], message["sender"]))
+
+
+def _message_dismissed(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("UPDATE messages SET dismissed = ? WHERE id = ?", (event.data["at"], event.data["id"]))
+
+
 def _message_filed(db: sqlite3.Connection, event: Event) -> None:
     db.execute("UPDATE messages SET path = ? WHERE id = ?", (event.data["path"], event.data["id"]))
 
@@ -242,7 +260,8 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ACTION_STARTED: _approval_changed,
     Kind.ACTION_DELAYED: _approval_changed,
     Kind.ACTION_ENDED: _approval_changed,
-    Kind.MESSAGE_RECEIVED: _message_recorded,
+    Kind.MESSAGE_RECEIVED: _message_received,
+    Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,
     Kind.MESSAGE_SENT: _message_recorded,
     Kind.MESSAGE_FILED: _message_filed,

@@ -23,17 +23,16 @@ from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.meta import Meta
-from mailboxd.store.row_mapping import BELOW, ENDED, MISSING_AGENTS, NEEDS_ATTENTION, OPEN, RUNNABLE
+from mailboxd.store.row_mapping import BELOW, ENDED, NEED, OPEN, RUNNABLE
 
 Row = dict[str, Any]
 
-BLOCKED = 50
-"""Blocked tasks that `status` lists."""
 _RECENT = 10
 _CANDIDATES = 10
 _LAST = "\U0010ffff"
 SUMMARY = (
-    't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, t.sender AS "from", t.executor AS agent, t.attempt,'
+    f't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, {NEED} AS need, t.sender AS "from",'
+    " t.executor AS agent, t.attempt,"
     " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
     " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
 )
@@ -153,7 +152,7 @@ class Report:
         """
         with self.snapshot():
             rows = self.rows(
-                f"{BELOW} SELECT {SUMMARY}, t.parent, t.result_summary, t.error, a.started_at AS running_since"
+                f"{BELOW} SELECT {SUMMARY}, t.parent, t.result_summary, t.error, t.held, a.started_at AS running_since"
                 " FROM below b JOIN tasks t ON t.id = b.id"
                 " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running'"
                 " ORDER BY t.depth, t.seq",
@@ -246,20 +245,6 @@ class Report:
         """The number of pending approvals."""
         return int(self.db.execute("SELECT count(*) FROM approvals WHERE status = 'pending'").fetchone()[0])
 
-    def blocked(self) -> list[str]:
-        """Ids of tasks that need attention, at most 50."""
-        rows = self.db.execute(
-            f"SELECT t.id {NEEDS_ATTENTION} ORDER BY t.seq LIMIT ?",
-            (BLOCKED,),
-        )
-        return [row[0] for row in rows]
-
-    def blocked_count(self, found: int = BLOCKED) -> int:
-        """The number of tasks that need attention. Costs O(open tasks), unless `found`, the length of `blocked`, is
-        all.
-        """
-        return found if found < BLOCKED else int(self.db.execute(f"SELECT count(*) {NEEDS_ATTENTION}").fetchone()[0])
-
     def next_to_change(self) -> list[str]:
         """Ids of tasks that may be the next to change without an operator."""
         found: dict[str, None] = {}
@@ -330,33 +315,17 @@ def _without_tokens(data: Any) -> Any:
     return [_without_tokens(item) for item in data] if isinstance(data, list) else data
 
 
-# The state of a workspace in four indexed queries, for `mailboxd fleet`.
+# The state of a workspace, for `mailboxd fleet`.
 
 
 def workspace_summary(report: Report) -> Row:
-    """`open`: number of open tasks by phase; `approvals`: pending ones; `blocked`: number of tasks that need attention;
-    `stuck`: the one of them that changed least recently; `latest`: time of the latest event.
-
-    Costs O(open tasks), however long the history is.
-    """
+    """`open`: number of open tasks by phase; `latest`: time of the latest event. Costs O(open tasks)."""
     with report.snapshot():
         counts = report.db.execute(
             f"SELECT phase, count(*) FROM tasks WHERE {OPEN} GROUP BY phase ORDER BY phase"
         ).fetchall()
-        stuck = report.rows(
-            "SELECT t.local_id AS task, t.phase, t.updated_at AS since,"
-            " CASE WHEN t.held <> '' THEN t.held WHEN t.phase <> 'execution_ready' THEN t.reason"
-            f" ELSE (SELECT value FROM {MISSING_AGENTS} WHERE key = t.executor) END AS why {NEEDS_ATTENTION}"
-            " ORDER BY t.updated_at, t.seq LIMIT 1"
-        )
         latest = report.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        return {
-            "open": dict(counts),
-            "approvals": report.pending_approvals(),
-            "blocked": report.blocked_count(),
-            "stuck": stuck[0] if stuck else None,
-            "latest": latest[0] if latest else None,
-        }
+        return {"open": dict(counts), "latest": latest[0] if latest else None}
 
 
 # Tasks that wait for an agent.

@@ -196,17 +196,28 @@ OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
 """Tasks that have not ended. Literally as in the partial indexes: SQLite would create a table for an IN list."""
 MISSING_AGENTS = "json_each((SELECT value FROM meta WHERE name = 'gone'))"
 """Agents that do not exist though tasks wait for them (`key`), and how that is known (`value`)."""
-NEEDS_ATTENTION = (
-    "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
-    f" WHERE {OPEN}"
-    " AND (t.phase IN ('awaiting_approval', 'circuit_open') OR t.held <> ''"
-    "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
-    "  OR (t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
-    "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending'))"
-    "  OR (t.phase = 'execution_ready' AND t.unmet = 0 AND t.parent_live = 1 AND t.kids = 0"
-    f"      AND t.executor IN (SELECT key FROM {MISSING_AGENTS})))"
+_PENDING = (
+    "SELECT 1 FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
+    " AND o.state = 'pending'"
 )
-"""Tasks (`t`) that need attention. Costs O(open tasks)."""
+NEED = (
+    f"CASE WHEN t.phase IN {ENDED} THEN NULL"
+    " WHEN t.held <> '' THEN 'hold'"
+    " WHEN t.phase = 'execution_ready' THEN CASE WHEN t.unmet = 0 AND t.parent_live = 1 AND t.kids = 0"
+    f"  AND t.executor IN (SELECT key FROM {MISSING_AGENTS}) THEN 'agent' END"
+    " WHEN t.phase = 'circuit_open' THEN 'circuit'"
+    " WHEN t.phase IN ('executing', 'awaiting_approval')"
+    "  AND EXISTS (SELECT 1 FROM approvals p WHERE p.task = t.id AND p.status = 'pending') THEN 'approval'"
+    " WHEN t.phase = 'executing' THEN CASE WHEN t.due IS NULL AND EXISTS (SELECT 1 FROM attempts a"
+    "  WHERE a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running' AND a.waiting_for = 'answer')"
+    f"  AND NOT EXISTS ({_PENDING}) THEN 'question' END"
+    " WHEN t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate')"
+    f"  AND NOT EXISTS ({_PENDING}) THEN CASE t.phase WHEN 'spec_draft' THEN 'spec' ELSE 'review' END"
+    " END"
+)
+"""Why the task (`t`) waits for a person, as an `attention.Need`; NULL if it does not."""
+WAITING_FOR_PERSON = f"(SELECT t.id, t.phase, t.updated_at, t.seq, {NEED} AS need FROM tasks t WHERE {OPEN})"
+"""Open tasks with their `need`, if any. Costs O(open tasks)."""
 
 
 def is_not_held(task: str) -> str:

@@ -14,18 +14,19 @@ from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.times import to_epoch
 from mailboxd.errors import UnavailableError
 from mailboxd.store.reports import SUMMARY, Report, Row, status_of, summary
-from mailboxd.store.row_mapping import BELOW, ENDED
+from mailboxd.store.row_mapping import BELOW, ENDED, NEED
 
 _TASK = (
-    "t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, t.sender, t.executor, t.runtime, t.key,"
+    f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"
+    " t.runtime, t.key,"
     " t.depth, t.reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary, t.planned_actions,"
     " t.spec, t.policy, t.attempt, t.held, t.spent_tokens, t.spent_usd, t.turns, t.stronger, t.failures,"
     " t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast,"
     " t.created_at, t.updated_at, t.dispatched_at, t.completed_at, p.local_id AS parent, r.local_id AS root"
 )
 _AS_IT_IS = (
-    "id", "local_id", "task_id", "subtask_id", "title", "mode", "phase", "key", "depth", "parent", "root", "runtime",
-    "reason", "error", "findings", "notes", "answer", "result_summary", "not_before", "due",
+    "id", "local_id", "task_id", "subtask_id", "title", "mode", "phase", "need", "key", "depth", "parent", "root",
+    "runtime", "reason", "error", "findings", "notes", "answer", "result_summary", "not_before", "due",
     "created_at", "updated_at", "dispatched_at", "completed_at",
 )  # fmt: skip
 
@@ -124,8 +125,8 @@ def _dependencies(report: Report, task_id: str) -> list[Row]:
 
 def _children(report: Report, task_id: str) -> list[Row]:
     rows = report.rows(
-        "SELECT id, local_id, key, title, executor AS agent, mode, phase, attempt, result_summary, error,"
-        " dispatched_at, completed_at FROM tasks WHERE parent = ? ORDER BY seq",
+        f"SELECT t.id, t.local_id, t.key, t.title, t.executor AS agent, t.mode, t.phase, {NEED} AS need, t.attempt,"
+        " t.result_summary, t.error, t.dispatched_at, t.completed_at FROM tasks t WHERE t.parent = ? ORDER BY t.seq",
         task_id,
     )
     needs: dict[str, list[str]] = {row["id"]: [] for row in rows}

@@ -162,7 +162,7 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
             events=report.last_event(),
             running=metrics_queries.running_attempts(report),
             approvals=report.pending_approvals(),
-            blocked=report.blocked_count(),
+            blocked=metrics_queries.waiting_for_person(report),
             ages={queue: max(age, 0.0) for queue, age in ages.items()},
             breakers=metrics_queries.breakers(report, NAMES),
             database_bytes=_size(ws.database),

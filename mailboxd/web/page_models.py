@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from itertools import pairwise
 from typing import Any
 
-from mailboxd import health
+from mailboxd import attention, health
+from mailboxd.attention import OF_TASKS, Item
 from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
@@ -22,7 +23,7 @@ from mailboxd.drawing.svg import graph_svg
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.explain import why
 from mailboxd.explain.milestones import milestones
-from mailboxd.explain.model import Cause, TaskSnapshot
+from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
@@ -63,8 +64,8 @@ Row = dict[str, Any]
 PAGE_SIZE = 50
 """Tasks or messages on one page of a list."""
 MAX_EVENTS = 60
-_MAX_BLOCKED = 8
-_MAX_APPROVALS = 50
+_MAX_ITEMS = 8
+"""Items of each sort that wait for a person."""
 _MAX_CAUSES = 12
 _MAX_RESULTS = 6
 _MAX_QUESTIONS = 4
@@ -111,27 +112,25 @@ class PageModels:
         """The health of the daemon."""
         pid = lock.holder(workspace.ws)
         grade, troubles = health.read(workspace.ws, pid, self.clock.now(), self.clock.monotonic())
-        said = [f"{trouble.where}: {trouble.why}" for trouble in troubles]
+        said = [f"{trouble.where}: {trouble.why}" for trouble in troubles if not trouble.needs_person]
         return {"grade": Grade(grade).value, "troubles": said, "running": pid is not None, "pid": pid or None}
 
     def _counts(self, workspace: WebWorkspace, report: Report) -> Row:
-        phases, blocked = report.phases(), report.blocked()
-        shown = blocked[:_MAX_BLOCKED]
-        snapshot = report.task_snapshot(shown, self.clock.now(), lock.holder(workspace.ws), neighbours=False)
-        asked = task_queries.list_approvals(report)
-        needs = [snapshot.tasks[task] for task in shown if task in snapshot.tasks and not snapshot.tasks[task].asks]
-        titles = task_queries.titles(report, {row["task"] for row in asked} | {task.local_id for task in needs})
+        phases = report.phases()
+        waiting = attention.of(workspace.ws, report, self.clock, attention.program_for(workspace.ws), most=_MAX_ITEMS)
+        asked = {row["id"]: row for row in task_queries.list_approvals(report)}
+        tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
+        titles = task_queries.titles(report, {item.task for item in waiting.items})
         common = {"key": workspace.key, "agent": self.workspaces.agent(workspace)}
-        items = [_of_approval(row) for row in asked[:_MAX_APPROVALS]]
-        items += [_of_cause(task, why.cause_of(task, snapshot)) for task in needs]
-        hidden = report.blocked_count(len(blocked)) - len(shown) + max(0, len(asked) - _MAX_APPROVALS)
+        items = [_with_form(item, asked.get(item.id), tasks.get(item.task)) for item in waiting.items]
         return {
             "phases": phases,
+            "states": waiting.states(phases),
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
             "total": sum(phases.values()),
             "attention": [item | common | {"title": titles.get(item["task"], "")} for item in items],
-            "attention_total": len(items) + hidden,
-            "breakers": [(agent, shut) for agent, shut in snapshot.breakers.items()],
+            "attention_total": waiting.total,
+            "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
         }
 
@@ -276,19 +275,14 @@ def _together(workspaces: Sequence[Row]) -> Row:
     return {"attention": items, "attention_total": sum(workspace["attention_total"] for workspace in workspaces)}
 
 
-def _of_approval(row: Row) -> Row:
-    text = f"Asks: {row['requested_action']}"
-    return {"target": row["id"], "task": row["task"], "text": text, "at": row["expires_at"], "approval": row}
-
-
-def _of_cause(task: TaskSnapshot, cause: Cause) -> Row:
-    asks = task.question is not None
-    situation = Situation(task.phase, bool(task.held), task.not_before is not None, asks)
-    return {
-        "target": f"order-{task.local_id}", "task": task.local_id, "text": cause.text, "at": cause.at,
-        "hint": cause.hint, "question": task.question[1] if task.question else "", "orders": sensible(situation),
-        "approval": None,
-    }  # fmt: skip
+def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
+    """The item with what its form needs."""
+    row = {**asdict(item), "question": "", "orders": (), "approval": approval}
+    if task is not None and item.kind in OF_TASKS:
+        question = task.question
+        now = Situation(task.phase, bool(task.held), task.not_before is not None, question is not None)
+        row |= {"question": question.text if question else "", "orders": sensible(now)}
+    return row | {"target": item.id or (f"order-{item.task}" if item.task else item.kind)}
 
 
 def _exact(report: Report, name: str) -> str:

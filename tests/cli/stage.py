@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.effects import turns
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
+from mailboxd.errors import MessageError
+from mailboxd.intake.archive import InboxFile
+from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.answer import read_answer
 
@@ -46,6 +50,11 @@ class Stage:
         result = self.run(*arguments, "--json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
+
+    def item(self, kind: str) -> Any:
+        """The only item of this kind that waits for a person."""
+        (found,) = [item for item in self.json("inbox") if item["kind"] == kind]
+        return found
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
@@ -80,6 +89,22 @@ class Stage:
             ended = turns.ended(order, effect, outcome, answer)
             engine.handle(task.id, ended, actor=order.agent)
             engine.store.outbox.finish(order.id)
+
+    def receive(self) -> str:
+        """The verdict on the only message in the inbox, judged as the daemon does."""
+        (path,) = self.ws.inbox.iterdir()
+        raw = path.read_bytes()
+        with self.engine() as engine:
+            intake = Intake(engine)
+            file = InboxFile(path.name, raw, sha256(raw).hexdigest(), len(raw), {})
+            parsed = intake.parse(file)
+            if isinstance(parsed, MessageError):
+                intake.reject(file, parsed)
+                verdict = "rejected"
+            else:
+                verdict = intake.receive(file, parsed)
+        path.unlink()
+        return verdict
 
     def phase(self, name: str) -> str:
         return str(self.json("show", name)["phase"])

@@ -326,10 +326,10 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
 
 
 def test_status_and_why_show_pending_approvals_and_how_to_decide(stage: Stage) -> None:
-    assert stage.json("status")["approvals"] == 0
     one, _ = ask(stage, "job", PUBLISH, TELL)
-    assert stage.json("status")["approvals"] == 2
-    assert "approvals  2 await your decision: `mailboxd approval list`" in stage.run("status").output
+    items = [item for item in stage.json("status")["attention"] if item["kind"] == "approval"]
+    assert [item["task"] for item in items] == ["job", "job"]
+    assert items[0]["command"].endswith(f" approval show {short(one)}")
     (cause,) = [cause for cause in stage.json("why", "job")["because"] if cause["kind"] == "approval"]
     assert all(part in cause["text"] for part in (short(one), "run make publish", "1 more")), cause
     assert cause["hint"] == f"mailboxd approval show {short(one)}"

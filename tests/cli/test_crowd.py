@@ -25,18 +25,19 @@ def crowd(tmp_path: Path) -> Stage:
 
 def test_status_counts_all_that_are_blocked_and_lists_some(crowd: Stage) -> None:
     found = crowd.json("status")
-    assert (found["blocked_count"], len(found["blocked"])) == (200, 50)
+    no_daemon = 1
+    assert (found["attention_count"], len(found["attention"])) == (100 + no_daemon, 50 + no_daemon)
     shown = crowd.run("status").output
     listed = shown.count("its circuit is open")
-    assert f"and {200 - listed} more\n" in shown
+    assert f"and {100 - listed} more: `mailboxd inbox`\n" in shown
 
 
 def test_the_lines_of_status_fit_on_eighty_columns(crowd: Stage) -> None:
     shown = crowd.run("status", env={"COLUMNS": "80"}).output.replace(str(crowd.ws.root), "")
     assert [line for line in shown.splitlines() if len(line) > 80] == []
     words = " ".join(shown.split())
-    assert all(f"100 {phase}" in words for phase in PHASES)
+    assert all(f"100 {phase}" in words for phase in ("waiting for you", *PHASES[1:]))
 
 
 def test_the_metric_of_blocked_tasks_counts_all(crowd: Stage) -> None:
-    assert "mailboxd_tasks_blocked 200" in crowd.run("export", "metrics").output.replace('{agent="alpha"}', "")
+    assert "mailboxd_tasks_blocked 100" in crowd.run("export", "metrics").output.replace('{agent="alpha"}', "")

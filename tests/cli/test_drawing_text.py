@@ -20,7 +20,8 @@ HOSTILE = "日本\x1b[31m" + "x" * 200
 def node(key: str, phase: str = "executing", *children: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "id": more.pop("id", f"tsk_{key}"), "key": key, "local_id": key, "title": f"Do {key}", "agent": "beta",
-        "phase": phase, "reason": "", "error": None, "result_summary": None, "depends_on": [],
+        "phase": phase, "need": None, "held": "", "updated_at": BEGAN, "reason": "", "error": None,
+        "result_summary": None, "depends_on": [],
         "children_total": len(children), "running_since": BEGAN if phase == "executing" else None,
         "children_completed": sum(child["phase"] == "completed" for child in children),
         "children": list(children), **more,
@@ -84,11 +85,11 @@ def test_a_tree_fits_with_any_titles(room: int) -> None:
 
 def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
     kids = [node(f"k{n}", "completed") for n in range(990)]
-    kids[700] = node("stuck", "circuit_open", error="no answer")
+    kids[700] = node("stuck", "circuit_open", need="circuit", reason="no answer")
     kids[300] = node("busy", "executing", *(node(f"d{n}", "execution_ready") for n in range(50)))
     lines = plain(task_output.first_lines(node("job", "executing", *kids), NOW, 80, 6))
     assert len(lines) <= 6
-    assert "! circuit_open  stuck (beta)  no answer" in "\n".join(lines)
+    assert "‖ waiting for you 1m40s  stuck (beta)  no answer" in "\n".join(lines)
     assert "│  └─ … 49 more: 49 execution_ready" in lines
     assert any(line.startswith("└─ … 98") and "completed" in line for line in lines)
 
@@ -109,7 +110,8 @@ def course(*rows: dict[str, Any], ended: str | None = at(100)) -> dict[str, Any]
 
 def row(name: str, *attempts: dict[str, Any], depth: int = 1, until: int | None = 100) -> dict[str, Any]:
     return {
-        "task": f"job.{name}", "key": name, "depth": depth, "phase": "executing", "agent": "beta", "attempts": attempts,
+        "task": f"job.{name}", "key": name, "depth": depth, "phase": "executing", "need": None, "agent": "beta",
+        "attempts": attempts,
         "created_at": BEGAN, "completed_at": None if until is None else at(until),
     }  # fmt: skip
 
@@ -122,6 +124,9 @@ def test_attempts_are_drawn_at_their_time_with_their_status() -> None:
     assert lines[0] == "job: 2026-11-21 12:00:00 to 12:01:40, 1m40s"
     assert (bar[0], bar[len(bar) // 4 + 2], bar[-12]) == ("x", "·", "█")
     assert body.endswith("1m15s ×2")
+    asks = row("b", attempt(0, None, "running")) | {"need": "question"}
+    asking = plain(task_output.gantt_lines(course(asks), NOW, 56))[1]
+    assert (asking[0], asking.endswith("question")) == ("‖", True)
 
 
 def test_running_attempts_are_drawn_until_now() -> None:
@@ -154,19 +159,24 @@ def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
 # The screen
 
 
-def moment(*trees: dict[str, Any], events: int = 30) -> task_output.ScreenState:
+ITEM = {"task": "q3", "text": f"asks {HOSTILE * 20}", "since": BEGAN, "until": NOW, "command": "mailboxd answer q3"}
+
+
+def moment(*trees: dict[str, Any], events: int = 30, items: int = 0) -> task_output.ScreenState:
     said = [{"at": at(n), "text": f"event {n} {HOSTILE}"} for n in range(events)]
-    return task_output.ScreenState(NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, trees, said)
+    return task_output.ScreenState(
+        NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, [ITEM] * items, trees, said
+    )
 
 
 @pytest.mark.parametrize("room", [40, 80, 133])
 @pytest.mark.parametrize("height", [8, 24, 60])
 @pytest.mark.parametrize("trees", [0, 1, 2, 20])
-def test_a_screen_is_filled_and_never_overflows(room: int, height: int, trees: int) -> None:
+@pytest.mark.parametrize("items", [0, 9])
+def test_a_screen_is_filled_and_never_overflows(room: int, height: int, trees: int, items: int) -> None:
     kids = [node(f"k{n}", "completed") for n in range(100)]
-    lines = plain(
-        task_output.screen_lines(moment(*(node(f"t{n}", "executing", *kids) for n in range(trees))), room, height)
-    )
+    shown = moment(*(node(f"t{n}", "executing", *kids) for n in range(trees)), items=items)
+    lines = plain(task_output.screen_lines(shown, room, height))
     assert len(lines) == height
     assert all(width(line) <= room for line in lines), lines
     assert lines[-1] == "press q to quit"
@@ -183,46 +193,29 @@ def test_a_screen_has_the_tree_and_the_newest_events() -> None:
 
 
 def standing(agent: str, **more: Any) -> dict[str, Any]:
-    row = {
+    return {
         "agent": agent, "workspace": f"/ws/{agent}", "state": "ok", "why": "", "health": "green", "troubles": [],
-        "daemon": {"running": True, "pid": 7}, "inbox": 0, "open": {}, "approvals": 0, "blocked": 0, "stuck": None,
-        "latest": NOW, **more,
+        "daemon": {"running": True, "pid": 7}, "inbox": 0, "open": {}, "states": {}, "attention": [],
+        "attention_count": 0, "latest": NOW, **more,
     }  # fmt: skip
-    return row | {"attention": fleet.attention(row, NOW)}
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({}, []),
-        ({"open": {"executing": 3}, "inbox": 2}, []),
-        ({"health": "amber", "troubles": ["disk: it is nearly full"]}, []),
-        ({"health": "red", "troubles": ["daemon: it gave up"]}, ["daemon: it gave up"]),
-        ({"approvals": 1}, ["1 approval"]),
-        ({"approvals": 2}, ["2 approvals"]),
-        (
-            {"blocked": 3, "stuck": {"task": "q3", "since": BEGAN, "why": "no answer", "phase": "circuit_open"}},
-            ["3 blocked: q3 for 1m40s: no answer"],
-        ),
-        ({"daemon": {"running": False, "pid": None}, "health": "off"}, []),
-        (
-            {"daemon": {"running": False, "pid": None}, "health": "off", "open": {"executing": 1}, "inbox": 2},
-            ["no daemon, and 1 open task, 2 in the inbox"],
-        ),
-    ],
-)
-def test_what_needs_attention_in_a_fleet(how: dict[str, Any], said: list[str]) -> None:
-    assert standing("a", **how)["attention"] == said
+def test_a_workspace_shows_the_first_item_and_how_many_there_are() -> None:
+    item = {"task": "q3", "text": "its circuit is open: no answer", "since": BEGAN, "command": "mailboxd why q3"}
+    (_, line) = plain(fleet.lines([standing("a", attention=[item], attention_count=3)], NOW, 120))
+    assert line.endswith("3 for you: q3: its circuit is open: no answer (1m40s)")
+    (_, line) = plain(fleet.lines([standing("a", health="amber", troubles=["disk: it is nearly full"])], NOW, 120))
+    assert line.endswith("disk: it is nearly full")
 
 
 def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
     rows = [
-        standing("a" * 128, open=dict.fromkeys(PHASES, 1), approvals=2),
-        {"agent": None, "workspace": f"/{HOSTILE}", "state": "gone", "why": "it is gone", "attention": ["it is gone"]},
-        standing("writer", open={"executing": 1, "ready_to_resume": 1, "execution_ready": 4}),
+        standing("a" * 128, states=dict.fromkeys(PHASES, 1), attention=[ITEM], attention_count=1),
+        {"agent": None, "workspace": f"/{HOSTILE}", "state": "gone", "why": "it is gone", "attention": []},
+        standing("writer", states={"executing": 1, "ready_to_resume": 1, "execution_ready": 4}),
     ]
     for room in (60, 80, 200):
-        lines = plain(fleet.lines(rows, room))
+        lines = plain(fleet.lines(rows, NOW, room))
         assert all(width(line) <= room for line in lines), lines
     assert "2 running, 4 ready" in lines[3]
     assert fleet.summary(rows) == "3 workspaces, 2 need attention"

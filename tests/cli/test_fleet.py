@@ -40,7 +40,7 @@ def test_fleet_shows_workspaces_that_need_attention_first(fleet: dict[str, Stage
     assert (rows["alpha"]["state"], rows["alpha"]["health"], rows["alpha"]["attention"]) == ("ok", "off", [])
     assert rows["beta"]["open"] == {"circuit_open": 1}
     assert rows["beta"]["daemon"]["running"]
-    assert (rows["beta"]["blocked"], rows["beta"]["stuck"]["task"]) == (1, "lost")
+    assert [(item["kind"], item["task"]) for item in rows["beta"]["attention"]] == [("daemon", ""), ("circuit", "lost")]
     assert (rows["gamma"]["agent"], rows["gamma"]["state"]) == ("gamma", "unreadable")
 
 
@@ -54,7 +54,7 @@ def test_those_that_init_made_are_known_and_one_that_went_is_shown(fleet: dict[s
     known = Stage(stage.ws, stage.clock, stage.pause)
     rows = {Path(row["workspace"]).name: row for row in json.loads(run(known, "fleet", "status", "--json"))}
     assert rows["alpha"]["state"] == "gone"
-    assert rows["alpha"]["attention"] == ["missing"]
+    assert rows["alpha"]["attention"] == []
     text = run(known, "fleet", "status")
     assert "gone" in text
     assert "3 workspaces, 3 need attention" in text
@@ -75,7 +75,7 @@ def test_fleet_succeeds_if_nothing_needs_attention(fleet: dict[str, Stage]) -> N
     assert alpha.json("fleet", "status", str(alpha.ws.root))[0]["agent"] == "alpha"
     (alpha.ws.inbox / "one.md").write_text("do it")
     (row,) = json.loads(alpha.run("fleet", "status", "--json").stdout)
-    assert row["attention"] == ["no daemon, and 1 in the inbox"]
+    assert [item["text"] for item in row["attention"]] == ["no daemon is running, and 1 file in the inbox waits for it"]
     assert alpha.run("fleet", "status").exit_code == 1
 
 

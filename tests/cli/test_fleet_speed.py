@@ -36,7 +36,7 @@ def a_week(stage: Stage) -> None:
 def test_forty_agents_are_looked_at_in_less_than_a_second_of_work(tmp_path: Path) -> None:
     first = make(tmp_path / "agent0")
     a_week(first)
-    assert first.json("db", "head")["seq"] > 5_000
+    assert first.json("db", "head")["seq"] > 3_000
     roots = [first.ws.root]
     for number in range(1, AGENTS):
         roots.append(shutil.copytree(first.ws.root, tmp_path / f"agent{number}"))
@@ -50,7 +50,7 @@ def test_forty_agents_are_looked_at_in_less_than_a_second_of_work(tmp_path: Path
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         rows = json.loads(done.stdout)
         assert len(rows) == AGENTS
-        assert all(row["stuck"]["task"] == "lost" and sum(row["open"].values()) > 80 for row in rows)
+        assert all(row["attention"][-1]["task"] == "lost" and sum(row["open"].values()) > 80 for row in rows)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(look() for _ in range(3)) < 1.0

@@ -47,7 +47,7 @@ def test_an_empty_workspace_has_a_status(stage: Stage) -> None:
     assert found["workspace"] == str(stage.ws.root)
     assert found["agent"] == "alpha"
     assert found["daemon"] == {"running": False, "pid": None}
-    assert (found["tasks"], found["open"], found["blocked"], found["next"]) == ({}, 0, [], None)
+    assert (found["tasks"], found["open"], found["attention"], found["next"]) == ({}, 0, [], None)
     assert found["messages"] == {"received": 0, "archived": 0, "rejected": 0, "pending": 0, "sent": 0}
 
 
@@ -85,25 +85,23 @@ def test_status_lists_blocked_tasks_with_hints(stage: Stage) -> None:
     stage.start()
     stage.end_turn("lost", Unknown("the gateway went away", "run_9", looked_up=True))
     stage.create("unreviewed", policy=Policy(gates=frozenset({Gate.SPEC_REVIEW})))
-    blocked = {row["task"]: row for row in stage.json("status")["blocked"]}
-    assert blocked["asks"]["why"] == "asks operator: Which figures?"
-    assert blocked["lost"]["kind"] == "circuit"
-    assert "no reviewer" in blocked["unreviewed"]["why"]
-    assert "-> mailboxd retry lost  # or mailboxd fail lost" in stage.run("status").stdout
+    items = {item["task"]: item for item in stage.json("status")["attention"]}
+    assert (items["asks"]["kind"], items["asks"]["text"]) == ("question", "asks operator: Which figures?")
+    assert items["lost"]["kind"] == "circuit"
+    assert "no reviewer" in items["unreviewed"]["text"]
+    assert f"-> mailboxd -w {stage.ws.root} retry lost\n" in stage.run("status").stdout
 
 
 def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(stage: Stage) -> None:
     stage.create("job")
     with stage.engine() as engine:
         engine.store.meta.set_gone({"alpha": "there is no agent alpha"})
-    found = stage.json("status")
-    assert [(row["task"], row["kind"]) for row in found["blocked"]] == [("job", "gone")]
-    assert found["blocked_count"] == 1
+    assert stage.item("agent")["task"] == "job"
     (row,) = json.loads(stage.run("fleet", "status", str(stage.ws.root), "--json").stdout)
-    assert (row["blocked"], row["stuck"]["why"]) == (1, "there is no agent alpha")
+    assert row["attention"][-1]["text"] == "waits for an agent: there is no agent alpha"
     with stage.engine() as engine:
         engine.store.meta.set_gone({})
-    assert stage.json("status")["blocked"] == []
+    assert [item["kind"] for item in stage.json("inbox")] == ["daemon"]
 
 
 @pytest.mark.parametrize(("version", "remedy"), [(5, "`mailboxd run` migrates it"), (99, "install a newer mailboxd")])

@@ -15,8 +15,6 @@ from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine.sending import Draft, compose, slug
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.taskmd import parse_task_file
@@ -34,17 +32,6 @@ def sent(stage: Stage, *arguments: str, text: str | None = None) -> TaskMessage:
     assert isinstance(message, TaskMessage)
     assert result.stdout.splitlines() == [message.task_id, str(path)]
     return message
-
-
-def receive(stage: Stage) -> str:
-    """Let the message in the inbox be judged, as the daemon does."""
-    (path,) = stage.ws.inbox.iterdir()
-    raw = path.read_bytes()
-    parsed = parse_message(raw, path.name)
-    with stage.engine() as engine:
-        verdict = Intake(engine).receive(InboxFile(path.name, raw, parsed.sha256, len(raw), {}), parsed)
-    path.unlink()
-    return verdict
 
 
 # Send
@@ -88,7 +75,7 @@ def test_a_plan_is_checked_and_goes_with_the_message(stage: Stage, tmp_path: Pat
     (tmp_path / "plan.yaml").write_text(f"# a comment\n{PLAN}")
     message = sent(stage, "--title", "Release", "--plan", str(tmp_path / "plan.yaml"))
     assert parse_plan(message.section("DAG"), path="") == parse_plan(PLAN, path="")
-    assert receive(stage) == "accepted"
+    assert stage.receive() == "accepted"
     assert len(stage.json("show", message.task_id)["children"]) == 2
 
 
@@ -178,7 +165,7 @@ def waiting(stage: Stage, *steps: Any) -> None:
 
 
 def test_wait_prints_the_result_when_the_task_is_done(stage: Stage) -> None:
-    waiting(stage, lambda: receive(stage), stage.start, lambda: stage.end_turn("job", "Twelve figures"))
+    waiting(stage, stage.receive, stage.start, lambda: stage.end_turn("job", "Twelve figures"))
     result = stage.run("send", "--wait", "--task-id", "job", "Do it")
     assert (result.exit_code, result.stdout) == (0, "Twelve figures\n")
     assert "no daemon is running there" in result.stderr
@@ -187,14 +174,14 @@ def test_wait_prints_the_result_when_the_task_is_done(stage: Stage) -> None:
 
 def test_wait_says_that_it_failed(stage: Stage) -> None:
     hopeless = Failed("no such model", Permanence.PERMANENT)
-    waiting(stage, lambda: receive(stage), stage.start, lambda: stage.end_turn("job", hopeless))
+    waiting(stage, stage.receive, stage.start, lambda: stage.end_turn("job", hopeless))
     result = stage.run("send", "--wait", "--task-id", "job", "Do it", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["error"] == "no such model"
 
 
 def test_wait_ends_when_its_time_is_over(stage: Stage) -> None:
-    waiting(stage, lambda: receive(stage))
+    waiting(stage, stage.receive)
     result = stage.run("send", "--wait", "--wait-timeout", "30", "--task-id", "job", "Do it")
     assert result.exit_code == 75
     assert "mailboxd why job" in result.stderr
@@ -202,11 +189,11 @@ def test_wait_ends_when_its_time_is_over(stage: Stage) -> None:
 
 def test_a_wait_that_is_over_names_the_task_as_it_is_called_here(stage: Stage, tmp_path: Path) -> None:
     stage.create("job", sender="analyst")
-    waiting(stage, lambda: receive(stage))
+    waiting(stage, stage.receive)
     result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
     assert "job-2 has not ended and continues; see `mailboxd why job-2`" in result.stderr
     other = make(tmp_path / "other")
-    waiting(stage, lambda: receive(other))
+    waiting(stage, other.receive)
     result = stage.run("send", "--to", str(other.ws.root), "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
     assert f"`mailboxd -w {other.ws.root} why job`" in result.stderr
 
@@ -221,7 +208,7 @@ def test_a_wait_that_is_over_before_anybody_took_the_message_says_so(stage: Stag
 
 def test_wait_tells_why_a_message_was_rejected(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
-    waiting(stage, lambda: stage.ws.config.write_text("agent: alpha\nlimits:\n  children: 1\n"), lambda: receive(stage))
+    waiting(stage, lambda: stage.ws.config.write_text("agent: alpha\nlimits:\n  children: 1\n"), stage.receive)
     result = stage.run("send", "--wait", "--task-id", "job", "--title", "x", "--plan", str(tmp_path / "plan.yaml"))
     assert result.exit_code == 65
     assert "(plan-too-large)" in result.stderr

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
-from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, PendingEffect, RunningCall, Snapshot, TaskSnapshot
+from mailboxd.explain.model import (
+    AttemptSummary,
+    Cause,
+    LastEvent,
+    PendingEffect,
+    Question,
+    RunningCall,
+    Snapshot,
+    TaskSnapshot,
+)
 from mailboxd.explain.why import cause_of, explain
 
 NOW = "2026-11-21T12:00:00.000Z"
@@ -210,10 +219,9 @@ def test_an_unknown_outcome_says_how_to_check() -> None:
 
 
 def test_a_question_says_to_whom_and_how_to_answer() -> None:
-    cause = alone(
-        standing("a", Phase.EXECUTING, attempts=(tried(Waiting.ANSWER),), question=("operator", "# Which?\n"))
-    )
-    assert (cause.kind, cause.text, cause.hint) == ("question", "asks operator: Which?", 'mailboxd answer a "..."')
+    question = Question("operator", "# Which?\n", NOW)
+    cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.ANSWER),), question=question))
+    assert (cause.kind, cause.text, cause.command) == ("question", "asks operator: Which?", "mailboxd answer a")
 
 
 def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:

@@ -59,6 +59,7 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.UNDO_REQUESTED: {"approval": "apr_01ABCDEF"},
     Kind.CHECK_ENDED: {"check": {"id": "tests", "verdict": "failed", "summary": EVIL}},
     Kind.MESSAGE_FILED: {"path": EVIL},
+    Kind.MESSAGE_DISMISSED: {"id": "msg_1", "name": EVIL, "by": "robin"},
     Kind.MESSAGE_SENT: {"message": MESSAGE},
     Kind.MESSAGE_UNDELIVERED: {"to": "bob", "reason": EVIL},
     Kind.TASK_PUT_AWAY: {"local_id": "t", "path": EVIL},

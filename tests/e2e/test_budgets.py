@@ -51,9 +51,9 @@ def test_over_budget_the_tree_waits_visibly_until_the_operator_raises_it(found: 
     eventually(lambda: held(alpha, "job"), why=alpha.last_words)
     eventually(alpha.has_nothing_to_do)
     assert sorted(alpha.phase(f"job.{name}") for name in "abc") == ["completed", "completed", "execution_ready"]
-    blocked = alpha.json("status")["blocked"]
-    assert [entry["kind"] for entry in blocked] == ["budget"]
-    assert "over budget" in blocked[0]["why"]
+    (item,) = alpha.json("inbox")
+    assert (item["kind"], item["command"]) == ("hold", "mailboxd retry job --budget-usd 1.75")
+    assert "over budget" in item["text"]
     assert "over budget" in (alpha.root / "tasks/job/task.md").read_text()
     (waiting,) = [name for name in "abc" if alpha.phase(f"job.{name}") == "execution_ready"]
     assert alpha.json("why", f"job.{waiting}")["because"][0]["kind"] == "budget"
@@ -172,10 +172,11 @@ def test_agents_that_plan_without_end_are_held_at_the_default_limit_with_the_way
     status = alpha.json("status")
     limits = {"planned_per_tree": 200, "planned_per_hour": 1000, "turns_per_task": 50, "turns_per_tree": 1000}
     assert status["limits"] == {**limits, "turns_per_agent_hour": 1000, "depth": 8}
-    (blocked,) = status["blocked"]
-    assert blocked["why"].endswith("200 are allowed (limits.planned_per_tree)")
-    assert "mailboxd retry job" in blocked["hint"]
-    assert "raise limits.planned_per_tree in .mailboxd/config.yaml and restart the daemon" in blocked["hint"]
+    (item,) = status["attention"]
+    assert item["text"].endswith("200 are allowed (limits.planned_per_tree)")
+    assert item["command"].endswith(" retry job")
+    cause = alpha.json("why", "job")["because"][0]
+    assert "raise limits.planned_per_tree in .mailboxd/config.yaml and restart the daemon" in cause["hint"]
     text = alpha.call("status").stdout
     assert "planned_per_tree 200, planned_per_hour 1000" in text
     assert alpha.call("retry", "job").returncode == 0
@@ -216,7 +217,7 @@ def test_a_plan_of_a_person_is_allowed_at_its_own_size(found: Found) -> None:
     eventually(lambda: len(alpha.query("SELECT 1 FROM tasks WHERE turns > 0")) >= 5, 60, alpha.last_words)
     assert not held(alpha, "job")
     assert len(alpha.phases()) == 301
-    assert alpha.json("status")["blocked"] == []
+    assert alpha.json("inbox") == []
     alpha.drop("stop.md", message("cancel", "job", "Enough."))
     alpha.until("job", "cancelled")
     company.at_rest()

@@ -50,7 +50,7 @@ def test_work_for_an_agent_that_is_no_more_waits_for_a_person_and_goes_on_when_i
     eventually(lambda: "there is no agent beta" in alpha.call("why", "job.y").stdout, why=alpha.last_words)
     assert alpha.phase("job.y") == "execution_ready"
     assert alpha.attempts("job.y") == []
-    assert [(row["task"], row["kind"]) for row in alpha.json("status")["blocked"]] == [("job.y", "gone")]
+    assert [(item["task"], item["kind"]) for item in alpha.json("inbox")] == [("job.y", "agent")]
     assert alpha.log.read_bytes().count(b"work waits for the agent beta") == 1
     company.rewrite({"alpha": WORK, "beta": WORK})
     alpha.until("job")

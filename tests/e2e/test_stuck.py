@@ -70,7 +70,7 @@ def test_what_is_stuck_is_said_once_with_its_reason_whatever_restarts(found: Fou
     eventually(lambda: is_settled(alpha) and alpha.has_nothing_to_do(), 10, lambda: f"{alpha.phases()} {said(alpha)}")
     for name, (_, word, _) in STUCK.items():
         assert word in str(alpha.json("why", name)["because"]), name
-    blocked = {entry["task"]: entry["why"] for entry in alpha.json("status")["blocked"]}
+    blocked = {item["task"]: item["text"] for item in alpha.json("inbox")}
     assert set(STUCK) - {"far.x"} <= set(blocked), "a peer that is silent may still reply: nobody here can do anything"
     before, letters = said(alpha), len(alpha.mail(direction="out"))
     for name, (_, _, kind) in STUCK.items():
@@ -84,5 +84,5 @@ def test_what_is_stuck_is_said_once_with_its_reason_whatever_restarts(found: Fou
         eventually(alpha.has_nothing_to_do)
     assert said(alpha) - before == Counter()
     assert len(alpha.mail(direction="out")) == letters
-    assert {entry["task"]: entry["why"] for entry in alpha.json("status")["blocked"]} == blocked
+    assert {item["task"]: item["text"] for item in alpha.json("inbox")} == blocked
     company.at_rest()

@@ -165,7 +165,7 @@ def test_null_is_missing(header: str) -> None:
 
 def test_times_that_the_protocol_lists_but_nothing_needs_may_be_absent() -> None:
     parsed = parse_message(file("type: reply\ntask_id: t\nfrom: a\nstatus: done"), "a.md")
-    assert parsed.warnings == ("the header subtask_id is missing", "the header completed_at is missing")
+    assert (parsed.warnings, parsed.omitted) == ((), ("subtask_id", "completed_at"))
 
 
 # Syntax and typing.

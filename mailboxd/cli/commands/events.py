@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import health
+from mailboxd import attention, health
 from mailboxd.cli import live, task_output
 from mailboxd.cli.live import follow, print_event
 from mailboxd.cli.session import Session, agent_of, task_argument, verb
@@ -127,8 +127,12 @@ class _Watching:
         now = self.session.clock.now()
         grade, _ = health.read(self.ws, pid, now, self.session.clock.monotonic())
         title = f"{agent_of(self.ws) or 'mailboxd'}  {self.ws.root}"
-        state = task_output.ScreenState(now, title, grade, pid is not None, self._phases, self._trees, self._events)
-        return task_output.screen_lines(state, room, height)
+        waiting = attention.of(self.ws, self.report, self.session.clock, self.session.program(self.ws))
+        screen = task_output.ScreenState(
+            now, title, grade, pid is not None, waiting.states(self._phases), waiting.as_json(), self._trees,
+            self._events,
+        )  # fmt: skip
+        return task_output.screen_lines(screen, room, height)
 
     def _refresh(self) -> None:
         last = self.report.last_event()

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import health
+from mailboxd import attention, health
 from mailboxd.cli.commands import send as sending
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Id, Session, agent_of, verb
 from mailboxd.cli.text import columns, fit, lasted, pad, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, MailboxdError, UnavailableError
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
-from mailboxd.mailbox.files import directory, world_errors
-from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -47,7 +47,7 @@ def fleet_command() -> None:
 @verb(
     "status",
     "fleet status",
-    "fleet status --json | jq -r '.[] | select(.attention != []) | .agent'",
+    "fleet status --json | jq -r '.[].attention[].command'",
     "fleet status ~/agents/analyst ~/agents/writer",
     exits={**_CONFIG, EXIT_NO: "a workspace needs attention"},
 )
@@ -55,20 +55,20 @@ def fleet_command() -> None:
 def status(session: Session, workspaces: Sequence[Path]) -> int | None:
     """Show each workspace on one line; those that need attention come first.
 
-    A workspace needs attention if its health is red, it is missing or unreadable, an approval or a blocked task awaits
-    a decision, or it has work and no daemon. The blocked task shown is the one unchanged for longest.
+    A workspace needs attention if something in it waits for a person (`mailboxd inbox`), or if it is missing or
+    unreadable. The oldest item is shown.
     """
 
     found = rows(_roots(session, workspaces), session.clock)
     if session.as_json:
         say(to_json(found))
     elif found:
-        for line in lines(found, columns()):
+        for line in lines(found, session.clock.now(), columns()):
             say(line)
         say(summary(found))
     else:
         say("no known workspaces; `mailboxd init` and `mailboxd run` register theirs", err=True)
-    return EXIT_NO if needs_attention(found) else None
+    return EXIT_NO if any(map(needs_attention, found)) else None
 
 
 @verb("watch", "fleet watch", "fleet watch --json", "fleet watch ~/agents/*", exits=_CONFIG)
@@ -82,7 +82,7 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
 
     def picture(room: int, height: int) -> list[str]:
         found = rows(_roots(session, workspaces), session.clock)
-        table = list(lines(found, room))
+        table = list(lines(found, session.clock.now(), room))
         left_out = len(table) - (height - 2)
         shown = table if left_out <= 0 else [*table[: height - 3], f"… {left_out + 1} more"]
         return [*shown, summary(found), "press q to quit"]
@@ -102,15 +102,16 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
 
 def _print_change(session: Session, row: Row, printed: dict[str, Row]) -> None:
     """Print a row that changed, not counting values that merely age."""
-    stable = {name: value for name, value in row.items() if name not in ("latest", "attention", "troubles")}
+    stable = {name: value for name, value in row.items() if name not in ("latest", "troubles")}
     if printed.get(row["workspace"]) == stable:
         return
     printed[row["workspace"]] = stable
     if session.as_json:
         say(to_json({"at": session.clock.now(), **row}, indent=None))
         return
-    (_, line) = lines([row], 1 << 16)
-    say(f"{session.clock.now()}  {line}")
+    now = session.clock.now()
+    (_, line) = lines([row], now, 1 << 16)
+    say(f"{now}  {line}")
 
 
 def _roots(session: Session, named: Sequence[Path]) -> list[Path]:
@@ -186,14 +187,14 @@ Row = dict[str, Any]
 
 _COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red"}
 _SHORT = (
-    ("circuit", ("circuit_open",)),
-    ("approval", ("awaiting_approval",)),
+    ("for you", (WAITING_FOR_YOU,)),
     ("running", ("executing", "ready_to_resume")),
     ("review", ("spec_review", "spec_gate", "quality_gate")),
     ("draft", ("spec_draft",)),
     ("ready", ("execution_ready",)),
 )
-"""Phases in the order in which a line counts them."""
+"""States in the order in which a line counts them."""
+_MOST_ITEMS = 3
 _NARROWEST = 60
 
 
@@ -203,21 +204,18 @@ def rows(workspaces: Iterable[Path], clock: Clock) -> list[Row]:
 
 
 def row_of(root: Path, clock: Clock) -> Row:
-    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), its counts, and `attention`.
-
-    `attention` lists in a few words what needs attention.
-    """
+    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), its counts, and what waits for a person."""
     ws = Workspace(root)
-    row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": ""}
+    row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": "", "attention": []}
     try:
         if not ws.state.is_dir():
-            return row | {"state": "gone", "why": "the workspace no longer exists", "attention": ["missing"]}
+            return row | {"state": "gone", "why": "the workspace no longer exists"}
         row["agent"] = agent_of(ws)
         row |= _current_state(ws, clock)
     except (MailboxdError, OSError) as error:
         why = str(error).partition("\n")[0]
-        return row | {"state": "unreadable", "why": why, "attention": ["unreadable"]}
-    return row | {"attention": attention(row, clock.now())}
+        return row | {"state": "unreadable", "why": why}
+    return row
 
 
 def _current_state(ws: Workspace, clock: Clock) -> Row:
@@ -225,63 +223,46 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
 
     pid = lock.holder(ws)
     grade, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
-    with opened(ws.database) as report:
+    with opened(ws.database) as report, report.snapshot():
         found = workspace_summary(report)
-    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
-        waiting = sum(1 for entry in os.scandir(fd) if not is_temporary(entry.name))
+        waiting = attention.of(ws, report, clock, attention.program_for(ws), most=_MOST_ITEMS)
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
     return {
         "daemon": {"running": pid is not None, "pid": pid or None},
         "health": str(grade),
-        "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst],
-        "inbox": waiting,
+        "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person],
+        "inbox": len(ws.mail()),
         **found,
+        "states": waiting.states(found["open"]),
+        "attention": waiting.as_json(),
+        "attention_count": waiting.total,
     }
 
 
-def attention(row: Row, now: str) -> list[str]:
-    """The reasons why a readable workspace needs attention."""
-    said = []
-    if row["health"] == Grade.RED:
-        said.append(row["troubles"][0] if row["troubles"] else "health is red")
-    if row["approvals"]:
-        said.append(_many(row["approvals"], "approval"))
-    if row["blocked"]:
-        stuck = row["stuck"]
-        since = lasted(to_epoch(now) - to_epoch(stuck["since"]))
-        said.append(f"{row['blocked']} blocked: {stuck['task']} for {since}: {stuck['why']}")
-    work = sum(row["open"].values())
-    if not row["daemon"]["running"] and row["health"] != Grade.RED and (work or row["inbox"]):
-        waits = [_many(work, "open task")] if work else []
-        waits += [f"{row['inbox']} in the inbox"] if row["inbox"] else []
-        said.append(f"no daemon, and {', '.join(waits)}")
-    return said
-
-
-def needs_attention(found: Iterable[Row]) -> bool:
-    return any(row["attention"] for row in found)
+def needs_attention(row: Row) -> bool:
+    return row["state"] != "ok" or bool(row["attention"])
 
 
 def _urgency(row: Row) -> tuple[int, str, str, str]:
-    """Sort key: red, missing or unreadable; then waiting for the operator, longest first; then amber; then by name."""
+    """Sort key: red, missing or unreadable; then waiting for a person, longest first; then amber; then by name."""
     if row["state"] != "ok" or row["health"] == Grade.RED:
         grade = 0
     elif row["attention"]:
         grade = 1
     else:
         grade = 2 if row["health"] == Grade.AMBER else 3
-    stuck = row.get("stuck")
-    return grade, stuck["since"] if stuck else "~", row["agent"] or "~", row["workspace"]
+    since = min((item["since"] or "~" for item in row["attention"]), default="~")
+    return grade, since, row["agent"] or "~", row["workspace"]
 
 
 def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def lines(found: Sequence[Row], room: int) -> Iterator[str]:
+def lines(found: Sequence[Row], now: str, room: int) -> Iterator[str]:
     """A table with one line per workspace, at most `room` (60 or more) columns wide."""
     room = max(room, _NARROWEST)
-    cells = [("AGENT", "HEALTH", "DAEMON", "OPEN", "NEEDS ATTENTION"), *(_cells(row, room) for row in found)]
+    cells = [("AGENT", "HEALTH", "DAEMON", "OPEN", "NEEDS ATTENTION"), *(_cells(row, now, room) for row in found)]
     widths = [max(width(row[column]) for row in cells) for column in range(4)]
     left = room - sum(widths) - 2 * len(widths)
     for number, row in enumerate(cells):
@@ -292,13 +273,22 @@ def lines(found: Sequence[Row], room: int) -> Iterator[str]:
         yield "  ".join([*shown, fit(row[4], max(left, 8))]).rstrip()
 
 
-def _cells(row: Row, room: int) -> tuple[str, str, str, str, str]:
+def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
     name = fit(row["agent"] or Path(row["workspace"]).name, room // 5)
     if row["state"] != "ok":
         return name, row["state"], "", "", for_terminal(f"{row['workspace']}: {row['why']}")
     runs = "up" if row["daemon"]["running"] else "down"
-    amber = row["troubles"] if row["health"] == Grade.AMBER else []
-    return name, row["health"], runs, fit(_open(row["open"]), room // 4), "; ".join([*row["attention"], *amber])
+    return name, row["health"], runs, fit(_open(row["states"]), room // 4), "; ".join(_told(row, now))
+
+
+def _told(row: Row, now: str) -> Iterator[str]:
+    """What waits for a person, the first of it in words, and what does not work as it should."""
+    for item in row["attention"][:1]:
+        more = f"{row['attention_count']} for you: " if row["attention_count"] > 1 else ""
+        about = f"{item['task']}: " if item["task"] else ""
+        age = f" ({lasted(to_epoch(now) - to_epoch(item['since']))})" if item["since"] else ""
+        yield f"{more}{about}{item['text']}{age}"
+    yield from row["troubles"]
 
 
 def _open(counts: dict[str, int]) -> str:
@@ -309,5 +299,5 @@ def _open(counts: dict[str, int]) -> str:
 
 def summary(found: Sequence[Row]) -> str:
     """The line below the table."""
-    urgent = sum(1 for row in found if row["attention"])
+    urgent = sum(map(needs_attention, found))
     return f"{_many(len(found), 'workspace')}, {urgent} need{'s' * (urgent == 1)} attention"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, give, read_text
+from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
@@ -112,6 +112,7 @@ def resume_command(session: Session, agent: str) -> None:
 @verb(
     "answer",
     'answer q3-report "Use the audited figures."',
+    "answer q3-report",
     "answer q3-report --file answer.md",
     'answer q3-report -- "- Every figure names its month"',
     "answer q3-report REPLY_SKIP",
@@ -121,15 +122,27 @@ def resume_command(session: Session, agent: str) -> None:
 @click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the answer from FILE (- is standard input).")
 def answer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
-    """Answer a task's open question; it resumes in the same session.
+    """Answer a task's open question; it resumes in the same session. Without a text, $VISUAL or $EDITOR opens.
 
     REPLY_SKIP means that there will be no answer, and the agent continues with what it has. If the question is about
     the spec, answer with its sections (`## Acceptance Criteria`) or with a list of criteria.
     """
     from mailboxd.engine import operator_commands
 
-    words = _text_or_file(text, file, "answer")
+    words = _text_or_file(text, file, "answer") if text or file else _answer_in_editor(session, task)
     carry_out(session, task, lambda order: operator_commands.answer(order.engine, order.task, words, order.user))
+
+
+def _answer_in_editor(session: Session, task: str) -> str:
+    """The answer, written below the question. Raises UsageError, Refused."""
+    from mailboxd.errors import Refused
+
+    with session.report() as report:
+        task_id = report.find(task)
+        standing = report.task_snapshot([task_id], session.clock.now(), None, neighbours=False).tasks[task_id]
+    if standing.question is None:
+        raise Refused("no-question", f"{standing.local_id} has not asked anything")
+    return edited(f"{standing.local_id} asks:\n\n{standing.question.text}", "") or _text_or_file((), None, "answer")
 
 
 @verb(
@@ -158,13 +171,6 @@ def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
     if not words or (file is not None and text):
         raise click.UsageError(f"give the {name} as TEXT or with --file")
     return words
-
-
-_HEAD = """\
-<!-- {name}: {problem}
-This comment is removed. Empty sections are ignored; the criteria are a list. -->
-
-"""
 
 
 @verb(
@@ -198,27 +204,22 @@ def _edit(session: Session, task: str) -> None:
     with session.report() as report:
         found = spec_of(report, report.find(task))
     problem = f"its spec is weak: {found.lacks}" if found.lacks else f"it is {found.phase}"
-    before = _HEAD.format(name=found.local_id, problem=problem.replace("--", "- -")) + render_spec(found.spec)
-    after = click.edit(before, extension=".md")
-    if after is None or after == before:
+    head = f"{found.local_id}: {problem}\nEmpty sections are ignored; the criteria are a list."
+    after = edited(head, render_spec(found.spec))
+    if after is None:
         say(f"{found.local_id}: unchanged", err=True)
         return
-    _write(session, found.local_id, _without_head(after), edited=found.spec)
+    _write(session, found.local_id, after, base=found.spec)
 
 
-def _without_head(text: str) -> str:
-    head, end, rest = text.partition("-->")
-    return rest if end and head.lstrip().startswith("<!--") else text
-
-
-def _write(session: Session, task: str, text: str, edited: Spec | None = None) -> None:
-    """Record the text as the operator's; `edited` is the spec on which it is based."""
+def _write(session: Session, task: str, text: str, base: Spec | None = None) -> None:
+    """Record the text as the operator's; `base` is the spec that was edited."""
     from mailboxd.core.inputs import SpecWritten
     from mailboxd.errors import MessageError, Refused
     from mailboxd.protocol.spec import rewritten
 
     def act(order: Order) -> Sequence[Event]:
-        if edited is not None and order.task.spec != edited:
+        if base is not None and order.task.spec != base:
             raise Refused(
                 "spec-changed", f"{order.task.local_id}: its spec changed while you edited it", "Edit it again."
             )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import health
+from mailboxd import attention, health
 from mailboxd.cli.session import Id, Session, agent_of, verb
-from mailboxd.cli.text import PHASES, columns, fit, pad, phase, say, table, to_json
+from mailboxd.cli.task_output import attention_lines
+from mailboxd.cli.text import PHASES, columns, fit, pad, say, state, table, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
 from mailboxd.mailbox import lock
-from mailboxd.mailbox.files import directory, world_errors
-from mailboxd.mailbox.layout import is_temporary
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 10
+_OF_TASK = ("local_id", "title", "phase", "need", "status", "reason")
 
 
 @verb("status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red"})
@@ -41,7 +40,7 @@ def status_command(session: Session) -> int:
     well = _health(ws, session.clock)
     try:
         with session.report() as report, report.snapshot():
-            found = _found(ws, report, session.clock.now(), None if session.as_json else _SHOWN) | {"health": well}
+            found = _found(session, ws, report, None if session.as_json else _SHOWN) | {"health": well}
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
@@ -57,35 +56,30 @@ def _health(ws: Workspace, clock: Clock) -> dict[str, Any]:
 
 def _trouble_json(trouble: Trouble) -> dict[str, Any]:
     what = {"slug": trouble.slug, "where": trouble.where, "why": trouble.why}
-    return {**what, "grade": trouble.grade, "since": trouble.since or None}
+    return {**what, "grade": trouble.grade, "since": trouble.since or None, "needs_person": trouble.needs_person}
 
 
-def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[str, Any]:
+def _found(session: Session, ws: Workspace, report: Report, most: int | None) -> dict[str, Any]:
     """The whole status; of the open tasks only the first `most`."""
-    pid = lock.holder(ws)
+    pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
-    stuck = report.blocked()
-    snapshot = report.task_snapshot([*stuck, *report.next_to_change()], now, pid, neighbours=False)
-    blocked = [why.cause_of(snapshot.tasks[task], snapshot) for task in stuck if task in snapshot.tasks]
+    waiting = attention.of(ws, report, session.clock, program=session.program(ws))
+    snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
     return {
+        "at": now,
         "workspace": str(ws.root),
         "agent": agent_of(ws),
         "daemon": {"running": pid is not None, "pid": pid or None},
         "calls": report.room() if pid is not None else None,
         "tasks": tasks,
+        "states": waiting.states(tasks),
         "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
-        "open_tasks": [
-            {name: row[name] for name in ("local_id", "title", "phase", "status", "reason")} for row in open_tasks
-        ],
+        "open_tasks": [{name: row[name] for name in _OF_TASK} for row in open_tasks],
         "open_tasks_count": open_count,
-        "blocked": [
-            {"task": cause.task, "kind": cause.kind, "why": cause.text, "until": cause.at, "hint": cause.hint}
-            for cause in blocked
-        ],
-        "blocked_count": report.blocked_count(len(stuck)),
-        "approvals": report.pending_approvals(),
+        "attention": waiting.as_json(),
+        "attention_count": waiting.total,
         "breakers": [
             {"agent": agent, "state": "open" if shut.until else "half_open", "until": shut.until, "why": shut.reason}
             for agent, shut in snapshot.breakers.items()
@@ -101,9 +95,7 @@ def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
     """The counts of files, and how many in the inbox have not been processed."""
     known, unfiled = report.messages(), report.unfiled()
     # The table first: a file moved meanwhile must not be counted twice.
-    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
-        names = [entry.name for entry in os.scandir(fd) if not is_temporary(entry.name)]
-    unjudged = sum(1 for name in names if _storable(name) not in unfiled)
+    unjudged = sum(1 for name in ws.mail() if _storable(name) not in unfiled)
     judged = known.pop("judged")
     pending = judged - known["archived"] - known["rejected"] + unjudged
     return {"received": judged + unjudged, **known, "pending": pending}, unjudged
@@ -128,8 +120,9 @@ def _print(found: dict[str, Any]) -> None:
     _entry("workspace", for_terminal(found["workspace"]))
     _entry("health", found["health"]["grade"])
     for trouble in found["health"]["troubles"]:
-        _entry("", for_terminal(f"{trouble['where']}: {trouble['why']}"))
-        _entry("", for_terminal(f"  -> docs/runbook.md#{trouble['slug']}"))
+        if "error" in found or not trouble["needs_person"]:
+            _entry("", for_terminal(f"{trouble['where']}: {trouble['why']}"))
+            _entry("", for_terminal(f"  -> docs/runbook.md#{trouble['slug']}"))
     if "error" in found:
         _entry("", for_terminal(found["error"]))
     else:
@@ -139,7 +132,7 @@ def _print(found: dict[str, Any]) -> None:
 def _print_all(found: dict[str, Any]) -> None:
     daemon = found["daemon"]
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running; start `mailboxd run`"
-    counted = ", ".join(f"{count} {word}" for word, count in found["tasks"].items()) or "none yet"
+    counted = ", ".join(f"{count} {state}" for state, count in found["states"].items()) or "none yet"
     files = found["messages"]
     _entry("agent", found["agent"] or "no configuration; `mailboxd init` writes one")
     _entry("daemon", runs)
@@ -151,16 +144,11 @@ def _print_all(found: dict[str, Any]) -> None:
         f"{files['received']} received = {files['archived']} archived + {files['rejected']} rejected"
         f" + {files['pending']} pending; {files['sent']} sent",
     )
-    if found["approvals"]:
-        count = found["approvals"]
-        _entry("approvals", f"{count} await{'s' * (count == 1)} your decision: `mailboxd approval list`")
+    for number, line in enumerate(attention_lines(found["attention"][:_SHOWN], found["at"], columns() - 11)):
+        _entry("" if number else "for you", line)
+    if found["attention_count"] > _SHOWN:
+        _entry("", f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`")
     _open(found["open_tasks"], found["open_tasks_count"])
-    for number, cause in enumerate(found["blocked"][:_SHOWN]):
-        _entry("" if number else "blocked", fit(f"{cause['task']}: {cause['why']}", columns() - 11))
-        if cause["hint"]:
-            _entry("", f"  -> {cause['hint']}")
-    if found["blocked_count"] > _SHOWN:
-        _entry("", f"and {found['blocked_count'] - _SHOWN} more")
     for number, shut in enumerate(found["breakers"][:_SHOWN]):
         until = f"open until {shut['until']}" if shut["until"] else "half open"
         _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", columns() - 11))
@@ -189,7 +177,7 @@ def _calls(calls: dict[str, Any]) -> str:
 def _open(tasks: list[dict[str, Any]], count: int) -> None:
     size = max((len(row["local_id"]) for row in tasks), default=0)
     for number, row in enumerate(tasks):
-        text = f"{pad(phase(row['phase']), 19)} {row['local_id']:<{size}}  "
+        text = f"{pad(state(row), 19)} {row['local_id']:<{size}}  "
         _entry("" if number else "open", text + fit(row["title"], max(columns() - 33 - size, 10)))
     if count > len(tasks):
         _entry("", f"and {count - len(tasks)} more: `mailboxd ls`")
@@ -225,7 +213,7 @@ def ls_command(session: Session, everything: bool, children: bool, wanted: str |
     if session.as_json:
         say(to_json(rows))
     elif rows:
-        for line in table(("TASK", "PHASE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)):
+        for line in table(("TASK", "STATE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)):
             say(line)
     else:
         say("no matching tasks; `mailboxd send` creates one", err=True)
@@ -233,4 +221,4 @@ def ls_command(session: Session, everything: bool, children: bool, wanted: str |
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     children = f"{row['children_completed']}/{row['children_total']}" if row["children_total"] else ""
-    return row["local_id"], phase(row["phase"]), row["agent"], children, row["title"]
+    return row["local_id"], state(row), row["agent"], children, row["title"]

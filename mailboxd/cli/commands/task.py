@@ -10,7 +10,7 @@ import click
 
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, fit, folded, pad, phase, say, table, to_json
+from mailboxd.cli.text import columns, fit, folded, pad, phase, say, state, table, to_json
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
@@ -131,7 +131,8 @@ def _svg(found: dict[str, Any], now: str) -> str:
 
 def _print_task(found: dict[str, Any]) -> None:
     say(f"{found['local_id']}: {fit(found['title'], 200)}")
-    _entry("phase", f"{phase(found['phase'])}  ({found['status']}): {fit(found['reason'], 500)}")
+    waits = f"  {state(found)}" if found["need"] else ""
+    _entry("phase", f"{phase(found['phase'])}  ({found['status']}): {fit(found['reason'], 500)}{waits}")
     _entry("agent", f"{found['agent']}, {found['mode']}, from {found['from']}")
     _entry("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else ""))
     _entry("times", f"created {found['created_at']}, updated {found['updated_at']}")
@@ -175,10 +176,10 @@ def _tables(found: dict[str, Any]) -> None:
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
     _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
     children = [
-        (c["key"], phase(c["phase"]), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
+        (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
         for c in found["children"]
     ]
-    _table("Subtasks", ("KEY", "PHASE", "AGENT", "NEEDS", "DETAILS"), children)
+    _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children)
     reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
     _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
     asked = [

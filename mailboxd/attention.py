@@ -1,0 +1,187 @@
+"""What a person has to act on: one list, the same in every view, notification and page.
+
+An `Item` says in a sentence what waits and since when, and has the one command that moves it on. `of` collects them:
+tasks that wait for a person, approvals, rejected files, messages that may mean something else than they say, and what
+keeps the daemon from working.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from mailboxd import health
+from mailboxd.core.sanitize import first_line, one_line
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.explain import why
+from mailboxd.explain.model import Snapshot
+from mailboxd.health import Component, Grade, Trouble
+from mailboxd.mailbox import lock
+
+if TYPE_CHECKING:
+    from mailboxd.clock import Clock
+    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.store.attention_queries import Waiting
+    from mailboxd.store.reports import Report, Row
+
+
+MOST = 50
+"""Items of each sort that a view reads."""
+
+
+class Need(StrEnum):
+    """Why a person has to act. The first seven are also the `need` of a task."""
+
+    QUESTION = "question"
+    APPROVAL = "approval"
+    CIRCUIT = "circuit"
+    HOLD = "hold"
+    SPEC = "spec"
+    REVIEW = "review"
+    AGENT = "agent"
+    REJECTED = "rejected"
+    WARNING = "warning"
+    GATEWAY = "gateway"
+    PEER = "peer"
+    DAEMON = "daemon"
+    HEALTH = "health"
+
+
+OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
+"""What an order about the task moves on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that waits for a person."""
+
+    kind: Need
+    text: str
+    """One sentence."""
+    command: str
+    """What moves it on; runs as it is."""
+    since: str | None = None
+    task: str = ""
+    """Its local id; empty if it is about no task."""
+    id: str = ""
+    """The id of the approval or of the message."""
+    until: str | None = None
+    """When it is decided without a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The items, the most urgent first and then the oldest; at most `MOST` of each sort, and `total` in all."""
+
+    items: tuple[Item, ...]
+    total: int
+    phases: Mapping[str, int]
+    """How many tasks wait for a person, by phase."""
+    snapshot: Snapshot
+    """The tasks among the items."""
+
+    @property
+    def more(self) -> int:
+        return self.total - len(self.items)
+
+    def states(self, phases: Mapping[str, int]) -> dict[str, int]:
+        """The number of tasks by displayed state, made of those by phase."""
+        left = {phase: count - self.phases.get(phase, 0) for phase, count in phases.items()}
+        waiting = sum(self.phases.values())
+        told = {WAITING_FOR_YOU: waiting} if waiting else {}
+        return told | {phase: count for phase, count in left.items() if count}
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [asdict(item) for item in self.items]
+
+
+def program_for(ws: Workspace) -> str:
+    """How a command about this workspace begins, in any directory."""
+    return f"mailboxd -w {shlex.quote(str(ws.root))}"
+
+
+def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int | None = MOST) -> Attention:
+    """What waits for a person in this workspace, at most `most` of each sort; None: all.
+
+    `program` begins the commands: `mailboxd`, with -w where that is needed.
+    """
+    from mailboxd.store.attention_queries import waiting_for_person
+
+    pid, now = lock.holder(ws), clock.now()
+    _, troubles = health.read(ws, pid, now, clock.monotonic())
+    waiting = waiting_for_person(report, now, pid, most)
+    broken = [*_troubled(troubles, waiting.snapshot, program, runs=pid is not None)]
+    if pid is None and not troubles and (work := _work(ws, report)):
+        broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
+    told = sorted(_waiting(waiting, program), key=lambda item: item.since or "")
+    return Attention((*broken, *told), waiting.total + len(broken), waiting.phases, waiting.snapshot)
+
+
+def _work(ws: Workspace, report: Report) -> str:
+    """What waits for a daemon, in words; empty if nothing does."""
+    count, _ = report.open_roots(0)
+    tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
+    mail = len(ws.mail())
+    found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]
+    return f"{' and '.join(found)} wait{'s' * (count + mail == 1)}" if found else ""
+
+
+def _troubled(troubles: Sequence[Trouble], snapshot: Snapshot, program: str, *, runs: bool) -> Iterator[Item]:
+    urgent = [trouble for trouble in troubles if trouble.needs_person]
+    for trouble in sorted(urgent, key=lambda trouble: trouble.grade is not Grade.RED):
+        text, command = f"{trouble.where}: {one_line(trouble.why)}", f"{program} doctor"
+        match trouble.where:
+            case Component.DAEMON:
+                yield Item(Need.DAEMON, text, command if runs else f"{program} run", trouble.since or None)
+            case Component.PEERS:
+                for agent, known in snapshot.away.items():
+                    yield Item(Need.PEER, f"the peer {agent}: {one_line(known)}", command, trouble.since)
+            case Component.GATEWAY:
+                yield Item(Need.GATEWAY, text, command, trouble.since)
+            case _:
+                yield Item(Need.HEALTH, text, command, trouble.since)
+
+
+_OF_CAUSES = {
+    "question": Need.QUESTION,
+    "circuit": Need.CIRCUIT,
+    "budget": Need.HOLD,
+    "spec": Need.SPEC,
+    "gone": Need.AGENT,
+}
+"""By kind of cause; others are reviews that nobody makes."""
+
+
+def _waiting(found: Waiting, program: str) -> Iterator[Item]:
+    for task_id in found.tasks:
+        if (task := found.snapshot.tasks.get(task_id)) is None:
+            continue
+        cause = why.cause_of(task, found.snapshot)
+        kind, text = _OF_CAUSES.get(cause.kind, Need.REVIEW), one_line(cause.text)
+        command = cause.command.replace("mailboxd", program, 1)
+        since = task.question.at if task.question else task.since
+        yield Item(kind, text, command, since, cause.task, until=cause.at)
+    for row in found.approvals:
+        text = f"asks for your approval: {first_line(row['text'])}"
+        command = f"{program} approval show {row['short_id']}"
+        yield Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
+    for row in found.rejected:
+        yield Item(Need.REJECTED, _rejected(row), _dismissal(row, program), row["at"], id=row["id"])
+    for row in found.noticed:
+        text = f"{one_line(row['name'])}: {one_line(row['notice'])}"
+        yield Item(Need.WARNING, text, _dismissal(row, program), row["at"], row["task"], row["id"])
+
+
+def _rejected(row: Row) -> str:
+    reason = row["reason"]
+    sender = f" from {row['sender']}" if row["sender"] else ""
+    place = f"mailbox/{row['path'] or 'inbox/' + row['name']}"
+    text = f"rejected {place}{sender}: {reason.get('problem', '')} ({reason.get('rule', '')})"
+    return one_line(f"{text}. {reason['hint']}" if reason.get("hint") else text)
+
+
+def _dismissal(row: Row, program: str) -> str:
+    return f"{program} inbox --dismiss {row['id'][-6:].lower()}"

@@ -1,0 +1,66 @@
+"""What waits for a person, by what the database knows: the rows for `mailboxd.attention`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mailboxd.explain.model import Snapshot
+from mailboxd.store.reports import Report, Row
+from mailboxd.store.row_mapping import OPEN, WAITING_FOR_PERSON
+
+_LATEST = 1_000
+"""Accepted messages with a notice that are looked at: those of tasks that have ended count no more."""
+_REJECTED = "FROM messages WHERE verdict = 'rejected' AND dismissed IS NULL"
+_NOTICED = (
+    "FROM (SELECT id, name, sender, notice, at, task FROM messages WHERE notice IS NOT NULL AND dismissed IS NULL"
+    f" ORDER BY id DESC LIMIT {_LATEST}) m JOIN tasks t ON t.id = m.task WHERE {OPEN}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits for a person: of each sort the oldest, and how many there are in all."""
+
+    tasks: Sequence[str]
+    """Ids, except of those that only wait for the decisions in `approvals`."""
+    approvals: Sequence[Row]
+    rejected: Sequence[Row]
+    noticed: Sequence[Row]
+    snapshot: Snapshot
+    phases: dict[str, int]
+    """The number of tasks that wait for a person, by phase."""
+    total: int
+
+
+def waiting_for_person(report: Report, now: str, daemon: int | None, most: int | None) -> Waiting:
+    """What waits for a person, at most `most` (None: all) of each sort. Costs O(open tasks)."""
+    limit = -1 if most is None else most
+    with report.snapshot():
+        counts = report.db.execute(
+            f"SELECT phase, need = 'approval', count(*) FROM {WAITING_FOR_PERSON} WHERE need IS NOT NULL GROUP BY 1, 2"
+        ).fetchall()
+        tasks = report.db.execute(
+            f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need <> 'approval' ORDER BY updated_at, seq LIMIT ?", (limit,)
+        ).fetchall()
+        approvals = report.rows(
+            "SELECT p.id, lower(substr(p.id, -6)) AS short_id, t.local_id AS task, p.requested_action AS text, p.at,"
+            " p.expires_at FROM approvals p JOIN tasks t ON t.id = p.task WHERE p.status = 'pending'"
+            " ORDER BY p.at, p.id LIMIT ?",
+            limit,
+        )
+        rejected = report.rows(f"SELECT id, name, path, sender, reason, at {_REJECTED} ORDER BY id LIMIT ?", limit)
+        noticed = report.rows(
+            f"SELECT m.id, m.name, m.sender, m.notice, m.at, t.local_id AS task {_NOTICED} ORDER BY m.id LIMIT ?", limit
+        )
+        found = [row[0] for row in tasks]
+        snapshot = report.task_snapshot(found, now, daemon, neighbours=False)
+        phases: dict[str, int] = {}
+        for phase, _, count in counts:
+            phases[phase] = phases.get(phase, 0) + count
+        total = sum(count for _, by_approval, count in counts if not by_approval) + report.pending_approvals()
+        for of_messages in (_REJECTED, _NOTICED):
+            total += report.db.execute(f"SELECT count(*) {of_messages}").fetchone()[0]
+    parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
+    return Waiting(found, approvals, parsed, noticed, snapshot, phases, total)

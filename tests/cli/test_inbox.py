@@ -1,0 +1,267 @@
+"""What waits for a person: one list, the same in every view, with commands that run as printed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.inputs import NewTask
+from mailboxd.core.model import Policy, Spec
+from mailboxd.core.outcomes import Unknown
+from mailboxd.core.vocabulary import Gate, WeakSpec
+from mailboxd.daemon.health_writer import Health
+from mailboxd.health import Component, Grade
+from mailboxd.host.sdnotify import Notifier
+from mailboxd.mailbox import lock
+from tests.cli.asking import PUBLISH, ask
+from tests.cli.stage import NOW, Stage, child
+
+QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
+TASK = "---\ntype: task\ntask_id: q3\nfrom: operator\n{}---\n\n# Task: Q3\n\n## Instructions\n\nDo it.\n"
+
+
+def kinds(stage: Stage) -> list[str]:
+    return [item["kind"] for item in stage.json("inbox") if item["kind"] != "daemon"]
+
+
+def asks(stage: Stage, name: str = "job") -> None:
+    stage.create(name)
+    stage.start()
+    stage.end_turn(name, QUESTION)
+
+
+def loses(stage: Stage, name: str = "job") -> None:
+    stage.create(name, policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn(name, Unknown("the gateway went away", "run_9", looked_up=True))
+
+
+def put(stage: Stage, text: str, name: str = "q3.md") -> str:
+    (stage.ws.inbox / name).write_text(text)
+    return stage.receive()
+
+
+def test_nothing_waits_in_a_new_workspace(stage: Stage) -> None:
+    assert stage.json("inbox") == []
+    assert "nothing waits for you" in stage.run("inbox").stderr
+
+
+def test_work_without_a_daemon_waits_for_one(stage: Stage) -> None:
+    stage.create("job")
+    (stage.ws.inbox / "one.md").write_text("do it")
+    item = stage.item("daemon")
+    assert item["text"] == "no daemon is running, and 1 open task and 1 file in the inbox wait for it"
+    assert item["command"] == f"mailboxd -w {stage.ws.root} run"
+
+
+def test_a_question_waits_since_it_was_asked(stage: Stage) -> None:
+    asks(stage)
+    stage.clock.advance(60)
+    assert stage.run("steer", "job", "Be brief.").exit_code == 0
+    item = stage.item("question")
+    assert (item["task"], item["text"], item["since"]) == ("job", "asks operator: Which figures?", NOW)
+
+
+def test_a_question_that_an_agent_is_to_answer_does_not_wait_for_a_person(stage: Stage) -> None:
+    stage.create("job", sender="beta")
+    stage.start()
+    stage.end_turn("job", QUESTION)
+    assert kinds(stage) == []
+    stage.clock.advance(100_000)
+    with stage.engine() as engine:
+        engine.tick()
+    assert kinds(stage) == ["question"]
+
+
+def test_each_approval_is_an_item(stage: Stage) -> None:
+    ids = ask(stage, "job", PUBLISH)
+    item = stage.item("approval")
+    assert (item["task"], item["id"]) == ("job", ids[0])
+    assert item["text"] == "asks for your approval: run make publish"
+    assert item["until"] > item["since"]
+
+
+def test_a_task_that_only_waits_for_its_approvals_is_counted_once(stage: Stage) -> None:
+    ask(stage, "job", PUBLISH)
+    found = stage.json("status")
+    assert found["attention_count"] == len(found["attention"]) == 2, "the approval, and the daemon that does not run"
+    assert found["states"] == {"waiting for you": 1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        (Policy(gates=frozenset({Gate.SPEC_REVIEW})), "review"),
+        (Policy(budget_usd=0.0), "hold"),
+        (Policy(budget_tokens=0), "hold"),
+    ],
+)
+def test_tasks_that_cannot_go_on_are_items(stage: Stage, policy: Policy, kind: str) -> None:
+    stage.create("job", policy=policy)
+    assert kinds(stage) == [kind]
+
+
+def test_the_newest_and_the_broken_are_where_they_belong(stage: Stage) -> None:
+    """What is broken comes first, then what has waited longest."""
+    loses(stage, "first")
+    stage.clock.advance(60)
+    asks(stage, "second")
+    with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha") as health:
+        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        health.say(Component.CLEANUP, "it is late", Grade.AMBER)
+        with stage.engine() as engine:
+            engine.store.meta.set_away({"beta": "no daemon runs for beta"})
+        health.say(Component.PEERS, "no daemon runs for beta", Grade.AMBER)
+        items = stage.json("inbox")
+    assert [item["kind"] for item in items] == ["gateway", "peer", "circuit", "question"]
+    assert items[1]["text"] == "the peer beta: no daemon runs for beta"
+
+
+# Files
+
+
+def test_a_rejected_file_waits_with_its_reason_until_a_better_one_comes(stage: Stage) -> None:
+    assert put(stage, "---\ntype: task\nfrom: operator\n---\n\nDo it.\n") == "rejected"
+    item = stage.item("rejected")
+    assert item["text"].startswith("rejected mailbox/inbox/q3.md: required headers are missing: task_id")
+    assert put(stage, TASK.format("")) == "accepted"
+    assert kinds(stage) == []
+
+
+def test_a_rejected_plan_is_settled_by_a_better_one_under_another_name(stage: Stage) -> None:
+    cycle = "\n## DAG\n\n```yaml\nsubtasks:\n  - {id: a, title: A, depends_on: [a]}\n```\n"
+    assert put(stage, TASK.format("") + cycle) == "rejected"
+    assert kinds(stage) == ["rejected"]
+    assert put(stage, TASK.format(""), "again.md") == "accepted"
+    assert kinds(stage) == []
+
+
+def test_another_senders_message_does_not_settle_a_rejected_one(stage: Stage) -> None:
+    assert put(stage, TASK.format("depth: 50\n")) == "rejected"
+    put(stage, TASK.format("").replace("operator", "beta"))
+    assert kinds(stage) == ["rejected"]
+
+
+@pytest.mark.parametrize(
+    ("header", "doubt"),
+    [
+        ("prority: 5\n", "q3.md: unknown header 'prority'; did you mean priority?"),
+        ("to: beta\n", "q3.md: to: it names beta, and this is the mailbox of alpha, which takes it as its own"),
+    ],
+)
+def test_a_message_that_may_mean_something_else_waits_while_its_task_is_open(
+    stage: Stage, header: str, doubt: str
+) -> None:
+    assert put(stage, TASK.format(header)) == "accepted"
+    item = stage.item("warning")
+    assert (item["task"], item["text"]) == ("q3", doubt)
+    assert stage.run("cancel", "q3").exit_code == 0
+    assert kinds(stage) == []
+
+
+@pytest.mark.parametrize("header", ["to: alpha\n", "to: Alpha\n", "to: self\n", "x-note: something\n", ""])
+def test_an_ordinary_message_raises_no_doubt(stage: Stage, header: str) -> None:
+    assert put(stage, TASK.format(header)) == "accepted"
+    assert kinds(stage) == []
+
+
+def test_files_are_dismissed_one_by_one_or_all(stage: Stage) -> None:
+    put(stage, TASK.format("prority: 5\n"))
+    for name in ("one.md", "two.md"):
+        put(stage, "---\ntype: nothing\n---\n", name)
+    assert sorted(kinds(stage)) == ["rejected", "rejected", "warning"]
+    assert run_as_printed(stage, stage.item("warning")["command"]) == 0
+    assert kinds(stage) == ["rejected", "rejected"]
+    assert stage.run("inbox", "--dismiss", "all").exit_code == 0
+    assert kinds(stage) == []
+    assert "dismissed by" in stage.json("log")[-1]["text"]
+    unknown = stage.run("inbox", "--dismiss", "zzzzzz")
+    assert (unknown.exit_code, "`mailboxd inbox` lists all" in unknown.stderr) == (69, True)
+    assert stage.run("db", "verify").exit_code == 0
+
+
+# Commands
+
+
+def run_as_printed(stage: Stage, command: str) -> int:
+    program, *arguments = shlex.split(command)
+    assert program == "mailboxd"
+    return stage.run(*arguments, env={"EDITOR": "sed -i '$aThe audited ones.'"}).exit_code
+
+
+@pytest.mark.parametrize("kind", ["question", "circuit", "hold", "rejected", "warning"])
+def test_the_command_of_an_item_moves_it_on(stage: Stage, kind: str) -> None:
+    match kind:
+        case "question":
+            asks(stage)
+        case "circuit":
+            loses(stage)
+        case "hold":
+            stage.create("job", policy=Policy(budget_usd=0.0, budget_tokens=0))
+        case "rejected":
+            put(stage, "---\ntype: nothing\n---\n")
+        case "warning":
+            put(stage, TASK.format("prority: 5\n"))
+    assert run_as_printed(stage, stage.item(kind)["command"]) == 0
+    assert kinds(stage) == []
+
+
+def test_the_command_of_an_approval_shows_what_would_be_done(stage: Stage) -> None:
+    ask(stage, "job", PUBLISH)
+    assert run_as_printed(stage, stage.item("approval")["command"]) == 0
+
+
+def test_commands_name_the_workspace_only_outside_of_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks(stage)
+    assert stage.item("question")["command"] == f"mailboxd -w {stage.ws.root} answer job"
+    monkeypatch.chdir(stage.ws.inbox)
+    assert stage.item("question")["command"] == "mailboxd answer job"
+
+
+def test_an_answer_is_written_in_an_editor_below_the_question(stage: Stage, tmp_path: Path) -> None:
+    asks(stage)
+    seen = tmp_path / "seen"
+    editor = tmp_path / "editor"
+    editor.write_text(f'#!/bin/sh\ncp "$1" {seen}\necho "The audited ones." >> "$1"\n')
+    editor.chmod(0o700)
+    assert stage.run("answer", "job", env={"EDITOR": str(editor)}).exit_code == 0
+    assert "Which figures?" in seen.read_text()
+    assert "has not asked anything" in stage.run("answer", "job", env={"EDITOR": str(editor)}).stderr
+    stage.end_turn("job", QUESTION)
+    unchanged = stage.run("answer", "job", env={"EDITOR": "true"})
+    assert (unchanged.exit_code, "give the answer" in unchanged.stderr) == (2, True)
+
+
+# The displayed state
+
+
+def test_a_task_that_asks_is_shown_as_waiting_for_you_everywhere(stage: Stage) -> None:
+    asks(stage)
+    stage.clock.advance(402)
+    for command in (("ls",), ("tree", "job"), ("status",), ("show", "job")):
+        assert "‖ waiting for you" in stage.run(*command).stdout, command
+    assert "executing" not in stage.run("tree", "job").stdout
+    assert "waiting for you 6m42s" in stage.run("tree", "job").stdout
+    assert "tasks      1 waiting for you\n" in stage.run("status").stdout
+    assert "‖ job" in stage.run("show", "job", "--timeline").stdout
+    assert stage.json("tree", "job")["need"] == stage.json("ls")[0]["need"] == "question"
+    assert stage.run("answer", "job", "The audited ones.").exit_code == 0
+    assert "▶ executing" in stage.run("ls").stdout
+
+
+def test_a_parent_whose_child_asks_does_not_wait_itself(stage: Stage) -> None:
+    stage.create("job", child("a", "alpha"))
+    stage.start()
+    stage.end_turn("job.a", QUESTION)
+    tree = stage.json("tree", "job")
+    assert (tree["need"], tree["children"][0]["need"]) == (None, "question")
+
+
+def test_a_weak_spec_that_the_sender_has_to_complete_waits_for_you(stage: Stage) -> None:
+    with stage.engine() as engine:
+        policy = Policy(weak=WeakSpec.ASK)
+        engine.handle(None, NewTask("job", None, "job", "operator", "Do it", Spec(goal="Do it"), policy))
+    item = stage.item("spec")
+    assert item["command"].endswith("edit job")
