@@ -59,6 +59,19 @@ def limit_of(held: str) -> str:
     return found[1] if found else ""
 
 
+_PAUSED = "paused by "
+
+
+def paused_by(who: str, note: str) -> str:
+    """The hold by which a person pauses a task."""
+    return f"{_PAUSED}{who}" + (f": {note}" if note.strip() else "")
+
+
+def is_paused(held: str) -> bool:
+    """Whether a person paused the task; only a person ends that."""
+    return held.startswith(_PAUSED)
+
+
 def lifted(policy: Policy, limits: Limits) -> Policy:
     """The policy with the limits that the configuration has raised since; none is lowered."""
 

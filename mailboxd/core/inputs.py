@@ -220,6 +220,20 @@ class Unblock:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """The operator puts a task, and everything below it, on hold: running turns finish, and no other starts."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The operator ends a pause."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """The time in `task.due` has passed."""
 
@@ -266,7 +280,7 @@ class ImportedDispatched:
 Imported = ImportedDone | ImportedFailed | ImportedDispatched
 
 
-OperatorInput = Clarification | Steer | Cancel | Retry | Unblock | SpecWritten
+OperatorInput = Clarification | Steer | Cancel | Retry | Unblock | Pause | Resume | SpecWritten
 """What the operator can order about a task: `core.operator_orders`. The task's sender may send some of them."""
 Order = OperatorInput | Edited | ChildEdited
 """What the task's sender or the operator may order."""

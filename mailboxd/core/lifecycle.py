@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.approvals import Action, ApprovalStatus, Performed
+from mailboxd.core.budget import is_paused
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Remedy
 from mailboxd.core.json_codec import to_json
@@ -225,6 +226,8 @@ def require_unblockable(task: Task, remedy: Remedy) -> None:
     """Raise Refused unless this remedy can release the task: an open circuit, or for a retry also a hold."""
     if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
         raise Refused("not-blocked", f"{task.local_id} is {task.phase}: its circuit is closed, and it is not on hold")
+    if task.phase is not Phase.CIRCUIT_OPEN and is_paused(task.held):
+        raise Refused("held", f"{task.local_id} is {task.held}", "`mailboxd resume` ends the pause.")
     if remedy is Remedy.RETRY:
         return
     if task.phase is not Phase.CIRCUIT_OPEN:

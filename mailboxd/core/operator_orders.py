@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mailboxd.core import conversation, spec_drafting, specs
-from mailboxd.core.budget import over, raised
+from mailboxd.core.budget import is_paused, over, paused_by, raised
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import restored
@@ -21,8 +21,10 @@ from mailboxd.core.inputs import (
     Cancel,
     Clarification,
     OperatorInput,
+    Pause,
     Redispatch,
     Remedy,
+    Resume,
     Retry,
     SpecWritten,
     Steer,
@@ -41,7 +43,8 @@ class Situation:
     """What decides whether an order makes sense for a task."""
 
     phase: Phase
-    held: bool = False
+    held: str = ""
+    """Why it is on hold."""
     pausing: bool = False
     """It waits before its next attempt."""
     asks: bool = False
@@ -49,7 +52,7 @@ class Situation:
 
     @property
     def blocked(self) -> bool:
-        return self.phase is Phase.CIRCUIT_OPEN or self.held
+        return self.phase is Phase.CIRCUIT_OPEN or (bool(self.held) and not is_paused(self.held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,26 @@ def unblock(builder: DecisionBuilder, order: Unblock) -> None:
             end(builder, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
 
 
+def pause(builder: DecisionBuilder, order: Pause) -> None:
+    """Raises Refused."""
+    task = builder.task
+    if task.phase.is_terminal:
+        raise Refused("ended", f"{task.local_id} is {task.phase} already")
+    if task.held:
+        raise Refused("held", f"{task.local_id} is on hold already: {task.held}")
+    held = paused_by(builder.actor, order.note)
+    builder.amend(held, held=held)
+
+
+def resume(builder: DecisionBuilder, order: Resume) -> None:
+    """Raises Refused."""
+    task = builder.task
+    if not is_paused(task.held):
+        hint = "`mailboxd retry` releases it." if task.held else "See `mailboxd why`."
+        raise Refused("not-paused", f"{task.local_id} is not paused", hint)
+    builder.amend(f"resumed by {builder.actor}" + (f": {order.note}" if order.note else ""), held="")
+
+
 def write_spec(builder: DecisionBuilder, order: SpecWritten) -> None:
     """Raises Refused."""
     spec_drafting.written(builder, order.spec)
@@ -157,8 +180,9 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
     if why := over(policy, spent):
         hint = "Raise it: --budget-usd, --budget-tokens."
         raise Refused("over-budget", f"{task.local_id} is still over its budget: {why}", hint)
-    if changes or task.held:
-        builder.amend("released by the operator", policy=policy, held="")
+    held = task.held if is_paused(task.held) else ""
+    if changes or task.held != held:
+        builder.amend("released by the operator", policy=policy, held=held)
 
 
 def _fresh_start(task: Task, now: str) -> dict[str, Any]:
@@ -261,6 +285,25 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         main=True,
         done="It will run again as soon as capacity allows.",
         leads_to=Phase.EXECUTION_READY,
+    ),
+    OperatorOrder(
+        "pause",
+        Pause,
+        pause,
+        from_text=Pause,
+        makes_sense=lambda now: not now.phase.is_terminal and not now.held,
+        label="Pause with subtasks",
+        done="Paused: running turns finish, and no other starts.",
+    ),
+    OperatorOrder(
+        "resume",
+        Resume,
+        resume,
+        from_text=Resume,
+        makes_sense=lambda now: is_paused(now.held),
+        label="Resume",
+        main=True,
+        done="Resumed.",
     ),
     OperatorOrder(
         "cancel",

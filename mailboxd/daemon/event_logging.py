@@ -121,13 +121,10 @@ def level_of(event: Event) -> int:
     """WARNING for what went wrong, DEBUG for what happens by itself, such as a phase that is passed, else INFO."""
     steps = passed(event)
     reached = steps[-1]["to"] if steps else ""
-    if (
-        event.kind in _TROUBLE
-        or reached in (Phase.FAILED, Phase.CIRCUIT_OPEN)
-        or event.data.get("changes", {}).get("held")
-    ):
+    if event.kind in _TROUBLE or reached in (Phase.FAILED, Phase.CIRCUIT_OPEN):
         return logging.WARNING
-    if _failed(event) and reached != Phase.CANCELLED:
+    held = event.data.get("changes", {}).get("held") and event.role is not Role.OPERATOR
+    if held or (_failed(event) and reached != Phase.CANCELLED):
         return logging.WARNING
     if event.kind not in _QUIET:
         return logging.INFO

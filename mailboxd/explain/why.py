@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mailboxd.core.budget import limit_of, money
+from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
@@ -37,6 +37,8 @@ def blocker(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
 def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
+    if is_paused(task.held):
+        return Cause(task.local_id, "paused", f"is {task.held}", hint=f"mailboxd resume {task.local_id}")
     if task.held:
         hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"
         if limit := limit_of(task.held):

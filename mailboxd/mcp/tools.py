@@ -359,7 +359,7 @@ def transition(call: ToolCall, given: Transition) -> Answer:
 
 
 def _order(task: Task, to: Phase, note: str) -> OperatorInput:
-    order = leading_to(to, Situation(task.phase, bool(task.held), task.not_before is not None))
+    order = leading_to(to, Situation(task.phase, task.held, task.not_before is not None))
     if order is None or order.from_text is None:
         raise Refused(
             "illegal-transition",

@@ -280,7 +280,7 @@ def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> R
     row = {**asdict(item), "question": "", "orders": (), "approval": approval}
     if task is not None and item.kind in OF_TASKS:
         question = task.question
-        now = Situation(task.phase, bool(task.held), task.not_before is not None, question is not None)
+        now = Situation(task.phase, task.held, task.not_before is not None, question is not None)
         row |= {"question": question.text if question else "", "orders": sensible(now)}
     return row | {"target": item.id or (f"order-{item.task}" if item.task else item.kind)}
 
@@ -300,7 +300,7 @@ def hidden_tokens(raw: bytes) -> bytes:
 
 def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
     """The orders that make sense now; the engine checks them in any case."""
-    return sensible(Situation(Phase(found["phase"]), bool(found["held"]), bool(found["not_before"]), asks))
+    return sensible(Situation(Phase(found["phase"]), found["held"] or "", bool(found["not_before"]), asks))
 
 
 # Search

@@ -103,7 +103,8 @@ def test_three_commands_decide_how_an_open_circuit_continues(stage: Stage, verb:
 @pytest.mark.parametrize(
     ("order", "says"),
     [
-        (["resume"], "Missing option '--agent'"),
+        (["resume"], "give a task, or an agent"),
+        (["resume", "job", "--agent", "beta"], "give a task, or an agent"),
         (["resume", "--agent", "no such"], "is not an id"),
         (["accept", "job", "--budget-usd", "3"], "No such option"),
         (["retry", "job", "--budget-usd", "much"], "not an amount"),
@@ -229,3 +230,14 @@ def test_orders_need_a_configuration_that_is_right(stage: Stage) -> None:
     result = stage.run("cancel", "job")
     assert result.exit_code == 78
     assert "did you mean limits" in result.stderr
+
+
+def test_a_paused_task_says_so_with_its_note_everywhere_until_it_is_resumed(stage: Stage) -> None:
+    stage.create("job", child("a"))
+    assert "paused by" in stage.run("pause", "job", "--note", "until the audit is over").stdout
+    for words in (["show", "job"], ["why", "job"], ["status"], ["tree", "job"], ["ls"], ["log", "job"]):
+        assert "paused by" in stage.run(*words).stdout, words
+        assert "until the audit is over" in stage.run(*words, env={"COLUMNS": "200"}).stdout, words
+    assert "job above it is on hold" in stage.run("why", "job.a").stdout
+    assert stage.run("resume", "job").exit_code == 0
+    assert "paused by" not in stage.run("tree", "job").stdout

@@ -1,4 +1,4 @@
-"""`mailboxd steer|edit|retry|resume|cancel|answer|accept|fail`: operator orders about a task."""
+"""`mailboxd steer|edit|retry|pause|resume|cancel|answer|accept|fail`: operator orders about a task."""
 
 from __future__ import annotations
 
@@ -102,11 +102,38 @@ def fail_command(session: Session, task: str, note: str) -> None:
     give(session, task, Unblock(Remedy.FAIL, note))
 
 
-@verb("resume", "resume --agent analyst", exits={EXIT_NO: "its circuit breaker is closed"})
-@click.option("--agent", type=Header("from", "ID"), required=True, help="The agent.")
-def resume_command(session: Session, agent: str) -> None:
-    """Close an agent's circuit breaker: its turns start again."""
-    carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user))
+@verb("pause", 'pause q3-report --note "until the audit is over"', exits={EXIT_NO: "ended, or on hold already"})
+@task_argument()
+@click.option("--note", type=Text(), default="", help="The reason, shown wherever the task is.")
+def pause_command(session: Session, task: str, note: str) -> None:
+    """Pause a task and everything below it: running turns finish, and no other starts.
+
+    Deadlines still pass, answers and replies still count, and an approved action still runs.
+    """
+    from mailboxd.core.inputs import Pause
+
+    give(session, task, Pause(note))
+
+
+@verb(
+    "resume",
+    "resume q3-report",
+    "resume --agent analyst",
+    exits={EXIT_NO: "not paused, or the circuit breaker is closed"},
+)
+@task_argument(required=False)
+@click.option("--note", type=Text(), default="", help="Record this with the order.")
+@click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
+def resume_command(session: Session, task: str | None, note: str, agent: str | None) -> None:
+    """Resume a paused task, or close an agent's circuit breaker."""
+    from mailboxd.core.inputs import Resume
+
+    if (task is None) is (agent is None):
+        raise click.UsageError("give a task, or an agent with --agent")
+    if agent is not None:
+        carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user))
+    elif task is not None:
+        give(session, task, Resume(note))
 
 
 @verb(
