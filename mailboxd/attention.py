@@ -149,6 +149,7 @@ _OF_CAUSES = {
     "question": Need.QUESTION,
     "circuit": Need.CIRCUIT,
     "budget": Need.HOLD,
+    "paused": Need.HOLD,
     "spec": Need.SPEC,
     "gone": Need.AGENT,
 }

@@ -235,7 +235,7 @@ def test_orders_need_a_configuration_that_is_right(stage: Stage) -> None:
 def test_a_paused_task_says_so_with_its_note_everywhere_until_it_is_resumed(stage: Stage) -> None:
     stage.create("job", child("a"))
     assert "paused by" in stage.run("pause", "job", "--note", "until the audit is over").stdout
-    for words in (["show", "job"], ["why", "job"], ["status"], ["tree", "job"], ["ls"], ["log", "job"]):
+    for words in (["show", "job"], ["why", "job"], ["status"], ["tree", "job"], ["inbox"], ["log", "job"]):
         assert "paused by" in stage.run(*words).stdout, words
         assert "until the audit is over" in stage.run(*words, env={"COLUMNS": "200"}).stdout, words
     assert "job above it is on hold" in stage.run("why", "job.a").stdout
