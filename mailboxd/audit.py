@@ -12,11 +12,10 @@ import hashlib
 import io
 import json
 import os
-import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -75,60 +74,33 @@ _MISSING = "Restore it from a backup of mailbox/; the table `bodies` may have it
 _CHANGED = "Keep it as evidence, and restore the original from a backup or from the table `bodies`."
 
 
-class Folders:
-    """Opens directories below mailbox/ and keeps the last one open, since its files are read one after the other."""
-
-    def __init__(self, ws: Workspace) -> None:
-        self._ws = ws
-        self._open = ExitStack()
-        self._at: tuple[str, ...] = ()
-        self._fd = -1
-
-    def descriptor(self, parts: tuple[str, ...]) -> int:
-        """Raises OSError if one of them is missing or a link."""
-        if self._fd < 0 or parts != self._at:
-            self.close()
-            self._fd = self._open.enter_context(directory(self._ws.root, "mailbox", *parts))
-            self._at = parts
-        return self._fd
-
-    def close(self) -> None:
-        self._open.close()
-        self._fd = -1
-
-
 def check_files(ws: Workspace, files: Iterable[RecordedFile], total: int, progress: Progress) -> Finding | None:
     """The first recorded file that is missing or changed. Raises WorldError."""
-    folders = Folders(ws)
-    try:
-        for done, file in enumerate(files):
-            progress("files", done, total)
-            with world_errors(f"read mailbox/{file.path}"):
-                finding = _check(folders, file)
-            if finding is not None:
-                return finding
-    finally:
-        folders.close()
+    for done, file in enumerate(files):
+        progress("files", done, total)
+        with world_errors(f"read mailbox/{file.path}"):
+            finding = _check(ws, file)
+        if finding is not None:
+            return finding
     return None
 
 
-def _check(folders: Folders, file: RecordedFile) -> Finding | None:
+def _check(ws: Workspace, file: RecordedFile) -> Finding | None:
     place = PurePosixPath(file.path or "")
     where = f"mailbox/{place}"
+    missing = Finding("files", where, f"it is missing (message {file.id})", _recorded(file), _MISSING)
     try:
-        fd = folders.descriptor(place.parent.parts)
-        status = lstat(fd, place.name)
+        with directory(ws.mailbox, *place.parent.parts) as fd:
+            if lstat(fd, place.name) is None:
+                return missing
+            if file.sha256 is not None:
+                if (found := digest_of(fd, place.name)) is None:
+                    return Finding("files", where, "it is not a regular file", _recorded(file), _CHANGED)
+                if found[0] != file.sha256:
+                    return Finding("files", where, f"it was changed: sha256 {found[0]}", _recorded(file), _CHANGED)
+            return _check_reason(fd, place.name, where, file) if file.verdict == "rejected" else None
     except (FileNotFoundError, NotADirectoryError):
-        status = None
-    if status is None:
-        return Finding("files", where, f"it is missing (message {file.id})", _recorded(file), _MISSING)
-    if file.sha256 is not None:
-        found = _digest(fd, place.name) if stat.S_ISREG(status.st_mode) else None
-        if found is None:
-            return Finding("files", where, "it is not a regular file", _recorded(file), _CHANGED)
-        if found != file.sha256:
-            return Finding("files", where, f"it was changed: sha256 {found}", _recorded(file), _CHANGED)
-    return _check_reason(fd, place.name, where, file) if file.verdict == "rejected" else None
+        return missing
 
 
 def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding | None:
@@ -164,11 +136,6 @@ def digest_of(fd: int, name: str) -> tuple[str, int] | None:
         return hashed.hexdigest(), size
     finally:
         os.close(file)
-
-
-def _digest(fd: int, name: str) -> str | None:
-    found = digest_of(fd, name)
-    return None if found is None else found[0]
 
 
 def present(ws: Workspace) -> Iterator[str]:

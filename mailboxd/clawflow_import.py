@@ -42,15 +42,15 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
     with world_errors(f"read {ws.archive}"):
         for path in stepwise(_files(ws, PurePosixPath("archive"), _MAX_DEPTH), "messages", 0, progress):
             _message(engine, ws, path, account)
-    found = list(taskmd.files.directories())
-    for local_id in stepwise(found, "tasks", len(found), progress):
+    local_ids = list(taskmd.files.directories())
+    for local_id in stepwise(local_ids, "tasks", len(local_ids), progress):
         if engine.store.tasks.by_local_id(local_id) is not None:
             account.known += 1
             continue
-        look = taskmd.scan(to_epoch(engine.now), [local_id])
+        found = taskmd.scan(to_epoch(engine.now), [local_id])
         if engine.store.tasks.by_local_id(local_id) is not None:
             account.tasks.append(local_id)
-        elif look.changed or look.unusable:
+        elif found.changed or found.unusable:
             why = "it was not imported; `mailboxd log` says why, and a copy was kept next to it"
             account.problems.append((f"tasks/{local_id}/task.md", why))
     return account

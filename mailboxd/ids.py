@@ -24,7 +24,7 @@ _DIGITS = 26
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(5 * (_DIGITS - 2), -1, -10)
 _LAST = 253_402_300_800_000
-"""Milliseconds from 1970 to the year 10,000, beyond our times."""
+"""Milliseconds from 1970 to the year 10,000, later than any time here."""
 
 
 class Ids:
@@ -58,7 +58,7 @@ def earliest(prefix: str, at: str) -> str:
 
 
 def time_of(name: str) -> str | None:
-    """When the id was made, as it says; None if it is not one of our ids."""
+    """The time in an id; None if it is not one of mailboxd's ids."""
     prefix, _, digits = name.partition("_")
     if prefix not in PREFIXES or len(digits) != _DIGITS or not set(digits) <= set(_ALPHABET):
         return None
@@ -106,8 +106,8 @@ def parse(header: str | None) -> Parent | None:
 
 def trace_of(root: str, header: str | None) -> str:
     """The trace of the tree of the task `root` (its id), whose message carried `header`."""
-    said = parse(header)
-    return said.trace if said is not None else _digest("trace", root, 32)
+    parent = parse(header)
+    return parent.trace if parent is not None else _digest("trace", root, 32)
 
 
 def span_of(*names: str) -> str:
@@ -117,8 +117,8 @@ def span_of(*names: str) -> str:
 
 def passed_on(root: str, header: str | None, attempt: str) -> str:
     """The `traceparent` of a message that dispatches an attempt to a peer."""
-    said = parse(header)
-    return str(Parent(trace_of(root, header), span_of(attempt), said.flags if said is not None else _SAMPLED))
+    parent = parse(header)
+    return str(Parent(trace_of(root, header), span_of(attempt), parent.flags if parent is not None else _SAMPLED))
 
 
 def _digest(kind: str, name: str, length: int) -> str:

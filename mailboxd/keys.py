@@ -396,13 +396,10 @@ def signer(keyring: Keyring) -> Callable[[bytes], bytes]:
     """
     if keyring.private(keyring.own_file) is not None:
         require_extra()
-    path = str(keyring.folder / keyring.own_file)
     known: tuple[Stamp | None, PrivateKey | None] = (None, None)
 
     def sign(raw: bytes) -> bytes:
         nonlocal known
-        if _is_unchanged(known[0], path):
-            return raw if known[1] is None else signed(raw, known[1])
         try:
             stamp = keyring.stamp(keyring.own_file)
             if stamp != known[0]:
@@ -412,16 +409,6 @@ def signer(keyring: Keyring) -> Callable[[bytes], bytes]:
         return raw if known[1] is None else signed(raw, known[1])
 
     return sign
-
-
-def _is_unchanged(seen: Stamp | None, path: str) -> bool:
-    """A cheap check for each message: False means that the file must be opened again, with all precautions."""
-    try:
-        return Stamp.of(os.lstat(path)) == seen
-    except FileNotFoundError:
-        return seen is None
-    except OSError:
-        return False
 
 
 def signed(raw: bytes, key: PrivateKey) -> bytes:

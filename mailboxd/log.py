@@ -1,7 +1,7 @@
-"""Log lines: one for each thing that is said, readable or JSON, in which nothing foreign can forge another line.
+"""Log lines, as text or JSON; untrusted text cannot forge a line.
 
-Modules log with `logging.getLogger(__name__)`. What a line is about goes into `extra`: task, attempt, trace. The trace
-is written in JSON only, where it is looked for.
+Modules log with `logging.getLogger(__name__)`. Task, attempt and trace of a line go into `extra`. The trace is written
+in JSON only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
 Line = tuple[str, Mapping[str, object]]
-"""A message, and what it is about."""
+"""A message and its fields."""
 QUEUED = 1 << 20
 """Bytes of queued lines; further lines are dropped."""
 PATIENCE_MS = 20
@@ -40,9 +40,9 @@ _LONGEST_TRACE = 16_384
 
 
 def configure(level: str, form: str, stream: TextIO) -> None:
-    """Sends all records from `level` (one of LEVELS) up to `stream`, as `form` (one of FORMATS). Replaces what was set.
+    """Send records of at least `level` (one of LEVELS) to `stream` as `form` (one of FORMATS), and nowhere else.
 
-    It takes the root logger, because watchdog reports a lost watch nowhere but in a log line of its own.
+    It sets up the root logger, because watchdog reports a lost watch only in its own log.
     Raises ValueError for any other word.
     """
     if level not in LEVELS or form not in FORMATS:
@@ -53,21 +53,21 @@ def configure(level: str, form: str, stream: TextIO) -> None:
     for earlier in _patient():
         earlier.close()
     root.handlers[:] = [handler]
-    # what no line shows is not looked up for each (the logging module's own advice, "Optimization")
+    # not looked up, because no line shows them (the logging module's own advice, "Optimization")
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root.setLevel(level.upper())
     logging.getLogger("watchdog").setLevel(max(root.level, logging.INFO))  # its details of each file drown the others
 
 
 def several(logger: logging.Logger, level: int, lines: Sequence[Line]) -> None:
-    """Says several things in one go: a line for each, but one record and one writing, which cost more than a line."""
-    # made by hand: where in the program it was said is of no use, and the search for it a third of the cost
+    """Log several lines with one record and one write, which cost more than a line."""
+    # made directly: finding the caller, which no line shows, is a third of the cost
     record = logger.makeRecord(logger.name, level, "", 0, "%d lines", (len(lines),), None, extra={_LINES: lines})
     logger.handle(record)
 
 
 def catch_up() -> bool:
-    """Write what is queued, as far as it is taken now; whether anything still waits. Costs next to nothing if not."""
+    """Write queued lines without blocking; return whether any remain."""
     waits = False
     for handler in _patient():
         with handler.lock or nullcontext():
@@ -76,7 +76,7 @@ def catch_up() -> bool:
 
 
 def last_words(text: str) -> bool:
-    """Write a line as log lines are written; False where nothing writes them, and the caller must do it himself."""
+    """Write a line as log lines are written; False if logging is not set up, so that the caller has to print it."""
     handlers = _patient()
     for handler in handlers:
         with handler.lock or nullcontext():
@@ -97,27 +97,26 @@ def _handler(stream: TextIO) -> logging.Handler:
 
 
 class PatientHandler(logging.Handler):
-    """Writes lines to a descriptor, and does not wait for a reader who does not read.
+    """Writes lines to a descriptor without blocking on a stalled reader.
 
-    One that reads is given a moment to keep up with a burst; one that does not costs that moment once. What is not
-    taken is queued, and written, in order, before later lines: with the next line, or by `catch_up`. Once `QUEUED`
-    bytes wait, and while the descriptor refuses everything (EPIPE, ENOSPC), lines are dropped and counted, and a line
-    says so as soon as one can be written again. `close`, also at the exit, waits a moment for what is queued.
+    A reader gets 20 ms to keep up with a burst; a stalled one costs that time once. Other lines are queued and written
+    in order, with the next line or by `catch_up`. Lines are dropped and counted when `QUEUED` bytes are queued or the
+    descriptor fails (EPIPE, ENOSPC); a later line reports that. `close`, also at exit, waits up to two seconds.
 
-    A thread that writes would not do: stuck in `write` it cannot be ended, and each line would cost two switches.
+    A writer thread would not do: stuck in `write` it cannot be ended, and each line would cost two context switches.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._encoding = stream.encoding or "utf-8"
         self._sink = _Sink(stream.fileno())
-        self._queue: deque[_Said] = deque()
+        self._queue: deque[_Queued] = deque()
         self._queued = 0
         self._dropped = 0
         self._since = 0.0
         self._why = ""
         self._is_stalled = False
-        """Its reader was waited for in vain, and has read nothing since."""
+        """Its reader did not read within the time and has read nothing since."""
         self._begins_within_a_line = False
         """The end of a line could not be written."""
 
@@ -131,12 +130,12 @@ class PatientHandler(logging.Handler):
 
     def put(self, text: str) -> None:
         """Write one or several lines, or queue them, or drop them. Inside `self.lock`, as `emit` is."""
-        said = self._said(text)
+        entry = self._encoded(text)
         self.drain()
-        if self._dropped or (self._queue and self._queued + len(said.rest) > QUEUED):
-            self._drop(said.lines, "nobody read standard error")
+        if self._dropped or (self._queue and self._queued + len(entry.rest) > QUEUED):
+            self._drop(entry.lines, "nobody read standard error")
         else:
-            self._append(said)
+            self._append(entry)
             self.drain()
 
     def drain(self) -> bool:
@@ -144,26 +143,26 @@ class PatientHandler(logging.Handler):
         while self._queue or self._dropped:
             if not self._queue:
                 self._append(self._report())
-            said = self._queue[0]
+            entry = self._queue[0]
             try:
-                written = self._sink.write(said.rest)
+                written = self._sink.write(entry.rest)
             except BlockingIOError:
                 if self._is_stalled or not self._sink.wait(PATIENCE_MS):
                     self._is_stalled = True
                     return True
                 continue
             except OSError as problem:
-                self._begins_within_a_line = self._begins_within_a_line or said.is_begun
+                self._begins_within_a_line = self._begins_within_a_line or entry.is_begun
                 lines = sum(lost.lines for lost in self._queue)
                 self._drop(lines, f"standard error could not be written ({problem.strerror})")
                 self._forget()
                 return True
             self._is_stalled = False
             self._queued -= written
-            said.rest, said.is_begun = said.rest[written:], True
-            if not said.rest:
+            entry.rest, entry.is_begun = entry.rest[written:], True
+            if not entry.rest:
                 self._queue.popleft()
-                if said.is_report:
+                if entry.is_report:
                     self._since, self._begins_within_a_line = 0.0, False
         return False
 
@@ -179,13 +178,13 @@ class PatientHandler(logging.Handler):
             self._sink.close()
         super().close()
 
-    def _said(self, text: str) -> _Said:
+    def _encoded(self, text: str) -> _Queued:
         raw = f"{text}\n".encode(self._encoding, "backslashreplace")
-        return _Said(memoryview(raw), raw.count(b"\n"))
+        return _Queued(memoryview(raw), raw.count(b"\n"))
 
-    def _append(self, said: _Said) -> None:
-        self._queue.append(said)
-        self._queued += len(said.rest)
+    def _append(self, entry: _Queued) -> None:
+        self._queue.append(entry)
+        self._queued += len(entry.rest)
 
     def _forget(self) -> None:
         self._queue.clear()
@@ -196,32 +195,32 @@ class PatientHandler(logging.Handler):
             self._since, self._why = _now(), why
         self._dropped += lines
 
-    def _report(self) -> _Said:
-        """What stands in the log for the lines that were dropped."""
+    def _report(self) -> _Queued:
+        """A line that reports the dropped ones."""
         count = f"{self._dropped} log lines were" if self._dropped > 1 else "1 log line was"
         text = f"{count} dropped because {self._why} for {max(_now() - self._since, 0.0):.0f} s"
-        said = self._said(self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None)))
-        said.rest = memoryview(b"\n" * self._begins_within_a_line + said.rest)
-        said.lines, said.is_report, self._dropped = self._dropped, True, 0
-        return said
+        entry = self._encoded(self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None)))
+        entry.rest = memoryview(b"\n" * self._begins_within_a_line + entry.rest)
+        entry.lines, entry.is_report, self._dropped = self._dropped, True, 0
+        return entry
 
 
 @dataclass(slots=True)
-class _Said:
-    """What is still to be written of some lines."""
+class _Queued:
+    """Lines, or the rest of them, that are still to be written."""
 
     rest: memoryview
     lines: int
-    """How many lines are lost with it: those that a report counts, if it is one."""
+    """How many lines are lost with it; for a report, those that it counts."""
     is_report: bool = False
     is_begun: bool = False
 
 
 class _Sink:
-    """Takes what is meant for a descriptor: at once, or not at all.
+    """Writes to a descriptor without blocking.
 
-    O_NONBLOCK would belong to all who share what was opened: the shell behind a terminal, our children. So a pipe or a
-    terminal is opened once more, a socket is told with each line, and a file takes everything at once anyway.
+    O_NONBLOCK would affect every process that shares the open file: the shell of a terminal, child processes. So a pipe
+    or a terminal is opened again, a socket gets a flag with each line, and a regular file never blocks.
     """
 
     def __init__(self, fd: int) -> None:
@@ -241,7 +240,7 @@ class _Sink:
             self._fd = self._own
 
     def write(self, raw: memoryview) -> int:
-        """How many bytes were taken. Raises BlockingIOError instead of waiting, and OSError."""
+        """Returns the number of bytes written. Raises BlockingIOError instead of blocking, and OSError."""
         if self._socket is not None:
             return self._socket.send(raw, socket.MSG_DONTWAIT)
         if not self._asks:
@@ -251,13 +250,13 @@ class _Sink:
         return os.write(self._fd, raw[: select.PIPE_BUF])  # there is room for a page, unless another writer takes it
 
     def wait(self, milliseconds: int) -> bool:
-        """Wait until something can be written, or until it is known that nothing can be."""
+        """Wait until it is writable or has failed; return whether it is."""
         poll = select.poll()
         poll.register(self._fd, select.POLLOUT)
         return bool(poll.poll(milliseconds))
 
     def close(self) -> None:
-        """Give back what was opened here."""
+        """Close what was opened here."""
         if self._socket is not None:
             self._socket.close()
         if self._own >= 0:
@@ -266,7 +265,7 @@ class _Sink:
 
 
 def _now() -> float:
-    """The moment that a record made now bears."""
+    """The time, in seconds since 1970, as log records have it."""
     return logging.makeLogRecord({}).created
 
 
@@ -277,7 +276,9 @@ class TextFormatter(logging.Formatter):
         begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
         end = f" | {for_log(trace)}" if trace else ""
-        return "\n".join([f"{begin}{for_log(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
+        return "\n".join(
+            [f"{begin}{for_log(_cut(entry) + _in_brackets(about))}{end}" for entry, about in _lines(record)]
+        )
 
 
 class JsonFormatter(logging.Formatter):
@@ -287,13 +288,13 @@ class JsonFormatter(logging.Formatter):
         begin = {"time": to_text(record.created), "level": record.levelname.lower(), "source": _source(record)}
         trace = _trace(self, record)
         end = {"exception": trace} if trace else {}
-        lines = [begin | {"message": _cut(said)} | _about(about) | end for said, about in _lines(record)]
+        lines = [begin | {"message": _cut(entry)} | _about(about) | end for entry, about in _lines(record)]
         # ASCII only: JSON's own escapes leave no raw control character, separator or surrogate
         return "\n".join([json.dumps(line, ensure_ascii=True) for line in lines])
 
 
 def _lines(record: logging.LogRecord) -> Sequence[Line]:
-    """What is said, each with what it is about: that of `several`, or the one thing that the record says."""
+    """Each message with its fields: those of `several`, or the one of the record."""
     lines: Sequence[Line] | None = record.__dict__.get(_LINES)
     return ((record.getMessage(), record.__dict__),) if lines is None else lines
 

@@ -1,8 +1,8 @@
-"""The agents that may be given work, according to OpenClaw's configuration. mailboxd keeps no list of peers.
+"""The agents that may be given work, according to OpenClaw's configuration. mailboxd has no list of peers.
 
 OpenClaw is asked when the daemon starts, when its configuration file changes (a `stat` per round), soon after a peer
-was refused, and periodically, because included files are not watched. While a change is being looked up, no message
-or plan is judged, so outdated rules are never applied.
+was refused, and periodically, because included files are not watched. Until a change has been read, no message or plan
+is taken, so outdated rules are never applied.
 
 The last good answer is kept in the database, so work continues if the commands that list agents fail. Until there is
 one, no peer is given work: `openclaw agent`, the operator's command, does not enforce these rules.
@@ -47,10 +47,10 @@ from mailboxd.mailbox.files import Stamp, directory, read_file
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import Peer
 
-# What an agent says of itself in its IDENTITY.md: one line, for the agent that plans work for it.
+# The role of an agent according to its IDENTITY.md: one line, for the agent that plans work for it.
 #
 # OpenClaw's form is a list of `- **Label:** value`, and it prefers `Theme`, then `Creature`, then `Vibe`. A value in
-# brackets is its placeholder. A file without any of these says it in its first line of prose.
+# brackets is its placeholder. Without any of these, the first line of prose counts.
 
 _LABEL = re.compile(r"[ \t]*[-*][ \t]+[*_]*(\w{1,20})[*_]*[ \t]*:[*_]*[ \t]*(.*)")
 _PREFERRED = ("theme", "creature", "vibe")
@@ -59,20 +59,20 @@ _LONGEST = 200
 
 def theme_of(text: str) -> str:
     """The role that an IDENTITY.md names: one line of at most 200 characters; empty when it names none."""
-    said: dict[str, str] = {}
+    labels: dict[str, str] = {}
     prose = ""
     for line in text.splitlines():
         found = _LABEL.fullmatch(line)
         if found is not None:
-            said.setdefault(found[1].lower(), _value(found[2]))
+            labels.setdefault(found[1].lower(), _value(found[2]))
         elif not prose and not line.lstrip().startswith(("#", "---", "<!--")):
             prose = _value(line)
-    named = next((said[label] for label in _PREFERRED if said.get(label)), "")
-    return brief_role(named or ("" if said else prose))
+    named = next((labels[label] for label in _PREFERRED if labels.get(label)), "")
+    return brief_role(named or ("" if labels else prose))
 
 
 def brief_role(text: str) -> str:
-    """One line of at most 200 characters of what an agent is said to be."""
+    """A role as one line of at most 200 characters."""
     line = storable_line(text)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1].rstrip() + "…"
 
@@ -82,13 +82,11 @@ def _value(text: str) -> str:
     return "" if plain.startswith("(") and plain.endswith(")") else plain
 
 
-# What another agent says of itself: the beginning of the IDENTITY.md in its workspace, read with distrust.
-
 _IDENTITY_BYTES = 8192
 
 
-def said_identity(workspace: str) -> str:
-    """What the beginning of the IDENTITY.md there says; empty when it cannot be read. The agent itself may write it."""
+def read_identity(workspace: str) -> str:
+    """The role in the IDENTITY.md of a workspace, which the agent may write; empty if it cannot be read."""
     if not workspace.startswith("/"):
         return ""
     try:
@@ -100,22 +98,22 @@ def said_identity(workspace: str) -> str:
 
 
 _CALL_SECONDS = 60.0
-_NOW_AND_THEN = 900.0
-_IN_DOUBT = 60.0
+_REFRESH_SECONDS = 900.0
+_RECHECK_SECONDS = 60.0
 """Seconds between two queries after an agent was refused."""
 _META = "peers"
 _VERSION, _FILE = "discovery.version", "discovery.file"
 _AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discovery.messaging"
 _CHANGEABLE = (_AGENTS, _RULES, _MESSAGING)
 _GATEWAY = "discovery.gateway"
-"""Asked behind all others, because nothing waits for it."""
-EVERYBODY = Messaging(enabled=True, patterns=())
+"""Asked last, because nothing waits for it."""
+ANYONE = Messaging(enabled=True, patterns=())
 _log = logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An agent of this OpenClaw: what it is called, and where it lives."""
+    """An agent of this OpenClaw: its name and its workspace."""
 
     name: str
     workspace: str = ""
@@ -132,36 +130,36 @@ class Peers:
     known: dict[str, Known] = field(default_factory=dict)
     """By agent id."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """What the configuration says that agents are for, by id in lower case."""
+    """The roles in the configuration, by agent id in lower case."""
     allowed: tuple[str, ...] | None = None
-    """Whom this agent may reach; None = anybody that is known."""
-    ruled: bool = False
+    """The agents that this agent may reach; None = all that are known."""
+    has_rules: bool = False
     """OpenClaw has answered this or an earlier daemon. Until then no other agent is given work."""
-    messaging: Messaging = EVERYBODY
+    messaging: Messaging = ANYONE
     version: tuple[int, int, int] | None = None
     too_old: str = ""
     """Why this OpenClaw must not be used; empty = it may be."""
     _config_file: str = ""
     _queue: list[str] = field(default_factory=list)
     _waiting: set[str] = field(default_factory=set)
-    _holds: bool = True
-    """Nothing is judged before the answers are there."""
+    _blocks_intake: bool = True
+    """No message is taken before OpenClaw has answered."""
     _seen: Stamp | None = None
     _asked_at: float = 0.0
-    _in_doubt: bool = False
+    _was_refused: bool = False
     _stored: str = ""
     _gateway_is_asked: bool = False
 
     def load(self) -> None:
-        """The answer that an earlier daemon got."""
+        """Load the answers that an earlier daemon got."""
         self._stored = self.engine.store.meta.get(_META) or "{}"
         stored: dict[str, Any] = json.loads(self._stored)
-        self.known = {name: Known(*said) for name, said in stored.get("known", {}).items()}
-        self._holds = not self.known
+        self.known = {name: Known(*fields) for name, fields in stored.get("known", {}).items()}
+        self._blocks_intake = not self.known
         self.roles = stored.get("roles", {})
         allowed = stored.get("allowed")
         self.allowed = None if allowed is None else tuple(allowed)
-        self.ruled = bool(stored.get("ruled"))
+        self.has_rules = bool(stored.get("has_rules"))
         self._config_file = stored.get("file", "")
         self.calls.lane = stored.get("lane")
         if "gateway" in stored:
@@ -171,30 +169,30 @@ class Peers:
             self.messaging = Messaging(enabled, tuple(patterns))
 
     def ask(self) -> None:
-        """Begin to ask OpenClaw everything; the answers arrive through `ended`."""
+        """Ask OpenClaw everything; the answers arrive through `ended`."""
         if self.enabled:
             self._queue = [_VERSION, _FILE, *_CHANGEABLE]
-            self.go_on()
+            self.continue_asking()
 
-    def go_on(self) -> None:
-        """Start what there is to ask, and ask again where answers may be out of date; outside of any batch."""
+    def continue_asking(self) -> None:
+        """Start the next queries, and repeat those whose answers may be out of date; outside of any batch."""
         if not self.enabled:
             return
         now = self.engine.clock.monotonic()
-        if not self._queue and self._waiting <= {_GATEWAY}:  # that one is no reason to judge by rules that have changed
-            self._look_again(now)
+        if not self._queue and self._waiting <= {_GATEWAY}:
+            self._check_age(now)
             if not (self._queue or self._waiting or self._gateway_is_asked):
                 self._queue, self._gateway_is_asked = [_GATEWAY], True
         while self._queue and not self._must_pause(self._queue[0], now):
             name = self._queue.pop(0)
             if name == _AGENTS:
-                self._asked_at, self._seen, self._in_doubt = now, _stamp(self._config_file), False
+                self._asked_at, self._seen, self._was_refused = now, _stamp(self._config_file), False
             self.calls.discard(name)
             try:
                 self.calls.start(Call(name, CallKind.DISCOVERY, "", name, _CALL_SECONDS), self._argv(name), now)
             except NotStarted:  # a program that is missing is not asked
                 self._queue.clear()
-                self._asked_at, self._holds = now, False
+                self._asked_at, self._blocks_intake = now, False
                 return
             except WorldError:
                 self._queue.insert(0, name)
@@ -203,13 +201,13 @@ class Peers:
 
     @property
     def must_wait(self) -> bool:
-        """Whether nothing may start or be judged yet.
+        """Whether no turn may start and no message may be taken yet.
 
-        No turn before the version is known, no plan before the peers are, and none by rules that have changed. What an
-        earlier daemon learnt of the peers is used while they are asked at the start.
+        No turn before the version is known, no plan before the peers are or while their rules are being read again. At
+        the start, the answers of an earlier daemon are used until there are new ones.
         """
         asking = {*self._waiting, *self._queue}
-        return _VERSION in asking or (bool(asking) and self._holds)
+        return _VERSION in asking or (bool(asking) and self._blocks_intake)
 
     @property
     def is_asking(self) -> bool:
@@ -233,22 +231,22 @@ class Peers:
             case _:
                 self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
         if not self._waiting and not self._queue:
-            self._holds = False
+            self._blocks_intake = False
             if not self.known:
                 _log.warning("OpenClaw did not list its agents; see `mailboxd doctor`")
             self._store()
 
     # asking
 
-    def _look_again(self, now: float) -> None:
+    def _check_age(self, now: float) -> None:
         if self._config_file and _stamp(self._config_file) != self._seen:
             _log.info("%s has changed: asking OpenClaw for its agents", self._config_file)
-            self._queue, self._holds, self._gateway_is_asked = list(_CHANGEABLE), True, False
-        elif now - self._asked_at >= (_IN_DOUBT if self._in_doubt else _NOW_AND_THEN):
+            self._queue, self._blocks_intake, self._gateway_is_asked = list(_CHANGEABLE), True, False
+        elif now - self._asked_at >= (_RECHECK_SECONDS if self._was_refused else _REFRESH_SECONDS):
             self._queue = list(_CHANGEABLE)
 
     def _must_pause(self, name: str, now: float) -> bool:
-        """One question at a time where memory is short; none about the rules before it is known which file to watch."""
+        """One query at a time if memory is short; none about the rules before the file to watch is known."""
         if name in _CHANGEABLE and _FILE in self._waiting and not self._config_file:
             return True
         free = self.calls.free_bytes(now)
@@ -288,10 +286,10 @@ class Peers:
         rules = parse_rules(exit_, self.agent)
         if rules is not None:
             self.allowed = None if rules.allowed.anyone else tuple(sorted(rules.allowed.agents))
-            self.roles, self.calls.lane, self.ruled = rules.roles, rules.lane, True
+            self.roles, self.calls.lane, self.has_rules = rules.roles, rules.lane, True
 
     def _take_gateway(self, exit_: Exit) -> None:
-        """Where the gateway is; only one on this machine, without TLS, can be asked whether it is ready."""
+        """The gateway's address; only one on this machine, without TLS, can be asked whether it is ready."""
         section = parse_object(exit_)
         if exit_.rc != 0 or section is None:
             return
@@ -307,7 +305,7 @@ class Peers:
             "known": {name: (one.name, one.workspace) for name, one in self.known.items()},
             "roles": self.roles,
             "allowed": self.allowed,
-            "ruled": self.ruled,
+            "has_rules": self.has_rules,
             "messaging": (self.messaging.enabled, self.messaging.patterns),
             "file": self._config_file,
             "lane": self.calls.lane,
@@ -323,19 +321,19 @@ class Peers:
     def may_reach(self, agent: str) -> str | None:
         """Why `agent` may not be given work, and who may be; None = it may. Ids match case-insensitively."""
         refused = self._refused(agent)
-        self._in_doubt = self._in_doubt or refused is not None
+        self._was_refused = self._was_refused or refused is not None
         return refused
 
     def is_gone(self, agent: str) -> str | None:
-        """Why `agent` no longer exists or may no longer be reached, as far as OpenClaw has said; None = it may."""
-        return self._refused(agent) if self.ruled and self.known else None
+        """Why `agent` no longer exists or may no longer be reached, according to OpenClaw; None = it may."""
+        return self._refused(agent) if self.has_rules and self.known else None
 
     def _refused(self, agent: str) -> str | None:
         if agent == SELF or agent.lower() == self.agent.lower():
             return None
         if agent.lower() in OPERATORS:
             return f"{agent} is an operator, not an agent: use a question to ask an operator"
-        if self.enabled and not self.ruled:
+        if self.enabled and not self.has_rules:
             return f"it is not known yet which agents {self.agent} may give work to; `mailboxd doctor` says why"
         if self.known and agent.lower() not in {name.lower() for name in self.known}:
             return f"there is no agent {agent}; {self.agent} may give work to {self._reachable()}"
@@ -363,9 +361,9 @@ class Peers:
         return None
 
     def away(self, agents: Iterable[str]) -> dict[str, str]:
-        """Of these agents, by their ids in lower case, those whose mailbox on this machine no daemon serves well.
+        """Those of these agents whose mailbox on this machine has no working daemon: id in lower case -> reason.
 
-        Where there is no mailbox, or we may not look, nothing is said.
+        Agents without a mailbox, or with one that cannot be read, are left out.
         """
         found: dict[str, str] = {}
         places = {name.lower(): Workspace(Path(one.workspace)) for name, one in self.known.items() if one.workspace}
@@ -383,18 +381,18 @@ class Peers:
             if pid is None:
                 found[name] = f"no daemon runs for {name}: `mailboxd run -w {shlex.quote(str(ws.root))}`"
             elif grade is health.Grade.RED:
-                found[name] = f"the daemon beside {name} does not work: {first_line(why)}"
+                found[name] = f"the daemon of {name} does not work: {first_line(why)}"
         return found
 
     def offered(self) -> tuple[Peer, ...]:
-        """The peers a plan may name, with what they are for: the configuration says it, else their IDENTITY.md."""
+        """The peers that a plan may name, with their roles from the configuration, else from their IDENTITY.md."""
         if not self.known:
             return tuple(Peer(name) for name in sorted(self.allowed or ()) if name != self.agent)
         return tuple(Peer(name, self._does(name)) for name in sorted(self.known) if self._permitted(name))
 
     def _does(self, name: str) -> str:
         known = self.known[name]
-        role = self.roles.get(name.lower()) or said_identity(known.workspace)
+        role = self.roles.get(name.lower()) or read_identity(known.workspace)
         called = known.name if known.name.lower() != name.lower() else ""
         return "; ".join(text for text in (brief_role(called), brief_role(role)) if text)
 

@@ -39,8 +39,8 @@ class Head:
 
     def signed(self) -> bytes:
         """The bytes to sign."""
-        said = {name: value for name, value in asdict(self).items() if name != "signature"}
-        return _CONTEXT + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+        fields = {name: value for name, value in asdict(self).items() if name != "signature"}
+        return _CONTEXT + json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
@@ -91,7 +91,7 @@ def read(line: Entry) -> Head:
     try:
         return Head(**line.said["head"])
     except TypeError as error:
-        raise DamagedError(f"{line.where} is no head of the log") from error
+        raise DamagedError(f"{line.where} is not a head of the log") from error
 
 
 def problems(hash_at: Callable[[int], str | None], heads: Iterable[Head], check: Check) -> list[str]:

@@ -44,7 +44,7 @@ _NAMED = 3
 _AT_GATES = frozenset({Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which a command may run next: a check or an approved action."""
 _ALWAYS = "1970-01-01T00:00:00.000Z"
-HELD = "the database is older than the mailbox: this may have been done since. Look before you let it go on"
+HELD = "the database is older than the mailbox, so this may already have been done: check before you unblock it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,8 @@ def _record_and_hold(core: Engine, intake: Intake, found: list[_Found], why: str
     store = core.store
     found.sort(key=lambda one: one.written)
     account = Account(why, len(found))
-    told = f"a person goes on from an older database: {why}"
-    core.record(Event(Kind.ALARM, None, {"at": core.now, "what": "older-database", "why": told}))
+    alarm = f"an operator continues from an older database: {why}"
+    core.record(Event(Kind.ALARM, None, {"at": core.now, "what": "older-database", "why": alarm}))
     store.outbox.mark_uncertain({one.id for one in found if one.is_sent})
     answered = {(one.task_id, one.subtask_id) for one in _replies(found)}
     for one in found:

@@ -82,7 +82,7 @@ def keeping(tmp_path: Path) -> Room:
     return Room(tmp_path, keeps=True)
 
 
-def test_as_long_as_everything_is_there_nothing_is_said(room: Room) -> None:
+def test_while_every_file_exists_nothing_is_reported(room: Room) -> None:
     assert room.look() == []
     assert Report(room.engine.store.db).messages() == {"judged": 2, "archived": 1, "rejected": 1, "sent": 0}
 
@@ -138,7 +138,7 @@ def test_a_whole_archive_that_is_gone_is_one_alarm(room: Room) -> None:
     assert "and 1 more" in why
 
 
-def test_a_day_of_the_archive_that_is_lost_is_put_back_from_the_database(keeping: Room) -> None:
+def test_a_lost_day_of_the_archive_is_restored_from_the_database(keeping: Room) -> None:
     more = [keeping.filed(f"m{number}", f"archive/2026-01-02/{number}.md", "accepted") for number in range(450)]
     assert keeping.look() == []
     shutil.rmtree(more[0].parent)
@@ -149,21 +149,21 @@ def test_a_day_of_the_archive_that_is_lost_is_put_back_from_the_database(keeping
     assert keeping.look() == []
 
 
-def test_a_day_that_was_lost_while_no_daemon_ran_is_put_back(keeping: Room) -> None:
+def test_a_day_that_was_lost_while_no_daemon_ran_is_restored(keeping: Room) -> None:
     shutil.rmtree(keeping.good.parent)
     keeping.begin()
     assert "restored" in keeping.look()[0]
     assert keeping.good.read_bytes() == b"said"
 
 
-def test_a_rejected_file_is_put_back_with_its_reason(keeping: Room) -> None:
+def test_a_rejected_file_is_restored_with_its_reason(keeping: Room) -> None:
     keeping.bad.unlink()
     assert "rejected/bad.md was missing" in keeping.look()[0]
     assert keeping.bad.read_bytes() == b"said"
     assert b'"name": "bad.md"' in (keeping.bad.parent / "bad.md.reason.json").read_bytes()
 
 
-def test_what_cannot_be_put_back_keeps_health_from_being_green(room: Room) -> None:
+def test_a_file_that_cannot_be_restored_keeps_health_from_being_green(room: Room) -> None:
     room.good.unlink()
     room.look()
     assert "archive/2026-01-01/good.md is missing" in room.archive_watch.why
@@ -185,7 +185,7 @@ def test_nothing_that_somebody_put_there_is_replaced(keeping: Room) -> None:
     assert keeping.archive_watch.why == ""
 
 
-def test_a_file_that_was_filed_a_moment_ago_is_watched_closely(keeping: Room) -> None:
+def test_a_recently_archived_file_is_watched_closely(keeping: Room) -> None:
     """Another text of the same length, in the same file: its writer had it open."""
     keeping.archive_watch.watch("good", "archive/2026-01-01/good.md", Stamp.of(keeping.good.stat()))
     assert keeping.look() == []
@@ -199,7 +199,7 @@ def test_a_file_that_was_filed_a_moment_ago_is_watched_closely(keeping: Room) ->
     assert keeping.archive_watch.why == ""
 
 
-def test_another_directory_in_the_place_of_the_archive_is_noticed_and_what_vanishes_with_it_is_put_back(
+def test_another_directory_in_place_of_the_archive_is_noticed_and_lost_files_are_restored(
     keeping: Room,
 ) -> None:
     """As when something is mounted over it, and unmounted again; e2e/test_places.py has the mount."""

@@ -37,7 +37,7 @@ def grade(ws: Workspace, clock: ManualClock, pid: int | None = PID) -> Grade:
     return read(ws, pid, clock.now(), clock.monotonic())[0]
 
 
-def test_a_loop_that_beats_is_green_and_one_that_stands_still_is_red_within_a_minute(
+def test_a_loop_with_a_heartbeat_is_green_and_a_stuck_one_is_red_within_a_minute(
     ws: Workspace, clock: ManualClock
 ) -> None:
     assert EVERY + SILENT <= 60
@@ -63,7 +63,7 @@ def test_a_clock_that_jumps_makes_nobody_ill_and_hides_no_silence(
         assert read(ws, PID, plus(wall, jump + SILENT + 1), steady + SILENT + 1)[0] is Grade.RED
 
 
-def test_the_worst_counts_and_each_is_said_once(
+def test_the_worst_grade_counts_and_each_trouble_is_logged_once(
     ws: Workspace, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "mailboxd")

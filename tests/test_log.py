@@ -114,7 +114,7 @@ def test_a_traceback_stays_on_the_line(stream: io.StringIO) -> None:
     assert "RuntimeError: first\\nsecond" in line
 
 
-def test_records_below_the_level_are_dropped_and_other_packages_are_heard(stream: io.StringIO) -> None:
+def test_records_below_the_level_are_dropped_and_other_packages_are_logged(stream: io.StringIO) -> None:
     log.configure("warning", "json", stream)
     logging.getLogger("mailboxd.engine").info("not this")
     logging.getLogger("watchdog").setLevel(logging.NOTSET)  # whoever closed a watcher in this process has silenced it
@@ -178,7 +178,7 @@ def lines(first: int, last: int) -> list[str]:
     return [f"line {number}" for number in range(first, last)]
 
 
-def test_lines_that_nobody_reads_wait_in_their_order(pipe: Pipe) -> None:
+def test_unread_lines_wait_in_order(pipe: Pipe) -> None:
     say(0, 500)
     assert pipe.read() != lines(0, 500)
     while log.catch_up():
@@ -279,7 +279,7 @@ def test_a_socket_as_the_journal_has_it_is_not_waited_for_either(stream: io.Stri
     assert raw.count(b"\n") == 5000
 
 
-def test_the_end_waits_only_a_moment_for_what_is_queued(pipe: Pipe, stream: io.StringIO) -> None:
+def test_closing_waits_at_most_two_seconds_for_queued_lines(pipe: Pipe, stream: io.StringIO) -> None:
     say(0, 500)
     log.configure("info", "text", stream)
     assert len(pipe.read()) < 500

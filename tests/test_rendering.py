@@ -38,7 +38,7 @@ class Desk:
         return round(self.rendering.due(turns=turns) - self.clock.monotonic(), 3)
 
 
-def test_what_changes_within_a_moment_is_one_writing() -> None:
+def test_changes_within_a_second_are_written_once() -> None:
     desk = Desk(0.0)
     assert desk.rendering.perform(turns=True) == 1
     assert desk.rendering.perform(turns=True) == 0
@@ -46,7 +46,7 @@ def test_what_changes_within_a_moment_is_one_writing() -> None:
     assert desk.rendering.perform(turns=True) == 1
 
 
-def test_a_dear_file_is_written_once_things_are_calm_or_much_later() -> None:
+def test_a_slow_file_is_written_once_the_daemon_is_idle_or_much_later() -> None:
     desk = Desk(0.1)
     desk.rendering.perform(turns=True)
     assert desk.pause(turns=True) == 0.9  # a second after the event that made it stale
@@ -101,7 +101,7 @@ def test_many_files_take_a_quarter_of_the_time_while_something_happens() -> None
     assert desk.pause(turns=True) == 0.18
 
 
-def test_a_dear_file_among_many_is_dear() -> None:
+def test_a_slow_file_among_many_counts_as_slow() -> None:
     desk = Desk(0.5, files=20, more=True)
     desk.rendering.perform(turns=True)
     desk.clock.advance(0.4)

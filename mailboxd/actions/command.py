@@ -166,8 +166,8 @@ def import_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-# Messages over a channel of OpenClaw. It cannot be asked later whether a message was sent, it retries by itself, and it
-# may queue a failed one. So only an error from before it contacts the channel proves that nothing was sent.
+# Messages over a channel of OpenClaw, which cannot be asked later whether a message was sent, retries, and may queue a
+# failed one. So only an error from before it contacts the channel proves that nothing was sent.
 
 _NOTHING_SENT = re.compile(
     r"Gateway not reachable at \S+ \(ECONNREFUSED\)|Unknown channel |Unknown account |Channel is unavailable: "

@@ -360,7 +360,7 @@ class Daemon:
         if self.peers.is_asking:
             with self.engine.batch():
                 self._try(Component.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
-        self._try(Component.DISCOVERY, self.peers.go_on)
+        self._try(Component.DISCOVERY, self.peers.continue_asking)
 
     def _take_files(self) -> bool:
         """Take the files of inbox/ and the edits in tasks/; returns whether there are more."""

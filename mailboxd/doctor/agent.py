@@ -350,7 +350,7 @@ def probe_plugin(target: Target, clock: Clock) -> PluginAnswer:
     """
     outcome, _ = _turn(target, clock, _UNDELIVERABLE.format(agent=target.settings.agent), "doctor")
     if _called_the_model(outcome):
-        return PluginAnswer(refused=False, said=_summary(outcome), by_model=True)
+        return PluginAnswer(refused=False, answer=_summary(outcome), by_model=True)
     refused = isinstance(outcome, Failed) and outcome.error.startswith(_REFUSED)
     return PluginAnswer(refused, "" if refused else _summary(outcome))
 

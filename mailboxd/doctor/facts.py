@@ -184,7 +184,7 @@ class Release:
     """Result of `openclaw --version`."""
 
     version: Version | None
-    said: str
+    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Gateway:
     connected: bool
     failure: str
     """Empty, or one of unreachable, auth-rejected, pairing-required, or another word of OpenClaw's."""
-    said: str
+    answer: str
     url: str
     version: str
     service: bool
@@ -211,7 +211,7 @@ class PluginAnswer:
 
     refused: bool
     """The plugin answered it without a model."""
-    said: str = ""
+    answer: str = ""
     """The other answer, or why there was none."""
     by_model: bool = False
     """The message reached the agent's model."""

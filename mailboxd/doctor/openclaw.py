@@ -70,7 +70,7 @@ def version(facts: Facts) -> Iterator[CheckResult]:
     if found is None:
         return
     if found.version is None:
-        text = f"the program does not report its version: {found.said or 'no output'}"
+        text = f"the program does not report its version: {found.answer or 'no output'}"
         yield error("openclaw-version", text, _INSTALL, "nvm install node  # if OpenClaw needs a newer Node")
     elif found.version < MINIMUM_VERSION:
         yield error(
@@ -106,14 +106,14 @@ def _unconnected(found: Gateway) -> CheckResult:
     where = f"the gateway at {found.url or 'its address'}"
     if found.failure == "unreachable":
         start = "openclaw gateway start" if found.service else "openclaw gateway run"
-        return error("gateway", f"{where} does not answer: {found.said}", start)
+        return error("gateway", f"{where} does not answer: {found.answer}", start)
     if found.failure == "auth-rejected":
-        text = f"{where} refuses the credentials in {found.config_path or 'the configuration'}: {found.said}"
+        text = f"{where} refuses the credentials in {found.config_path or 'the configuration'}: {found.answer}"
         return error("gateway", text, _restart(found))
     if found.failure == "pairing-required":
-        text = f"{where} requires this device to be approved first: {found.said}"
+        text = f"{where} requires this device to be approved first: {found.answer}"
         return error("gateway", text, "openclaw devices list", "openclaw devices approve REQUEST")
-    return error("gateway", f"{where} refuses the connection: {found.said}", "openclaw gateway probe")
+    return error("gateway", f"{where} refuses the connection: {found.answer}", "openclaw gateway probe")
 
 
 def _restart(found: Gateway) -> str:
@@ -170,10 +170,10 @@ def plugin(facts: Facts) -> Iterator[CheckResult]:
         text = "the gateway plugin is installed; whether the gateway uses it was not tested"
         yield note("plugin", text, "mailboxd doctor")
     elif answer.by_model:
-        text = f"the gateway does not use its plugin: a message reached the model, which answered: {answer.said}"
+        text = f"the gateway does not use its plugin: a message reached the model, which answered: {answer.answer}"
         yield error("plugin", text, "openclaw gateway restart", "mailboxd connect plugin install")
     elif not answer.refused:
-        text = f"the gateway plugin is installed, but did not answer a message: {answer.said}"
+        text = f"the gateway plugin is installed, but did not answer a message: {answer.answer}"
         yield error("plugin", text, "openclaw logs", "mailboxd connect plugin install")
     else:
         yield ok("plugin", f"the gateway plugin {found.version} accepts messages without a model".replace("  ", " "))
@@ -308,7 +308,7 @@ def parse_gateway(exit_: Exit) -> Gateway | None:
     return Gateway(
         connected=connected,
         failure="" if connected else _failure(rpc, said),
-        said=said,
+        answer=said,
         url=brief(text_at(rpc, "url") or text_at(value, "gateway", "probeUrl")),
         version=text_at(rpc, "server", "version") or text_at(rpc, "version"),
         service=at(value, "service", "loaded") is True,
@@ -324,11 +324,11 @@ def _failure(rpc: dict[str, Any], said: str) -> str:
     return kind or next((kind for text, kind in _FAILURES if text in said), "other")
 
 
-def with_readiness(found: Gateway, said: Any) -> Gateway:
+def with_readiness(found: Gateway, answer: Any) -> Gateway:
     """Add the answer of `/readyz` (None: no usable answer)."""
-    if at(said, "ready") is not False:
+    if at(answer, "ready") is not False:
         return found
-    names = at(said, "failing")
+    names = at(answer, "failing")
     failing = tuple(brief(name)[:100] for name in names if isinstance(name, str)) if isinstance(names, list) else ()
     return replace(found, failing=failing or ("no reason given",))
 

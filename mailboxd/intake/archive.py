@@ -177,11 +177,11 @@ class ArchiveWatch:
 
     def _why(self) -> str:
         lost = list((self._lost or {}).values())
-        said = [_among(lost)] if lost else []
+        reasons = [_among(lost)] if lost else []
         if self._replaced:
-            said.append(f"mailbox/{min(self._replaced)} was replaced, and missing files are being restored")
-        said += late_rests(self.engine.store, self.engine.clock.now())
-        return "; ".join(said)
+            reasons.append(f"mailbox/{min(self._replaced)} was replaced, and missing files are being restored")
+        reasons += late_rests(self.engine.store, self.engine.clock.now())
+        return "; ".join(reasons)
 
     def watch(self, message: str, path: str, stamp: Stamp) -> None:
         """Check a file that was just archived more closely: its writer may still have it open."""
@@ -212,12 +212,12 @@ class ArchiveWatch:
                 why = self._restore(file)
             if why:
                 wrong[file.id] = why
-        self._keep({name: why for name, why in known.items() if name not in files} | wrong, known)
+        self._remember({name: why for name, why in known.items() if name not in files} | wrong, known)
         self.why = self._why()
         if len(self._restored) > restored and self._sweeps:
             self._next = mono  # continue at once; all restored files are reported at the end
             return True
-        self._tell_restored()
+        self._report_restored()
         return False
 
     def notice_replaced(self) -> None:
@@ -231,9 +231,9 @@ class ArchiveWatch:
         """Have all files checked in directories that have changed."""
         before, now = self._directories, self._directory_stats()
         replaced = {place for place, found in now.items() if _is_another(found, before.get(place))}
-        noted = self.engine.store.meta.get(META_PLACES)
+        stored = self.engine.store.meta.get(META_PLACES)
         places = json.dumps({top: found[0] for top in _TOPS if (found := now[top])})
-        if not before and noted not in (None, places):  # replaced while no daemon ran
+        if not before and stored not in (None, places):  # replaced while no daemon ran
             self._sweeps |= dict.fromkeys(_TOPS, "")
         if tops := replaced & set(_TOPS):
             why = f"mailbox/{min(tops)} is another directory than before: something was mounted or unmounted, or moved"
@@ -245,7 +245,7 @@ class ArchiveWatch:
             if found is None or place in replaced or (changed and not tops):
                 self._sweeps.setdefault(place, "")
         self._directories = now
-        if noted != places:
+        if stored != places:
             self.reports.append(Noted(META_PLACES, places))
 
     def _directory_stats(self) -> dict[str, tuple[_Identity, int] | None]:
@@ -332,7 +332,7 @@ class ArchiveWatch:
 
     # Reporting
 
-    def _keep(self, lost: dict[str, str], before: dict[str, str]) -> None:
+    def _remember(self, lost: dict[str, str], before: dict[str, str]) -> None:
         new = [name for name in lost if name not in before]
         if lost != before:
             self._lost = dict(list(lost.items())[:MOST_LOST])
@@ -341,7 +341,7 @@ class ArchiveWatch:
             hint = "`mailboxd db verify` checks all files; the original bytes are in the database"
             self._alarm(f"{_among([lost[name] for name in new])}; {hint}", new)
 
-    def _tell_restored(self) -> None:
+    def _report_restored(self) -> None:
         if self._restored:
             paths, self._restored = [f"mailbox/{path}" for path in self._restored], []
             were = "was" if len(paths) == 1 else "were"
@@ -376,8 +376,8 @@ def _digest(raw: bytes | None) -> str:
     return hashlib.sha256(raw or b"").hexdigest()
 
 
-def _among(said: list[str]) -> str:
-    return said[0] + (f", and {len(said) - 1} more" if len(said) > 1 else "")
+def _among(texts: list[str]) -> str:
+    return texts[0] + (f", and {len(texts) - 1} more" if len(texts) > 1 else "")
 
 
 # Moving recorded files out of the inbox: rows of `messages` are the queue, so a crash only repeats a move
@@ -394,7 +394,7 @@ class Archiver:
     obstructed: dict[str, str] = field(default_factory=dict)
     """Message id -> why its file cannot be moved. Cleared by `try_again`."""
 
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def perform(self) -> int:
         """Move recorded files; return their number. After a WorldError nothing is lost: call it again."""
@@ -424,8 +424,8 @@ class Archiver:
         for item, place in zip(items, places, strict=True):
             if isinstance(place, ObstructedError):
                 self.obstructed[item.id] = str(place)
-                if item.id not in self._told:
-                    self._told.add(item.id)
+                if item.id not in self._reported:
+                    self._reported.add(item.id)
                     why = f"{item.name} cannot be moved out of the inbox: {place}"
                     self.reports.append(Happened(Kind.ALARM, None, {"what": "filing-mail", "why": why}))
             else:

@@ -230,15 +230,11 @@ class Intake:
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
         )
         task = self.create(new, actor=message.from_)
-        self._hold_if_done_before(task, message)
-        return "accepted", task.id
-
-    def _hold_if_done_before(self, task: Task, message: TaskMessage) -> None:
-        """Hold work that ended after the backup from which the database was restored."""
         path = self._store.messages.recovered_path(message.from_, message.task_id, message.subtask_id)
-        if path is not None and not task.phase.is_terminal:
+        if path is not None and not task.phase.is_terminal:  # it ended after the backup that was restored
             why = f"mailbox/{path} assigned this work before, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
+        return "accepted", task.id
 
     def create(self, new: NewTask, actor: str) -> Task:
         """Record a new task; inside a batch. Raises PlanError if its plan cannot be carried out."""

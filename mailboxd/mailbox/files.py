@@ -97,7 +97,7 @@ def lstat(dir_fd: int, name: str) -> os.stat_result | None:
 def open_regular(dir_fd: int, name: str) -> int | None:
     """Open the regular file `name` for reading, never waiting for a fifo; None if it is anything else.
 
-    Raises OSError if we have no permission to read it.
+    Raises OSError without permission to read it.
     """
     status = lstat(dir_fd, name)
     if status is None or not stat.S_ISREG(status.st_mode):

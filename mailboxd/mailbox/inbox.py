@@ -88,7 +88,7 @@ _COMPLETE = QuietPeriod(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A complete file, ready to be parsed. `first_seen` is seconds since 1970, by our clock.
+    """A complete file, ready to be parsed. `first_seen` is seconds since 1970, by this machine's clock.
 
     `in_place`: it is not known to have been renamed in, so more may still be appended.
     """

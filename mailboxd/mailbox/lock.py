@@ -80,7 +80,7 @@ def _lock(fd: int) -> bool:
             return True
         if not _flock(fd, fcntl.LOCK_SH):
             return False
-        # no process holds it exclusively: another one runs `holder`, and is done in a moment
+        # no process holds it exclusively: another one runs `holder`, for microseconds
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.sched_yield()
     return False

@@ -1,7 +1,7 @@
 """tasks/*/task.md on disk: detects edits by people and agents, and replaces files without overwriting an edit.
 
 A file has changed if its stamp is not the one last rendered or seen. Stamps are in memory only: after a restart each
-file is reported once, and its seal shows whether it is our own rendering.
+file is reported once, and its seal shows whether mailboxd has rendered it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An event only says "look": the loop scans the directories, so a burst of events 
 but never a message. One fact is taken from events because nothing else shows it: which files were renamed into the
 inbox, and are therefore complete.
 
-mailbox/ is watched as a whole, so that watchdog sees both halves of our own moves from inbox/ to archive/: it holds an
+mailbox/ is watched as a whole, so that watchdog sees both halves of its own moves from inbox/ to archive/: it holds an
 unpaired half back, and all events behind it (docs/decisions/0010-watchdog.md).
 
 Some file systems report nothing, and threads die. So the watcher tests itself: the events of a hidden probe file in
@@ -38,7 +38,7 @@ _PROBE_PATIENCE = 5.0
 _STOP_PATIENCE = 2.0
 """Seconds to wait for an observer's thread. One that hangs is a daemon thread and does no harm."""
 
-# Not opened, modified or closed without writing: our own reads would wake us, and a writer's every write
+# Not opened, modified or closed without writing: reads by mailboxd would wake it, and every write of a slow writer
 _EVENTS: list[type[events.FileSystemEvent]] = [
     *(events.FileCreatedEvent, events.FileClosedEvent, events.FileMovedEvent, events.FileDeletedEvent),
     *(events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent),

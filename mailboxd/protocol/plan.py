@@ -69,18 +69,6 @@ class DagNode:
     def key(self) -> str:
         return self.planned.key
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        return self.planned.agents
-
-    @property
-    def description(self) -> str:
-        return self.planned.description
-
-    @property
-    def depends_on(self) -> tuple[str, ...]:
-        return self.planned.depends_on
-
 
 @dataclass(frozen=True, slots=True)
 class Dag:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from mailboxd.core.approvals import Action, ActionKind
@@ -47,6 +47,7 @@ _KINDS = {"command": ("timeout", "cwd"), "file": ("min_bytes",), "json_schema": 
 _RESULT = "result"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,3})?")
 _LITERALS = {"true": True, "false": False, "null": None}
+_T = TypeVar("_T", Check, Action)
 
 
 def claimed(text: str) -> bool:
@@ -69,17 +70,22 @@ def parse_checks(text: str, *, path: str = "", first_line: int = 1) -> tuple[Che
 
 def checks_of(source: Source, value: Yaml, where: Path) -> tuple[Check, ...]:
     """The checks in a list of a YAML document. Raises MessageError."""
-    if value == "":
-        return ()
+    return () if value == "" else _list_of("check", MAX_CHECKS, _check, source, value, where)
+
+
+def _list_of(
+    what: str, most: int, read: Callable[[Source, Yaml, Path], _T], source: Source, value: Yaml, where: Path
+) -> tuple[_T, ...]:
+    """The checks or actions in a list, each with an id of its own. Raises MessageError."""
     if not isinstance(value, list):
-        source.fail("wrong-type", "the checks are not a list", where, "Write `- id: ...` for each.")
-    if len(value) > MAX_CHECKS:
-        source.fail("field-range", f"there are more than {MAX_CHECKS} checks", where)
-    checks = tuple(_check(source, item, (*where, index)) for index, item in enumerate(value))
-    names = [check.id for check in checks]
+        source.fail("wrong-type", f"the {what}s are not a list", where, "Write `- id: ...` for each.")
+    if len(value) > most:
+        source.fail("field-range", f"there are more than {most} {what}s", where)
+    items = tuple(read(source, item, (*where, index)) for index, item in enumerate(value))
+    names = [item.id for item in items]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        source.fail("bad-check", f"two checks have the id {twice}", where, "Give each its own id.")
-    return checks
+        source.fail(f"bad-{what}", f"two {what}s have the id {twice}", where, "Give each its own id.")
+    return items
 
 
 def _check(source: Source, item: Yaml, where: Path) -> Check:
@@ -213,19 +219,17 @@ def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Act
     Raises MessageError with line and field: the rules of `strict_yaml`, `bad-action`, `bad-id`, `wrong-type`,
     `field-range`.
     """
-    kept = text.strip()  # prose is stored in this form
-    if _says_nothing(kept):
+    stripped = text.strip()  # prose is stored in this form
+    if _is_nothing(stripped):
         return ()
-    if not claims(text) and not claims(kept):
-        return (_by_hand(kept, path, first_line),)
+    if not claims(text) and not claims(stripped):
+        return (_by_hand(stripped, path, first_line),)
     block = next((found for found in _FENCED_BLOCK.finditer(text) if claims(found[2])), None)
     if block is not None:
         first_line += text.count("\n", 0, block.start(2))
     loaded = strict_yaml.load(block[2] if block else text, path=path, first_line=first_line)
     source = Source(path, first_line, loaded.lines, loaded.plain)
-    if not isinstance(loaded.value, list):  # never as text, which would be parsed again
-        source.fail("wrong-type", "the planned actions are not a list", (), "Write `- id: ...` for each.")
-    return actions_of(source, loaded.value, ())
+    return _list_of("action", MAX_ACTIONS, _action, source, loaded.value, ())
 
 
 def read_action(fields: Mapping[str, Any]) -> Action:
@@ -245,15 +249,7 @@ def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
     """The actions in a list of a YAML document; text is read as a section. Raises MessageError."""
     if isinstance(value, str):
         return read_actions(value)
-    if not isinstance(value, list):
-        source.fail("wrong-type", "the planned actions are not a list", where, "Write `- id: ...` for each.")
-    if len(value) > MAX_ACTIONS:
-        source.fail("field-range", f"there are more than {MAX_ACTIONS} actions", where)
-    actions = tuple(_action(source, item, (*where, index)) for index, item in enumerate(value))
-    names = [action.id for action in actions]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        source.fail("bad-action", f"two actions have the id {twice}", where, "Give each its own id.")
-    return actions
+    return _list_of("action", MAX_ACTIONS, _action, source, value, where)
 
 
 def _action(source: Source, item: Yaml, where: Path) -> Action:
@@ -380,7 +376,7 @@ def render_actions(actions: tuple[Action, ...]) -> str:
 def _is_prose(action: Action) -> bool:
     """Whether a section with the text of this action is parsed as this action."""
     text = action.action
-    prose = text == text.strip() and not _says_nothing(text) and not claims(text)
+    prose = text == text.strip() and not _is_nothing(text) and not claims(text)
     return prose and action == Action(MANUAL_ID, ActionKind.MANUAL, action=text)
 
 
@@ -389,7 +385,7 @@ def claims(text: str) -> bool:
     return _ITEM.search(text) is not None and _NAMED.search(text) is not None
 
 
-def _says_nothing(text: str) -> bool:
+def _is_nothing(text: str) -> bool:
     return text.strip("-.*_() ").casefold() in _NOTHING
 
 

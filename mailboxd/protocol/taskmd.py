@@ -51,8 +51,8 @@ _HEADERS = {"task_id": "task_id", "mode": "mode", "status": "status", "from": "s
 _TIMES = ("created_at", "updated_at")
 _TITLE = re.compile(r"task\s*(?::\s*(.*))?", re.IGNORECASE)
 _KNOWN_HEADERS = frozenset((*_HEADERS, *_TIMES, *OVERRIDES))
-_SAID_STATUSES = frozenset(("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]))
-_SAID_MODES = frozenset(("", *Mode))
+_VALID_STATUSES = frozenset(("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]))
+_VALID_MODES = frozenset(("", *Mode))
 _KNOWN = {
     "instructions": "instructions",
     "original instructions": "instructions",
@@ -203,9 +203,9 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
         if name.strip().casefold() == "approved":
             hint = "Only a person approves, with `mailboxd approve`."
             source.fail("unknown-field", "a task cannot approve itself", (name,), hint)
-    if values["status"] not in _SAID_STATUSES:
+    if values["status"] not in _VALID_STATUSES:
         source.fail("wrong-type", f"{excerpt(values['status'])} is not a status", ("status",), _STATUS_RULE)
-    if values["mode"] not in _SAID_MODES:
+    if values["mode"] not in _VALID_MODES:
         source.fail(
             "wrong-type", f"{excerpt(values['mode'])} is not a mode", ("mode",), "Expected: direct or coordinating."
         )

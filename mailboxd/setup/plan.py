@@ -503,7 +503,7 @@ def find_installation(environ: Mapping[str, str], clock: Clock) -> tuple[Install
         raise UnavailableError("openclaw is not in PATH; run `npm install -g openclaw@latest`")
     release = probes.release()
     if release.version is None:
-        raise UnavailableError(f"openclaw does not report its version: {release.said}; try `openclaw --version`")
+        raise UnavailableError(f"openclaw does not report its version: {release.answer}; try `openclaw --version`")
     version = version_text(release.version)
     if release.version < MINIMUM_VERSION:
         needed = version_text(MINIMUM_VERSION)

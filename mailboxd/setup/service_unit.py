@@ -153,7 +153,7 @@ class ServiceState:
     enabled: bool
     active: bool
     pid: int | None
-    said: str
+    status_text: str
     """The daemon's own status text."""
     problem: str
 

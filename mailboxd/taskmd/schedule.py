@@ -18,16 +18,16 @@ from mailboxd.engine.reports import Happened, Reports
 from mailboxd.mailbox.task_files import TaskFiles
 
 SLICE = 0.05
-"""Seconds after which no further file is begun."""
+"""Seconds after which no further file is started."""
 _SHARE = 3.0
 """While busy, the pause after many small files, in multiples of their writing time."""
 _SHARE_OF_ONE = 40.0
 """The same for a single file: that of a running tree is out of date all the time."""
 _LATEST = 10.0
 """Most seconds that the file of a large tree may be out of date."""
-_CALM = 1.0
+_IDLE_AFTER = 1.0
 """Seconds without an event after which the daemon counts as idle although turns run."""
-_HELD_UP = 1.0
+_RETRY = 1.0
 _TROUBLED = 5.0
 
 
@@ -50,25 +50,25 @@ class RenderSchedule:
     """The same, while busy."""
     _written: float = float("-inf")
     _event: int = -1
-    _stirred: float = 0.0
+    _last_change: float = 0.0
 
     def perform(self, *, turns: bool, mail: bool = False) -> int:
         """Write files that are out of date, if it is time to; return their number. `turns`: turns are running. `mail`:
         more mail waits than one round takes; it comes first, but cannot delay the files for ever.
         """
-        begun = self.clock.monotonic()
+        started = self.clock.monotonic()
         if (event := self.last_event()) != self._event:
-            self._event, self._stirred = event, begun
-        if begun < self.due(turns=turns) or (mail and begun < self._written + _LATEST):
+            self._event, self._last_change = event, started
+        if started < self.due(turns=turns) or (mail and started < self._written + _LATEST):
             return 0
         written = self.write(SLICE)
         ended = self._written = self.clock.monotonic()
-        spent, more = ended - begun, self.more()
+        spent, more = ended - started, self.more()
         pause = 0.0 if more else self.every
         if self.is_troubled():
             pause = _TROUBLED
         elif not written and self.stale():
-            pause = max(pause, _HELD_UP)  # the file is being written by someone else
+            pause = max(pause, _RETRY)  # the file is being written by someone else
         self._next = self._while_busy = ended + pause
         if written == 1 or spent >= 2 * SLICE:  # the second if one of them alone took that long
             self._while_busy = max(self._next, ended + min(spent * _SHARE_OF_ONE, _LATEST))
@@ -78,7 +78,7 @@ class RenderSchedule:
 
     def due(self, *, turns: bool) -> float:
         """When it may write again, on the monotonic clock."""
-        return min(self._while_busy, max(self._next, self._stirred + _CALM)) if turns else self._next
+        return min(self._while_busy, max(self._next, self._last_change + _IDLE_AFTER)) if turns else self._next
 
 
 # Finished tasks are moved to `tasks/.archive/` after a configured time; mail and events stay

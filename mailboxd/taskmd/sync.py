@@ -219,22 +219,24 @@ def edit_base(engine: Engine, task: Task, current: TaskFile, written: TaskFile) 
 def rebase_edit(task: Task, edit: TaskEdit, read: TaskFile) -> TaskEdit:
     """Convert an edit of `read` into one of the current spec of the task."""
     now = TaskFile(instructions=task.spec.instructions, extra_sections=shown_sections(task.spec, task.title))
-    said = edit.instructions
-    if said is not None:
-        said = _with_later_instructions(read.instructions, now.instructions, said)
+    instructions = edit.instructions
+    if instructions is not None:
+        instructions = _with_later_instructions(read.instructions, now.instructions, instructions)
     sections = edit.extra_sections
     if sections is not None:
         sections = _with_later_sections(read.extra_sections, now.extra_sections, sections)
-    return replace(edit, instructions=said if said != now.instructions else None, extra_sections=sections)
+    return replace(
+        edit, instructions=instructions if instructions != now.instructions else None, extra_sections=sections
+    )
 
 
-def _with_later_instructions(read: str, now: str, said: str) -> str:
+def _with_later_instructions(read: str, now: str, edited: str) -> str:
     """Keep instructions that were appended meanwhile; if they were rewritten, the edit counts."""
-    came = now.removeprefix(read).strip() if now.startswith(read) else ""
-    return said if came in said else f"{said}\n\n{came}"
+    appended = now.removeprefix(read).strip() if now.startswith(read) else ""
+    return edited if appended in edited else f"{edited}\n\n{appended}"
 
 
-def _with_later_sections(read: Sections, now: Sections, said: Sections) -> Sections:
+def _with_later_sections(read: Sections, now: Sections, edited: Sections) -> Sections:
     """The edited sections, with sections of the spec that the author left unchanged as they are now."""
     texts = {heading.casefold(): text for heading, text in now}
     return tuple(
@@ -242,7 +244,7 @@ def _with_later_sections(read: Sections, now: Sections, said: Sections) -> Secti
             heading,
             texts.get(heading.casefold(), text) if (heading, text) in read and is_spec_section(heading, text) else text,
         )
-        for heading, text in said
+        for heading, text in edited
     )
 
 
@@ -280,10 +282,10 @@ class TaskMarkdown:
             "", _AT_ONCE
         )
         self.more = len(stale) == _AT_ONCE
-        begun: list[tuple[Task, TaskFile, int]] = []
-        answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
+        started: list[tuple[Task, TaskFile, int]] = []
+        answers = self.files.write_all(self._texts(stale, end, started), many=len(stale) > MANY)
         written, trouble = 0, None
-        for (task, shown, marks), answer in zip(begun, answers, strict=True):
+        for (task, shown, marks), answer in zip(started, answers, strict=True):
             if isinstance(answer, ObstructedError):
                 _log.error("%s", answer)  # retried when the task changes
             elif isinstance(answer, WorldError):
@@ -302,10 +304,10 @@ class TaskMarkdown:
         return written
 
     def _texts(
-        self, stale: Sequence[tuple[str, int]], end: float, begun: list[tuple[Task, TaskFile, int]]
+        self, stale: Sequence[tuple[str, int]], end: float, started: list[tuple[Task, TaskFile, int]]
     ) -> Iterator[tuple[str, bytes]]:
         for task_id, marks in stale:
-            if begun and self.engine.clock.monotonic() >= end:
+            if started and self.engine.clock.monotonic() >= end:
                 self.more = True
                 return
             self._behind = task_id
@@ -313,7 +315,7 @@ class TaskMarkdown:
             if task is None:
                 self.reports.append(TaskFileWritten(task_id, marks))
             else:
-                begun.append((task, shown := to_record(self.engine, task), marks))
+                started.append((task, shown := to_record(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))
         if not self.more:
             self._behind = ""  # or newer ones, sorted behind it, could delay an older one for ever
@@ -429,8 +431,8 @@ class TaskMarkdown:
         # until it is rendered again the file shows the edit, to which a second edit is compared
         shown = to_record(self.engine, self.engine.store.tasks.get(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
-        said, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
-        self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=said, dag=dag)
+        text, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
+        self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=text, dag=dag)
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
         """Turn a legal edit into inputs: first additions, then changes, then removals.
@@ -438,14 +440,14 @@ class TaskMarkdown:
         So a changed child may depend on an added one, and one that no longer depends on a removed one is not cancelled.
         """
         children = {child.key: child for child in self.engine.store.tasks.children(task.id)}
-        ours = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
-        shown = shown_sections(task.spec, task.title) + ours
-        said, sections = divide(edit.extra_sections, shown, writable=task.phase in BEFORE_EXECUTION)
-        heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
-        if heard != Edited():
-            self.engine.handle(task.id, heard, actor="task.md")
-        if said:
-            self._rewrite_spec(task, said)
+        blocked = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
+        shown = shown_sections(task.spec, task.title) + blocked
+        spec_sections, sections = divide(edit.extra_sections, shown, writable=task.phase in BEFORE_EXECUTION)
+        edited = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
+        if edited != Edited():
+            self.engine.handle(task.id, edited, actor="task.md")
+        if spec_sections:
+            self._rewrite_spec(task, spec_sections)
         for planned in edit.changed:
             self._change(task, planned, children[planned.key])
         for key in edit.cancelled:
@@ -453,9 +455,9 @@ class TaskMarkdown:
                 children[key].id, Cancel("operator", "as the parent's task.md says"), Role.OPERATOR, "task.md"
             )
 
-    def _rewrite_spec(self, task: Task, said: Sections) -> None:
+    def _rewrite_spec(self, task: Task, sections: Sections) -> None:
         now = self.engine.store.tasks.get(task.id) or task  # its instructions may just have been edited
-        text = join_body("", "", [Section(heading, text) for heading, text in said])
+        text = join_body("", "", [Section(heading, text) for heading, text in sections])
         spec = rewritten(now.spec, text)
         if spec is not None:
             self.engine.handle(task.id, SpecWritten(spec), actor="task.md")

@@ -193,7 +193,7 @@ def no_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ["command", "file", "http"])
-def test_without_descriptors_nothing_happens_and_nothing_is_said_of_an_action(at: Workbench, kind: str) -> None:
+def test_without_descriptors_nothing_happens_and_no_action_fails(at: Workbench, kind: str) -> None:
     act = {
         "command": action("command", argv=("true",)),
         "file": action("file", path=f"{at.outside}/conf", content="new"),

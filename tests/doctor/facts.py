@@ -37,7 +37,7 @@ GB = 1_000_000_000
 
 SETTINGS = Settings(f"{ROOT}/.mailboxd/config.yaml", turns=4, call_bytes=225_000_000, agent="alpha")
 GATEWAY = Gateway(
-    connected=True, failure="", said="", url="ws://127.0.0.1:18789", version="2026.9.6", service=True,
+    connected=True, failure="", answer="", url="ws://127.0.0.1:18789", version="2026.9.6", service=True,
     config_path="/home/ann/.openclaw/openclaw.json", config_valid=True,
 )  # fmt: skip
 ALPHA, BETA = Peer("alpha", "Alpha", ROOT, True), Peer("beta", "Beta", "/home/ann/beta", False)

@@ -43,7 +43,7 @@ def test_the_state_of_a_gateway(name: str, connected: bool, failure: str) -> Non
     assert (found.connected, found.failure, found.config_valid, found.service) == (connected, failure, True, False)
     assert found.url.startswith("ws://127.0.0.1:")
     assert found.version == ("2026.9.6" if connected else "")
-    assert bool(found.said) is not connected
+    assert bool(found.answer) is not connected
 
 
 @pytest.mark.parametrize(

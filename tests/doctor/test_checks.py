@@ -56,7 +56,7 @@ def test_each_group_reports_passed_checks() -> None:
     assert {group for group, _ in diagnose.judge(HEALTHY)} == set(diagnose.GROUPS)
 
 
-def test_outside_a_workspace_only_the_machine_and_openclaw_are_judged() -> None:
+def test_outside_a_workspace_only_the_machine_and_openclaw_are_checked() -> None:
     facts = but(
         settings=Settings("", 4, 225_000_000), workspace=None, filesystem=None, daemon=None, database=None,
         mailbox=None, skill=None, exec_policy=None, harnesses=None,
@@ -95,7 +95,7 @@ BROKEN = [
     ({"release": Release((2026, 7, 35), ""), "gateway": None}, "openclaw-version", "error", "2026.7.35", "npm install"),
     ({"release": Release(None, "Segmentation fault")}, "openclaw-version", "error", "Segmentation", "npm install"),
     (
-        {"gateway": replace(GATEWAY, connected=False, failure="unreachable", said="ECONNREFUSED")},
+        {"gateway": replace(GATEWAY, connected=False, failure="unreachable", answer="ECONNREFUSED")},
         "gateway", "error", "does not answer: ECONNREFUSED", "openclaw gateway start",
     ),
     (
@@ -103,7 +103,7 @@ BROKEN = [
         "gateway", "error", "does not answer", "openclaw gateway run",
     ),
     (
-        {"gateway": replace(GATEWAY, connected=False, failure="auth-rejected", said="token mismatch")},
+        {"gateway": replace(GATEWAY, connected=False, failure="auth-rejected", answer="token mismatch")},
         "gateway", "error", "openclaw.json: token mismatch", "openclaw gateway restart",
     ),
     (

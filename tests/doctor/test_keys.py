@@ -21,7 +21,7 @@ def found(**said: Any) -> list[tuple[str, str, str]]:
     return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in signing_keys(facts)]
 
 
-def test_without_keys_nothing_is_said() -> None:
+def test_without_keys_nothing_is_reported() -> None:
     assert found() == []
 
 

@@ -113,7 +113,7 @@ def test_every_rejected_task_that_says_whose_it_is_was_answered_once(after: Afte
     assert len(bounced) == len(known)
 
 
-def test_nothing_was_executed_written_elsewhere_or_said_in_a_traceback(after: Aftermath) -> None:
+def test_nothing_was_executed_written_elsewhere_or_shown_in_a_traceback(after: Aftermath) -> None:
     root = after.alpha.root
     assert list(root.rglob("pwned")) == []
     assert list(root.parent.parent.glob("**/etc")) == []

@@ -81,7 +81,7 @@ def everything(agent: Agent) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "to a pipe"])
-def test_a_file_that_becomes_a_link_between_two_looks_is_never_followed(
+def test_a_file_that_becomes_a_link_between_two_scans_is_never_followed(
     found: Found,  # noqa: F811
     tmp_path: Path,
     kind: str,
@@ -121,7 +121,7 @@ def test_a_file_that_becomes_a_link_between_two_looks_is_never_followed(
 @pytest.mark.parametrize(
     "place", ["mailbox", "mailbox/inbox", "mailbox/archive", "mailbox/outbox", "tasks", "tasks/live"]
 )
-def test_a_directory_that_becomes_a_link_between_two_looks_is_never_written_through(
+def test_a_directory_that_becomes_a_link_between_two_scans_is_never_written_through(
     found: Found,  # noqa: F811
     tmp_path: Path,
     place: str,

@@ -116,7 +116,7 @@ def test_a_writer_is_seen_as_long_as_it_has_the_file_open(tmp_path: Path) -> Non
     os.close(fd)
 
 
-def test_asking_for_a_writer_never_kills_us_when_one_comes(tmp_path: Path) -> None:
+def test_a_writer_that_appears_during_the_check_kills_nothing(tmp_path: Path) -> None:
     """The kernel signals the holder of a lease when somebody opens the file: SIGIO would be the end of us."""
     path = tmp_path / "x.md"
     path.touch()

@@ -83,7 +83,7 @@ def shared() -> Iterator[Workspace]:
         yield Workspace(root)
 
 
-def test_a_file_that_nobody_writes_is_taken_at_once_with_its_bytes(ws: Workspace) -> None:
+def test_a_file_without_a_writer_is_taken_at_once_with_its_bytes(ws: Workspace) -> None:
     path = put(ws, "x.md", b"\xff\x00raw")
 
     (arrival,) = renamed_in(ws).scan(NOW, 10).arrivals
@@ -109,7 +109,7 @@ def test_a_half_written_file_waits_as_long_as_its_writer_has_it_open(ws: Workspa
     assert [arrival.raw for arrival in inbox.scan(NOW + 502, 10).arrivals] == [b"first half, second half"]
 
 
-def test_what_was_written_in_place_must_be_quiet_for_a_while_although_nobody_has_it_open(ws: Workspace) -> None:
+def test_a_file_written_in_place_must_be_quiet_for_a_while_although_it_is_closed(ws: Workspace) -> None:
     inbox = Inbox(ws, settle_seconds=1.0)
     inbox.scan(NOW - 1, 10)
     for number in range(5):  # a loop of `echo ... >> x.md`
@@ -123,7 +123,7 @@ def test_what_was_written_in_place_must_be_quiet_for_a_while_although_nobody_has
     assert (arrival.raw, arrival.in_place) == (b"line\n" * 5, True)
 
 
-def test_a_rename_that_is_heard_after_the_file_was_seen_ends_the_waiting(ws: Workspace) -> None:
+def test_a_rename_that_is_noticed_after_the_file_was_seen_ends_the_wait(ws: Workspace) -> None:
     mover = Mover(ws)
     inbox = Inbox(ws, mover, settle_seconds=1.0)
     mover.hears = False
@@ -339,7 +339,7 @@ def test_large_files_are_read_a_few_at_a_time(ws: Workspace) -> None:
     assert scan.truncated
 
 
-def test_what_waits_or_is_deferred_holds_nobody_up(ws: Workspace) -> None:
+def test_a_waiting_or_deferred_file_delays_no_other(ws: Workspace) -> None:
     inbox = renamed_in(ws)
     put(ws, "orphan.md", b"a reply without its task", mtime=1)
     assert names(inbox.scan(NOW, 1)) == ["orphan.md"]
@@ -376,7 +376,7 @@ def test_a_replaced_file_is_a_new_arrival(ws: Workspace) -> None:
     assert new.stamp != old.stamp
 
 
-def test_a_missing_inbox_or_a_link_in_its_place_stops_the_intake_until_it_is_mended(ws: Workspace) -> None:
+def test_a_missing_inbox_or_a_link_in_its_place_stops_the_intake_until_it_is_repaired(ws: Workspace) -> None:
     inbox = renamed_in(ws)
     put(ws, "x.md")
     ws.inbox.rename(ws.root / "aside")
@@ -402,7 +402,7 @@ def test_without_descriptors_the_scan_fails_as_the_worlds_fault(ws: Workspace) -
 
 
 @as_root
-def test_where_the_kernel_does_not_tell_a_file_must_be_quiet_first(shared: Workspace) -> None:
+def test_where_the_kernel_does_not_know_a_file_must_be_quiet_first(shared: Workspace) -> None:
     inbox = Inbox(shared, settle_seconds=0.5)
     with another_user():
         inbox.scan(NOW - 1, 10)
@@ -434,7 +434,7 @@ def test_a_future_time_does_not_make_a_quiet_file_wait_longer(shared: Workspace)
 
 
 @as_root
-def test_a_file_we_may_not_read_is_refused_after_a_minute_and_holds_nobody_up(shared: Workspace) -> None:
+def test_an_unreadable_file_is_refused_after_a_minute_and_delays_no_other(shared: Workspace) -> None:
     put(shared, "closed.md").chmod(0o600)
     put(shared, "open.md", mtime=NOW - 9).chmod(0o644)
     inbox = renamed_in(shared)

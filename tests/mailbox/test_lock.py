@@ -61,7 +61,7 @@ def daemon(ws: Workspace) -> Iterator[subprocess.Popen[str]]:
         child.kill()
 
 
-def test_a_second_daemon_is_told_the_pid_of_the_first(ws: Workspace) -> None:
+def test_a_second_daemon_reports_the_pid_of_the_first(ws: Workspace) -> None:
     with daemon(ws) as first, pytest.raises(LockedError, match=f"pid {first.pid} .* since {NOW}") as refused:
         acquire(ws, NOW)
 
@@ -110,7 +110,7 @@ def test_a_released_lock_can_be_taken_again(ws: Workspace) -> None:
         assert holder(ws) == os.getpid()
 
 
-def test_asking_who_holds_it_never_keeps_a_daemon_from_starting(ws: Workspace) -> None:
+def test_asking_for_the_holder_never_prevents_a_start(ws: Workspace) -> None:
     program = (
         "import sys; from pathlib import Path; from mailboxd.mailbox.layout import Workspace;"
         "from mailboxd.mailbox.lock import holder\nprint('go', flush=True)\n"

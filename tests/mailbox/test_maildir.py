@@ -77,7 +77,7 @@ def test_many_messages_of_one_name_are_all_kept(ws: Workspace) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden.md", "a/b", "/etc/x", "a\0b", "x" * 256])
-def test_a_name_that_is_none_is_our_bug(ws: Workspace, name: str) -> None:
+def test_an_invalid_name_is_a_bug(ws: Workspace, name: str) -> None:
     with pytest.raises(ValueError, match="is not a name"):
         deliver(ws.outbox, name, b"text")
 
@@ -143,7 +143,7 @@ def test_a_file_that_was_made_by_hand_in_the_archive_is_not_overwritten(ws: Work
 
 
 @pytest.mark.parametrize("change", ["appended", "rewritten in place, same size", "replaced", "replaced, same bytes"])
-def test_a_file_that_was_changed_after_it_was_judged_stays_and_the_judged_bytes_are_archived(
+def test_a_file_that_was_changed_after_it_was_read_stays_and_the_bytes_read_are_archived(
     ws: Workspace, change: str
 ) -> None:
     stamp = put(ws, "x.md", b"judged")
@@ -164,7 +164,7 @@ def test_a_file_that_was_changed_after_it_was_judged_stays_and_the_judged_bytes_
     assert [arrival.raw for arrival in Inbox(ws, settle_seconds=0.0).scan(0.0, 9).arrivals] == [newer]
 
 
-def test_a_file_that_a_writer_still_has_open_is_not_archived_but_its_judged_bytes_are(ws: Workspace) -> None:
+def test_a_file_that_a_writer_still_has_open_is_not_archived_but_the_bytes_read_are(ws: Workspace) -> None:
     stamp = put(ws, "x.md", b"judged")
     with (ws.inbox / "x.md").open("ab") as writer:
         place = archive(ws, "x.md", stamp, b"judged", DAY, nothing)
@@ -272,12 +272,12 @@ def test_each_touched_directory_is_synced_once(ws: Workspace) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x.md", "/etc/passwd", "..", "", "a/b"])
-def test_a_name_that_leaves_the_inbox_is_our_bug(ws: Workspace, name: str) -> None:
+def test_a_name_that_leaves_the_inbox_is_a_bug(ws: Workspace, name: str) -> None:
     with pytest.raises(ValueError, match="is not a file name"):
         reject(ws, name, None, b"text", REASON, nothing)
 
 
-def test_an_archive_that_is_missing_or_a_link_stops_the_intake_until_it_is_mended(ws: Workspace) -> None:
+def test_an_archive_that_is_missing_or_a_link_stops_the_intake_until_it_is_repaired(ws: Workspace) -> None:
     stamp = put(ws, "x.md")
     elsewhere = ws.root / "elsewhere"
     ws.archive.rename(elsewhere)
@@ -392,7 +392,7 @@ def test_a_link_that_was_replaced_by_a_file_is_not_rejected_in_its_place(ws: Wor
     assert tree(ws.mailbox) == {"inbox/x.md": b"a good one"}
 
 
-def test_what_was_refused_unread_before_a_restart_is_judged_anew_or_found(ws: Workspace) -> None:
+def test_a_file_refused_unread_before_a_restart_is_a_new_arrival_or_is_found(ws: Workspace) -> None:
     (ws.inbox / "x.md").symlink_to("nowhere")
     with pytest.raises(ObstructedError):
         reject(ws, "x.md", None, None, REASON, nothing)

@@ -47,7 +47,7 @@ def test_a_task_file_that_somebody_dropped_is_reported_once(ws: Workspace) -> No
     assert changes(files) == {}
 
 
-def test_our_own_rendering_is_no_change_but_an_edit_of_it_is(ws: Workspace) -> None:
+def test_a_rendering_is_no_change_but_an_edit_of_it_is(ws: Workspace) -> None:
     files = TaskFiles(ws)
     assert files.write("t1", b"rendered")
     assert files.write("t1", b"rendered again")
@@ -60,7 +60,7 @@ def test_our_own_rendering_is_no_change_but_an_edit_of_it_is(ws: Workspace) -> N
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_what_stands_in_the_way_of_one_task_holds_up_no_other(ws: Workspace, many: bool) -> None:
+def test_an_obstacle_of_one_task_delays_no_other(ws: Workspace, many: bool) -> None:
     files = TaskFiles(ws)
     assert files.write_all([("t1", b"first"), ("t2", b"first")], many=many) == [True, True]
     edit(ws, "t2", b"edited, and not looked at")
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_written_holds_up_no_other_and_leaves_nothing(
     assert [path.name for path in ws.tasks.glob("*/*")] == ["task.md"] * 2
 
 
-def test_many_are_durable_before_the_first_has_its_name_and_have_their_names_before_it_is_said(
+def test_many_are_durable_before_the_first_has_its_name_and_have_their_names_before_it_is_reported(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, seen = TaskFiles(ws), []
@@ -108,7 +108,7 @@ def test_many_are_durable_before_the_first_has_its_name_and_have_their_names_bef
     assert seen == [[".task.md.mailboxd.tmp"] * 2, ["task.md"] * 2]
 
 
-def test_who_edits_a_file_while_many_are_written_is_not_overwritten(
+def test_an_edit_while_many_files_are_written_is_not_overwritten(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = TaskFiles(ws)
@@ -249,7 +249,7 @@ def test_a_rejected_text_is_kept_beside_the_file(ws: Workspace) -> None:
 
 
 @pytest.mark.parametrize("local_id", ["..", "a/b", "/etc", "", ".hidden", "a..b", "x" * 300, "-x"])
-def test_an_id_that_is_none_never_becomes_a_path(ws: Workspace, local_id: str) -> None:
+def test_an_invalid_id_never_becomes_a_path(ws: Workspace, local_id: str) -> None:
     files = TaskFiles(ws)
     with pytest.raises(ValueError, match="is not an id"):
         files.write(local_id, b"text")
@@ -259,7 +259,7 @@ def test_an_id_that_is_none_never_becomes_a_path(ws: Workspace, local_id: str) -
 
 
 @pytest.mark.parametrize("time", ["", "../x", "a b", "x" * 65])
-def test_a_time_that_is_none_never_becomes_a_path(ws: Workspace, time: str) -> None:
+def test_an_invalid_time_never_becomes_a_path(ws: Workspace, time: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
         TaskFiles(ws).keep_rejected("t1", b"text", time)
 
@@ -327,7 +327,7 @@ def test_each_file_is_visited_once_however_many_have_changed(ws: Workspace, monk
     assert len(visited) <= 2 * 40 + 10
 
 
-def test_what_changes_behind_a_look_that_goes_on_is_found_by_the_next(ws: Workspace) -> None:
+def test_changes_behind_a_truncated_scan_are_found_by_the_next(ws: Workspace) -> None:
     for name in ("t1", "t2", "t3"):
         edit(ws, name, b"x")
     files = TaskFiles(ws)

@@ -91,7 +91,7 @@ def sleeper(ws: Workspace) -> Iterator[Sleeper]:
     sleeper.close()
 
 
-def test_the_watcher_proves_that_it_hears(sleeper: Sleeper) -> None:
+def test_the_watcher_tests_itself(sleeper: Sleeper) -> None:
     assert sleeper.proven()
     assert not sleeper.watcher.check(sleeper.now + 29.0)
     assert sleeper.watcher.reason == ""
@@ -99,7 +99,7 @@ def test_the_watcher_proves_that_it_hears(sleeper: Sleeper) -> None:
     assert [path.name for path in sleeper.ws.inbox.iterdir()] == []
 
 
-def test_every_way_to_bring_a_file_is_heard(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_every_way_to_add_a_file_is_noticed(sleeper: Sleeper, tmp_path: Path) -> None:
     inbox = sleeper.ws.inbox
     elsewhere = tmp_path / "elsewhere.md"
     elsewhere.write_text("x")
@@ -116,7 +116,7 @@ def test_every_way_to_bring_a_file_is_heard(sleeper: Sleeper, tmp_path: Path) ->
     assert sleeper.woken_by(lambda: (inbox / os.fsdecode(b"\xff")).touch())
 
 
-def test_a_rename_is_told_apart_from_all_other_ways_to_bring_a_file(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_a_rename_is_distinguished_from_all_other_ways_to_add_a_file(sleeper: Sleeper, tmp_path: Path) -> None:
     inbox = sleeper.ws.inbox
     elsewhere = tmp_path / "elsewhere.md"
     elsewhere.write_text("x")
@@ -142,7 +142,7 @@ def test_a_rename_is_told_apart_from_all_other_ways_to_bring_a_file(sleeper: Sle
     assert sleeper.watcher.renamed() == set()
 
 
-def test_the_end_of_a_slow_writer_is_heard_and_its_writing_is_not(sleeper: Sleeper) -> None:
+def test_the_end_of_a_slow_writer_is_noticed_and_its_writes_are_not(sleeper: Sleeper) -> None:
     writer = (sleeper.ws.inbox / ".slow").open("wb", buffering=0)
     (sleeper.ws.inbox / ".slow").rename(sleeper.ws.inbox / "slow.md")
     assert sleeper.woken_by(lambda: (sleeper.ws.inbox / "other.md").touch())
@@ -155,7 +155,7 @@ def test_the_end_of_a_slow_writer_is_heard_and_its_writing_is_not(sleeper: Sleep
     assert sleeper.woken_by(writer.close)
 
 
-def test_reading_temporary_files_and_our_own_moves_are_not_heard(sleeper: Sleeper) -> None:
+def test_reads_temporary_files_and_own_moves_are_not_noticed(sleeper: Sleeper) -> None:
     ws = sleeper.ws
     for name in ("read.md", "archived.md", "rejected.md", "deleted.md"):
         assert sleeper.woken_by(lambda name=name: (ws.inbox / name).write_bytes(b"text"))  # type: ignore[misc]
@@ -199,7 +199,7 @@ def test_a_temporary_file_ends_no_sleep_and_its_final_name_does(sleeper: Sleeper
     assert sleeper.quiet(lambda: None)
 
 
-def test_files_beside_the_inbox_wake_nobody_even_while_it_is_missing(sleeper: Sleeper) -> None:
+def test_files_beside_the_inbox_wake_nothing_even_while_it_is_missing(sleeper: Sleeper) -> None:
     assert sleeper.quiet((sleeper.ws.mailbox / "prepared.md").touch)
 
     assert sleeper.woken_by(sleeper.ws.inbox.rmdir)
@@ -224,7 +224,7 @@ def test_watching_continues_after_more_events_than_the_kernel_keeps(sleeper: Sle
     assert sleeper.woken_by((sleeper.ws.inbox / "x.md").touch)
 
 
-def test_an_edit_of_a_task_is_heard_and_our_rendering_is_not(sleeper: Sleeper) -> None:
+def test_an_edit_of_a_task_is_noticed_and_a_rendering_is_not(sleeper: Sleeper) -> None:
     files = TaskFiles(sleeper.ws)
     assert sleeper.woken_by(lambda: files.write("t1", b"rendered"))
     assert sleeper.quiet(lambda: None)
@@ -236,7 +236,7 @@ def test_an_edit_of_a_task_is_heard_and_our_rendering_is_not(sleeper: Sleeper) -
     assert sleeper.woken_by(path.unlink)
 
 
-def test_a_dropped_task_directory_is_heard(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_a_dropped_task_directory_is_noticed(sleeper: Sleeper, tmp_path: Path) -> None:
     (tmp_path / "t9").mkdir()
     (tmp_path / "t9" / "task.md").write_text("a plan")
 
@@ -244,7 +244,7 @@ def test_a_dropped_task_directory_is_heard(sleeper: Sleeper, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("what", ["inbox", "mailbox", "tasks"])
-def test_a_directory_that_was_deleted_and_made_again_is_heard_again(sleeper: Sleeper, what: str) -> None:
+def test_a_directory_that_was_deleted_and_made_again_is_watched_again(sleeper: Sleeper, what: str) -> None:
     path = {"inbox": sleeper.ws.inbox, "mailbox": sleeper.ws.mailbox, "tasks": sleeper.ws.tasks}[what]
     shutil.rmtree(path)
     assert sleeper.watcher.check(1.0)
@@ -259,7 +259,7 @@ def test_a_directory_that_was_deleted_and_made_again_is_heard_again(sleeper: Sle
     assert sleeper.woken_by(lambda: (sleeper.ws.tasks / "t1").mkdir())
 
 
-def test_an_inbox_that_was_renamed_and_replaced_is_heard_again(sleeper: Sleeper) -> None:
+def test_an_inbox_that_was_renamed_and_replaced_is_watched_again(sleeper: Sleeper) -> None:
     sleeper.ws.inbox.rename(sleeper.ws.root / "old")
     sleeper.ws.inbox.mkdir()
 
@@ -357,7 +357,7 @@ def test_without_inotify_it_says_so_and_tries_again_later(ws: Workspace) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
-def test_an_inbox_where_we_may_not_write_is_said_with_advice() -> None:
+def test_an_inbox_without_write_permission_is_reported_with_advice() -> None:
     with tempfile.TemporaryDirectory() as made:
         ws = Workspace(Path(made))
         Workspace.create(ws.root)
@@ -399,7 +399,7 @@ def test_starting_and_stopping_leaves_no_thread_and_no_descriptor(ws: Workspace)
     assert open_descriptors() == descriptors
 
 
-def test_five_thousand_files_at_once_are_heard_at_least_once(sleeper: Sleeper) -> None:
+def test_five_thousand_files_at_once_wake_the_loop_at_least_once(sleeper: Sleeper) -> None:
     def flood() -> None:
         for number in range(5_000):
             (sleeper.ws.inbox / f"{number}.md").touch()

@@ -243,7 +243,7 @@ def test_a_digest_is_of_everything_that_would_happen(one: Action, other: Action)
 
 
 @given(actions())
-def test_it_is_told_on_one_line(action: Action) -> None:
+def test_it_is_reported_on_one_line(action: Action) -> None:
     said = in_words(action)
     assert len(said) <= 200
     assert "\n" not in said
@@ -300,7 +300,7 @@ def test_every_field_is_explained() -> None:
         '```json\n[\n  {"action": "Publish", "kind": "command", "argv": ["make", "publish"], "id": "publish"}\n]\n```',
     ],
 )
-def test_what_is_a_list_of_actions_is_one_whatever_stands_first_in_an_item(text: str) -> None:
+def test_a_list_of_actions_is_one_whatever_comes_first_in_an_item(text: str) -> None:
     assert read_actions(text) == (Action("publish", ActionKind.COMMAND, "Publish", argv=("make", "publish")),)
 
 

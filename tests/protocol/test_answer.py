@@ -83,7 +83,7 @@ def test_a_reply_that_is_done_gives_results_answer_and_planned_actions() -> None
     assert read_answer(text) == Results("All of it\n\n## Details\n\nMore", "yes", (BY_HAND,))
 
 
-def test_an_answer_may_leave_out_who_it_is_from() -> None:
+def test_an_answer_may_leave_out_its_sender() -> None:
     assert read_answer("---\ntype: reply\nstatus: done\n---\n## Results\nx") == Results("x")
     assert read_answer("---\ntype: reply\nstatus: done\n---\nNo heading\n## Part\ny") == Results(
         "No heading\n\n## Part\n\ny"
@@ -148,7 +148,7 @@ def test_a_review_carries_its_findings() -> None:
 
 
 @pytest.mark.parametrize("summary", ["## Summary\n\nNearly\n\n", ""])
-def test_findings_in_prose_are_part_of_what_the_reviewer_said(summary: str) -> None:
+def test_findings_in_prose_are_part_of_the_summary(summary: str) -> None:
     text = f"---\ntype: review\nverdict: changes_requested\n---\n{summary}## Findings\n\n- No total\n- No *source*\n"
     said = read_answer(text)
     assert isinstance(said, Reviewed)
@@ -262,7 +262,7 @@ def test_a_missing_type_is_supplied_where_only_one_can_be_meant(text: str, meant
         ("---\nstatus:\u00a0failed\n---\n## Error\n\nNo network", "answer:2"),
     ],
 )
-def test_what_looks_like_an_answer_and_is_none_is_never_a_result(text: str, problem: str) -> None:
+def test_an_invalid_answer_is_never_a_result(text: str, problem: str) -> None:
     said = read_answer(text)
     assert problem in unreadable(said)
     assert isinstance(said, Unreadable)
@@ -334,7 +334,7 @@ def test_hostile_answers_cost_little(text: str) -> None:
     assert time.process_time() - started < 3  # takes 0.1 s; what backtracks takes minutes
 
 
-def test_a_plain_answer_declares_actions_where_it_lists_them_and_not_where_it_speaks_of_them() -> None:
+def test_a_plain_answer_declares_actions_where_it_lists_them_and_not_in_prose() -> None:
     text = "Done.\n\n## Planned Actions\n\n- id: publish\n  kind: command\n  argv: [make]"
     assert read_answer(text) == Results(text, planned_actions=(Action("publish", ActionKind.COMMAND, argv=("make",)),))
     prose = "A plan.\n\n## Planned Actions\n\n- hire people"

@@ -13,7 +13,7 @@ def whole_of(source: Upstream) -> str:
     return f"tasks/t.{source.key}/result.md"
 
 
-def test_every_result_stands_under_its_key_and_agent_and_is_marked_as_data() -> None:
+def test_every_result_is_under_its_key_and_agent_and_is_marked_as_data() -> None:
     carried = carry([Upstream("a", "scout", "Found"), Upstream("b", "writer", "Wrote")], 1000, whole_of)
     assert carried.cuts == ()
     assert carried.text.index("### a (from agent scout)") < carried.text.index("### b (from agent writer)")

@@ -31,7 +31,7 @@ def refusal(raw: bytes) -> MessageError:
     ],
     ids=["plain", "byte order mark", "CRLF", "mixed line ends", "blank lines before", "white space after the fences"],
 )
-def test_front_matter_and_body_are_told_apart(raw: bytes) -> None:
+def test_front_matter_and_body_are_separated(raw: bytes) -> None:
     envelope = split(raw, "a.md")
     assert envelope.has_header
     assert envelope.header == {"type": "task"}
@@ -145,18 +145,18 @@ def test_a_declaration_of_the_wrong_form_is_refused(line: str) -> None:
     assert (error.rule, error.line, error.field) == ("wrong-type", 3, line.partition(":")[0])
 
 
-def test_python_frontmatter_reads_and_writes_through_our_handler() -> None:
+def test_python_frontmatter_reads_and_writes_through_the_handler() -> None:
     post = frontmatter.loads("---\ntask_id: 0123\nday: 2026-13-45\n---\n\nBody\n", handler=FrontMatter())
     assert post.metadata == {"task_id": "0123", "day": "2026-13-45"}
     assert frontmatter.dumps(post) == '---\ntask_id: "0123"\nday: "2026-13-45"\n---\n\nBody'
 
 
 @pytest.mark.parametrize("text", ["prose\n---\nfrom: evil\n---\n", "prose only"])
-def test_python_frontmatter_with_our_handler_takes_no_block_out_of_prose(text: str) -> None:
+def test_python_frontmatter_with_the_handler_takes_no_block_out_of_prose(text: str) -> None:
     assert frontmatter.loads(text, handler=FrontMatter()).metadata == {}
 
 
-def test_python_frontmatter_with_our_handler_refuses_what_we_refuse() -> None:
+def test_python_frontmatter_with_the_handler_refuses_the_same() -> None:
     for text in (
         "---\na: &x 1\nb: *x\n---\n",
         "---\na: 1\na: 2\n---\n",

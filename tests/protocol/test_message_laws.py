@@ -115,7 +115,7 @@ def test_what_is_written_is_read_back_equal_and_writing_is_a_fixed_point(message
 
 @given(messages())
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_other_yaml_readers_read_our_ids_as_the_same_texts(message: Message) -> None:
+def test_other_yaml_readers_read_ids_as_the_same_texts(message: Message) -> None:
     header = yaml.safe_load(render_message(message).decode().split("\n---\n")[0].removeprefix("---\n"))
     assert (header["task_id"], header["from"]) == (message.task_id, message.from_)
 

@@ -185,7 +185,7 @@ def test_times_that_the_protocol_lists_but_nothing_needs_may_be_absent() -> None
         ("a" * 128, "a" * 128),
     ],
 )
-def test_an_id_is_the_text_that_stands_there_and_is_written_so_that_it_stays_text(text: str, written: str) -> None:
+def test_an_id_is_literal_text_and_is_written_so_that_it_stays_text(text: str, written: str) -> None:
     message = parse_message(file(f"type: task\ntask_id: {text}\nsubtask_id: '{text}'\nfrom: a"), "a.md").message
     assert (message.task_id, message.subtask_id) == (text, text)
     assert f"\ntask_id: {written}\n" in render_message(message).decode()
@@ -196,7 +196,7 @@ def test_an_id_is_the_text_that_stands_there_and_is_written_so_that_it_stays_tex
     ["../../etc", "/abs", "a/b", "..", "a..b", "''", "x" * 129, '"a\\nb"', "12:30:45", "-a", ".a", "é", "a b", '"a "'],
 )
 @pytest.mark.parametrize("field", ["task_id", "subtask_id", "from", "message_id", "attempt_id"])
-def test_what_is_no_id_is_refused_and_never_mended(field: str, text: str) -> None:
+def test_an_invalid_id_is_refused_and_never_corrected(field: str, text: str) -> None:
     fields = {"type": "task", "task_id": "t", "from": "a"} | {field: text}
     error = refusal(file("\n".join(f"{key}: {value}" for key, value in fields.items())))
     assert (error.rule, error.field) == ("bad-id", field)
@@ -283,7 +283,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(word: str) -> None:
     assert "task, reply, ack, plan" in error.hint
 
 
-def test_a_newer_protocol_is_refused_before_anything_else_is_judged() -> None:
+def test_a_newer_protocol_is_refused_before_anything_else_is_checked() -> None:
     assert refusal(file("protocol: 7\ntype: telepathy")).rule == "newer-protocol"
     assert read_task("protocol: 2").protocol == "2"
 
@@ -344,7 +344,7 @@ def test_optional_headers_are_typed() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "none"])
-def test_no_gates_is_not_the_same_as_nothing_said(text: str) -> None:
+def test_no_gates_differs_from_an_absent_header(text: str) -> None:
     assert read_task(f"gates: {text}").overrides().gates == frozenset()
     assert read_task().overrides().gates is None
     assert read_task("gates: ~").overrides().gates is None
@@ -446,7 +446,7 @@ def test_without_criteria_and_expected_output_the_spec_is_weak() -> None:
     assert [one.field for one in lint(read_task().spec(), WeakSpec.DERIVE)] == ["acceptance_criteria"]
 
 
-def test_what_stands_under_unknown_headings_is_part_of_the_instructions() -> None:
+def test_text_under_unknown_headings_is_part_of_the_instructions() -> None:
     spec = read_task(body="# Task: T\n\nFirst.\n\n## Instructions\n\nGo.\n\n## Step 2\n\nStop.\n").spec()
     assert spec.instructions == "First.\n\nGo.\n\n## Step 2\n\nStop."
 
@@ -605,7 +605,7 @@ def test_foreign_text_in_a_message_cannot_add_to_it() -> None:
     assert read.section("Planned Actions") == ""
 
 
-def test_a_rendered_body_stands_in_place_of_its_own() -> None:
+def test_a_rendered_body_replaces_its_own() -> None:
     message = TaskMessage.model_validate({"task_id": "t", "from": "a", "x-y": "z", "title": "old"})
     raw = render_message_with(message, "\n\n# Task: New\n\n## Instructions\n\nGo.\r\n\0\ufeff\n\n")
     assert raw.decode().endswith("---\n\n# Task: New\n\n## Instructions\n\nGo.\n\ufffd\n")

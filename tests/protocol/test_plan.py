@@ -100,7 +100,7 @@ def test_the_progress_in_a_dag_is_no_part_of_the_plan() -> None:
         "{subtasks: {a: {agent: x, description: d}}}",
     ],
 )
-def test_a_plan_stands_bare_or_in_one_fenced_block(text: str) -> None:
+def test_a_plan_is_bare_or_in_one_fenced_block(text: str) -> None:
     assert parse_plan(text, path="p").children == (PlannedChild("a", ("x",), "d"),)
 
 

@@ -62,7 +62,7 @@ def test_what_was_derived_follows_what_it_was_derived_from() -> None:
     assert rewritten(bare, "## Risks\n\nnone") == replace(bare, risks="none", acceptance_criteria=())
 
 
-def test_what_is_no_section_of_a_spec_is_none() -> None:
+def test_other_sections_are_not_part_of_a_spec() -> None:
     assert rewritten(FULL, "- two pages\n- a title") is None
     assert rewritten(FULL, "## Summary\n\nGood.") is None
 
@@ -72,7 +72,7 @@ def test_checks_that_cannot_be_read_are_refused() -> None:
         rewritten(FULL, "## Checks\n\n- id: a\n")
 
 
-def test_a_task_md_shows_what_was_said_and_not_what_was_derived() -> None:
+def test_a_task_md_shows_the_written_spec_and_not_the_derived_parts() -> None:
     assert dict(shown_sections(DERIVED, "A haiku")) == {"Context": "It rains.", "Expected Output": "haiku.txt"}
     shown = dict(shown_sections(FULL, "Another title"))
     assert shown["Goal"] == "A haiku"

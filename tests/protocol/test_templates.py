@@ -80,7 +80,7 @@ def evil_prompts() -> list[str]:
     ]
 
 
-def test_every_prompt_begins_with_our_line_and_never_with_foreign_text() -> None:
+def test_every_prompt_begins_with_the_line_of_mailboxd_and_never_with_foreign_text() -> None:
     heads = [prompt.split("\n", 1)[0] for prompt in evil_prompts()]
     kinds = ("work", "synthesis", "review", "draft")
     assert heads == [f"[mailboxd] {kind} turn · task a · attempt 1" for kind in kinds]
@@ -155,7 +155,7 @@ def test_the_form_that_a_draft_prompt_shows_completes_a_spec() -> None:
     assert draft.spec.acceptance_criteria == ("One condition that can be checked", "Another")
 
 
-def test_a_prompt_for_rework_shows_the_result_that_has_to_be_mended() -> None:
+def test_a_prompt_for_rework_shows_the_previous_result() -> None:
     work = WorkPrompt("a", 2, "me", "boss", "T", SPEC, findings="too short", previous="## Heading of it")
     assert "This was its result:" in render_prompt(PACKAGED, work)
     dispatch = render_body(PACKAGED, DispatchBody("T", SPEC, "too short", 2, "## Heading of it"))

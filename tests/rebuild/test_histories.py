@@ -182,7 +182,7 @@ def test_a_message_whose_file_is_missing_or_changed_is_named(tmp_path: Path) -> 
     ]
 
 
-def test_events_that_only_the_replaced_database_has_are_said(tmp_path: Path) -> None:
+def test_events_that_only_the_replaced_database_has_are_reported(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 1)
     room.settle()
     room.close()

@@ -116,7 +116,7 @@ def test_an_agent_that_writes_the_file_as_it_read_it_takes_nothing_back(desk: De
     assert "Half of it." in desk.render()
 
 
-def test_who_has_read_the_new_instructions_may_remove_them(desk: Desk) -> None:
+def test_an_author_who_has_read_the_new_instructions_may_remove_them(desk: Desk) -> None:
     desk.steer()
     text = desk.render()
     assert STEERED in text
@@ -124,7 +124,7 @@ def test_who_has_read_the_new_instructions_may_remove_them(desk: Desk) -> None:
     assert desk.instructions == "Do job."
 
 
-def test_who_saves_twice_may_undo_what_he_wrote_first(desk: Desk) -> None:
+def test_a_second_edit_may_undo_the_first(desk: Desk) -> None:
     text = desk.file.read_text()
     desk.save(text.replace("Do job.", "Do it twice."))
     assert desk.instructions == "Do it twice."

@@ -44,7 +44,7 @@ def test_workspaces_come_once_and_in_order_readable_by_their_user_only(tmp_path:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_a_name_that_is_no_text_is_kept(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_name_that_is_not_text_is_preserved(tmp_path: Path, environ: dict[str, str]) -> None:
     odd = _made(Path(os.fsdecode(os.fsencode(tmp_path) + b"/w\xff\nx")))
     assert user_state.register(odd, environ)
     assert _known(environ) == [odd]
@@ -71,7 +71,7 @@ def test_what_is_no_workspace_is_not_noted(tmp_path: Path, environ: dict[str, st
 
 
 @pytest.mark.parametrize("said", ["", "{", "7", "null", '{"a": 1}', '[1, "relative", "/with\\u0000nul", null]'])
-def test_a_damaged_list_is_empty_and_written_anew(tmp_path: Path, environ: dict[str, str], said: str) -> None:
+def test_a_damaged_list_is_empty_and_replaced(tmp_path: Path, environ: dict[str, str], said: str) -> None:
     root = _made(tmp_path / "a")
     user_state.register(root, environ)
     (UserState.of(environ).folder / user_state.FILE).write_text(said)

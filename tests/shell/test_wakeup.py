@@ -181,7 +181,7 @@ class Tasks:
         return self.times
 
 
-def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_fifty_times_its_length() -> None:
+def test_after_a_slow_scan_of_tasks_events_wait_for_fifty_times_its_length() -> None:
     tasks = Tasks(0.3)
     assert tasks.round() == 1
     for _ in range(9):
@@ -195,7 +195,7 @@ def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_fifty_times_its_leng
     assert tasks.round() == 2, "nothing was heard"
 
 
-def test_a_dear_look_that_left_some_goes_on_at_once() -> None:
+def test_a_slow_scan_that_was_truncated_continues_at_once() -> None:
     """After a restart all of thousands of files are read: what was edited meanwhile waited behind such pauses."""
     tasks = Tasks(0.3)
     tasks.left = 3
@@ -212,7 +212,7 @@ def test_after_a_quick_look_the_next_one_is_at_once() -> None:
         assert tasks.round() == times
 
 
-def test_who_asks_for_everything_waits_for_nothing() -> None:
+def test_a_request_for_everything_waits_for_nothing() -> None:
     tasks = Tasks(0.3)
     assert tasks.round() == 1
     tasks.schedule.request_all()

@@ -38,7 +38,7 @@ class SessionUpdates:
     _parts: list[str] = field(default_factory=list)
     _since: int = 0
     _size: int = 0
-    _told: int = 0
+    _diff_size: int = 0
     _calls: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -53,7 +53,7 @@ class SessionUpdates:
             return
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                self._say(text_at(update, "content", "text"))
+                self._add_text(text_at(update, "content", "text"))
             case "tool_call":
                 self._since = len(self._parts)
                 self.tool(update)
@@ -66,10 +66,10 @@ class SessionUpdates:
                 if at(update, "cost", "currency") == "USD" and isinstance(amount, int | float):
                     self.cost_usd = float(amount)
 
-    def tool(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def tool(self, update: Mapping[str, Any]) -> dict[str, Any]:
         """Merge an update of a tool call into what is known of it, and return that."""
-        name = text_at(said, "toolCallId")
-        known = self._calls.get(name, {}) | {key: value for key, value in said.items() if value is not None}
+        name = text_at(update, "toolCallId")
+        known = self._calls.get(name, {}) | {key: value for key, value in update.items() if value is not None}
         if len(self._calls) < _MOST_CALLS:
             self._calls[name] = known
         if title := first_line(text_at(known, "title")):
@@ -78,7 +78,7 @@ class SessionUpdates:
             self._touch(known)
         return known
 
-    def _say(self, words: str) -> None:
+    def _add_text(self, words: str) -> None:
         room = _MOST_TEXT - self._size
         self.cut = self.cut or len(words) > room
         self._size += len(words)
@@ -92,10 +92,10 @@ class SessionUpdates:
                 self.touched.append(path)
         content = call.get("content")
         for item in content if isinstance(content, list) else ():
-            said = (text_at(item, "path"), text_at(item, "oldText"), text_at(item, "newText"))
-            self._told += len(said[1]) + len(said[2])
-            if at(item, "type") == "diff" and said not in self.diffs and self._told <= _MOST_TEXT:
-                self.diffs.append(said)
+            diff = (text_at(item, "path"), text_at(item, "oldText"), text_at(item, "newText"))
+            self._diff_size += len(diff[1]) + len(diff[2])
+            if at(item, "type") == "diff" and diff not in self.diffs and self._diff_size <= _MOST_TEXT:
+                self.diffs.append(diff)
 
     def _plan(self, entries: object) -> None:
         steps = entries if isinstance(entries, list) else []
@@ -130,8 +130,8 @@ def completed(stop: object, updates: SessionUpdates, run_id: str, usage: object)
     if reason in _DONE:
         return _ended(0, "ok", updates, run_id, usage, {"stopReason": "length" if updates.cut else _DONE[reason]})
     why = _WHY.get(reason, f"the harness ended the turn for an unknown reason: {brief(reason)[:100]}")
-    said = f"; it said: {updates.text[-1000:]}" if updates.text else ""
-    return _ended(1, "error", updates, run_id, usage, {"error": {"kind": reason[:100], "message": why + said}})
+    text = f"; it said: {updates.text[-1000:]}" if updates.text else ""
+    return _ended(1, "error", updates, run_id, usage, {"error": {"kind": reason[:100], "message": why + text}})
 
 
 def failed(code: int, message: str, updates: SessionUpdates, run_id: str) -> TurnResult:
@@ -177,7 +177,7 @@ def _ended(
     )
 
 
-def _usage(said: object) -> dict[str, int]:
+def _usage(reported: object) -> dict[str, int]:
     """The turn's tokens, if reported."""
     names = {
         "input": "inputTokens",
@@ -185,5 +185,5 @@ def _usage(said: object) -> dict[str, int]:
         "cacheRead": "cachedReadTokens",
         "cacheWrite": "cachedWriteTokens",
     }
-    found = {name: count_at(said, key) for name, key in names.items()}
+    found = {name: count_at(reported, key) for name, key in names.items()}
     return {name: count for name, count in found.items() if count is not None}

@@ -187,7 +187,7 @@ def _account(session: Session, unit: Unit, done: list[str]) -> None:
 
 def _tell(state: ServiceState) -> None:
     if not state.problem:
-        say(for_terminal(f"{state.unit} runs, pid {state.pid}: {state.said}"))
+        say(for_terminal(f"{state.unit} runs, pid {state.pid}: {state.status_text}"))
     elif state.installed and state.manager:
         say(for_terminal(f"{state.unit}: {state.problem}"))
     else:

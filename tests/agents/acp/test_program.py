@@ -190,7 +190,7 @@ def test_a_harness_file_that_names_another_process_kills_nothing(stage: Stage) -
         other.kill()
 
 
-def test_a_file_is_changed_within_its_rights_and_the_diff_is_kept(stage: Stage) -> None:
+def test_a_file_is_changed_within_its_rights_and_the_diff_is_stored(stage: Stage) -> None:
     stage.start("writes=a.txt")
     assert isinstance(stage.end(), Succeeded)
     changed = turn_files.read_note(stage.folder, turn_files.CHANGES)
