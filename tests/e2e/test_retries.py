@@ -188,7 +188,6 @@ def test_a_root_task_is_escalated_to_the_daemon_of_another_agent_and_back_comes_
     ("settings", "headers", "why"),
     [
         ({"agent": "gamma"}, {"reviewers": "gamma", "gates": "quality_gate"}, "it reviews the task"),
-        ({"agent": "alpha"}, {}, "it already had the task"),
         ({"agent": "ghost"}, {}, "ghost"),
     ],
 )

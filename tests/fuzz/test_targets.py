@@ -32,6 +32,8 @@ PIECES = [
     *(b"[", b"{", b"}", b"]", b": ", b", ", b'"', b"'", b"&a ", b"*a", b"<<: ", b"!!x ", b"|\n", b"\t", b"\0", b"\\"),
     *(b"\xe2\x80\xa8", b"\xef\xbb\xbf"),
 ]
+MOST_EXPOSED = ("message", "plan", "answer")
+"""What anybody may send, and what an agent says."""
 FRAMES = (
     *(b"%s", b"---\ntype: task\ntask_id: a\nfrom: b\n---\n%s", b"---\nx: %s\n---\n", b"- id: a\n  command: %s\n"),
     b"\x02%s",
@@ -90,7 +92,9 @@ def test_what_is_longer_costs_more_in_proportion_and_not_more_than_that(name: st
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in MOST_EXPOSED else pytest.mark.soak) for name in TARGETS]
+)
 def test_a_few_thousand_inputs_guided_by_coverage_find_nothing(name: str, tmp_path: Path) -> None:
     """The same inputs every time: `make fuzz` looks for new ones."""
     fuzzed = subprocess.run(
