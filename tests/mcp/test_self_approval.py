@@ -51,12 +51,12 @@ def test_the_executor_has_no_word_in_any_role(stand: Stand, waiting: str) -> Non
 def test_a_command_in_an_agents_shell_decides_nothing(stand: Stand, waiting: str) -> None:
     before = stand.last_event()
     for words in (
-        ["approve"],
-        ["approval", "reject", "--note", "x"],
-        ["approval", "request-changes", "--note", "x"],
-        ["approval", "undo"],
+        ["approve", waiting],
+        ["approval", "reject", waiting, "--note", "x"],
+        ["approval", "request-changes", waiting, "--note", "x"],
+        ["approval", "undo", waiting],
     ):
-        refused = stand.stage.run(words[0], waiting, *words[1:], env={"OPENCLAW_SHELL": "exec"})
+        refused = stand.stage.run(*words, env={"OPENCLAW_SHELL": "exec"})
         assert "(permission-denied)" in refused.stderr
     unmoved(stand, before)
 
