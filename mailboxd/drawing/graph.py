@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mailboxd.core.vocabulary import AttemptStatus, Phase
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, AttemptStatus, Phase
 
 
 class Tone(StrEnum):
@@ -54,6 +54,11 @@ PHASE_STYLES: Mapping[str, Style] = {
     Phase.CIRCUIT_OPEN: Style("circuit open", "!", Shape.NOTCH, Tone.BAD),
     Phase.CANCELLED: Style("cancelled", "–", Shape.BOX, Tone.OFF),
 }
+STATE_STYLES: Mapping[str, Style] = {
+    WAITING_FOR_YOU: Style(WAITING_FOR_YOU, "‖", Shape.HEXAGON, Tone.ASK),
+    **PHASE_STYLES,
+}
+"""What is displayed of a task: that it waits for a person, or its phase."""
 ATTEMPT_STYLES: Mapping[str, Style] = {
     AttemptStatus.RUNNING: Style("running", "▶", Shape.PILL, Tone.BUSY),
     AttemptStatus.SUCCEEDED: Style("succeeded", "✓", Shape.ROUND, Tone.GOOD),
@@ -66,8 +71,8 @@ _URGENCY = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK, Tone.IDLE, Tone.GOOD, Ton
 
 
 def style_of(phase: str) -> Style:
-    """The style of a phase, or that of an unknown one."""
-    return PHASE_STYLES.get(phase, _UNKNOWN)
+    """The style of a phase or displayed state, or that of an unknown one."""
+    return STATE_STYLES.get(phase, _UNKNOWN)
 
 
 def most_urgent_tone(counts: Mapping[str, int]) -> Tone:

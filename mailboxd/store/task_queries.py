@@ -12,6 +12,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.errors import UnavailableError
 from mailboxd.store.reports import SUMMARY, Report, Row, status_of, summary
 from mailboxd.store.row_mapping import BELOW, ENDED, NEED
@@ -262,6 +263,8 @@ _PAGE_SUMMARY = f"{SUMMARY}, t.error, t.result_summary, t.parent, t.spent_usd, t
 class Filter:
     """Which tasks to list; empty fields match any. `words` must occur in name or title; `parent` is an id.
 
+    `phase` is one, or that of tasks that wait for a person.
+
     Without any field only root tasks, unless `children` is set.
     """
 
@@ -280,10 +283,14 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -
         args.append(wanted.parent)
     elif not wanted.children and not (wanted.phase or wanted.agent or wanted.words):
         where.append("t.parent IS NULL")
-    for column, value in (("t.phase = ?", wanted.phase), ("t.executor = ? COLLATE NOCASE", wanted.agent)):
-        if value:
-            where.append(column)
-            args.append(value)
+    if wanted.phase == WAITING_FOR_YOU:
+        where.append(f"{NEED} IS NOT NULL")
+    elif wanted.phase:
+        where.append("t.phase = ?")
+        args.append(wanted.phase)
+    if wanted.agent:
+        where.append("t.executor = ? COLLATE NOCASE")
+        args.append(wanted.agent)
     for word in wanted.words.split()[:8]:
         where.append("(instr(lower(t.title), ?) OR instr(lower(t.local_id), ?))")
         args += [word.lower(), word.lower()]

@@ -29,9 +29,9 @@ from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Phase, is_id
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, is_id
 from mailboxd.drawing.gantt import Window, duration
-from mailboxd.drawing.graph import ATTEMPT_STYLES, PHASE_STYLES, Style, style_of
+from mailboxd.drawing.graph import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending
@@ -52,6 +52,7 @@ _DONE = {
     "rejected": "Rejected and recorded under your name.",
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
+    "dismissed": "Dismissed and recorded under your name.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
     **{order.name: order.done for order in OPERATOR_ORDERS if order.label},
 }
@@ -79,8 +80,8 @@ class Templates:
             "marked": marked,
         }
         self._environment.globals |= {
-            "style_of": style_of,
-            "PHASE_STYLES": PHASE_STYLES,
+            "STATE_STYLES": STATE_STYLES,
+            "WAITING_FOR_YOU": WAITING_FOR_YOU,
             "DONE": _DONE,
             "duration": duration,
         }
@@ -205,7 +206,7 @@ class WebApp:
     def workspace(self, request: Request) -> Response:
         workspace, asked = self._workspace(request), request.query_params
         wanted = Filter(
-            phase=asked.get("phase", "") if asked.get("phase", "") in set(Phase) else "",
+            phase=asked.get("phase", "") if asked.get("phase", "") in STATE_STYLES else "",
             agent=asked.get("agent", "") if is_id(asked.get("agent", "")) else "",
             words=asked.get("q", "")[:200],
             children=asked.get("children") == "1",
@@ -219,7 +220,7 @@ class WebApp:
             task_id = find_exact(report, name)
         if task_id is None:
             raise UnavailableError(f"there is no task {ascii(name)[:100]}")
-        wanted = Filter(parent=task_id, phase=phase if phase in set(Phase) else "")
+        wanted = Filter(parent=task_id, phase=phase if phase in STATE_STYLES else "")
         return self._list(request, workspace, wanted, above=name)
 
     def _list(self, request: Request, workspace: WebWorkspace, wanted: Filter, above: str = "") -> Response:
@@ -279,7 +280,9 @@ class WebApp:
         try:
             if "send" in form:
                 return _redirect(f"/w/{workspace.key}?done={self.actions.send(workspace, form)}")
-            if "decision" in form:
+            if "dismiss" in form:
+                done = self.actions.dismiss(workspace, form["dismiss"])
+            elif "decision" in form:
                 done = self.actions.decide(workspace, named.get("approval", ""), form)
             else:
                 done = self.actions.order(workspace, named.get("task", ""), form)

@@ -102,6 +102,7 @@ Form = Mapping[str, str]
 _MAX_NOTE = 4_000
 _MAX_TITLE = 200
 _MAX_ANSWER = 100_000
+_MESSAGE = re.compile(r"[0-9A-Za-z_]{6,40}")
 _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
 
@@ -147,6 +148,15 @@ class FormActions:
         if not done.events:
             raise Refused("already-decided", f"{row.short_id} is {row.status} already, by {row.resolved_by}")
         return decision.value
+
+    def dismiss(self, workspace: WebWorkspace, message: str) -> str:
+        """Nobody has to look at this rejected file or warning any more. Raises MailboxdError."""
+        if _MESSAGE.fullmatch(message) is None:
+            raise Refused("bad-form", "the form names no message", "Open the page again.")
+        with self.open_engine(workspace) as engine, engine.batch():
+            operator_commands.dismiss(engine, [message], process.name())
+        wakeup.poke(workspace.ws.state)
+        return "dismissed"
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
         """Retry, cancel, accept, fail or answer; returns the name of the order. Raises MailboxdError."""

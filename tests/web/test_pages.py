@@ -154,6 +154,33 @@ def _hidden(page: Browser, path: str) -> dict[str, str]:
     return dict(re.findall(r'<input type="hidden" name="(form)" value="([^"]*)">', page.get(path).text)[:1])
 
 
+def test_a_rejected_file_is_read_and_dismissed_on_the_page(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {"default": {"reply": "Done."}}})
+    alpha = company["alpha"]
+    alpha.drop("bad.md", "---\ntype: reply\nstatus: perhaps\n---\n")
+    alpha.run()
+    page = opened(company)
+    key = page.key()
+    assert "Rejected mailbox/rejected/" in page.get("/").words
+    link = re.search(rf'<a class="button" href="(/w/{key}/m/[^"]+)">', page.get("/").text)
+    assert link
+    assert "status: perhaps" in page.get(link[1]).words
+    assert page.form("/", dismiss="x").status == 409
+    assert page.form("/", dismiss=link[1].rpartition("/")[2]).headers["location"] == "/?done=dismissed"
+    assert "Nothing waits for you" in page.get("/").words
+
+
+def test_tasks_that_wait_for_a_person_are_told_apart(found: Found, opened: Opened, tmp_path: Path) -> None:
+    company, _ = waiting(found, tmp_path / "witness")
+    company["alpha"].drop("plain.md", task("plain"))
+    company["alpha"].until("plain")
+    page = opened(company)
+    key = page.key()
+    assert "waiting for you awaiting approval job" in page.get(f"/w/{key}/t/job").words.replace("‖ ", "")
+    rows = page.get(f"/w/{key}?phase=waiting%20for%20you").text.count("data-row href")
+    assert rows == 1
+
+
 def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
     company = found({"alpha": {"default": {"reply": "Done."}}})
     page = opened(company)
