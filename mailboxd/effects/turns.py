@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
@@ -86,6 +87,31 @@ def ended(
     turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
     return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)
+
+
+class Next(StrEnum):
+    """What to do about a pending turn."""
+
+    START = "start"
+    ADOPT = "adopt"
+    REPORT = "report"
+    LOOK_UP = "look up"
+    WAIT = "wait"
+
+
+def next_step(found: State, begun: str | None, boot: str, *, is_marked: bool = True) -> Next:
+    """What to do, by what the call's directory proves, and by the boot in which the turn was marked as begun.
+
+    Within that boot, a call without a mark in its directory never ran. After a power failure this proves nothing.
+    Turns of harnesses are not marked (`is_marked`).
+    """
+    if found is State.ENDED:
+        return Next.REPORT
+    if found is State.RUNNING:
+        return Next.ADOPT
+    if begun is None:
+        return Next.WAIT if is_marked else Next.START
+    return Next.START if begun == boot else Next.LOOK_UP
 
 
 _log = logging.getLogger("mailboxd")
@@ -204,20 +230,20 @@ class TurnStarter:
         if (fresh := self._fresh.pop(order.id, None)) is not None:
             self._start(order, effect, *fresh)  # it has its slot
             return
-        found = self.calls.state(effect.turn_id)
-        if found is State.ENDED:
-            self.reports.append(TurnReport(order, effect, classify(self.calls.left_behind(effect.turn_id))))
-            return
-        if found is State.RUNNING:
-            call = self._new_call(order, effect, self.engine.store.tasks.get(order.task))
-            self.calls.adopt(call, self.engine.clock.monotonic())
-            return
-        if order.begun is None and not effect.harness:
-            return  # not marked yet
-        if order.begun not in (None, self.boot):
-            lost = Unknown("the machine was restarted, or the database is a copy: whether it ran is unknown")
-            self.reports.append(TurnReport(order, effect, lost))
-            return
+        match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
+            case Next.REPORT:
+                self.reports.append(TurnReport(order, effect, classify(self.calls.left_behind(effect.turn_id))))
+                return
+            case Next.ADOPT:
+                call = self._new_call(order, effect, self.engine.store.tasks.get(order.task))
+                self.calls.adopt(call, self.engine.clock.monotonic())
+                return
+            case Next.LOOK_UP:
+                lost = Unknown("the machine was restarted, or the database is a copy: whether it ran is unknown")
+                self.reports.append(TurnReport(order, effect, lost))
+                return
+            case Next.WAIT:
+                return
         if not self._has_slot(order, effect, self.calls.capacity):
             return
         task, attempt = self._asked_for(order)

@@ -29,7 +29,7 @@ from tests.core import (
     test_spec_drafting,
 )
 from tests.properties.planting import Fault, planted
-from tests.simulation import test_power, townlife
+from tests.simulation import test_power, test_small_scopes, townlife
 from tests.simulation.history import Broken, run
 
 MOST_SEEDS, MOST_TOWNS = 200, 60
@@ -103,6 +103,10 @@ def _an_edit_voids() -> None:
 def _a_child_only_tightens() -> None:
     said, parents = Overrides(deadline="2026-07-01T00:00:00.000Z"), "2026-06-01T00:00:00.000Z"
     test_budget.test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(said, parents, 5)
+
+
+def one_turn_in_every_order() -> None:
+    test_small_scopes.law()
 
 
 once_acknowledged = (
@@ -447,8 +451,8 @@ MUTANTS = (
     ),
     Mutant(
         "a turn that ended while nobody looked is begun again",
-        "        if found is State.ENDED:\n            self.reports.append(TurnReport(",
-        "        if found is State.ENDED and not effect:\n            self.reports.append(TurnReport(",
+        "    if found is State.ENDED:\n        return Next.REPORT\n",
+        "    if found is State.ENDED:\n        return Next.START\n",
         in_town=True,
     ),
     Mutant(
@@ -465,8 +469,8 @@ MUTANTS = (
     ),
     Mutant(
         "a power cut proves that a call was never made",
-        "        if order.begun not in (None, self.boot):\n",
-        "        if order.begun is None and effect.harness:\n",
+        "return Next.START if begun == boot else Next.LOOK_UP",
+        "return Next.START",
         test_power.law,
     ),
     Mutant(
@@ -493,6 +497,18 @@ MUTANTS = (
         "what was rolled back stays",
         '        if db.in_transaction:\n            db.execute("ROLLBACK")\n',
         '        if db.in_transaction:\n            db.execute("COMMIT")\n',
+    ),
+    Mutant(
+        "a call that left its mark is made again",
+        "    if found is State.ENDED:\n        return Next.REPORT\n",
+        "    if found is State.ENDED:\n        return Next.START\n",
+        law=one_turn_in_every_order,
+    ),
+    Mutant(
+        "a turn begins before it is marked",
+        "return Next.WAIT if is_marked else Next.START",
+        "return Next.START",
+        law=one_turn_in_every_order,
     ),
     Mutant(
         "a checkpoint does not reach its table",
