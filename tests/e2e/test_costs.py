@@ -29,7 +29,7 @@ CHILDREN = 10
 
 STATEMENTS_PER_MESSAGE = 15
 """For a reply to an unknown task: 12, and its share of the rounds."""
-STATEMENTS_PER_CHILD = 120
+STATEMENTS_PER_CHILD = 100
 """From the plan to the result: its writes, 14 reads, and the statements of its rounds, of which load adds some."""
 
 WRITES_PER_MESSAGE = {"INSERT bodies": 1, "INSERT events": 2, "INSERT messages": 1, "UPDATE messages": 1}
@@ -38,15 +38,15 @@ WRITES_PER_CHILD = {
     "INSERT artifacts": 1,
     "INSERT attempts": 1,
     "INSERT bodies": 1,
-    "INSERT events": 13,
+    "INSERT events": 4,
     "INSERT messages": 1,
     "INSERT outbox": 1,
     "INSERT tasks": 1,
-    "UPDATE attempts": 2,
+    "UPDATE attempts": 1,
     "UPDATE breakers": 1,
     "UPDATE messages": 0,
     "UPDATE outbox": 2,
-    "UPDATE tasks": 13,
+    "UPDATE tasks": 9,
 }
 WRITES_BY_TIME = ("meta", "stale_files")
 """Tables that rounds write to, or that are written when enough time has passed."""
