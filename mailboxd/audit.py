@@ -38,7 +38,7 @@ REBUILD = "Stop the daemon and restore a backup, or run `mailboxd db rebuild --i
 RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd db rebuild --replace`."
 JOURNAL = "Keep mailbox/archive/events as evidence in another place; `mailboxd run` then writes it from the database."
 _JOURNAL = "mailbox/archive/events"
-INVESTIGATE = "Find out who wrote there; docs/audit.md explains each finding."
+INVESTIGATE = "Find out who wrote there."
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from mailboxd.cli.program import program
+from mailboxd.config.file import default_text
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = re.compile(r"docs/decisions/|docs/performance|man/|docs/images/|mailboxd/web/static/")
@@ -91,3 +92,18 @@ def test_what_is_no_command_is_found_out() -> None:
     assert problem_of("retry X --agent y") == "retry has no --agent"
     assert problem_of("-w X connect keys trust X FILE") == ""
     assert len(FILES) > 60
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".py"], ids=lambda path: path.stem)
+def test_no_text_refers_to_a_page_that_a_wheel_does_not_have(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documenting = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documenting]
+    assert path.is_relative_to(ROOT / "docs") or not [
+        text for text in said if isinstance(text, str) and "docs/" in text
+    ]
+
+
+def test_nothing_that_the_wheel_installs_elsewhere_refers_to_a_page() -> None:
+    texts = [default_text("alpha"), *(path.read_text() for path in (ROOT / "systemd").rglob("*.*"))]
+    assert not [text for text in texts if "docs/" in text]

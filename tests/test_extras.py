@@ -18,6 +18,11 @@ def _pipx(source: str) -> dict[str, str]:
     return {"pipx_metadata.json": json.dumps({"main_package": {"package": "mailboxd", "package_or_url": source}})}
 
 
+def _pip(directory: dict[str, bool]) -> dict[str, str]:
+    said = json.dumps({"url": f"file://{WHEEL}", "dir_info": directory})
+    return {"lib/python3.11/site-packages/mailboxd-0.1.0.dist-info/direct_url.json": said}
+
+
 def _uv(requirement: str) -> dict[str, str]:
     return {"uv-receipt.toml": f"[tool]\nrequirements = [{requirement}]\n"}
 
@@ -36,11 +41,14 @@ def _uv(requirement: str) -> dict[str, str]:
             f"uv tool install --force '{WHEEL}[mcp,web]'",
         ),
         ({"uv-receipt.toml": "no toml"}, "pip install 'mailboxd[web]'"),
+        (_pip({}), f"pip install 'mailboxd[web] @ file://{WHEEL}'"),
+        (_pip({"editable": True}), f"pip install -e '{WHEEL}[web]'"),
         ({"pipx_metadata.json": "[]"}, "pip install 'mailboxd[web]'"),
     ],
 )
 def test_an_extra_is_added_by_what_installed_it(notes: dict[str, str], advice: str, tmp_path: Path) -> None:
     for name, text in notes.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert to_add("web", tmp_path) == advice
 

@@ -46,7 +46,7 @@ COMMANDS = {
         "inbox": "inbox", "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders",
         "fail": "orders",
     },
-    "Repair": {"doctor": "doctor", "db": "database"},
+    "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
     "Connect": {
         "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "connect",
         "export": "export",

@@ -142,7 +142,7 @@ def _suggestion(key_path: KeyPath) -> str:
     close = difflib.get_close_matches(wanted[:200], [*known, *sorted(sections)], n=1, cutoff=0.7)
     # the right word in the wrong section
     close = close or [key for key in known if key.rpartition(".")[2] == str(key_path[-1])][:1]
-    return f"; did you mean {close[0]}?" if close else "; remove it, or see docs/configuration.md"
+    return f"; did you mean {close[0]}?" if close else "; remove it (`mailboxd config --all` lists all keys)"
 
 
 # The default file and the reference, both made from the fields of `Config`.

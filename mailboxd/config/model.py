@@ -181,7 +181,7 @@ class Section(BaseModel):
 
 
 class HarnessSection(Section):
-    """One program that speaks ACP (docs/integrations.md)."""
+    """One program that speaks ACP."""
 
     argv: Arguments = Field(description="Program and arguments, like `[gemini, --acp]`.")
     backend: Literal["direct", "acpx"] = value("direct", "ACP by mailboxd or by `acpx`.")
@@ -191,7 +191,7 @@ class HarnessSection(Section):
 
 
 class AcpSection(Section):
-    """Harnesses that work for this agent (needs the extra `acp`; docs/integrations.md)."""
+    """Harnesses that work for this agent (needs the extra `acp`)."""
 
     acpx: Arguments = value(("acpx",), "Program for `backend: acpx`.")
     harnesses: dict[HarnessName, HarnessSection] = value(
@@ -200,7 +200,7 @@ class AcpSection(Section):
 
 
 class ApprovalsSection(Section):
-    """Approvals of side effects by a person (docs/side-effects.md)."""
+    """Approvals of side effects by a person."""
 
     expire_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long a request waits; then its task fails.")
     lobster: OptionalArguments = value(("lobster",), "Lobster's program; none or missing: the builtin gate.")
@@ -225,7 +225,7 @@ class ApprovalsSection(Section):
 
 
 class ActionsSection(Section):
-    """Side effects after their approval (docs/side-effects.md)."""
+    """Side effects after their approval."""
 
     environment: Variables = value((), "Environment variables that actions may request.")
     timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "Timeout of an action.")
@@ -337,7 +337,7 @@ class LimitsSection(Section):
 
 
 class SpecSection(Section):
-    """Requirements for specifications (docs/specs.md)."""
+    """Requirements for specifications."""
 
     weak: Literal["derive", "draft", "ask"] = value(
         "derive", "Weak specifications: derive a criterion, draft one in a turn, or ask the sender."
@@ -391,7 +391,7 @@ class InboxSection(Section):
 
 
 class SigningSection(Section):
-    """Signed messages (docs/security.md; needs the extra `signing`)."""
+    """Signed messages (needs the extra `signing`)."""
 
     require: Senders = value((), "Senders that must sign their messages, or `operator`.")
 
@@ -412,7 +412,7 @@ class McpSection(Section):
 
 
 class MetricsSection(Section):
-    """Metrics and traces (docs/observability.md; needs the extra `metrics`)."""
+    """Metrics and traces (needs the extra `metrics`)."""
 
     port: Whole = number(
         0,

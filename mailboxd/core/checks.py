@@ -41,7 +41,7 @@ def may_not_run(rules: CheckRules, check: Check) -> str | None:
         return command_problem(check.command, rules.commands)
     if check.file or rules.has_schemas:
         return None
-    return "it needs a library for JSON schemas that is not installed: pip install 'mailboxd[checks]'"
+    return "it needs a library for JSON schemas, the extra `checks` of mailboxd, which is not installed"
 
 
 def kind_of(check: Check) -> str:

@@ -31,6 +31,7 @@ from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.doctor.facts import Agents, CheckResult, ExecPolicy, Facts, PluginAnswer, edit, error, note, ok, warning
 from mailboxd.errors import MessageError, UnavailableError
+from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.messages import AckMessage, parse_message
@@ -177,8 +178,8 @@ def _harness(found: HarnessInfo, config: str) -> CheckResult:
     if found.problem:
         text = f"the harness {found.name} does not work, so its tasks wait: {found.problem}"
         fixes = [edit(config, f"acp.harnesses.{found.name}")]
-        if "pip install" in found.problem:
-            fixes.insert(0, "pip install 'mailboxd[acp]'")
+        if to_add("acp") in found.problem:
+            fixes.insert(0, to_add("acp"))
         return warning("harness", text, *fixes)
     name = f"the harness {found.name} ({' '.join(filter(None, [found.title, found.version])) or 'no name'})"
     if not found.loads:

@@ -29,6 +29,7 @@ from mailboxd.doctor.facts import (
     warning,
 )
 from mailboxd.errors import ConfigError
+from mailboxd.host.pip_extras import to_add
 from mailboxd.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -157,7 +158,7 @@ def database(facts: Facts) -> Iterator[CheckResult]:
         yield error("database", text, f"sqlite3 {path} .recover | sqlite3 {path}.recovered  # stop the daemon first")
     elif found.schema > found.known:
         text = f"the database has schema {found.schema}, this mailboxd knows {found.known}"
-        yield error("database", text, "pip install --upgrade mailboxd")
+        yield error("database", text, "mailboxd --version  # install the newer version that wrote it")
     elif found.schema < found.known:
         text = f"the database has schema {found.schema}, the daemon upgrades it to {found.known} when it starts"
         yield note("database", text, "mailboxd run")
@@ -340,7 +341,7 @@ def _unusable(found: Keys) -> Iterator[CheckResult]:
     needed = bool(found.required or found.own or found.trusted)
     if needed and not found.extra:
         text = "signatures are configured, and the packages for them are not installed"
-        yield error("keys-extra", text, "pip install 'mailboxd[signing]'")
+        yield error("keys-extra", text, to_add("signing"))
     for problem in found.problems:
         yield error("keys-unusable", problem, f"ls -la {shlex.quote(found.folder)}")
     if found.mode & 0o022:

@@ -6,7 +6,9 @@ import json
 import re
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 _NAME = "mailboxd"
 _WITH_EXTRAS = re.compile(r"(?P<source>[^\[\]]+)(?:\[(?P<extras>[^\[\]]*)\])?")
@@ -25,7 +27,19 @@ def to_add(extra: str, prefix: Path | None = None) -> str:
         except (OSError, ValueError, KeyError, TypeError, StopIteration):
             continue  # not installed by this one, or in an unknown format
         return f"{program} --force {shlex.quote(_named(source, {*extras, extra}))}"
-    return f"pip install '{_NAME}[{extra}]'"
+    return f"pip install {_of_pip(prefix, extra)}"
+
+
+def _of_pip(prefix: Path, extra: str) -> str:
+    """What pip installs: from where it was installed, which pip records unless it was an index."""
+    named = _named(_NAME, {extra})
+    for note in prefix.glob(f"lib/python*/site-packages/{_NAME}-*.dist-info/direct_url.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(note.read_text(encoding="utf-8"))
+            if said.get("dir_info", {}).get("editable"):
+                return f"-e {shlex.quote(_named(unquote(urlsplit(said['url']).path), {extra}))}"
+            return shlex.quote(f"{named} @ {said['url']}")
+    return shlex.quote(named)
 
 
 def _named(source: str, extras: set[str]) -> str:

@@ -308,7 +308,7 @@ def _report_of(message: AnyMessage) -> Answer | Progress:
         return Progress(message.text)
     answer = answer_of(message)
     if isinstance(answer, Unreadable):
-        raise MessageError("unreadable", answer.problem, "See docs/messages.md.")
+        raise MessageError("unreadable", answer.problem, "`mailboxd explain unreadable` says what to send.")
     return answer
 
 

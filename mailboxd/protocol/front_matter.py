@@ -229,7 +229,7 @@ def canonical(raw: bytes) -> bytes:
     """
     document = split(raw, "message", max_bytes=len(raw))
     if not document.has_header:
-        hint = "Write it as a message; see docs/messages.md."
+        hint = "Write it as a message, as `mailboxd export message` does."
         raise MessageError("no-frontmatter", "a file without front matter cannot be signed", hint, "message")
     headers = {name: value for name, value in document.header.items() if name != HEADER}
     content = json.dumps([headers, trim(document.body)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -25,6 +25,7 @@ from mailboxd.doctor.facts import (
     Tools,
     Transport,
 )
+from mailboxd.host.pip_extras import to_add
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
 from tests.doctor.facts import (
@@ -85,7 +86,7 @@ BROKEN = [
     ({"memory": 500_000_000}, "memory", "warning", "room for 2 of the 4", "limits.turns: 2"),
     ({"memory": 100_000_000}, "memory", "error", "none starts", "ps "),
     ({"harnesses": (HarnessInfo("x", "codex cannot be run"),)}, "harness", "warning", "cannot be run", "harnesses.x"),
-    ({"harnesses": (HarnessInfo("x", "run `pip install"),)}, "harness", "warning", "its tasks wait", "mailboxd[acp]"),
+    ({"harnesses": (HarnessInfo("x", f"run `{to_add('acp')}`"),)}, "harness", "warning", "its tasks wait", "[acp]"),
     ({"harnesses": (HarnessInfo("x", "", "odd", "2"),)}, "harness", "note", "(odd 2) works, but cannot load", ""),
     ({"open_files": 64}, "open-files", "warning", "64", "ulimit -n 4096"),
     ({"synchronised": False}, "clock", "note", "not synchronised", "timedatectl set-ntp true"),
@@ -191,7 +192,7 @@ BROKEN = [
     ({"filesystem": replace(FILESYSTEM, free_files=5000)}, "inodes", "warning", "5000", "--inodes"),
     ({"database": DatabaseCheck("/db", exists=False)}, "database", "note", "no database", "mailboxd run"),
     (rotten(damage=("row 3 missing",)), "database", "error", "row 3 missing", ".recover"),
-    (rotten(schema=2), "database", "error", "knows 1", "pip install"),
+    (rotten(schema=2), "database", "error", "knows 1", "mailboxd --version"),
     (rotten(schema=0), "database", "note", "upgrades it to 1", "mailboxd run"),
     (rotten(broken="event 7 is missing"), "database", "error", "event 7", "db verify"),
     (rotten(open_circuits=("a", "b")), "open-circuits", "note", "a, b", "mailboxd why a"),

@@ -10,6 +10,7 @@ import pytest
 
 from mailboxd.doctor.facts import Keys
 from mailboxd.doctor.workspace import probe_keys, signing_keys
+from mailboxd.host.pip_extras import to_add
 from mailboxd.keys import Keyring, PrivateKey
 from tests.doctor.facts import but
 
@@ -30,7 +31,7 @@ def test_without_keys_nothing_is_reported() -> None:
     [
         ({"own": True}, "keys", "ok", ""),
         ({"required": ("beta",)}, "keys-required", "error", "mailboxd connect keys trust beta FILE_OR_KEY"),
-        ({"own": True, "extra": False}, "keys-extra", "error", "pip install 'mailboxd[signing]'"),
+        ({"own": True, "extra": False}, "keys-extra", "error", to_add("signing")),
         ({"problems": ("it is damaged",)}, "keys-unusable", "error", "ls -la /state/keys"),
         ({"own": True, "mode": 0o777}, "keys-folder", "error", "chmod 700 /state/keys"),
         ({"trusted": ("beta",)}, "keys-own", "note", "mailboxd connect keys create"),

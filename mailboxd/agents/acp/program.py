@@ -30,6 +30,7 @@ from mailboxd.agents.call_dir import read_capped
 from mailboxd.agents.json_output import at, brief, text_at
 from mailboxd.agents.openclaw import inside_agent
 from mailboxd.host import wakeup
+from mailboxd.host.pip_extras import to_add
 
 _PROGRESS_SECONDS = 5.0
 """Minimum time between two progress reports."""
@@ -105,7 +106,7 @@ class _Turn:
         try:
             from mailboxd.agents.acp.conversation import Conversation
         except ModuleNotFoundError as missing:
-            return session_updates.not_started(f"{missing}: run `pip install 'mailboxd[acp]'`")
+            return session_updates.not_started(f"{missing}: run `{to_add('acp')}`")
         talk = Conversation(self.request, self.folder, self.updates, self.permissions, self.stop, harness)
         await talk.open(journal)
         try:

@@ -22,6 +22,7 @@ from mailboxd.agents.outcome import classify
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.outcomes import Failed, Made, Outcome, Succeeded, Unknown
 from mailboxd.errors import ConfigError
+from mailboxd.host.pip_extras import to_add
 
 _ENVIRONMENT = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 _MOST_SHOWN = 100
@@ -31,7 +32,7 @@ def require_extra() -> None:
     """Raises ConfigError if the ACP library is not installed."""
     if find_spec("acp") is None:
         raise ConfigError(
-            "acp.harnesses names a harness, but the ACP library is not installed: run `pip install 'mailboxd[acp]'`, "
+            f"acp.harnesses names a harness, but the ACP library is not installed: run `{to_add('acp')}`, "
             "or give the harness `backend: acpx`"
         )
 

@@ -164,7 +164,7 @@ def conclude(session: Session, workspace: str | None, results: Results, *, stric
         say(to_json({"workspace": workspace, "healthy": not bad, "counts": levels, "findings": shown}))
     else:
         if counts.keys() - {"ok"}:
-            say("what each [name] means and what to do: docs/runbook.md#name")
+            say("what a [name] means and what to do: `mailboxd explain NAME`")
         say(_totals(counts))
     return EXIT_NO if bad else EXIT_OK
 

@@ -48,7 +48,7 @@ def metrics_command(session: Session, output: Path | None, serve: bool, until_eo
     """Print the workspace's metrics in Prometheus text format.
 
     Works while the daemon is down. With `metrics.port` configured, the daemon serves http://127.0.0.1:PORT/metrics,
-    protected by the bearer token in .mailboxd/metrics.token. Needs the extra: pip install 'mailboxd[metrics]'.
+    protected by the bearer token in .mailboxd/metrics.token. Needs the extra `metrics`.
     """
     if (serve and output is not None) or (until_eof and not serve):
         raise click.UsageError("--serve and --output are mutually exclusive, and --until-eof requires --serve")
@@ -109,7 +109,7 @@ def _write(path: Path, text: bytes) -> None:
 def traces_command(session: Session, task: str | None, otlp: str | None, path: Path | None) -> None:
     """Export traces, one per root task, across subtasks and peers: of all tasks, or of TASK and its subtasks.
 
-    Needs the extra: pip install 'mailboxd[metrics]'. The spans are built from the events and their ids are
+    Needs the extra `metrics`. The spans are built from the events and their ids are
     deterministic, so exporting again gives the same spans. With `metrics.otlp_endpoint` configured, the daemon exports
     spans as they end. Set the receiver's credentials in OTEL_EXPORTER_OTLP_HEADERS.
     """

@@ -30,7 +30,7 @@ _dry = click.option("--dry-run", is_flag=True, help="Show what would change and 
 def mcp_command() -> None:
     """Serve typed MCP tools to agents, and register them in OpenClaw.
 
-    Needs the extra: pip install 'mailboxd[mcp]'.
+    Needs the extra `mcp`.
     """
 
 

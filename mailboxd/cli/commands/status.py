@@ -122,7 +122,7 @@ def _print(found: dict[str, Any]) -> None:
     for trouble in found["health"]["troubles"]:
         if "error" in found or not trouble["needs_person"]:
             _entry("", for_terminal(f"{trouble['where']}: {trouble['why']}"))
-            _entry("", for_terminal(f"  -> docs/runbook.md#{trouble['slug']}"))
+            _entry("", for_terminal(f"  -> mailboxd explain {trouble['slug']}"))
     if "error" in found:
         _entry("", for_terminal(found["error"]))
     else:

@@ -19,6 +19,7 @@ from mailboxd.agents.call_dir import read_exit
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, spawn
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.host.pip_extras import to_add
 from tests.e2e.support import eventually
 
 pytestmark = pytest.mark.slow
@@ -263,7 +264,7 @@ def test_without_the_library_the_program_says_what_to_install(stage: Stage) -> N
     argv = (sys.executable, "-m", "mailboxd.agents.acp", "--order", str(stage.folder / "order.json"))
     env = {**os.environ, "PYTHONPATH": str(stage.work), "ODD_LOG": str(stage.log)}
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
-    assert "pip install 'mailboxd[acp]'" in json.loads(done.stdout)["error"]["message"]
+    assert to_add("acp") in json.loads(done.stdout)["error"]["message"]
 
 
 def test_inside_an_agent_it_does_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,5 +108,5 @@ def test_questions_are_found_by_their_names_alone(tmp_path: Path) -> None:
 def test_without_the_library_the_daemon_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     transport.require_extra()
     monkeypatch.setattr(transport, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'mailboxd\[acp\]'"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[acp\]"):
         transport.require_extra()

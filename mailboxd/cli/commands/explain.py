@@ -1,0 +1,101 @@
+"""`mailboxd explain`: what the runbook says of an alarm, an error or an exit code."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import columns, say, to_json
+from mailboxd.errors import UnavailableError
+
+_HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
+_RULE = re.compile(r"^- `([a-z0-9-]+)`: (.+)$", re.MULTILINE)
+_TABLE = re.compile(r"(?:^\|.+\|\n)+", re.MULTILINE)
+_LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
+_NAME = re.compile(r"`([A-Za-z][A-Za-z-]*)`|^([0-9]+)$")
+
+
+@verb("explain", "explain circuit", "explain alias", "explain 78")
+@click.argument("name", required=False)
+def explain_command(session: Session, name: str | None) -> None:
+    """Explain NAME, what it means and what to do: an alarm, a finding, a rule, a kind of wait or an exit code.
+
+    The names are those that `status`, `doctor`, `why --json` and errors (in brackets) print. Without NAME, lists all.
+    """
+    known = entries(runbook())
+    if name is None:
+        say(to_json(sorted(known)) if session.as_json else _filled(", ".join(sorted(known))))
+        return
+    found = known.get(name.strip("()[]"))
+    if found is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, 1)
+        raise UnavailableError(
+            f"nothing is called {name}; "
+            + (f"did you mean {near[0]}?" if near else "`mailboxd explain` lists all names")
+        )
+    if session.as_json:
+        say(to_json({"name": name, "texts": found}))
+        return
+    say("\n\n".join(_filled(text) for text in found))
+
+
+def runbook() -> str:
+    """The text of docs/runbook.md: inside the package in a wheel, next to it in a source checkout."""
+    package = Path(str(files("mailboxd")))
+    inside = package / "runbook.md"
+    return (inside if inside.is_file() else package.parent / "docs" / "runbook.md").read_text(encoding="utf-8")
+
+
+def entries(text: str) -> dict[str, list[str]]:
+    """Everything that the runbook explains, by name: sections, rules, and rows of tables that begin with names."""
+    found: dict[str, list[str]] = {}
+    headings = list(_HEADING.finditer(text))
+    ends = [heading.start() for heading in headings[1:]] + [len(text)]
+    for heading, end in zip(headings, ends, strict=True):
+        body = text[heading.end() : end]
+        if heading[1] == "####":
+            for name in (heading[2], *_ANCHOR.findall(body)):
+                found.setdefault(name, []).append(_plain(_ANCHOR.sub("", body)))
+        for rule, says in _RULE.findall(body):
+            found.setdefault(rule, []).append(_plain(says))
+        for table in _TABLE.findall(body):
+            for name, says in _rows(table):
+                found.setdefault(name, []).append(says)
+    return found
+
+
+def _rows(table: str) -> Iterator[tuple[str, str]]:
+    """What each row says, under each name in its first cell; of exit codes also under the kinds in the last one."""
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    for cells in rows:
+        told = "\n\n".join(f"{label}: {_plain(cell)}" for label, cell in zip(head, cells, strict=False) if cell)
+        for cell in (cells[0], cells[-1]) if head[0] == "code" else cells[:1]:
+            yield from ((found[1] or found[2], told) for found in _NAME.finditer(cell))
+
+
+def _plain(text: str) -> str:
+    """Markdown as plain text: a link to another section becomes the command that shows it."""
+
+    def link(found: re.Match[str]) -> str:
+        label, target = found[1], found[2]
+        return f"{label} (`mailboxd explain {target[1:]}`)" if target.startswith("#") else label
+
+    return _LINK.sub(link, text).replace("**", "").strip()
+
+
+def _filled(text: str) -> str:
+    """Paragraphs, filled to the width of the screen."""
+    paragraphs = re.split(r"\n\s*\n", text)
+    return "\n\n".join(
+        textwrap.fill(" ".join(one.split()), columns(), break_on_hyphens=False, break_long_words=False)
+        for one in paragraphs
+    )

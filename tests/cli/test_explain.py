@@ -1,0 +1,55 @@
+"""`mailboxd explain`: the runbook's words for every name that the program prints, without network or source."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+
+from mailboxd import errors
+from mailboxd.attention import Need
+from mailboxd.cli.commands.explain import entries, runbook
+from mailboxd.cli.program import program
+from mailboxd.cli.session import Session
+from mailboxd.health import Component, Grade, Halt, Trouble
+from tests.test_docs import DOCS
+
+KNOWN = entries(runbook())
+RULES = tomllib.loads((DOCS / "rules.toml").read_text(encoding="utf-8"))["rules"]
+ALARMS = runbook().partition("\n## Alarms\n")[2]
+SECTIONS = re.findall(r"^#### (.+)$", ALARMS, re.MULTILINE) + re.findall(r'<a id="([a-z-]+)">', ALARMS)
+CODES = [str(code) for name, code in vars(errors).items() if name.startswith("EXIT_")]
+KINDS = [kind.__name__ for kind in errors.MailboxdError.__subclasses__() if kind.__module__ == errors.__name__]
+
+
+def explain(*words: str) -> str:
+    result = CliRunner().invoke(program, ["explain", *words], obj=Session(), env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", [*SECTIONS, *RULES, *CODES, *KINDS, *Need])
+def test_every_alarm_rule_exit_code_and_kind_is_explained(name: str) -> None:
+    assert KNOWN[name]
+
+
+@pytest.mark.parametrize("where", Component)
+def test_every_trouble_that_status_names_is_explained(where: Component) -> None:
+    assert KNOWN[Trouble(where, "", Grade.RED, "").slug]
+
+
+def test_the_text_is_the_runbooks_without_markup() -> None:
+    said = explain("circuit")
+    assert "Do: read `mailboxd why TASK`" in said
+    assert not any(mark in said for mark in ("](", "**", "<a "))
+    assert all(len(line) <= 80 for line in said.splitlines())
+    assert "wrong configuration" in explain("78") == explain("ConfigError")
+    assert explain("(alias)") == explain("alias")
+    assert set(Halt) <= set(explain().replace(",", " ").split())
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    result = CliRunner().invoke(program, ["explain", "circut"], obj=Session())
+    assert (result.exit_code, "did you mean circuit?" in result.stderr) == (69, True)
