@@ -24,6 +24,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ from pathlib import Path
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, UnavailableError, WorldError
 from mailboxd.host.pip_extras import to_add
-from mailboxd.mailbox.files import Stamp, lstat, publish
+from mailboxd.mailbox.files import Stamp, publish, world_errors
 from mailboxd.protocol.front_matter import MAX_FILE, canonical, with_signature
 from mailboxd.protocol.messages import Message
 from mailboxd.user_state import UserState
@@ -227,9 +228,10 @@ class Keyring:
 
     def stamp(self, file: str) -> Stamp | None:
         """A value that changes whenever the file changes; None if there is no file. Raises WorldError."""
-        with self.state.opened() as folder:
-            status = None if folder is None else lstat(folder, file)
-        return None if status is None else Stamp.of(status)
+        path = self.folder / file
+        with world_errors(f"read {path}"), suppress(FileNotFoundError, NotADirectoryError):
+            return Stamp.of(path.lstat())
+        return None
 
     def trusted(self) -> tuple[Trusted, ...]:
         """Raises ConfigError if other users can write the file or it is damaged, WorldError."""
