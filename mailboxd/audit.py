@@ -24,8 +24,8 @@ from mailboxd import signed_heads
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.intake.archive import reason_file
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_file, world_errors
-from mailboxd.mailbox.layout import Workspace, is_temporary
-from mailboxd.mailbox.maildir import REASON
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import REASON, walk
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store import audit_queries, event_log, journal
 from mailboxd.store.audit_queries import RecordedFile
@@ -68,7 +68,6 @@ class Verification:
 # The mailbox: every recorded file exists unchanged, and there is no other
 _CHUNK = 1 << 20
 _LARGEST_REASON = 1 << 20
-_DEEPEST = 4
 PLACES = ("archive", "rejected", "outbox")
 _MISSING = "Restore it from a backup of mailbox/; the table `bodies` may have its bytes, too."
 _CHANGED = "Keep it as evidence, and restore the original from a backup or from the table `bodies`."
@@ -145,24 +144,9 @@ def present(ws: Workspace) -> Iterator[str]:
     """
     with world_errors(f"read {ws.mailbox}"):
         for place in PLACES:
-            yield from _walk(ws, PurePosixPath(place), _DEEPEST)
-
-
-def _walk(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[str]:
-    with directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
-        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    names = {name for name, _ in found}
-    for name, is_directory in found:
-        if below.parts == ("archive",) and name.split(".replaced-")[0] == "events":
-            continue  # the journal, and those of earlier logs
-        if is_directory and below.parts[0] == "archive" and depth:
-            yield from _walk(ws, below / name, depth - 1)
-        elif not is_temporary(name) and not _is_reason(below, name, names):
-            yield str(below / name)
-
-
-def _is_reason(below: PurePosixPath, name: str, names: set[str]) -> bool:
-    return below.parts[0] == "rejected" and name.endswith(REASON) and name.removesuffix(REASON) in names
+            found = {str(path) for path in walk(ws, PurePosixPath(place), 4 if place == "archive" else 0)}
+            reasons = {path + REASON for path in found} if place == "rejected" else set()
+            yield from sorted(found - reasons)
 
 
 def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) -> Finding | None:

@@ -6,8 +6,6 @@ becomes a task in the phase that it states. Files in the inbox are left to the d
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -17,13 +15,13 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile, record_message, stored_name
 from mailboxd.mailbox.files import directory, read_file, world_errors
-from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import walk
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.protocol.messages import parse_message
 from mailboxd.taskmd.sync import TaskMarkdown
 
 _MAX_BYTES = 16 << 20
-_MAX_DEPTH = 4
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
     """Record the messages and tasks of the workspace, inside a batch. Known ones are skipped. Raises WorldError."""
     account = Account()
     with world_errors(f"read {ws.archive}"):
-        for path in stepwise(_files(ws, PurePosixPath("archive"), _MAX_DEPTH), "messages", 0, progress):
+        for path in stepwise(walk(ws, PurePosixPath("archive")), "messages", 0, progress):
             _message(engine, ws, path, account)
     local_ids = list(taskmd.files.directories())
     for local_id in stepwise(local_ids, "tasks", len(local_ids), progress):
@@ -54,19 +52,6 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
             why = "it was not imported; `mailboxd log` says why, and a copy was kept next to it"
             account.problems.append((f"tasks/{local_id}/task.md", why))
     return account
-
-
-def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosixPath]:
-    """Every regular file below a directory of mailbox/, sorted by name, without following links."""
-    with directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
-        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    if below == PurePosixPath("archive"):
-        found = [entry for entry in found if entry != ("events", True)]  # the journal
-    for name, is_directory in found:
-        if is_directory and depth:
-            yield from _files(ws, below / name, depth - 1)
-        elif not is_directory and not is_temporary(name):
-            yield below / name
 
 
 def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Account) -> None:

@@ -35,7 +35,7 @@ from mailboxd.mailbox.files import (
     replace,
     world_errors,
 )
-from mailboxd.mailbox.layout import Workspace, clash_name, first_free, is_file_name, numbers_in_use
+from mailboxd.mailbox.layout import Workspace, clash_name, first_free, is_file_name, is_temporary, numbers_in_use
 
 # Moving a file out of the inbox: claim it, check it, give it its final name
 #
@@ -404,6 +404,22 @@ def read_message(ws: Workspace, path: str, most: int = _LARGEST) -> bytes | None
             return read_file(fd, place.name, most)
     except OSError:
         return None
+
+
+def walk(ws: Workspace, below: PurePosixPath, depth: int = 4) -> Iterator[PurePosixPath]:
+    """The paths of all files below a directory of mailbox/, by name, without temporary ones and the journal.
+
+    A directory more than `depth` levels down counts as a file. No link is followed. Raises OSError.
+    """
+    with directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    for name, is_directory in found:
+        if below.parts == ("archive",) and name.split(".replaced-")[0] == "events":
+            continue  # the journal, and those of earlier logs
+        if is_directory and depth:
+            yield from walk(ws, below / name, depth - 1)
+        elif not is_temporary(name):
+            yield below / name
 
 
 # Files in outbox/, whose bytes are in the database too: written at once, synced later, restored after a power cut

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -31,15 +31,13 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import headers
-from mailboxd.protocol.front_matter import DECLARATIONS, MAX_FILE, Document, join, split
+from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.headers import CONVERTERS, NO_OVERRIDES, OVERRIDES, PROTOCOL, Source, findings
 from mailboxd.protocol.markdown import Section, join_body, split_body, trim
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
-from mailboxd.protocol.strict_yaml import UNSTORABLE, Yaml, load
+from mailboxd.protocol.strict_yaml import Yaml, load
 
 MAX_TITLE = 1000
-MAX_KEY = 128
-_MAX_DEPTH = 15
 _BODY = ("title", "preamble", "sections", "from_")
 
 
@@ -138,14 +136,6 @@ class Message(BaseModel):
         missing = [name for name in self.required if getattr(self, "from_" if name == "from" else name) in ("", None)]
         if missing:
             raise PydanticCustomError("missing-field", "required headers are missing: " + ", ".join(missing))
-        for key, value in self.unknown_headers().items():
-            if key in DECLARATIONS:
-                raise PydanticCustomError(
-                    "unknown-field", "`bytes` and `sha256` describe a file and are not part of a message"
-                )
-            if key.strip().casefold() == "approved":
-                raise PydanticCustomError("unknown-field", "`approved` is not a header")
-            _check_extra(key, {key: value}, _MAX_DEPTH)
         return self
 
     @classmethod
@@ -187,29 +177,6 @@ def is_shadow(key: str) -> bool:
 def shadow(header: str) -> str:
     """The name of the extra that holds the unknown header `header`."""
     return header + ":" if header.rstrip(":") in _BODY else header
-
-
-def _check_extra(header: str, value: Yaml, depth: int) -> None:
-    """Check that an unknown header is a structure of text that the parser accepts."""
-
-    def refuse(rule: str, problem: str) -> NoReturn:
-        raise PydanticCustomError(rule, problem, {"field": header})
-
-    if depth < 0:
-        refuse("too-deep", "an unknown header is nested too deep")
-    if isinstance(value, str):
-        if UNSTORABLE.search(value):
-            refuse("control-char", "an unknown header contains a character that cannot be stored")
-    elif isinstance(value, list):
-        for item in value:
-            _check_extra(header, item, depth - 1)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if not 1 <= len(key) <= MAX_KEY or UNSTORABLE.search(key):
-                refuse("field-range", f"a name in an unknown header is empty or longer than {MAX_KEY} characters")
-            _check_extra(header, item, depth - 1)
-    else:
-        refuse("wrong-type", "an unknown header is text, a list or a mapping")
 
 
 # The types.

@@ -39,6 +39,7 @@ _SIMPLE = re.compile(
     r"(?:([A-Za-z0-9](?:[A-Za-z0-9_./+-]|:(?=[A-Za-z0-9])| (?=[A-Za-z0-9]))*)"
     r'|"([A-Za-z0-9_./+:;,?!@(){}\[\]-]+)")'
 )
+MAX_KEY = 128
 _MAX_SIMPLE_TEXT = 4096
 _MAX_SIMPLE_LINES = 64
 
@@ -134,6 +135,8 @@ class _Builder:
             self._refuse(event, "merge-key", "the merge key `<<` is not accepted", "Write the keys out.")
         if not key:
             self._refuse(event, "bad-yaml", "a key is empty", "Give it a name, or remove the line.")
+        if len(key) > MAX_KEY:
+            self._refuse(event, "field-range", f"a key is longer than {MAX_KEY} characters", "Shorten it.", key)
         path = (*top.path, key)
         line = self._line(event)
         if path in self.lines:

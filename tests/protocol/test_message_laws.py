@@ -11,7 +11,6 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from mailboxd.core.model import Finding
 from mailboxd.core.sanitize import storable_line
@@ -183,9 +182,3 @@ def test_a_thousand_misspelt_headers_cost_no_more_than_a_few() -> None:
     parsed = parse_message(f"---\ntype: task\ntask_id: a\nfrom: b\n{header}---\n".encode(), "a.md")
     assert time.process_time() - started < 0.5
     assert len(parsed.warnings) < 30
-
-
-def test_a_model_refuses_what_could_not_be_read_back() -> None:
-    for extra in ({"x": "\ud800"}, {"sha256": "0"}, {"k" * 129: "x"}):
-        with pytest.raises(ValidationError):
-            TaskMessage.model_validate({"task_id": "a", "from_": "b", **extra})
