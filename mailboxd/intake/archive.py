@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import stat
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from mailboxd.engine.reports import Happened, Noted, Reports
 from mailboxd.errors import WorldError
 from mailboxd.keys import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.layout import Workspace, storable_name
 from mailboxd.mailbox.maildir import MoveRequest, move_out, put_back, read_message
 from mailboxd.protocol.messages import Message
 from mailboxd.store.messages import Filed, Unfiled
@@ -105,9 +106,8 @@ def file_system_name(name: str, stamp: Mapping[str, Any]) -> str:
 
 def stored_name(name: str) -> tuple[str, dict[str, str]]:
     """Return the name as valid text, and the part of the stamp from which `file_system_name` restores it."""
-    raw = name.encode("utf-8", "surrogateescape")
-    shown = raw.decode("utf-8", "backslashreplace")
-    return shown, ({} if shown == name else {"name": raw.hex()})
+    shown = storable_name(name)
+    return shown, ({} if shown == name else {"name": os.fsencode(name).hex()})
 
 
 # Watching over the archive: the files of archive/ and rejected/ are checked all the time, a few at once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,10 +88,18 @@ class Workspace:
         """The holder of the lock, for messages only: the lock itself is on `root`."""
         return self.state / "daemon.json"
 
-    def mail(self) -> list[str]:
-        """The names of the files in the inbox, without temporary ones. Raises WorldError."""
+    def mail(self) -> dict[str, float]:
+        """The names of the files in the inbox as the database has them, with their times of modification.
+
+        Without temporary ones. Raises WorldError.
+        """
+        found = {}
         with world_errors(f"read the inbox {self.inbox}"), directory(self.root, "mailbox", "inbox") as fd:
-            return [entry.name for entry in os.scandir(fd) if not is_temporary(entry.name)]
+            for entry in os.scandir(fd):
+                if not is_temporary(entry.name):
+                    with suppress(FileNotFoundError):
+                        found[storable_name(entry.name)] = entry.stat(follow_symlinks=False).st_mtime
+        return found
 
     @classmethod
     def find(cls, start: Path, explicit: Path | None = None) -> Workspace:
@@ -180,6 +189,11 @@ _ENDINGS = ("~", ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload
 _VIM_PROBE = "4913"
 
 _LONGEST_EXTENSION = 20
+
+
+def storable_name(name: str) -> str:
+    """A name as text that SQLite can store: bytes that are not UTF-8 become escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def is_temporary(name: str) -> bool:

@@ -6,7 +6,6 @@ message becomes a name or a label.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,8 +28,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import AttemptStatus, Phase
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
-from mailboxd.mailbox.files import directory, world_errors
-from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import metrics_queries
 from mailboxd.store.metrics_queries import LoggedEvent
 from mailboxd.store.reports import Report, opened
@@ -126,7 +124,7 @@ class Measurements:
     counters: Counters
     phases: dict[str, int]
     messages: dict[str, int]
-    unjudged: int
+    unprocessed: int
     events: int
     running: int
     approvals: int
@@ -145,11 +143,11 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
     pid, now = lock.holder(ws), clock.now()
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     scanned = health.scanned_at(ws)
-    unjudged = _inbox(ws)
+    inbox = ws.mail()
     with opened(ws.database) as report, report.snapshot():
         counters.update(report)
         unfiled = report.unfiled()
-        waiting = {name: mtime for name, mtime in unjudged.items() if _storable(name) not in unfiled}
+        waiting = {name: mtime for name, mtime in inbox.items() if name not in unfiled}
         ages = {queue: _age(since, now) for queue, since in metrics_queries.oldest_waiting(report).items()}
         ages["inbox"] = max((to_epoch(now) - mtime for mtime in waiting.values()), default=0.0)
         phases = report.phases()
@@ -158,7 +156,7 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
             counters=counters,
             phases={phase: phases.get(phase, 0) for phase in Phase},
             messages=report.messages(),
-            unjudged=len(waiting),
+            unprocessed=len(waiting),
             events=report.last_event(),
             running=metrics_queries.running_attempts(report),
             approvals=report.pending_approvals(),
@@ -175,21 +173,6 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
 
 def _age(since: str | None, now: str) -> float:
     return max(to_epoch(now) - to_epoch(since), 0.0) if since is not None else 0.0
-
-
-def _inbox(ws: Workspace) -> dict[str, float]:
-    """The messages in the inbox with their modification times."""
-    found = {}
-    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
-        for entry in os.scandir(fd):
-            if not is_temporary(entry.name):
-                with suppress(FileNotFoundError):
-                    found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-    return found
-
-
-def _storable(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _size(database: Path) -> int:
@@ -288,10 +271,10 @@ METRICS: tuple[Definition, ...] = (
     ),
     _gauge(
         "mailboxd_messages_pending",
-        "Files in the inbox: not processed yet (unjudged), or processed but not moved yet (unfiled). "
-        "received = archived + rejected + unfiled.",
+        "Files in the inbox: not processed yet (unprocessed), or processed but not moved yet (unarchived). "
+        "received = archived + rejected + unarchived.",
         ("state",),
-        _by(lambda m: {"unjudged": m.unjudged, "unfiled": unfiled(m)}),
+        _by(lambda m: {"unprocessed": m.unprocessed, "unarchived": unarchived(m)}),
     ),
     _counter("mailboxd_messages_sent_total", "Messages written to outbox/.", (), _one(lambda m: m.messages["sent"])),
     _counter(
@@ -359,7 +342,7 @@ DURATIONS = "mailboxd_turn_duration_seconds"
 DURATIONS_HELP = "From the order of a turn to its end, by its purpose."
 
 
-def unfiled(found: Measurements) -> int:
+def unarchived(found: Measurements) -> int:
     """Processed files that are still in the inbox."""
     return found.messages["judged"] - found.messages["archived"] - found.messages["rejected"]
 

@@ -60,8 +60,8 @@ def test_everything_that_came_is_counted(busy: Agent) -> None:
     received = told("mailboxd_messages_received_total")
     archived, rejected = told("mailboxd_messages_archived_total"), told("mailboxd_messages_rejected_total")
     assert (received, archived, rejected) == (3, 2, 1)
-    assert told("mailboxd_messages_pending", state="unfiled") == 0
-    assert told("mailboxd_messages_pending", state="unjudged") == 1
+    assert told("mailboxd_messages_pending", state="unarchived") == 0
+    assert told("mailboxd_messages_pending", state="unprocessed") == 1
     assert told("mailboxd_queue_age_seconds", queue="inbox") >= 0
     assert told("mailboxd_tasks", phase="completed") == 2
     assert told("mailboxd_tasks", phase="failed") == 0

@@ -95,14 +95,10 @@ def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
     """The counts of files, and how many in the inbox have not been processed."""
     known, unfiled = report.messages(), report.unfiled()
     # The table first: a file moved meanwhile must not be counted twice.
-    unjudged = sum(1 for name in ws.mail() if _storable(name) not in unfiled)
+    unjudged = sum(1 for name in ws.mail() if name not in unfiled)
     judged = known.pop("judged")
     pending = judged - known["archived"] - known["rejected"] + unjudged
     return {"received": judged + unjudged, **known, "pending": pending}, unjudged
-
-
-def _storable(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
