@@ -177,10 +177,6 @@ Color is disabled by NO_COLOR. Exit statuses ([runbook](runbook.md#exit-codes));
 {_lines(sections)}"""
 
 
-_SAME_OPTIONS = {"mailboxd fleet send"}
-"""Commands whose help says which other command has the same options."""
-
-
 def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
     ctx = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
@@ -190,7 +186,7 @@ def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
     own = [param for param in command.params if isinstance(param, click.Option) and param.name not in shared]
     records = filter(None, [param.get_help_record(ctx) for param in own])
     options = [f"- `{names}`: {says}" for names, says in records]
-    if options and ctx.command_path not in _SAME_OPTIONS:
+    if options:
         yield from (*options, "")
     for part in (command.epilog or "").split("\b\n")[1:]:
         title, _, lines = part.rstrip().partition("\n")

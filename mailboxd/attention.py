@@ -71,6 +71,9 @@ class Item:
     until: str | None = None
     """When it is decided without a person."""
 
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:
@@ -95,7 +98,7 @@ class Attention:
         return told | {phase: count for phase, count in left.items() if count}
 
     def as_json(self) -> list[dict[str, Any]]:
-        return [asdict(item) for item in self.items]
+        return [item.as_json() for item in self.items]
 
 
 def program_for(ws: Workspace) -> str:

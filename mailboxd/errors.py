@@ -13,6 +13,7 @@ from dataclasses import dataclass
 EXIT_OK = 0
 EXIT_NO = 1
 EXIT_USAGE = 2
+EXIT_WAITING_FOR_YOU = 3
 EXIT_BAD_MESSAGE = 65
 EXIT_UNAVAILABLE = 69
 EXIT_BUG = 70

@@ -46,6 +46,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp, directory, read_file
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import Peer
+from mailboxd.store.meta import PEERS
 
 # The role of an agent according to its IDENTITY.md: one line, for the agent that plans work for it.
 #
@@ -101,7 +102,6 @@ _CALL_SECONDS = 60.0
 _REFRESH_SECONDS = 900.0
 _RECHECK_SECONDS = 60.0
 """Seconds between two queries after an agent was refused."""
-_META = "peers"
 _VERSION, _FILE = "discovery.version", "discovery.file"
 _AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discovery.messaging"
 _CHANGEABLE = (_AGENTS, _RULES, _MESSAGING)
@@ -152,7 +152,7 @@ class Peers:
 
     def load(self) -> None:
         """Load the answers that an earlier daemon got."""
-        self._stored = self.engine.store.meta.get(_META) or "{}"
+        self._stored = self.engine.store.meta.get(PEERS) or "{}"
         stored: dict[str, Any] = json.loads(self._stored)
         self.known = {name: Known(*fields) for name, fields in stored.get("known", {}).items()}
         self._blocks_intake = not self.known
@@ -314,7 +314,7 @@ class Peers:
         text = json.dumps(answer)
         if text != self._stored:
             self._stored = text
-            self.engine.store.meta.report(_META, text)
+            self.engine.store.meta.report(PEERS, text)
 
     # what is known
 

@@ -109,9 +109,9 @@ Exit status:
    0  success                 70  a bug in mailboxd
    1  refused, or negative    73  another daemon holds the workspace
    2  usage error             75  temporary failure of disk or database
-  65  invalid message or plan 78  needs the operator: configuration, keys, ...
-  69  not found: workspace,  130  interrupted
-      task, program
+   3  it waits for you        78  needs the operator: configuration, keys, ...
+  65  invalid message or plan 130 interrupted
+  69  not found: workspace, task, program
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mailboxd.errors import MessageError
@@ -22,6 +22,7 @@ class Draft:
     instructions: str
     context: str = ""
     expected_output: str = ""
+    criteria: Sequence[str] = ()
     dag: str = ""
 
 
@@ -42,6 +43,7 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
         ("Context", draft.context),
         ("Instructions", draft.instructions),
         ("Expected Output", draft.expected_output),
+        ("Acceptance Criteria", "\n".join(f"- {' '.join(criterion.split())}" for criterion in draft.criteria)),
         ("DAG", draft.dag),
     )
     sections = tuple(Section(heading, text) for heading, text in said if text.strip())
@@ -68,12 +70,16 @@ def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
     return signed(raw, key)
 
 
+def file_name(task_id: str) -> str:
+    """The name of the message's file. Its prefix avoids hidden names and those of editors' temporary files."""
+    return f"task-{task_id}.md"
+
+
 def put(ws: Workspace, task_id: str, raw: bytes) -> str:
     """Put the message into the inbox and wake the daemon; returns the name of the file. Raises WorldError."""
     from mailboxd.host import wakeup
     from mailboxd.mailbox.maildir import deliver
 
-    # the prefix avoids hidden names and those of editors' temporary files
-    name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root, renamed=True)
+    name = deliver(ws.inbox, file_name(task_id), raw, below=ws.root, renamed=True)
     wakeup.poke(ws.state)
     return name

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 from mailboxd.core.schedule import Capacity
 
+PEERS = "peers"
+"""What OpenClaw said of its agents."""
 _PLANNED = "planned"
 """What agents planned within the last hour, as [time, number of tasks]."""
 
@@ -87,6 +89,10 @@ class Meta:
 
     def gone(self) -> dict[str, str]:
         return self._mapping("gone")
+
+    def agents(self) -> list[str]:
+        """The ids of the agents that OpenClaw listed (`peers.Peers`); empty before it did."""
+        return list(json.loads(self.get(PEERS) or "{}").get("known", {}))
 
     def set_away(self, away: Mapping[str, str]) -> None:
         """Which agents whose replies are awaited have no daemon, and how that is known."""

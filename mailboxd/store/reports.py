@@ -217,6 +217,15 @@ class Report:
     def local_id(self, task_id: str) -> str:
         return str(self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 
+    def names_below(self, task_id: str) -> set[str]:
+        """The local ids of the task and its descendants."""
+        rows = self.db.execute(f"{BELOW} SELECT t.local_id FROM below b JOIN tasks t ON t.id = b.id", (task_id,))
+        return {row[0] for row in rows}
+
+    def agents(self) -> list[str]:
+        """The agents of this OpenClaw, as the latest daemon found; empty if none has."""
+        return Meta(self.db).agents()
+
     def phase(self, task_id: str) -> str:
         return str(self.db.execute("SELECT phase FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 

@@ -309,6 +309,13 @@ def find_exact(report: Report, name: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def sent_before(report: Report, sender: str, task_id: str) -> Row | None:
+    """The task that this sender calls so, in one line."""
+    where = "t.task_id = ? AND t.subtask_id IS NULL AND t.sender = ? AND t.parent IS NULL"
+    rows = report.rows(f"SELECT {SUMMARY} FROM tasks t WHERE {where}", task_id, sender)
+    return rows[0] if rows else None
+
+
 def titles(report: Report, names: Collection[str]) -> dict[str, str]:
     """The titles of the tasks with these local ids."""
     rows = report.db.execute(

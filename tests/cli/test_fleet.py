@@ -98,20 +98,6 @@ def test_fleet_watch_reports_each_workspace_once_and_then_changes(fleet: dict[st
     assert len(alpha.run("fleet", "watch").stdout.splitlines()) == 2
 
 
-def test_a_task_is_sent_to_an_agent_wherever_it_is(fleet: dict[str, Stage]) -> None:
-    alpha, beta = fleet["alpha"], fleet["beta"]
-    sent = alpha.json("fleet", "send", "BETA", "--title", "Greet", "Say hello")
-    assert Path(sent["file"]).parent == beta.ws.inbox
-    assert "# Task: Greet" in Path(sent["file"]).read_text()
-    unknown = alpha.run("fleet", "send", "betta", "Say hello")
-    assert unknown.exit_code == 69
-    assert "did you mean beta?" in unknown.stderr
-    fleet["gamma"].ws.config.write_text("agent: beta\n")
-    twice = alpha.run("fleet", "send", "beta", "Say hello")
-    assert twice.exit_code == 69
-    assert f"{beta.ws.root}, {fleet['gamma'].ws.root}" in twice.stderr
-
-
 def test_an_empty_fleet_says_how_to_begin(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "empty"))
     assert run(stage, "fleet", "status", "--json") == "[]\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.outcomes import Failed, Permanence
+from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine.sending import Draft, compose, slug
 from mailboxd.errors import MessageError
@@ -20,6 +20,7 @@ from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import NOW, Stage, make
 
+QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 PLAN = "subtasks:\n  a: {agent: beta, description: Extract}\n  b: {agent: self, description: Write, depends_on: [a]}\n"
 
 
@@ -52,7 +53,11 @@ def test_every_option_is_a_header_or_a_section(stage: Stage) -> None:
         stage, "--title", "Q3", "--context", "It is late.", "--expected-output", "Two pages", "--task-id", "q3",
         "--from", "gamma", "--gates", "quality_gate,spec_gate", "--reviewers", "critic", "--priority", "5",
         "--deadline", "2026-12-01T00:00:00Z", "--max-attempts", "2", "--timeout", "60", "--idempotent", "Do it",
+        "--criterion", "Every figure\nnames its month", "--criterion", "Two pages", "--budget-usd", "2.5",
+        "--budget-tokens", "9000",
     )  # fmt: skip
+    assert message.spec().acceptance_criteria == ("Every figure names its month", "Two pages")
+    assert (message.budget_usd, message.budget_tokens) == (2.5, 9000)
     assert (message.title, message.task_id, message.from_) == ("Q3", "q3", "gamma")
     assert (message.section("Context"), message.section("Expected Output")) == ("It is late.", "Two pages")
     assert message.gates is not None
@@ -115,7 +120,7 @@ def test_a_plan_is_checked_against_the_receivers_limits(stage: Stage, tmp_path: 
     ],
 )  # fmt: skip
 def test_an_invalid_message_is_a_usage_error_and_not_sent(stage: Stage, arguments: list[str]) -> None:
-    result = stage.run("send", *arguments, text="")
+    result = stage.run("send", *arguments, text="", env={"VISUAL": None, "EDITOR": None})
     assert result.exit_code == 2, result.output
     assert list(stage.ws.inbox.iterdir()) == []
 
@@ -137,6 +142,98 @@ def test_another_agents_mailbox_needs_no_mailboxd(stage: Stage, tmp_path: Path) 
     assert Path(found["file"]).parent == tmp_path / "peer" / "mailbox" / "inbox"
     assert list(stage.ws.inbox.iterdir()) == []
     assert stage.run("send", "--to", str(tmp_path), "Do it").exit_code == 69
+
+
+def test_an_agent_is_found_by_its_name(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    beta = make(tmp_path / "beta")
+    beta.ws.config.write_text("agent: beta\n")
+    assert Path(stage.json("send", "--to", "Beta", "Do it")["file"]).parent == beta.ws.inbox
+    unknown = stage.run("send", "--to", "betta", "Do it")
+    assert (unknown.exit_code, "no known workspace has the agent betta" in unknown.stderr) == (69, True)
+    assert "did you mean beta?" in unknown.stderr
+    make(tmp_path / "twin").ws.config.write_text("agent: beta\n")
+    assert "beta has several workspaces" in stage.run("send", "--to", "beta", "Do it").stderr
+
+
+# What is refused before anything is written
+
+
+def refused(stage: Stage, *arguments: str) -> tuple[int, str]:
+    before = list(stage.ws.inbox.iterdir())
+    result = stage.run("send", *arguments)
+    assert list(stage.ws.inbox.iterdir()) == before
+    return result.exit_code, result.stderr
+
+
+def test_an_id_that_has_ended_is_refused_with_what_became_of_it(stage: Stage) -> None:
+    stage.create("trip")
+    stage.start()
+    stage.end_turn("trip", "Done.")
+    stage.clock.advance(180)
+    code, said = refused(stage, "--task-id", "trip", "Go")
+    assert code == 1
+    assert "trip exists: completed since 3m00s (task-exists)" in said
+    assert f"`mailboxd -w {stage.ws.root} retry trip` runs it again; or choose another --task-id." in said
+    assert refused(stage, "--task-id", "trip", "--wait", "Go")[0] == 1
+    error = json.loads(stage.run("send", "--task-id", "trip", "Go", "--json").stderr)["error"]
+    assert (error["kind"], error["rule"], error["exit"]) == ("Refused", "task-exists", 1)
+
+
+def test_an_id_that_is_open_is_refused_with_how_to_add_to_it(stage: Stage) -> None:
+    stage.create("trip")
+    stage.start()
+    stage.end_turn("trip", QUESTION)
+    code, said = refused(stage, "--task-id", "trip", "Go")
+    assert (code, "trip exists: waiting for you since" in said) == (1, True)
+    assert f"`mailboxd -w {stage.ws.root} steer trip` adds instructions" in said
+    added = stage.run("steer", "trip", env={"EDITOR": "sed -i '$aBe brief.'"})
+    assert (added.exit_code, "Be brief." in added.stdout) == (0, True)
+
+
+def test_an_id_that_lies_in_the_inbox_is_refused(stage: Stage) -> None:
+    assert stage.run("send", "--task-id", "trip", "Go").exit_code == 0
+    code, said = refused(stage, "--task-id", "trip", "Go elsewhere")
+    assert (code, "has not been read yet" in said) == (1, True)
+
+
+def test_an_id_of_another_sender_is_no_obstacle(stage: Stage) -> None:
+    stage.create("trip", sender="beta")
+    assert stage.run("send", "--task-id", "trip", "Go").exit_code == 0
+
+
+def test_a_task_that_came_to_be_while_it_was_sent_is_refused_when_it_is_read(stage: Stage) -> None:
+    waiting(stage, lambda: stage.create("trip"), stage.receive)
+    result = stage.run("send", "--wait", "--task-id", "trip", "Go")
+    assert (result.exit_code, "trip exists" in result.stderr) == (1, True)
+
+
+def test_mistakes_are_refused(stage: Stage) -> None:
+    with stage.engine() as engine:
+        engine.store.meta.report("peers", json.dumps({"known": {"critic": ["Critic", ""], "beta": ["Beta", ""]}}))
+    code, said = refused(stage, "--reviewers", "critik", "Go")
+    assert (code, "there is no agent critik to review it; did you mean critic?" in said) == (2, True)
+    code, said = refused(stage, "--deadline", "2026-11-21T11:00:00Z", "Go")
+    assert (code, "the deadline 2026-11-21T11:00:00.000Z has passed" in said) == (2, True)
+    code, said = refused(stage, "--harness", "gemini", "Go")
+    assert (code, "no harness gemini is configured here" in said) == (2, True)
+    assert stage.run("send", "--reviewers", "Critic,alpha", "Go").exit_code == 0
+
+
+def test_a_harness_that_is_configured_works(tmp_path: Path) -> None:
+    stage = make(tmp_path / "alpha", "acp:\n  harnesses:\n    gemini:\n      argv: [gemini]\n")
+    message = sent(stage, "--harness", "gemini", "Go")
+    assert (message.runtime, message.harness) == ("acp", "gemini")
+
+
+def test_without_a_text_an_editor_opens(stage: Stage) -> None:
+    written = stage.run("send", env={"EDITOR": "sed -i '$a# The trip\\n\\nBook it.'"})
+    assert written.exit_code == 0, written.output
+    (path,) = stage.ws.inbox.iterdir()
+    message = parse_message(path.read_bytes(), path.name).message
+    assert isinstance(message, TaskMessage)
+    assert (message.title, message.section("Instructions")) == ("The trip", "# The trip\n\nBook it.")
+    assert stage.run("send", env={"EDITOR": "true"}).exit_code == 2
 
 
 @given(st.text(max_size=200))
@@ -168,7 +265,7 @@ def test_wait_prints_the_result_when_the_task_is_done(stage: Stage) -> None:
     waiting(stage, stage.receive, stage.start, lambda: stage.end_turn("job", "Twelve figures"))
     result = stage.run("send", "--wait", "--task-id", "job", "Do it")
     assert (result.exit_code, result.stdout) == (0, "Twelve figures\n")
-    assert "no daemon is running there" in result.stderr
+    assert f"no daemon is running there: `mailboxd -w {stage.ws.root} run` starts the task" in result.stderr
     assert "execution_ready -> executing" in result.stderr
 
 
@@ -180,18 +277,63 @@ def test_wait_says_that_it_failed(stage: Stage) -> None:
     assert json.loads(result.stdout)["error"] == "no such model"
 
 
+def asking(stage: Stage) -> None:
+    waiting(stage, stage.receive, stage.start, lambda: stage.end_turn("job", QUESTION))
+
+
+def test_wait_ends_at_once_when_the_task_asks(stage: Stage) -> None:
+    asking(stage)
+    result = stage.run("send", "--wait", "--task-id", "job", "Do it")
+    assert result.exit_code == 3
+    assert result.stdout == f"job: asks operator: Which figures? (0.0 s)\n  -> mailboxd -w {stage.ws.root} answer job\n"
+
+
+def test_wait_that_ends_at_a_question_is_json_if_that_was_asked_for(stage: Stage) -> None:
+    asking(stage)
+    result = stage.run("send", "--wait", "--task-id", "job", "Do it", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["need"], found["attention"][0]["kind"]) == (3, "question", "question")
+
+
+def test_wait_ends_at_an_open_circuit_below_the_task(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("subtasks:\n  a: {description: A, agent: alpha}\n")
+    lost = Unknown("the gateway went away", "run_9", looked_up=True)
+    waiting(stage, stage.receive, stage.start, stage.start, lambda: stage.end_turn("job.a", lost))
+    result = stage.run("send", "--wait", "--task-id", "job", "--plan", str(tmp_path / "plan.yaml"), "Do it")
+    assert (result.exit_code, "job.a: its circuit is open" in result.stdout) == (3, True), result.output
+
+
+def test_wait_does_not_end_because_of_another_task(stage: Stage) -> None:
+    stage.create("other")
+    stage.start()
+    stage.end_turn("other", QUESTION)
+    waiting(stage, stage.receive)
+    assert stage.run("send", "--wait", "--wait-timeout", "9", "--task-id", "job", "Do it").exit_code == 75
+
+
+def test_a_time_out_is_json_if_that_was_asked_for(stage: Stage) -> None:
+    waiting(stage)
+    unread = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it", "--json")
+    assert (unread.exit_code, json.loads(unread.stdout)["task_id"]) == (75, "job")
+    waiting(stage, stage.receive)
+    assert stage.receive() == "accepted"
+    waiting(stage, stage.receive)
+    result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "next", "Do it", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["phase"]) == (75, "execution_ready")
+
+
 def test_wait_ends_when_its_time_is_over(stage: Stage) -> None:
     waiting(stage, stage.receive)
     result = stage.run("send", "--wait", "--wait-timeout", "30", "--task-id", "job", "Do it")
     assert result.exit_code == 75
-    assert "mailboxd why job" in result.stderr
+    assert " why job`" in result.stderr
 
 
 def test_a_wait_that_is_over_names_the_task_as_it_is_called_here(stage: Stage, tmp_path: Path) -> None:
     stage.create("job", sender="analyst")
     waiting(stage, stage.receive)
     result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
-    assert "job-2 has not ended and continues; see `mailboxd why job-2`" in result.stderr
+    assert f"job-2 has not ended and continues; see `mailboxd -w {stage.ws.root} why job-2`" in result.stderr
     other = make(tmp_path / "other")
     waiting(stage, other.receive)
     result = stage.run("send", "--to", str(other.ws.root), "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
@@ -203,7 +345,7 @@ def test_a_wait_that_is_over_before_anybody_took_the_message_says_so(stage: Stag
     result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
     assert result.exit_code == 75
     assert f"{stage.ws.inbox / 'task-job.md'} has not been accepted yet; it remains in the inbox" in result.stderr
-    assert "mailboxd why" not in result.stderr
+    assert " why " not in result.stderr
 
 
 def test_wait_tells_why_a_message_was_rejected(stage: Stage, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
             [*MAILBOXD, "fleet", "watch", "--json"], cwd=tmp_path, env=environment(), stdout=out
         )
     try:
-        sent = alpha.call("fleet", "send", "beta", "--task-id", "greet", "--wait", "Greet")
+        sent = alpha.call("send", "--to", "beta", "--task-id", "greet", "--wait", "Greet")
         assert (sent.returncode, sent.stdout) == (0, "Hello.\n")
         told = beta.call("watch", "greet", "--json")
         assert told.returncode == 0

@@ -1,31 +1,27 @@
-"""`mailboxd fleet status|watch|send`: all workspaces of this user."""
+"""`mailboxd fleet status|watch`: all workspaces of this user."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mailboxd import attention, health
-from mailboxd.cli.commands import send as sending
 from mailboxd.cli.groups import Group
-from mailboxd.cli.session import Id, Session, agent_of, verb
+from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import columns, fit, lasted, pad, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, MailboxdError, UnavailableError
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, MailboxdError
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from mailboxd.clock import Clock
 
 
@@ -38,7 +34,7 @@ _workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=F
 
 @click.group("fleet", cls=Group)
 def fleet_command() -> None:
-    """Show all workspaces on this machine, and send tasks to agents by name.
+    """Show all workspaces on this machine.
 
     By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`.
     """
@@ -122,62 +118,7 @@ def _roots(session: Session, named: Sequence[Path]) -> list[Path]:
     return [path.resolve() for path in named] or user_state.registered(os.environ)
 
 
-def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    try:
-        known = _agents()
-    except MailboxdError:
-        return []
-    return [CompletionItem(name, help=str(root)) for name, root in known if name.startswith(incomplete)]
-
-
-@verb(
-    "send",
-    'fleet send writer "Write the report"',
-    'git log -20 | mailboxd fleet send writer --title "Release notes" --wait -',
-    exits={**sending.EXITS, **_CONFIG},
-)
-@click.argument("agent", type=Id(), shell_complete=_complete)
-def send(session: Session, agent: str, **said: Any) -> int | None:
-    """Send a task to AGENT, wherever its workspace is. The options are those of `mailboxd send`, without --to."""
-    return sending.send(session, _workspace_of(agent), said)
-
-
-_named_by_agent = {"to", "session_workspace", "session_json"}
-send.params[1:1] = [param for param in sending.send_command.params if param.name not in _named_by_agent]
-
-
-def _workspace_of(agent: str) -> Path:
-    """The workspace of the agent. Raises UnavailableError unless there is exactly one."""
-    known = _agents()
-    found = [root for name, root in known if name.lower() == agent.lower()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = ", ".join(for_terminal(str(root)) for root in found)
-        raise UnavailableError(f"{agent} has several workspaces: {places}; choose with `mailboxd send --to DIRECTORY`")
-    near = get_close_matches(agent, [name for name, _ in known], 1)
-    hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet status` lists the known ones"
-    raise UnavailableError(f"no known workspace has the agent {agent}; {hint}")
-
-
-def _agents() -> list[tuple[str, Path]]:
-    """The agents with an existing workspace, each with its workspace."""
-    from mailboxd import user_state
-
-    found = []
-    for ws in user_state.workspaces(os.environ):
-        try:
-            name = agent_of(ws)
-        except MailboxdError:
-            continue
-        if name is not None:
-            found.append((name, ws.root))
-    return found
-
-
-for _verb in (status, watch, send):
+for _verb in (status, watch):
     fleet_command.add_command(_verb)
 
 

@@ -182,14 +182,19 @@ def _answer_in_editor(session: Session, task: str) -> str:
 @click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
 def steer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
-    """Give a task further instructions. They are added to its spec; nothing running is stopped.
+    """Give a task further instructions. They are added to its spec; nothing running is stopped. Without a text, $VISUAL
+    or $EDITOR opens.
 
     They are delivered as soon as possible, and the output says how: to a mailboxd peer immediately, to a running turn
     by a following turn in the same session, otherwise to the next attempt.
     """
     from mailboxd.core.inputs import Steer
 
-    give(session, task, Steer(OPERATOR, _text_or_file(text, file, "instructions")))
+    if text or file:
+        words = _text_or_file(text, file, "instructions")
+    else:
+        words = edited(f"New instructions for {task}.", "") or _text_or_file((), None, "instructions")
+    give(session, task, Steer(OPERATOR, words))
 
 
 def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:

@@ -3,30 +3,217 @@
 from __future__ import annotations
 
 import os
-import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd import attention
+from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.cli.groups import Group
 from mailboxd.cli.live import POLL_INTERVAL
-from mailboxd.cli.operator_actions import read_text, require_operator
-from mailboxd.cli.session import Header, Session, Text, verb
-from mailboxd.cli.text import say, to_json
+from mailboxd.cli.operator_actions import edited, read_text, require_operator
+from mailboxd.cli.session import Header, Session, Text, agent_of, verb
+from mailboxd.cli.task_output import attention_lines
+from mailboxd.cli.text import columns, lasted, say, state, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.engine.sending import Draft, compose, put, signed_by, slug
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageError, UnavailableError
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import OPERATORS, Runtime, is_id
+from mailboxd.engine.sending import Draft, compose, file_name, put, signed_by, slug
+from mailboxd.errors import (
+    EXIT_BAD_MESSAGE,
+    EXIT_NO,
+    EXIT_TRY_AGAIN,
+    EXIT_WAITING_FOR_YOU,
+    MailboxdError,
+    MessageError,
+    Refused,
+    UnavailableError,
+)
+from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mailboxd.store.reports import Report
 
 
-# Task messages
+# The receiver
+
+_NO_MAILBOX = "there is no mailbox/inbox; `mailboxd init {} --agent <id>` creates one"
+
+
+def _receiver(to: str) -> Workspace:
+    """The workspace in this directory, or of this agent. Raises UnavailableError unless there is exactly one.
+
+    A mailbox without mailboxd suffices.
+    """
+    if (Path(to) / "mailbox" / "inbox").is_dir():
+        return Workspace(Path(to).resolve())
+    known = _agents()
+    found = [ws for name, ws in known if name.lower() == to.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(for_terminal(str(ws.root)) for ws in found)
+        raise UnavailableError(f"{to} has several workspaces: {places}; choose with --to DIRECTORY")
+    if not is_id(to) or Path(to).is_dir():
+        raise UnavailableError(f"{to}: {_NO_MAILBOX.format(to)}")
+    near = get_close_matches(to, [name for name, _ in known], 1)
+    hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet status` lists the known ones"
+    raise UnavailableError(f"no known workspace has the agent {to}, and no directory is called so; {hint}")
+
+
+def _agents() -> list[tuple[str, Workspace]]:
+    """The agents with an existing workspace, each with its workspace."""
+    from mailboxd import user_state
+
+    found = []
+    for ws in user_state.workspaces(os.environ):
+        try:
+            name = agent_of(ws)
+        except MailboxdError:
+            continue
+        if name is not None:
+            found.append((name, ws))
+    return found
+
+
+def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    try:
+        known = _agents()
+    except MailboxdError:
+        known = []
+    names = [CompletionItem(name, help=str(ws.root)) for name, ws in known if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="dir")]
+
+
+# What is refused before anything is written
+
+
+def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], task_id: str) -> None:
+    """Raises Refused for a task that exists; UsageError for values that can only be mistakes."""
+    if said["deadline"] is not None and said["deadline"] <= session.clock.now():
+        raise click.UsageError(f"the deadline {said['deadline']} has passed")
+    if said["harness"] is not None and ws.config.exists():
+        from mailboxd import config
+        from mailboxd.core.specs import unknown_harness
+
+        if why := unknown_harness(tuple(config.load(ws.config).acp.harnesses), said["harness"]):
+            raise click.UsageError(why)
+    program = session.program(ws)
+    if (file := ws.inbox / file_name(task_id)).exists():
+        problem = f"{task_id} was sent before, and {file} has not been read yet"
+        raise Refused("task-exists", problem, f"`{program} run` reads it; or choose another --task-id.")
+    if not ws.database.exists():
+        return
+    from mailboxd.store.reports import opened
+    from mailboxd.store.task_queries import sent_before
+
+    with opened(ws.database) as report:
+        known, found = report.agents(), sent_before(report, said["sender"], task_id)
+    for name in said["reviewers"] or ():
+        _require_known(name, [*known, *OPERATORS, *filter(None, [agent_of(ws)])] if known else [])
+    if found is not None:
+        raise Refused("task-exists", *_what_became_of(found, session.clock.now(), program))
+
+
+def _require_known(reviewer: str, known: Sequence[str]) -> None:
+    if known and reviewer.lower() not in {name.lower() for name in known}:
+        near = get_close_matches(reviewer, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known))}"
+        raise click.UsageError(f"there is no agent {reviewer} to review it; {hint}")
+
+
+def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, str]:
+    name, ended = task["local_id"], task["phase"] in ("completed", "failed", "cancelled")
+    since = lasted(to_epoch(now) - to_epoch(task["updated_at"]))
+    problem = f"{name} exists: {click.unstyle(state(task))[2:]} since {since}"
+    how = f"`{program} retry {name}` runs it again" if ended else f"`{program} steer {name}` adds instructions"
+    return problem, f"{how}; or choose another --task-id."
+
+
+# Waiting
 
 _PRINTED_KINDS = ("task.transitioned", "attempt.started", "attempt.ended", "question.asked", "circuit.opened")
+
+
+@dataclass(slots=True)
+class Wait:
+    """Waits for the task of a message to end or to need a person. `limit` is in seconds; None means no limit."""
+
+    session: Session
+    ws: Workspace
+    message_id: str
+    limit: float | None = None
+    task: dict[str, Any] | None = None
+    """The task as in `show`, once the message was accepted. Its local id may differ from the id sent."""
+    items: list[Item] = field(default_factory=list)
+    """What in its tree waits for a person."""
+
+    def is_over(self) -> bool:
+        """Whether it ended or needs a person, within the limit. Prints progress on standard error.
+
+        Raises MessageError if the message was rejected, Refused if the task existed.
+        """
+        from mailboxd.store.reports import opened
+
+        deadline = None if self.limit is None else self.session.clock.monotonic() + self.limit
+        seen = 0
+        while True:
+            if self.ws.database.exists():
+                with opened(self.ws.database) as report, report.snapshot():
+                    seen = self._look(report, seen)
+            if self.items or (self.task is not None and self.task["completed_at"]):
+                return True
+            if deadline is not None and self.session.clock.monotonic() >= deadline:
+                return False
+            self.session.pause(POLL_INTERVAL)
+
+    def _look(self, report: Report, seen: int) -> int:
+        """Look at what was recorded after event `seen`; returns the number of the last event."""
+        from mailboxd.store.task_queries import details
+
+        last = report.last_event()
+        if last == seen or (task := self._accepted(report)) is None:
+            return last
+        self._print_events(report, task, seen)
+        self.task = details(report, task)
+        waiting = attention.of(self.ws, report, self.session.clock, self.session.program(self.ws), most=None)
+        tree = report.names_below(task)
+        self.items = [item for item in waiting.items if item.task in tree and item.kind in {*OF_TASKS, Need.APPROVAL}]
+        return last
+
+    def _accepted(self, report: Report) -> str | None:
+        judged = report.received(self.message_id)
+        if judged is None:
+            return None
+        if judged["verdict"] == "rejected":
+            reason = judged["reason"] or {}
+            raise MessageError(
+                reason.get("rule", "unreadable"), reason.get("problem", "it was rejected"), reason.get("hint", "")
+            )
+        if judged["verdict"] != "accepted":
+            from mailboxd.store.task_queries import details
+
+            found = details(report, judged["task"], children=False)
+            told = _what_became_of(found, self.session.clock.now(), self.session.program(self.ws))
+            raise Refused("task-exists", *told)
+        return str(judged["task"])
+
+    def _print_events(self, report: Report, task: str, after: int) -> None:
+        for event in report.events(task, tree=True, after=after):
+            if event["kind"] in _PRINTED_KINDS and not self.session.as_json:
+                say(f"{event['at']}  {for_terminal(event['text'])}", err=True)
+
+
+# Task messages
 
 
 def checked_plan(text: str, path: str, config_file: Path) -> str:
@@ -46,130 +233,76 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
     return f"```yaml\n{render_dag(read)}```"
 
 
-def receiver(path: Path) -> Workspace:
-    """The workspace at `path`, for which a mailbox without mailboxd suffices. Raises UnavailableError."""
-    ws = Workspace(path.resolve())
-    if not ws.inbox.is_dir():
-        raise UnavailableError(f"{path}: there is no mailbox/inbox; `mailboxd init {path} --agent <id>` creates one")
-    return ws
-
-
-@dataclass(slots=True)
-class Wait:
-    """Waits for the task of a message to end. `limit` is in seconds; None means no limit."""
-
-    session: Session
-    ws: Workspace
-    message_id: str
-    limit: float | None = None
-    name: str = ""
-    """The local id of the task once the message was accepted; it may differ from the id sent."""
-
-    def result(self) -> dict[str, Any] | None:
-        """The ended task as in `show`; None after the limit. Prints progress on standard error.
-
-        Raises MessageError if the message was rejected.
-        """
-        from mailboxd.store.reports import opened
-        from mailboxd.store.task_queries import details
-
-        deadline = None if self.limit is None else self.session.clock.monotonic() + self.limit
-        printed = 0
-        while True:
-            if self.ws.database.exists():
-                with opened(self.ws.database) as report:
-                    task = self._task(report)
-                    if task is not None:
-                        self.name = report.local_id(task)
-                        printed = self._print_events(report, task, printed)
-                        found = details(report, task)
-                        if found["completed_at"] and found["phase"] in ("completed", "failed", "cancelled"):
-                            return found
-            if deadline is not None and self.session.clock.monotonic() >= deadline:
-                return None
-            self.session.pause(POLL_INTERVAL)
-
-    def _task(self, report: Report) -> str | None:
-        judged = report.received(self.message_id)
-        if judged is None:
-            return None
-        if judged["verdict"] == "rejected":
-            reason = judged["reason"] or {}
-            raise MessageError(
-                reason.get("rule", "unreadable"), reason.get("problem", "it was rejected"), reason.get("hint", "")
-            )
-        return str(judged["task"])
-
-    def _print_events(self, report: Report, task: str, after: int) -> int:
-        for event in report.events(task, tree=True, after=after):
-            after = event["seq"]
-            if event["kind"] in _PRINTED_KINDS and not self.session.as_json:
-                say(f"{event['at']}  {for_terminal(event['text'])}", err=True)
-        return after
-
-
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
-_HEADERS = ("gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent")
-
-EXITS = {
-    EXIT_NO: "--wait: the task failed or was cancelled",
-    EXIT_BAD_MESSAGE: "the message or plan is invalid",
-    EXIT_TRY_AGAIN: "--wait: the task has not ended in time",
-}
+_HEADERS = (
+    "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
+    "budget_tokens", "harness",
+)  # fmt: skip
+_NEW_TASK = "A new task for {}: its title on the first line, then what to do. Leave it empty to send nothing."
 
 
 @verb(
     "send",
     'send "Summarise inbox/q3.csv in five lines"',
-    'send --title "Q3 report" --file brief.md --expected-output "a report of two pages"',
+    'send --title "Q3 report" --file brief.md --criterion "Every figure names its month" --budget-usd 2',
     "send --title Release --plan plan.yaml --gates quality_gate --reviewers critic",
     'git log -20 | mailboxd send --title "Release notes" -',
-    'send --to ~/agents/writer --wait --wait-timeout 600 "Write the report"',
-    exits=EXITS,
+    'send --to writer --wait --wait-timeout 600 "Write the report"',
+    exits={
+        EXIT_NO: "the task exists; or with --wait, it failed or was cancelled",
+        EXIT_WAITING_FOR_YOU: "--wait: it waits for you, by the command that is printed",
+        EXIT_BAD_MESSAGE: "the message or plan is invalid",
+        EXIT_TRY_AGAIN: "--wait: the task has not ended in time",
+    },
 )
 @click.argument("instructions", nargs=-1, type=Text())
 @click.option("--title", type=Text(), default="", help="Default: the first line of the instructions.")
 @click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
 @click.option("--context", type=Text(), default="", help="Background information.")
 @click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
+@click.option("--criterion", "criteria", type=Text(), multiple=True, help="An acceptance criterion (repeatable).")
 @click.option("--plan", metavar="FILE", help="A plan to carry out (YAML with `subtasks:`), validated before sending.")
-@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Send to the agent of this workspace.")
+@click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
 @click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
 @click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="The sender.")
 @click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none.")
 @click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents.")
 @click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first.")
 @click.option("--deadline", type=Header("deadline", "TIME"), help="RFC 3339, for example 2026-11-21T18:00:00Z.")
+@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks.")
+@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens.")
+@click.option("--harness", type=Header("harness", "NAME"), help="One of acp.harnesses, to work in place of the agent.")
 @click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100.")
 @click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn.")
 @click.option("--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown.")
-@click.option("--wait", is_flag=True, help="Wait for the task to end and print its result.")
+@click.option("--wait", is_flag=True, help="Wait until the task ends or needs you, and print its result.")
 @click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop waiting after this long.")
 def send_command(session: Session, **said: Any) -> int | None:
-    """Send a task to an agent. INSTRUCTIONS are its text (- reads standard input).
+    """Send a task to an agent. INSTRUCTIONS are its text (- reads standard input); without any, an editor opens.
 
-    Writes one message, atomically, to the inbox of this workspace or of the one given by --to.
+    Writes one message, atomically, to the inbox of this workspace or of the agent given by --to.
     """
-    return send(session, said.pop("to"), said)
-
-
-def send(session: Session, to: Path | None, said: dict[str, Any]) -> int | None:
-    """Send a task to the workspace `to` (None: the session's); returns the exit status."""
     require_operator(said["sender"])
     if said["wait_timeout"] is not None and not said["wait"]:
         raise click.UsageError("--wait-timeout requires --wait; --timeout limits one turn")
-    ws = receiver(to) if to is not None else session.workspace()
+    ws = _receiver(said["to"]) if said["to"] is not None else session.workspace()
     draft = _draft(ws, said)
     message_id, task_id = _ids(session, draft.title, said["task_id"])
+    _require_sensible(session, ws, said, task_id)
     headers = {name: said[name] for name in _HEADERS if said[name] is not None}
+    if said["harness"] is not None:
+        headers["runtime"] = Runtime.ACP
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}
     raw = signed_by(ws, said["sender"], compose(draft, {**headers, **identity, "sent_at": session.clock.now()}))
-    name = put(ws, task_id, raw)
-    sent = {"task_id": task_id, "message_id": message_id, "file": str(ws.inbox / name)}
+    runs = lock.holder(ws) is not None
+    file = str(ws.inbox / put(ws, task_id, raw))
+    sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": runs}}
+    if not runs:
+        say(f"no daemon is running there: `{for_terminal(session.program(ws))} run` starts the task", err=True)
     if said["wait"]:
-        return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent["file"], elsewhere=to is not None)
-    say(to_json(sent) if session.as_json else f"{task_id}\n{for_terminal(sent['file'])}")
+        return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent)
+    say(to_json(sent) if session.as_json else f"{task_id}\n{for_terminal(file)}")
     return None
 
 
@@ -179,13 +312,15 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
     if source is not None and words not in ([], ["-"]):
         raise click.UsageError("give the instructions as arguments or with --file, not both")
     text = (read_text(source, _MOST_TEXT) if source else " ".join(words)).strip()
+    if not (source or text or said["title"].strip() or said["plan"]):
+        text = edited(_NEW_TASK.format(agent_of(ws) or ws.root.name), "") or ""
     title = said["title"].strip() or text.partition("\n")[0].lstrip("# ")[:200]
     if not title:
         raise click.UsageError("give INSTRUCTIONS, --file or --title")
     dag = ""
     if said["plan"] is not None:
         dag = checked_plan(read_text(said["plan"], _MOST_PLAN), said["plan"], ws.config)
-    return Draft(title, text, said["context"], said["expected_output"], dag)
+    return Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag)
 
 
 def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
@@ -195,33 +330,37 @@ def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
     return message_id, task_id or slug(title, message_id[-6:].lower())
 
 
-def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:
-    from mailboxd.mailbox import lock
-
+def _wait(wait: Wait, sent: dict[str, Any]) -> int | None:
+    """Wait, and print what became of the task; with --json as in `show`, or what was sent if nobody has read it."""
     session = wait.session
     if not session.as_json:
-        say(f"sent {for_terminal(file)}", err=True)
-        if lock.holder(wait.ws) is None:
-            say("no daemon is running there: the task starts with `mailboxd run`", err=True)
-    found = wait.result()
-    if found is None:
-        say(for_terminal(_still(wait, file, elsewhere)), err=True)
-        return EXIT_TRY_AGAIN
-    done = found["phase"] == "completed"
+        say(f"sent {for_terminal(sent['file'])}", err=True)
+    over = wait.is_over()
+    items = [item.as_json() for item in wait.items]
     if session.as_json:
-        say(to_json(found))
-    elif done:
+        say(to_json({**(wait.task or sent), "attention": items}))
+    if not over:
+        if not session.as_json:
+            say(for_terminal(_still(wait, sent["file"])), err=True)
+        return EXIT_TRY_AGAIN
+    if items:
+        for line in attention_lines(items, session.clock.now(), columns()):
+            say(line, err=session.as_json)
+        return EXIT_WAITING_FOR_YOU
+    found = wait.task or {}
+    done = found["phase"] == "completed"
+    if done and not session.as_json:
         say(for_terminal(found["results"]))
-    else:
+    elif not session.as_json:
         say(for_terminal(f"{found['local_id']} {found['phase']}: {found['error'] or found['reason']}"), err=True)
     return None if done else EXIT_NO
 
 
-def _still(wait: Wait, file: str, elsewhere: bool) -> str:
-    if not wait.name:
+def _still(wait: Wait, file: str) -> str:
+    if wait.task is None:
         return f"{file} has not been accepted yet; it remains in the inbox"
-    where = f"-w {shlex.quote(str(wait.ws.root))} " if elsewhere else ""
-    return f"{wait.name} has not ended and continues; see `mailboxd {where}why {wait.name}`"
+    name = wait.task["local_id"]
+    return f"{name} has not ended and continues; see `{wait.session.program(wait.ws)} why {name}`"
 
 
 _OUTPUT = click.option(
