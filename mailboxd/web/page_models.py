@@ -161,25 +161,34 @@ class PageModels:
         """Everything on record about a task; `window` is that of its timeline. Raises UnavailableError."""
         with self.report(workspace) as report:
             task_id = _exact(report, name)
-            found = details(report, task_id, children=False) | task_queries.split(report, task_id)
-            snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
-            told = why.explain(snapshot, task_id)
-            events, results = task_queries.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
-            return found | {
-                "above": task_queries.ancestors(report, task_id),
-                "milestones": milestones(found, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
-                "causes": told.causes[:_MAX_CAUSES],
-                "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
-                "question": snapshot.tasks[task_id].question,
-                "events": events,
-                "total_events": task_queries.count_events(report, task_id),
-                "checks": task_queries.list_check_runs(report, task_id, 50),
-                "made": results,
-                "diffs": comparisons(results),
+            return self._record(workspace, report, task_id) | {
                 "tree": self._tree(workspace, report, task_id),
                 "timeline": self._timeline(workspace, report, task_id, window),
-                "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
             }
+
+    def record(self, workspace: WebWorkspace, name: str) -> Row:
+        """Everything on record about a task, without drawings. Raises UnavailableError."""
+        with self.report(workspace) as report:
+            return self._record(workspace, report, _exact(report, name))
+
+    def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+        found = details(report, task_id, children=False) | task_queries.split(report, task_id)
+        snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
+        told = why.explain(snapshot, task_id)
+        events, results = task_queries.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
+        return found | {
+            "above": task_queries.ancestors(report, task_id),
+            "milestones": milestones(found, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
+            "causes": told.causes[:_MAX_CAUSES],
+            "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
+            "question": snapshot.tasks[task_id].question,
+            "events": events,
+            "total_events": task_queries.count_events(report, task_id),
+            "checks": task_queries.list_check_runs(report, task_id, 50),
+            "made": results,
+            "diffs": comparisons(results),
+            "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
+        }
 
     def _results(self, report: Report, task_id: str) -> list[Row]:
         return task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)

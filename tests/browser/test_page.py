@@ -211,7 +211,7 @@ def test_a_request_is_rejected_by_keyboard_alone(window: Window, company: Compan
     """After all that look at this request: it is decided then."""
     analyst = company["analyst"]
     page = window("/")
-    _tab_to(page, "asks for your approval: run rsync")
+    _tab_to(page, "Asks for your approval: run rsync")
     assert "web.example:/srv/www/" in page.inner_text("#attention")
     _tab_to(page, "Reject", field="note")
     page.keyboard.type("Not on a Friday.")

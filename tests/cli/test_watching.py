@@ -38,8 +38,10 @@ def plan(stage: Stage) -> Stage:
     return stage
 
 
-def on_terminal(argv: Sequence[str], where: Path, keys: bytes = b"", env: Mapping[str, str] | None = None) -> str:
-    """The output of a program on a terminal of 80 columns until it ends; `keys` are pressed once it has drawn."""
+def on_terminal(
+    argv: Sequence[str], where: Path, keys: bytes = b"", env: Mapping[str, str] | None = None, drawn: bytes = b"to quit"
+) -> str:
+    """The output of a program on a terminal of 80 columns until it ends; `keys` are pressed once it has `drawn`."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(where)
@@ -52,7 +54,7 @@ def on_terminal(argv: Sequence[str], where: Path, keys: bytes = b"", env: Mappin
         except OSError:  # it has closed the terminal
             break
         written += piece
-        if keys and b"to quit" in written:
+        if keys and drawn in written:
             os.write(fd, keys)
             keys = b""
     else:
@@ -105,12 +107,17 @@ def test_watching_the_workspace_begins_now_or_at_since(plan: Stage) -> None:
 
 
 def test_a_picture_on_a_terminal_ends_with_a_key(plan: Stage) -> None:
-    written = on_terminal([PROGRAM, "watch"], plan.ws.root, b"q")
+    written = on_terminal([PROGRAM, "watch", "job"], plan.ws.root, b"q")
     assert "\x1b[?1049h" in written
     last = written.rpartition("\x1b[?1049l")[2]
     assert "job (alpha)  ███░░░░░░░ 1/3" in click.unstyle(last)
     assert all(width(line.rstrip("\r")) <= 80 for line in last.split("\n"))
     on_terminal([PROGRAM, "watch", "job"], plan.ws.root, b"\x03")
+
+
+def test_the_board_of_all_tasks_ends_with_a_key(plan: Stage) -> None:
+    written = on_terminal([PROGRAM, "watch"], plan.ws.root, b"q", drawn=b"Do job")
+    assert "\x1b[?1049l" in written
 
 
 # Colours and bars

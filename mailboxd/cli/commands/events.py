@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -86,19 +87,34 @@ _EVENTS = 200
 def watch_command(session: Session, task: str | None, since: int | None) -> int | None:
     """Watch the open tasks, or TASK and its subtasks, until you press q or Ctrl-C or TASK ends.
 
-    On a terminal the view is redrawn twice a second. Otherwise, or with --json, prints one line per event: for TASK
-    from its beginning, for the workspace from now on.
+    On a terminal the view is redrawn twice a second. With the extra `tui`, that of the open tasks has keys to act: j, k
+    move, Enter opens, a answers or approves, r retries, c cancels, / filters, s searches. Otherwise, or with --json,
+    prints one line per event: for TASK from its beginning, for the workspace from now on.
     """
     ws = session.workspace()
     with session.report() as report:
         wanted = None if task is None else report.find(task)
         watching = _Watching(session, ws, report, wanted)
         if live.is_interactive() and not session.as_json and since is None:
+            if wanted is None and find_spec("textual") is not None:
+                _board(session, ws)
+                return None
             live.show(watching.picture, watching.is_over)
         else:
             after = since if since is not None else report.last_event() if wanted is None else 0
             follow(session, report, print_event, after=after, task=wanted, tree=True, is_over=watching.is_over)
         return EXIT_NO if watching.phase() in ("failed", "cancelled") else None
+
+
+def _board(session: Session, ws: Workspace) -> None:
+    """The screen in which a person also acts."""
+    from mailboxd.cli.board import Board
+    from mailboxd.engine import open
+    from mailboxd.web.page_models import PageModels
+    from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces, settings
+
+    actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)), session.clock)
+    Board(PageModels(WebWorkspaces([ws.root]), session.clock), actions, WebWorkspace(ws)).run()
 
 
 @dataclass(slots=True)

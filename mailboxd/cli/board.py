@@ -1,0 +1,323 @@
+"""The screen of `watch` in which a person acts (extra `tui`): what waits, the tasks, and the forms, as on the page.
+
+It shows the page's models and sends the page's forms, so both do the same. All texts are untrusted: they are put on the
+screen as `Text`, which has no markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, DataTable, Footer, Input, Static
+
+from mailboxd.cli.operator_actions import require_operator
+from mailboxd.core.operator_orders import OPERATOR
+from mailboxd.core.sanitize import for_terminal, one_line
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.drawing.graph import Tone, style_of
+from mailboxd.errors import MailboxdError, Refused
+from mailboxd.store.task_queries import Filter
+from mailboxd.web.page_models import PageModels, search
+from mailboxd.web.workspaces import FormActions, WebWorkspace
+
+REFRESH_SECONDS = 1.0
+_COLOURS = {
+    Tone.IDLE: "", Tone.BUSY: "blue", Tone.CHECK: "magenta", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red",
+    Tone.OFF: "dim",
+}  # fmt: skip
+Row = dict[str, Any]
+Choice = tuple[str, str, str]
+"""The field of a form, its value, and what its button says."""
+
+_DECISIONS: tuple[Choice, ...] = (
+    ("decision", "approved", "Approve"),
+    ("decision", "request_changes", "Request changes"),
+    ("decision", "rejected", "Reject"),
+)
+_RETRY = ("retry", "unblock-retry")
+
+
+def choices(row: Row) -> tuple[Choice, ...]:
+    """What can be done about a line of the board."""
+    if row.get("approval"):
+        return _DECISIONS
+    if row.get("kind") in ("rejected", "warning"):
+        return (("dismiss", row["id"], "Dismiss"),)
+    return tuple(("order", order.name, order.label) for order in row.get("orders", ()))
+
+
+class Act(ModalScreen[str | None]):
+    """Shows what would be done, takes a note, and does it; what is refused is said here, and the note stays."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]
+    AUTO_FOCUS = "#note"
+
+    def __init__(
+        self, title: str, text: str, offered: Sequence[Choice], do: Callable[[Mapping[str, str]], str]
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._text = text
+        self._offered = offered
+        self._do = do
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="act"):
+            yield Static(Text(self._title, style="bold"))
+            with VerticalScroll(id="exact"):
+                yield Static(Text(self._text))
+            yield Input(placeholder="A note or an answer", id="note")
+            yield Static(id="refused")
+            with Horizontal(id="buttons"):
+                for number, (_, _, label) in enumerate(self._offered):
+                    yield Button(Text(label), id=f"do{number}", variant="default" if number else "primary")
+
+    def on_input_submitted(self) -> None:
+        self._try(0)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self._try(int(str(event.button.id).removeprefix("do")))
+
+    def _try(self, number: int) -> None:
+        name, value, label = self._offered[number]
+        try:
+            self._do({name: value, "note": self.query_one("#note", Input).value})
+        except MailboxdError as error:
+            said = f"{error.problem}. {error.hint}".strip() if isinstance(error, Refused) else str(error)
+            self.query_one("#refused", Static).update(Text(for_terminal(said), style="red"))
+            return
+        self.dismiss(f"{label}: recorded")
+
+
+class Board(App[None]):
+    """What waits for a person, and the tasks of one workspace."""
+
+    CSS = """
+    #head { height: 1; }
+    #words { display: none; }
+    DataTable { height: 1fr; }
+    #detail { height: 40%; border-top: solid $primary; padding: 0 1; }
+    Act { align: center middle; }
+    #act { width: 90%; max-width: 100; height: auto; max-height: 90%; border: solid $primary; padding: 1 2; }
+    #act { background: $surface; }
+    #exact { height: auto; max-height: 16; }
+    #buttons { height: auto; }
+    #buttons Button { margin-right: 1; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "step(1)", "Next", show=False),
+        Binding("k", "step(-1)", "Previous", show=False),
+        Binding("a", "act('')", "Answer or approve"),
+        Binding("r", "act('retry')", "Retry"),
+        Binding("c", "act('cancel')", "Cancel"),
+        Binding("slash", "ask('filter')", "Filter"),
+        Binding("s", "ask('search')", "Search"),
+        Binding("escape", "clear", "All"),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, models: PageModels, actions: FormActions, workspace: WebWorkspace) -> None:
+        super().__init__()
+        self._models = models
+        self._actions = actions
+        self._workspace = workspace
+        self._rows: dict[str, Row] = {}
+        self._asks = ""
+        self._words = ""
+        self._found: str = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head")
+        yield Input(id="words")
+        yield DataTable(cursor_type="row")
+        with VerticalScroll(id="detail", can_focus=False):
+            yield Static(id="told")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(DataTable).add_columns("State", "Title", "Task", "Agent")
+        self.query_one(DataTable).focus()
+        self.set_interval(REFRESH_SECONDS, self.refresh_rows)
+        self.refresh_rows()
+
+    # What is shown
+
+    def refresh_rows(self) -> None:
+        """Read everything again; the cursor stays on its line."""
+        if not self.query("#head"):
+            return  # a form is open, or the screen is closing
+        shown = self._models.workspace(self._workspace, Filter(words=self._words), 1)
+        rows = {f"i{item['target']}": item for item in shown["workspace"]["attention"] if not self._words}
+        hits = self._hits() if self._found else None
+        rows |= {f"t{row['local_id']}": row for row in (shown["rows"] if hits is None else hits)}
+        self.query_one("#head", Static).update(_head(shown["workspace"]))
+        if rows == self._rows:
+            return
+        table = self.query_one(DataTable)
+        key = self._key()
+        self._rows = rows
+        table.clear()
+        for name, row in rows.items():
+            table.add_row(*_cells(row), key=name)
+        if key in rows:
+            table.move_cursor(row=list(rows).index(key))
+
+    def _hits(self) -> list[Row]:
+        try:
+            found = search([self._workspace], self._found, "")
+        except MailboxdError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return []
+        return [
+            {"local_id": hit["task"], "title": hit["title"] or hit["snippet"], "phase": hit["phase"], "need": None,
+             "agent": hit["agents"][0] if hit["agents"] else ""}
+            for hit in found["hits"] if hit["task"]
+        ]  # fmt: skip
+
+    def _key(self) -> str:
+        table = self.query_one(DataTable)
+        if not table.row_count:
+            return ""
+        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
+
+    def on_data_table_row_highlighted(self) -> None:
+        self._tell(whole=False)
+
+    def on_data_table_row_selected(self) -> None:
+        self._tell(whole=True)
+
+    def _tell(self, *, whole: bool) -> None:
+        row = self._rows.get(self._key())
+        if row is None:
+            return
+        told = _item_text(row) if "target" in row and not whole else ""
+        name = row.get("task") or row.get("local_id") or ""
+        if not told and name:
+            try:
+                told = _task_text(self._models.record(self._workspace, name))
+            except MailboxdError as error:
+                told = str(error)
+        self.query_one("#told", Static).update(Text(for_terminal(told or _item_text(row))))
+        self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
+
+    # What a person does
+
+    def action_step(self, by: int) -> None:
+        table = self.query_one(DataTable)
+        table.move_cursor(row=max(0, min(table.cursor_coordinate.row + by, table.row_count - 1)))
+
+    def action_act(self, wanted: str) -> None:
+        row = self._rows.get(self._key())
+        if row is None:
+            return
+        if "target" not in row:  # a task, whose orders are not part of its line
+            try:
+                row = row | {"orders": self._models.record(self._workspace, row["local_id"])["orders"]}
+            except MailboxdError as error:
+                self.notify(str(error), severity="error", markup=False)
+                return
+        offered = choices(row)
+        if wanted:
+            names = _RETRY if wanted == "retry" else (wanted,)
+            offered = tuple(choice for choice in offered if choice[1] in names)
+        if not offered:
+            self.notify("Nothing of that kind can be done about this line.", severity="warning")
+            return
+        title = for_terminal(one_line(row.get("title") or row.get("text") or ""))
+        self.push_screen(Act(title, for_terminal(_item_text(row)), offered, self._doing(row)), self._done)
+
+    def _doing(self, row: Row) -> Callable[[Mapping[str, str]], str]:
+        def do(form: Mapping[str, str]) -> str:
+            require_operator(OPERATOR)
+            if "dismiss" in form:
+                return self._actions.dismiss(self._workspace, form["dismiss"])
+            if "decision" in form:
+                approval = row["approval"]
+                return self._actions.decide(self._workspace, approval["id"], {**form, "digest": approval["digest"]})
+            return self._actions.order(self._workspace, row.get("task") or row["local_id"], form)
+
+        return do
+
+    def _done(self, said: str | None) -> None:
+        if said:
+            self.notify(said, markup=False)
+            self.refresh_rows()
+
+    # Filter and search
+
+    def action_ask(self, what: str) -> None:
+        self._asks = what
+        words = self.query_one("#words", Input)
+        words.placeholder = "Words of titles and names" if what == "filter" else "Words in messages, results and events"
+        words.display = True
+        words.value = ""
+        words.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if event.input.id == "words" and self._asks == "filter":
+            self._words, self._found = event.value[:200], ""
+            self.refresh_rows()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "words":
+            if self._asks == "search":
+                self._words, self._found = "", event.value[:200].strip()
+                self.refresh_rows()
+            self.query_one(DataTable).focus()
+
+    def action_clear(self) -> None:
+        self._asks = self._words = self._found = ""
+        words = self.query_one("#words", Input)
+        words.value = ""
+        words.display = False
+        self.query_one(DataTable).focus()
+        self.refresh_rows()
+
+
+# Texts
+
+
+def _head(workspace: Row) -> Text:
+    states = ", ".join(f"{count} {word}" for word, count in workspace.get("states", {}).items())
+    runs = "" if workspace.get("running") else ", no daemon"
+    return Text(for_terminal(f"{workspace['agent'] or workspace['name']}  {workspace['grade']}{runs}  {states}"))
+
+
+def _cells(row: Row) -> tuple[Text, Text, Text, Text]:
+    state = WAITING_FOR_YOU if "target" in row or row.get("need") else row["phase"]
+    style = style_of(state)
+    title = f"{row['text']} · {row['title']}" if "target" in row else row["title"]
+    name = row["task"] if "target" in row else row["local_id"]
+    return (
+        Text(f"{style.symbol} {style.word}", style=_COLOURS[style.tone]),
+        Text(one_line(title)[:200]),
+        Text(one_line(name or "")),
+        Text(one_line(row["agent"])),
+    )
+
+
+def _item_text(row: Row) -> str:
+    lines = [row.get("text", ""), row.get("question", "")]
+    if approval := row.get("approval"):
+        lines += [f"Risk: {approval['risk']}" if approval["risk"] else "", approval["preview"] or ""]
+        lines.append(f"Digest: {approval['digest']}")
+    lines.append(row.get("command", ""))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _task_text(task: Row) -> str:
+    lines = [f"{task['title']}\n{task['local_id']}, {task['phase']}, {task['agent']}"]
+    if task["question"]:
+        lines.append(f"It asks {task['question'].to}: {task['question'].text}")
+    lines.append("\n".join(f"{'  ' * cause.depth}{cause.task} {cause.text}" for cause in task["causes"]))
+    if task["results"] or task["error"]:
+        lines.append(task["results"] or task["error"])
+    lines.append("\n".join(f"{step.at[11:19]}  {step.text}" for step in task["milestones"]))
+    return "\n\n".join(lines)

@@ -1,0 +1,163 @@
+"""The screen of `watch` in which a person acts, driven by textual's pilot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static
+
+from mailboxd.cli.board import Act, Board
+from mailboxd.clock import SystemClock
+from mailboxd.engine import open
+from mailboxd.store.reports import opened
+from mailboxd.web.page_models import PageModels
+from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces, settings
+from tests.cli.asking import PUBLISH, ask
+from tests.cli.stage import Stage
+from tests.cli.test_inbox import asks, loses
+
+HOSTILE = "[red]evil[/red] \x1b[31m [@click=app.quit]x[/]"
+
+
+def driven(stage: Stage, play: Callable[[Board, Pilot[None]], Awaitable[None]]) -> None:
+    """Play on the board of this workspace."""
+
+    async def run() -> None:
+        clock = SystemClock()
+        actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)), clock)
+        board = Board(PageModels(WebWorkspaces([stage.ws.root]), clock), actions, WebWorkspace(stage.ws))
+        async with board.run_test(size=(120, 40)) as pilot:
+            await pilot.pause()
+            await play(board, pilot)
+
+    asyncio.run(run())
+
+
+def titles(board: Board) -> list[str]:
+    table = board.query_one(DataTable)
+    return [str(table.get_row_at(at)[1]) for at in range(table.row_count)]
+
+
+def approvals(stage: Stage) -> list[Any]:
+    with opened(stage.ws.database) as report:
+        return report.rows("SELECT status, note FROM approvals")
+
+
+async def to(board: Board, pilot: Pilot[None], words: str) -> None:
+    """Move down to the line with these words."""
+    await pilot.press(*["k"] * 20)
+    for _ in titles(board):
+        if words in titles(board)[board.query_one(DataTable).cursor_coordinate.row]:
+            return
+        await pilot.press("j")
+    raise AssertionError(f"no line with {words!r}: {titles(board)}")
+
+
+def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
+    ask(stage, "site", PUBLISH)
+    stage.create("quiet")
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        told = titles(board)
+        first = next(at for at, title in enumerate(told) if "asks for your approval" in title)
+        assert first < told.index("Do quiet")
+        await to(board, pilot, "asks for your approval")
+        assert "make publish, in site/" in str(board.query_one("#told", Static).render())
+        await to(board, pilot, "Do quiet")
+        await pilot.press("enter")
+        assert "Received from operator" in str(board.query_one("#told", Static).render())
+
+    driven(stage, play)
+
+
+def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:
+    ask(stage, "site", PUBLISH)
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "asks for your approval")
+        await pilot.press("a")
+        await pilot.click("#do2")  # rejected without a note: refused, and nothing is lost
+        assert "A note" in str(board.screen.query_one("#refused", Static).render()).capitalize()
+        board.screen.query_one("#note", Input).value = "not today"
+        await pilot.click("#do2")
+        await pilot.pause()
+        assert not isinstance(board.screen, Act)
+        assert not [title for title in titles(board) if "asks for your approval" in title]
+
+    driven(stage, play)
+    assert approvals(stage) == [{"status": "rejected", "note": "not today"}]
+
+
+def test_a_question_is_answered_by_keyboard_alone(stage: Stage) -> None:
+    asks(stage)
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "Which figures?")
+        await pilot.press("a", *"theirs", "enter")
+        await pilot.pause()
+        assert not isinstance(board.screen, Act)
+
+    driven(stage, play)
+    assert "question" not in [item["kind"] for item in stage.json("inbox")]
+
+
+@pytest.mark.parametrize(("key", "phase"), [("r", "execution_ready"), ("c", "cancelled")])
+def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: str) -> None:
+    loses(stage)
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "circuit is open")
+        await pilot.press(key, "enter")
+        await pilot.pause()
+
+    driven(stage, play)
+    assert stage.phase("job") == phase
+
+
+def test_a_key_that_does_not_apply_does_nothing(stage: Stage) -> None:
+    stage.create("quiet")
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "Do quiet")
+        await pilot.press("r")
+        assert not isinstance(board.screen, Act)
+
+    driven(stage, play)
+
+
+def test_tasks_are_filtered_and_texts_are_searched(stage: Stage) -> None:
+    stage.create("report")
+    stage.start()
+    stage.end_turn("report", "Mangoes were best.")
+    stage.create("harvest")
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await pilot.press("/", *"harv")
+        await pilot.pause()
+        assert titles(board) == ["Do harvest"]
+        await pilot.press("enter", "escape")
+        assert {"Do harvest", "Do report"} <= set(titles(board))
+        await pilot.press("s", *"mangoes", "enter")
+        await pilot.pause()
+        assert titles(board)[-1] == "Do report"
+        assert "Do harvest" not in titles(board)
+
+    driven(stage, play)
+
+
+def test_what_agents_say_is_no_markup(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", f"# {HOSTILE}\n")
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "Do job")
+        await pilot.press("enter")
+        told = str(board.query_one("#told", Static).render())
+        assert "[red]evil[/red] \\x1b[31m [@click=app.quit]x[/]" in told
+
+    driven(stage, play)
