@@ -1,5 +1,6 @@
 # Development commands; `make help` lists them. `make test` works as the very first command.
 
+SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 # PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first of these that runs and is new enough
@@ -127,7 +128,8 @@ clean: ## Remove build results and caches, except .venv
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(INSTALLED): $(LOCKED) pyproject.toml
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "installing mailboxd"
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q mailboxd tests  # otherwise each of a thousand test processes would, with PYTHONDONTWRITEBYTECODE
 	@touch $@
 
@@ -145,5 +147,7 @@ $(LOCKED): requirements-dev.txt
 		echo "creating $(VENV) with $$found"; \
 		"$$found" -m venv --clear $(VENV); \
 	fi
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
+	@total=$$(grep -c == requirements-dev.txt); echo "installing $$total pinned packages into $(VENV), once:"; set -o pipefail; \
+	PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progress-bar off --require-hashes --requirement requirements-dev.txt | \
+		awk -v total="$$total" '/^Collecting/ {printf "  %d of %d: %s\n", ++count, total, $$2; fflush()} /^Installing/ {print "  unpacking"; fflush()}'
 	@touch $@

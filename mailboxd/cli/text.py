@@ -103,6 +103,14 @@ def columns() -> int:
     return max(shutil.get_terminal_size((80, 24)).columns, 40)
 
 
+def room() -> int:
+    """The columns of a line of output: those of the terminal; without one (or COLUMNS) nothing is cut."""
+    return columns() if sys.stdout.isatty() or os.environ.get("COLUMNS") else _UNCUT
+
+
+_UNCUT = 100_000
+
+
 def rows() -> int:
     """The height of the terminal; 24 without one, at least 8."""
     return max(shutil.get_terminal_size((80, 24)).lines, 8)
@@ -141,10 +149,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0) -
     """Lines of aligned columns; the last column is cut to the width of the screen."""
     body = [list(row) for row in rows]
     widths = [max(map(width, column)) for column in zip(head, *body, strict=True)]
-    room = columns() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    left = room() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
     for row in ([*head], *body):
         cells = [pad(cell, size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
-        yield " " * indent + "  ".join([*cells, fit(row[-1], max(room, 10))]).rstrip()
+        yield " " * indent + "  ".join([*cells, fit(row[-1], max(left, 10))]).rstrip()
 
 
 def meter(done: int, total: int, room: int = 10) -> str:

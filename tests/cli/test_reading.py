@@ -439,3 +439,23 @@ def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
     argv = [sys.executable, "-c", code, *verb, "-w", str(plan.ws.root)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# Output that nobody looks at, and trees that are long
+
+
+def test_piped_output_is_not_cut(stage: Stage) -> None:
+    name = "job-" + "x" * 90
+    stage.create(name, child("a"))
+    for words in (["ls"], ["status"], ["tree", name]):
+        assert f"Do {name}" in stage.run(*words).stdout, words
+        assert f"Do {name}" not in stage.run(*words, env={"COLUMNS": "80"}).stdout, words
+
+
+def test_a_long_tree_is_folded_with_a_count_unless_all_is_wanted(stage: Stage) -> None:
+    stage.create("wide", *(child(f"k{number:03}") for number in range(150)))
+    lines = stage.run("tree", "wide").stdout.splitlines()
+    assert len(lines) == 100
+    assert "… 52 more: " in lines[-1]
+    assert len(stage.run("tree", "wide", "--all").stdout.splitlines()) == 151
+    assert len(stage.json("tree", "wide")["children"]) == 150

@@ -12,7 +12,7 @@ import click
 from mailboxd import attention, health
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import columns, fit, lasted, pad, say, to_json, width
+from mailboxd.cli.text import fit, lasted, pad, room, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -59,7 +59,7 @@ def status(session: Session, workspaces: Sequence[Path]) -> int | None:
     if session.as_json:
         say(to_json(found))
     elif found:
-        for line in lines(found, session.clock.now(), columns()):
+        for line in lines(found, session.clock.now(), room()):
             say(line)
         say(summary(found))
     else:

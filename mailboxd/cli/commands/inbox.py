@@ -7,7 +7,7 @@ import click
 from mailboxd import attention
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import columns, say, to_json
+from mailboxd.cli.text import room, say, to_json
 
 
 @verb(
@@ -37,7 +37,7 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
     if session.as_json:
         say(to_json(found.as_json()))
     elif found.items:
-        for line in attention_lines(found.as_json(), session.clock.now(), columns()):
+        for line in attention_lines(found.as_json(), session.clock.now(), room()):
             say(line)
     else:
         say("nothing waits for you", err=True)

@@ -10,7 +10,7 @@ import click
 from mailboxd import attention, health
 from mailboxd.cli.session import Id, Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import PHASES, columns, fit, pad, say, state, table, to_json
+from mailboxd.cli.text import PHASES, columns, fit, pad, room, say, state, table, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
@@ -140,17 +140,17 @@ def _print_all(found: dict[str, Any]) -> None:
         f"{files['received']} received = {files['archived']} archived + {files['rejected']} rejected"
         f" + {files['pending']} pending; {files['sent']} sent",
     )
-    for number, line in enumerate(attention_lines(found["attention"][:_SHOWN], found["at"], columns() - 11)):
+    for number, line in enumerate(attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)):
         _entry("" if number else "for you", line)
     if found["attention_count"] > _SHOWN:
         _entry("", f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`")
     _open(found["open_tasks"], found["open_tasks_count"])
     for number, shut in enumerate(found["breakers"][:_SHOWN]):
         until = f"open until {shut['until']}" if shut["until"] else "half open"
-        _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", columns() - 11))
+        _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", room() - 11))
     for number, (agent, until) in enumerate(list(found["paced"].items())[:_SHOWN]):
         text = f"{agent} has used its turns of this hour, until {until} (limits.turns_per_agent_hour)"
-        _entry("" if number else "paced", fit(text, columns() - 11))
+        _entry("" if number else "paced", fit(text, room() - 11))
     if found["limits"]:
         _wrapped("limits", _limits(found["limits"]))
     _wrapped("next", for_terminal(_sentence(found["next"], daemon["running"])))
@@ -174,7 +174,7 @@ def _open(tasks: list[dict[str, Any]], count: int) -> None:
     size = max((len(row["local_id"]) for row in tasks), default=0)
     for number, row in enumerate(tasks):
         text = f"{pad(state(row), 19)} {row['local_id']:<{size}}  "
-        _entry("" if number else "open", text + fit(row["title"], max(columns() - 33 - size, 10)))
+        _entry("" if number else "open", text + fit(row["title"], max(room() - 33 - size, 10)))
     if count > len(tasks):
         _entry("", f"and {count - len(tasks)} more: `mailboxd ls`")
 

@@ -10,7 +10,7 @@ import click
 
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, fit, folded, pad, phase, say, state, table, to_json
+from mailboxd.cli.text import columns, fit, folded, pad, phase, room, say, state, table, to_json
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
@@ -230,19 +230,30 @@ def _entry(name: str, text: str) -> None:
     say(f"  {pad(name, 12)} {text}")
 
 
-@verb("tree", "tree q3-report", "tree q3-report --json")
+_MOST_LINES = 100
+
+
+@verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json")
 @task_argument()
-def tree_command(session: Session, task: str) -> None:
+@click.option("--all", "everything", is_flag=True, help=f"Every subtask, also of a tree with more than {_MOST_LINES}.")
+def tree_command(session: Session, task: str, everything: bool) -> None:
     """Show a task and its subtasks as a tree, with phase, agent and dependencies.
 
-    A task with subtasks shows how many are complete; an executing one, for how long.
+    A task with subtasks shows how many are complete; an executing one, for how long. In a long tree the most urgent
+    tasks are shown, and the others counted where they would be.
     """
     with session.report() as report:
         found = report.tree(report.find(task))
     if session.as_json:
         say(to_json(found))
         return
-    for line in task_output.tree_lines(found, session.clock.now(), columns()):
+    now = session.clock.now()
+    lines = (
+        task_output.tree_lines(found, now, room())
+        if everything
+        else task_output.first_lines(found, now, room(), _MOST_LINES)
+    )
+    for line in lines:
         say(line)
 
 
