@@ -1,113 +1,163 @@
-"""What one turn costs its client: `openclaw agent` beside our program on the gateway's WebSocket, in one run.
+"""What turns cost their client: `openclaw agent` beside our program on the gateway's WebSocket, in one run.
 
-    python -m bench.transport [--turns 20] [--at-once 4]
+    python -m bench.transport [--turns 20] [--at-once 4] [--in-flight 100]
 
 Starts a real gateway and a model that answers at once (as the live tests do) and prints medians: how long a turn takes,
-the CPU (user and system) and memory of its client, and turns per second, one at a time and several at once.
+when its model is first called, the CPU (user and system) of its client, and the client's memory. Then it keeps
+`--in-flight` turns in flight over the gateway at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from mailboxd.agents import process
+from mailboxd.agents.call_dir import Exit, write_prompt
 from mailboxd.agents.gateway.client import ApprovalPending, pair
-from mailboxd.agents.gateway.transport import GatewayTransport
+from mailboxd.agents.gateway.transport import GatewayTransport, Mark
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import TurnTransport
+from mailboxd.agents.process import Child, finish
 from mailboxd.clock import SystemClock
+from tests.e2e.support import eventually
 from tests.live.gateway import Gateway, run_of
-from tests.live.model import Model
+from tests.live.model import Hang, Model
+
+SECONDS = 300
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     wall: float
-    cpu: float
-    memory: int
+    first_call: float
 
 
-def measured(argv: Sequence[str], gateway: Gateway, place: Path) -> Cost:
-    """One process from its start to its end. Its output is thrown away."""
-    begun = time.monotonic()
-    process = subprocess.Popen(
-        list(argv), cwd=place, env=gateway.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    said = process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
-    wall = time.monotonic() - begun
-    process.returncode = os.waitstatus_to_exitcode(status)
-    process.stderr.close()
-    if process.returncode != 0:
-        sys.exit(f"{argv[:4]} ended with {process.returncode}: {said.decode(errors='replace')}")
-    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+@dataclass(slots=True)
+class Stand:
+    """A gateway, its model and both ways of running a turn there."""
+
+    root: Path
+    gateway: Gateway
+    model: Model
+    carrier: GatewayTransport
+
+    def begin(self, by: str, call: str) -> Child:
+        """A turn in a session of its own."""
+        directory = self.root / call
+        text = f"[mailboxd] work turn · task {call} · attempt 1\n\nSay something.\n"
+        file = write_prompt(directory, text.encode())
+        argv = (self.carrier if by == "gateway" else self.carrier.cli).turn_argv(
+            "alpha", f"agent:alpha:mailboxd:{call}", file, SECONDS
+        )
+        return (self.carrier if by == "gateway" else process).spawn(directory, argv, self.gateway.env)
+
+    def turn(self, by: str, call: str) -> Cost:
+        begun = time.monotonic()
+        done(finish(self.begin(by, call), SECONDS))
+        return Cost(time.monotonic() - begun, self.model.made(task=call)[0].at - begun)
+
+    def pid(self, call: str) -> int:
+        """The program that carries this turn."""
+        return Mark.read(self.root / call).takers[-1]
 
 
-def turn(by: TurnTransport, gateway: Gateway, root: Path, number: int) -> Callable[[], Cost]:
-    """A turn in a session of its own."""
-    call = f"trn_{type(by).__name__.lower()}{number}"
-    place = root / call
-    place.mkdir()
-    file = place / "prompt.md"
-    file.write_text(f"[mailboxd] work turn · task {call} · attempt 1\n\nSay something.\n", encoding="utf-8")
-    argv = by.turn_argv("alpha", f"agent:alpha:mailboxd:{call}", file, 60)
-    return lambda: measured(argv, gateway, place)
+def done(exit_: Exit) -> None:
+    if exit_.rc != 0:
+        sys.exit(f"a turn ended with {exit_.rc}: {(exit_.stdout + exit_.stderr).decode(errors='replace')}")
 
 
-def show(name: str, costs: Sequence[Cost], spent: float) -> None:
-    wall, cpu = (statistics.median(getattr(cost, field) for cost in costs) for field in ("wall", "cpu"))
-    memory = statistics.median(cost.memory for cost in costs) / 2**20
-    rate = len(costs) / spent
-    print(f"{name:28} {wall:7.2f} s  {cpu:6.3f} s CPU  {memory:6.1f} MiB  {rate:5.2f} turns/s")
+def cpu(pid: int) -> float:
+    """Seconds that a process has used; of this one, those of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[13:15] if pid == os.getpid() else fields[11:13])) / _TICKS
+
+
+def memory(pid: int, field: str = "VmRSS") -> float:
+    """Megabytes of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
+
+
+def show(name: str, costs: Sequence[Cost], spent: float, used: float, largest: float) -> None:
+    wall, first = (statistics.median(getattr(cost, field) for cost in costs) for field in ("wall", "first_call"))
+    print(
+        f"{name:26} {wall:6.2f} s  {first:6.2f} s to the model  {used / len(costs):6.4f} s CPU  {largest:6.1f} MiB  "
+        f"{len(costs) / spent:5.2f} turns/s",
+        flush=True,
+    )
+
+
+def compare(stand: Stand, turns: int, at_once: int) -> None:
+    for by in ("cli", "gateway"):
+        stand.turn(by, f"warm{by}")  # the first turn of a gateway is slow for whoever asks
+        for width in (1, at_once):
+            pid = os.getpid() if by == "cli" else stand.pid(f"warm{by}")
+            calls, before, begun = [f"{by}{width}x{number}" for number in range(turns)], cpu(pid), time.monotonic()
+            with ThreadPoolExecutor(width) as pool:
+                costs = list(pool.map(partial(stand.turn, by), calls))
+            show(f"{by}, {width} at once", costs, time.monotonic() - begun, cpu(pid) - before, largest(by, pid))
+
+
+def largest(by: str, pid: int) -> float:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024 if by == "cli" else memory(pid, "VmHWM")
+
+
+def in_flight(stand: Stand, number: int) -> None:
+    """So many turns at once, whose models answer when all of them have been asked."""
+    pid = stand.pid("warmgateway")
+    stand.model.on(Hang("Done."))
+    before, begun = cpu(pid), time.monotonic()
+    children = [stand.begin("gateway", f"flying{one}") for one in range(number)]
+    eventually(lambda: stand.model.most_at_once >= number, SECONDS)
+    asked, resident = time.monotonic() - begun, memory(pid)
+    stand.model.release()
+    for child in children:
+        done(finish(child, SECONDS))
+    used = (cpu(pid) - before) / number
+    print(f"{number} in flight: all models asked after {asked:.1f} s, {used:.4f} s CPU per turn, {resident:.1f} MiB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.transport")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--in-flight", type=int, default=100)
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, Model() as model:
         root = Path(directory)
         gateway = Gateway(root, model.url, run_of(["alpha"]))
+        widen(gateway, 2 * words.in_flight)
         try:
             gateway.start()
-            compare(gateway, root, words.turns, words.at_once)
+            url, device = f"ws://127.0.0.1:{gateway.port}", root / "gateway.json"
+            if isinstance(pair(device, url, "alpha", gateway.token, SystemClock()), ApprovalPending):
+                sys.exit("the gateway wants a person to approve the device")
+            stand = Stand(root, gateway, model, GatewayTransport(OpenClaw(("openclaw",)), device, gateway.env))
+            print(f"medians of {words.turns}, {os.cpu_count()} cores")
+            compare(stand, words.turns, words.at_once)
+            in_flight(stand, words.in_flight)
+            stand.carrier.close()
         finally:
             gateway.close()
 
 
-def compare(gateway: Gateway, root: Path, turns: int, at_once: int) -> None:
-    cli = OpenClaw(("openclaw",))
-    device = root / "gateway.json"
-    if isinstance(
-        pair(device, f"ws://127.0.0.1:{gateway.port}", "alpha", gateway.token, SystemClock()), ApprovalPending
-    ):
-        sys.exit("the gateway wants a person to approve the device")
-    transports: dict[str, TurnTransport] = {"cli": cli, "gateway": GatewayTransport(cli, device)}
-    for number, by in enumerate(transports.values()):  # the first turn of a gateway is slow for whoever asks
-        turn(by, gateway, root, 900 + number)()
-
-    print(f"medians of {turns}, {os.cpu_count()} cores")
-    for name, by in transports.items():
-        alone = [turn(by, gateway, root, number)() for number in range(turns)]
-        show(f"{name}, one at a time", alone, sum(cost.wall for cost in alone))
-    for name, by in transports.items():
-        waiting = [turn(by, gateway, root, 100 + number) for number in range(turns)]
-        begun = time.monotonic()
-        with ThreadPoolExecutor(at_once) as pool:
-            together = list(pool.map(lambda one: one(), waiting))
-        show(f"{name}, {at_once} at once", together, time.monotonic() - begun)
+def widen(gateway: Gateway, turns: int) -> None:
+    """Have a gateway that has not started run so many turns at once."""
+    config = json.loads(gateway.config.read_text())
+    config["agents"]["defaults"]["maxConcurrent"] = turns
+    gateway.config.write_text(json.dumps(config))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,30 @@ class TurnTransport(Protocol):
         ...
 
 
+class Launcher(Protocol):
+    """Starts calls and finds them again: this module, or `agents.gateway` for turns that are no processes."""
+
+    def spawn(
+        self,
+        directory: Path | str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        *,
+        marked: bool = False,
+    ) -> Child:
+        """Start the only call of `directory`."""
+        ...
+
+    def adopt(self, directory: Path | str) -> Child | None:
+        """The running call of `directory`, started by an earlier daemon."""
+        ...
+
+    def state(self, directory: Path | str) -> State:
+        """What the directory proves about its call."""
+        ...
+
+
 class State(StrEnum):
     """What a call's directory proves about its program."""
 
@@ -101,6 +125,9 @@ class Child:
 
     `pidfd` becomes readable when the process has ended. Unregister it before `reap`, which closes it.
     """
+
+    is_process = True
+    """False if another program carries it among others."""
 
     def __init__(self, directory: Path | str, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
         self.directory = directory
@@ -167,10 +194,13 @@ def spawn(
     before or the machine refuses (a child may then be alive: `adopt` finds it).
     """
     try:
-        make_directory(directory)
-        call = _create_mark(directory)
+        call = claim(directory, argv, durable=not marked)
         try:
-            popen = _spawn_marked(directory, call, argv, env, cwd, durable=not marked)
+            try:
+                popen = _spawn_writing(directory, call, argv, env, cwd)
+            except (NotStarted, OSError):
+                disclaim(directory)
+                raise
             # opened before the child is reaped, so it is this process and not a successor of its pid
             pidfd = os.pidfd_open(popen.pid)
             # without this record the child is still found through the lock
@@ -183,17 +213,16 @@ def spawn(
     return Child(directory, popen.pid, pidfd, popen)
 
 
-def _create_mark(directory: Path | str) -> int:
-    """Create the empty mark. Raises WorldError if there is one, OSError."""
+def claim(directory: Path | str, argv: Sequence[str], *, durable: bool) -> int:
+    """Create the mark of a call, with its directory; returns the locked descriptor, which the call inherits.
+
+    Raises WorldError if the call was started before, OSError.
+    """
+    make_directory(directory)
     try:
-        return open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        call = open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
-
-
-def _spawn_marked(
-    directory: Path | str, call: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, *, durable: bool
-) -> subprocess.Popen[bytes]:
     try:
         # fails if a check holds the lock right now; the retry succeeds
         fcntl.flock(call, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,11 +230,17 @@ def _spawn_marked(
         if durable:
             sync(directory)
             sync(Path(directory).parent)
-        return _spawn_writing(directory, call, argv, env, cwd)
-    except (NotStarted, OSError):
-        os.unlink(f"{directory}/{CALL}")  # noqa: PTH108
-        sync(directory)
+    except OSError:
+        os.close(call)
+        disclaim(directory)
         raise
+    return call
+
+
+def disclaim(directory: Path | str) -> None:
+    """Remove the mark of a call that has not started. Raises OSError."""
+    os.unlink(f"{directory}/{CALL}")  # noqa: PTH108
+    sync(directory)
 
 
 def _spawn_writing(
@@ -302,6 +337,19 @@ def leader(directory: Path | str) -> int | None:
         return _leading_holder(lock, os.fstat(lock))
     else:
         return None
+    finally:
+        os.close(lock)
+
+
+def is_held(directory: Path | str, by: int | None = None) -> bool:
+    """Whether a process holds the lock of this call's mark: any, or this one. Raises OSError."""
+    lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return by is None or _holds(by, os.fstat(lock))
+    else:
+        return False
     finally:
         os.close(lock)
 
@@ -491,6 +539,21 @@ def ask(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> Exit:
         _stop(child)
         raise
     return Exit(child.returncode, stdout, stderr[:STDERR_CAP])
+
+
+def finish(child: Child, timeout: float) -> Exit:
+    """Wait for a call, for at most `timeout` seconds; then stop it as `ask` does. Raises WorldError."""
+    poll = select.poll()
+    poll.register(child.pidfd, select.POLLIN)
+    try:
+        for seconds, stop in ((timeout, child.terminate), (_GRACE, child.kill), (_GRACE, child.kill)):
+            if poll.poll(seconds * 1000):
+                break
+            stop()
+    except BaseException:
+        child.terminate()
+        raise
+    return child.reap() or Exit(None, b"")
 
 
 def _stop(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:

@@ -282,8 +282,9 @@ class OpenClawSection(Section):
     """How agents are called."""
 
     command: Arguments = value(("openclaw",), "Program that runs a turn, with leading arguments.")
-    transport: Literal["cli", "gateway"] = value(
-        "cli", "Run turns by that program or by a paired WebSocket (`mailboxd connect gateway pair`)."
+    transport: Literal["auto", "cli", "gateway"] = value(
+        "auto",
+        "Run turns by that program or over a WebSocket; `auto`: over it once `mailboxd connect gateway pair` was run.",
     )
     turn_timeout_seconds: Whole = number(600, "seconds", 1, _WEEK, "Timeout of a turn.")
     environment: Variables = value((), "Further environment variables passed to the program.")
@@ -318,7 +319,7 @@ class LimitsSection(Section):
         "bytes",
         1_048_576,
         68_719_476_736,
-        "Memory reserved per turn; further turns wait for it.",
+        "Memory reserved per turn by that program; further turns wait for it.",
     )
     depth: Whole = number(8, "levels", 1, 64, "Depth of nested plans.")
     children: Whole = number(10_000, "tasks", 1, 100_000, "Children of one plan.")

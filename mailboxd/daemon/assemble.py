@@ -9,14 +9,17 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
 from mailboxd import signed_heads, stale_database
+from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
+from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw, child_environment
-from mailboxd.agents.process import TurnTransport, boot_id
+from mailboxd.agents.process import boot_id
 from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
@@ -39,7 +42,7 @@ from mailboxd.effects.turns import TurnLookup, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
 from mailboxd.engine.reports import Reports
-from mailboxd.errors import ConfigError, MessageError, WorldError
+from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
 from mailboxd.host import disk, process
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
@@ -101,11 +104,18 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
         held.callback(store.close)
         stale_database.require_newest(ws, store)
         selector = held.enter_context(selectors.DefaultSelector())
-        calls = _calls(ws, config, selector)
+        environment = child_environment(os.environ, config.openclaw.environment)
+        openclaw, paired = OpenClaw(config.openclaw.command), gateway.pairing_file(ws.root, os.environ)
+        carrier = gateway.chosen(config.openclaw.transport, openclaw, paired, environment)
+        calls = _calls(ws, config, selector, environment, carrier)
         made = put_together(ws, config, Engine(store, settings(config), clock), calls, health, polls)
         held.callback(made.calls.leave)
         for part in (made.peers.gateway, made.reserve, made.watcher, made.wake):
             held.callback(part.close)
+        if carrier is not None:
+            held.callback(carrier.close)
+            with suppress(UnavailableError, WorldError):  # the first turn tries again, and says why it fails
+                carrier.warm_up()
         for service in services(ws, config):
             held.callback(service.stop)
             made.services.append(service)
@@ -179,8 +189,17 @@ def report_missing(config: Config) -> None:
             )
 
 
-def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> ProcessTable:
+def _calls(
+    ws: Workspace,
+    config: Config,
+    selector: selectors.BaseSelector,
+    environment: Mapping[str, str],
+    carrier: GatewayTransport | None,
+) -> ProcessTable:
     limits = config.limits
+    caps = Caps(limits.turns, limits.turns_per_agent, limits.call_bytes)
+    if carrier is not None:
+        caps = replace(caps, call_bytes=gateway.TURN_BYTES, programs=gateway.PROGRAMS)
     with (
         world_errors(f"keep calls in {ws.turns}"),
         suppress(FileNotFoundError),
@@ -190,11 +209,12 @@ def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> P
     return ProcessTable(
         ws.turns,
         selector,
-        child_environment(os.environ, config.openclaw.environment),
+        environment,
         limits.output_bytes,
         config.shutdown.grace_seconds,
-        Caps(limits.turns, limits.turns_per_agent, limits.call_bytes),
+        caps,
         process.available,
+        carrier or programs,
     )
 
 
@@ -229,9 +249,7 @@ def _effect_runner(
     bytes_, offered = config.limits.context_bytes, peers.offered
     prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
     outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting)
-    dispatcher: TurnTransport = openclaw
-    if config.openclaw.transport == "gateway":
-        dispatcher = gateway.ready(openclaw, gateway.pairing_file(ws.root, os.environ))
+    dispatcher = calls.launcher if isinstance(calls.launcher, GatewayTransport) else openclaw
     sign = signer(Keyring.of(ws.root, os.environ))
     posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign, peers.gateway)
     dispatches = DispatchedMessages(core, ws, reports)

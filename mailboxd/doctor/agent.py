@@ -18,14 +18,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from mailboxd.agents import process
 from mailboxd.agents.acp import transport
 from mailboxd.agents.acp.transport import HarnessInfo, probe
-from mailboxd.agents.call_dir import read_capped
+from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
 from mailboxd.agents.openclaw import Peer
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import ask
+from mailboxd.agents.process import finish
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
@@ -404,15 +405,19 @@ def _turn(target: Target, clock: Clock, text: str, session: str) -> tuple[Outcom
     """The outcome of a turn with this message, or why it did not start; and its duration in seconds."""
     probes, started = target.openclaw, clock.monotonic()
     agent = target.settings.agent
+    gateway = target.pairing and GatewayTransport(probes.openclaw, target.pairing, probes.environment)
     with tempfile.TemporaryDirectory(prefix="mailboxd-canary-") as folder:
-        file = Path(folder) / "message.md"
-        file.write_text(text, encoding="utf-8")
-        transport = probes.openclaw if target.pairing is None else GatewayTransport(probes.openclaw, target.pairing)
-        argv = transport.turn_argv(agent, f"agent:{agent.lower()}:mailboxd:{session}", file, TURN_SECONDS)
+        file = write_prompt(folder, text.encode())
+        key = f"agent:{agent.lower()}:mailboxd:{session}"
+        argv = (gateway or probes.openclaw).turn_argv(agent, key, file, TURN_SECONDS)
         try:
-            outcome: Outcome | str = classify(ask(argv, probes.environment, TURN_SECONDS + _GATEWAY_GRACE))
+            child = (gateway or process).spawn(folder, argv, probes.environment)
+            outcome: Outcome | str = classify(finish(child, TURN_SECONDS + _GATEWAY_GRACE))
         except UnavailableError as problem:
             outcome = str(problem)
+        finally:
+            if gateway:
+                gateway.close()
     return outcome, clock.monotonic() - started
 
 

@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 from mailboxd import config as configuration
-from mailboxd.agents.gateway.transport import pairing_file
+from mailboxd.agents.gateway.transport import TURN_BYTES, pairing_file
 from mailboxd.agents.json_output import brief
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment, inside_agent
 from mailboxd.clock import Clock
@@ -71,11 +71,14 @@ def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, 
             config = configuration.load(ws.config)
             limits, openclaw, acp, agent = config.limits, config.openclaw, config.acp, config.agent
             required = tuple(config.signing.require)
-            pairing = pairing_file(ws.root, environ) if openclaw.transport == "gateway" else None
+            paired = pairing_file(ws.root, environ)
+            if openclaw.transport == "gateway" or (openclaw.transport == "auto" and paired.exists()):
+                pairing = paired
         except MailboxdError as error:
             problem = str(error)
     path = str(ws.config) if ws is not None else ""
-    settings = Settings(path, limits.turns, limits.call_bytes, agent, problem, shlex.join(openclaw.command))
+    call_bytes = limits.call_bytes if pairing is None else TURN_BYTES
+    settings = Settings(path, limits.turns, call_bytes, agent, problem, shlex.join(openclaw.command))
     environment = child_environment(environ, openclaw.environment)
     probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent)
     return Target(ws, settings, probes, not_a_workspace, acp, pairing, environ, required)

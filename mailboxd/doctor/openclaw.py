@@ -243,7 +243,7 @@ class OpenClawProbes:
 def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Transport:
     """Connect as a turn does, to see whether the paired device may run turns. Raises no MailboxdError."""
     try:
-        ready(openclaw, pairing_file)
+        ready(openclaw, pairing_file, {})
         from mailboxd.agents.gateway import client, pairing
 
         paired = pairing.read(pairing_file)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from mailboxd.agents import process
 from mailboxd.agents.call_dir import (
     PROMPT,
     STDERR_CAP,
@@ -25,7 +26,7 @@ from mailboxd.agents.call_dir import (
     world,
     write_prompt,
 )
-from mailboxd.agents.process import Child, State, adopt, has_ended, has_writer, kill_writers, spawn, state
+from mailboxd.agents.process import Child, Launcher, State, has_ended, has_writer, kill_writers
 from mailboxd.core.schedule import Capacity
 from mailboxd.errors import WorldError
 from mailboxd.store.store import Order
@@ -47,11 +48,15 @@ The kernel's own limit (RLIMIT_FSIZE) would also strike every database and log t
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much may run at once: calls, calls of one agent, and the memory that one call is counted with."""
+    """How much may run at once: calls, calls of one agent, and the memory that one call is counted with.
+
+    `programs`: how many of them may be processes of OpenClaw's CLI, where calls are counted with less than those take.
+    """
 
     calls: int = 4
     per_agent: int = 1
     call_bytes: int = 225_443_840
+    programs: int = 256
 
 
 class CallKind(StrEnum):
@@ -113,6 +118,8 @@ class ProcessTable:
     caps: Caps = Caps()
     available: Callable[[], int | None] = lambda: None
     """Bytes of memory that programs may still take; None = not known."""
+    launcher: Launcher = process
+    """How calls are started and found again."""
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
@@ -133,7 +140,7 @@ class ProcessTable:
 
     def state(self, call_id: str) -> State:
         """What an earlier daemon left of this call."""
-        return state(self.directory(call_id))
+        return self.launcher.state(self.directory(call_id))
 
     def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
         """Write the prompt of a call; returns its file. Raises WorldError."""
@@ -150,11 +157,12 @@ class ProcessTable:
     ) -> None:
         """Spawn it. Raises NotStarted (then nothing has run), WorldError."""
         environment = self.environment if environment is None else environment
-        self._watch(call, spawn(self.directory(call.id), argv, environment, cwd, marked=call.marked), now)
+        child = self.launcher.spawn(self.directory(call.id), argv, environment, cwd, marked=call.marked)
+        self._watch(call, child, now)
 
     def adopt(self, call: Call, now: float) -> bool:
         """Take over a call that an earlier daemon started; False when it has ended."""
-        child = adopt(self.directory(call.id))
+        child = self.launcher.adopt(self.directory(call.id))
         if child is not None:
             self._watch(call, child, now)
         return child is not None
@@ -280,6 +288,13 @@ class ProcessTable:
             {call.session_key for call in self.running.values()},
         )
         return self.capacity
+
+    def free_programs(self) -> int:
+        """How many more processes of OpenClaw's CLI may run, for turns and look-ups."""
+        kinds = (CallKind.TURN, CallKind.MESSAGE, CallKind.LOOKUP)
+        return self.caps.programs - sum(
+            [call.kind in kinds and call.child.is_process for call in self.running.values()]
+        )
 
     def free_bytes(self, now: float) -> int | None:
         """Memory for further calls; None = not known. Calls that have just started are counted as still to take it."""

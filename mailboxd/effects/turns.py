@@ -158,6 +158,8 @@ class TurnStarter:
     They are not checked again after the commit: a cancel that arrives in between takes effect in the next round, as
     after the start of the call.
     """
+    _programs: set[str] = field(default_factory=set)
+    """Those that this round has marked for a process of OpenClaw's CLI: they have a model of their own."""
 
     # inside the batch
 
@@ -168,6 +170,7 @@ class TurnStarter:
         """
         self.trouble = None
         self._fresh.clear()
+        self._programs.clear()
         over = 0
         for order in orders:
             if order.begun is not None or not isinstance(order.effect, RunTurn):
@@ -187,6 +190,8 @@ class TurnStarter:
                 marked = False
             if marked:
                 capacity.take(order.id, order.agent, order.effect.session_key)
+                if order.effect.model:
+                    self._programs.add(order.id)
             over += not marked
         if over:  # its end may have ended others
             self._fresh.clear()
@@ -228,6 +233,7 @@ class TurnStarter:
     def begin(self, order: Order, effect: RunTurn) -> None:
         """Start a turn's call, or continue one of an earlier round or daemon. Raises WorldError."""
         if (fresh := self._fresh.pop(order.id, None)) is not None:
+            self._programs.discard(order.id)
             self._start(order, effect, *fresh)  # it has its slot
             return
         match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
@@ -301,6 +307,7 @@ class TurnStarter:
         return (
             capacity.has_slot(order.agent, effect.session_key)
             and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)
+            and (not effect.model or self.calls.free_programs() > len(self._programs))
             and not self.engine.store.tasks.is_held(order.task)
         )
 
@@ -370,7 +377,7 @@ class TurnLookup:
 
         Nothing is asked while the gateway is down: it may run the turn again once it is back.
         """
-        if self.gateway.is_down or not self.calls.capacity.has_slot():
+        if self.gateway.is_down or not self.calls.capacity.has_slot() or self.calls.free_programs() <= 0:
             return
         self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 

@@ -41,7 +41,7 @@ class Wake:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with suppress(FileNotFoundError):
             (state / NAME).unlink()  # of a killed daemon: we hold the workspace's lock
-        with _address(state) as address:
+        with socket_address(state / NAME) as address:
             self._socket.bind(address)
         (state / NAME).chmod(0o600)
         self._mounts = _Mounts()
@@ -98,7 +98,11 @@ class Wake:
 
 def poke(state: Path) -> bool:
     """Wake the daemon of the workspace whose `.mailboxd` is `state`; return False if none runs."""
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, _address(state) as address:
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+        socket_address(state / NAME) as address,
+    ):
         sender.setblocking(False)
         with suppress(BlockingIOError):  # earlier pokes are still unread: one wake-up serves all
             sender.sendto(b"!", address)
@@ -131,11 +135,11 @@ class _Mounts:
 
 
 @contextmanager
-def _address(state: Path) -> Iterator[str]:
-    """The socket's path through a descriptor of its directory: a path over 107 bytes is not an address (unix(7))."""
-    fd = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def socket_address(path: Path) -> Iterator[str]:
+    """A socket's path through a descriptor of its directory: a path over 107 bytes is not an address (unix(7))."""
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{fd}/{NAME}"
+        yield f"/proc/self/fd/{fd}/{path.name}"
     finally:
         os.close(fd)
 

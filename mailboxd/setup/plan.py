@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
+from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
 from mailboxd.agents.json_output import cli_error, complaint, parse_object
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.process import ask
@@ -186,6 +188,10 @@ class Installation:
     clock: Clock
     config_path: str
     """The path of OpenClaw's configuration; empty if unknown."""
+    gateway: Callable[[], tuple[str, bool]]
+    """Asks OpenClaw, once, for its gateway's URL and whether that approves devices by itself."""
+    secret: Callable[[], str] | None = None
+    """Gives the gateway's token; None if nobody can be asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +319,62 @@ class ToolsPart(Part):
         openclaw = OpenClawConfig(self.installation.openclaw, self.installation.environment)
         callers, now = registration.wanted(settings), self.installation.clock.now()
         return registration.register(self.ws, settings, openclaw, callers, now, dry_run=dry_run).done
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPart(Part):
+    """The workspace as a device of the gateway, so that its turns need no process each."""
+
+    kind: ClassVar[str] = "gateway"
+
+    @property
+    def path(self) -> Path:
+        return pairing_file(self.root, self.installation.environ)
+
+    @property
+    def by_hand(self) -> str:
+        return f"`mailboxd -w {self.root} connect gateway pair`"
+
+    def state(self) -> PartState:
+        if any(find_spec(name) is None for name in EXTRA):
+            return PartState(PartStatus.LEFT_OUT, f"the extra is missing: run `{to_add('gateway')}`, then this again")
+        from mailboxd.agents.gateway import pairing
+
+        paired = pairing.read(self.path)
+        if paired is not None and paired.token is not None:
+            return PartState(PartStatus.DONE, f"it is paired with {paired.url}")
+        if self.ws.config.is_file() and config.load(self.ws.config).openclaw.transport == "cli":
+            return PartState(PartStatus.LEFT_OUT, f"`openclaw.transport` is cli in {self.ws.config}")
+        url, approves = self.installation.gateway()
+        if not approves:
+            text = f"the gateway at {url} wants a person to approve devices; run {self.by_hand}"
+            return PartState(PartStatus.LEFT_OUT, text)
+        if self.installation.secret is None:
+            text = f"needs the gateway's token in OPENCLAW_GATEWAY_TOKEN; or run {self.by_hand}"
+            return PartState(PartStatus.LEFT_OUT, text)
+        text = f"pair it with {url}: turns cost far less, but do not get OpenClaw's owner-only tools ({OWNER_TOOLS})"
+        return PartState(PartStatus.DUE, text)
+
+    def do(self) -> str:
+        from mailboxd.agents.gateway import client
+
+        url, _ = self.installation.gateway()
+        secret = self.installation.secret() if self.installation.secret is not None else ""
+        if not secret:
+            return f"no token was given, so it is not paired; {self.by_hand} does it later"
+        found = client.pair(self.path, url, self.agent, secret, self.installation.clock)
+        if isinstance(found, client.ApprovalPending):
+            return f"run `openclaw devices approve {found.request}`, then {self.by_hand}"
+        return f"paired with {url} as {found.pairing.name}"
+
+    def undo(self, before: str) -> str:  # noqa: ARG002
+        from mailboxd.agents.gateway import client, pairing
+
+        paired = pairing.read(self.path)
+        if paired is None:
+            return "it is already removed"
+        client.unpair(self.path, paired, self.installation.openclaw, self.installation.environment)
+        return f"{paired.url} no longer knows {paired.name}; its key is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +573,15 @@ def find_installation(environ: Mapping[str, str], clock: Clock) -> tuple[Install
             f"OpenClaw {version} is too old, {needed} is needed; run `npm install -g openclaw@latest`"
         )
     path = parse_config_file(ask(openclaw.config_file_argv(), environment, _SECONDS))
-    return Installation(openclaw, environ, environment, clock, path), version
+    return Installation(
+        openclaw, environ, environment, clock, path, cache(partial(_gateway, openclaw, environment))
+    ), version
+
+
+def _gateway(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str, bool]:
+    from mailboxd.agents.gateway.client import configured
+
+    return configured(openclaw, environment)
 
 
 def make_plan(
@@ -536,7 +606,7 @@ def make_plan(
     ports = _ports(homes.values()) if find_spec("mcp") and ToolsPart.kind not in skip else repeat(0)
     parts: list[Part] = [WorkspacePart(installation, agent, root, next(ports)) for agent, root in homes.items()]
     parts.append(PluginPart(installation))
-    for kind in (SkillPart, ToolsPart, ServicePart):
+    for kind in (SkillPart, ToolsPart, GatewayPart, ServicePart):
         parts += [kind(installation, agent, root) for agent, root in homes.items()]
     steps = []
     for part in parts if homes else ():
@@ -632,7 +702,7 @@ def steps_to_undo(installation: Installation, record: SetupRecord) -> list[tuple
 
 
 def _part(installation: Installation, one: CompletedStep) -> Part:
-    kinds: tuple[type[Part], ...] = (WorkspacePart, PluginPart, SkillPart, ToolsPart, ServicePart)
+    kinds: tuple[type[Part], ...] = (WorkspacePart, PluginPart, SkillPart, ToolsPart, GatewayPart, ServicePart)
     return next(kind for kind in kinds if kind.kind == one.kind)(installation, one.agent, Path(one.workspace))
 
 

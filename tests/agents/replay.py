@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,9 +31,9 @@ def conversation(case: str) -> list[Frame]:
 
 
 class Replay:
-    """The server, for one connection. Use as a context manager.
+    """The server, for one connection and those `after` it, each with its frames. Use as a context manager.
 
-    `drops`: it hangs up without a word after the last frame. Otherwise it waits for our goodbye.
+    `drops`: on so many connections it hangs up without a word after the last frame. Otherwise it waits for our goodbye.
     `refusal`: an HTTP answer instead of a WebSocket.
     """
 
@@ -40,21 +41,24 @@ class Replay:
         self,
         frames: list[Frame],
         *,
-        drops: bool = False,
+        drops: int = 0,
+        after: Sequence[list[Frame]] = (),
         refusal: bytes = b"",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.frames = frames
+        self.conversations = [frames, *after]
         self.drops = drops
         self.refusal = refusal
         self.tls = tls
         self.complaints: list[str] = []
         self.heard: list[Frame] = []
         self.pongs = 0
+        self.hangs_up = threading.Event()
+        self.hangs_up.set()
+        """Set while it may hang up."""
         self.played = 0
         """How many frames have been said or heard."""
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(_SECONDS)
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
@@ -66,22 +70,27 @@ class Replay:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accept
         self._listener.close()
         self._thread.join(_SECONDS)
 
     def _serve(self) -> None:
-        with suppress(OSError):
-            connection, _ = self._listener.accept()
-            if self.tls is not None:
-                connection = self.tls.wrap_socket(connection, server_side=True)
-            with connection:
-                connection.settimeout(_SECONDS)
-                _Peer(self, connection).play()
+        for number, frames in enumerate(self.conversations, 1):
+            with suppress(OSError):
+                connection, _ = self._listener.accept()
+                if self.tls is not None:
+                    connection = self.tls.wrap_socket(connection, server_side=True)
+                with connection:
+                    connection.settimeout(_SECONDS)
+                    _Peer(self, connection, frames, drops=number <= self.drops).play()
 
 
 class _Peer:
-    def __init__(self, replay: Replay, connection: socket.socket) -> None:
+    def __init__(self, replay: Replay, connection: socket.socket, frames: list[Frame], *, drops: bool) -> None:
         self.replay = replay
+        self.frames = frames
+        self.drops = drops
         self.connection = connection
         self.ws = WSConnection(ConnectionType.SERVER)
         self.heard: list[str] = []
@@ -93,7 +102,7 @@ class _Peer:
             self._listen()
         if self.replay.refusal:
             return
-        for frame in self.replay.frames:
+        for frame in self.frames:
             if "closed" in frame:
                 code, reason = frame["closed"]
                 self.connection.sendall(self.ws.send(CloseConnection(code=code, reason=reason)))
@@ -102,11 +111,12 @@ class _Peer:
             else:
                 self._hear(frame["sent"])
             self.replay.played += 1
-        while not self.replay.drops and not self.ended:
+        while not self.drops and not self.ended:
             self._listen()
+        self.replay.hangs_up.wait(_SECONDS)
 
     def _closes_after(self, frame: Frame) -> bool:
-        following = self.replay.frames[self.replay.frames.index(frame) + 1 :][:1]
+        following = self.frames[self.frames.index(frame) + 1 :][:1]
         return bool(following) and "closed" in following[0]
 
     def _say(self, text: str, *, with_next: bool) -> None:

@@ -1,14 +1,17 @@
-"""A turn over the gateway: recorded conversations over a real WebSocket, and the outcomes that they lead to."""
+"""Turns over the gateway: recorded conversations over a real WebSocket, and the outcomes that they lead to."""
 
 from __future__ import annotations
 
-import json
+import os
 import signal
+import socket
 import ssl
-import subprocess
-import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +21,43 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.call_dir import Exit, write_prompt
 from mailboxd.agents.gateway import client, pairing, program, transport
 from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.program import Signals, TurnOptions, TurnResult, run_turn
-from mailboxd.agents.gateway.transport import GatewayTransport
+from mailboxd.agents.gateway.program import NOBODY, Program
+from mailboxd.agents.gateway.transport import GatewayTransport, Mark
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import Child, State, finish, has_ended
 from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
-from mailboxd.errors import ConfigError
+from mailboxd.errors import ConfigError, WorldError
+from mailboxd.host.wakeup import socket_address
 from tests.agents.replay import Frame, Replay, conversation
 from tests.e2e.support import eventually
 
+CLI = OpenClaw(("openclaw",))
 DEVICE = Device(bytes(range(32)))
 NAME = "mailboxd alpha fixture"
+
+
+@contextmanager
+def carrying(path: Path) -> Iterator[GatewayTransport]:
+    """The program of this pairing in a thread, and the daemon's side of it."""
+    made = GatewayTransport(CLI, path, {"TMPDIR": str(path.parent)})
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with socket_address(made.socket_path()) as address:
+        listener.bind(address)
+    listener.listen()
+    thread = threading.Thread(target=Program(listener, path, SystemClock()).run, daemon=True)
+    thread.start()
+    made.warm_up()
+    yield made
+    made.close()
+    thread.join(20)
+    listener.close()
+    assert not thread.is_alive()
 
 
 class Conversation:
@@ -44,11 +68,10 @@ class Conversation:
         self.sent = {frame["sent"]["method"]: frame["sent"]["params"] for frame in self.frames if "sent" in frame}
         self.token: str = self.sent["connect"]["auth"]["token"]
         self.path = tmp_path / "gateway.json"
-        asked = self.sent.get("agent", {"agentId": "alpha", "sessionKey": "agent:alpha:mailboxd:x", "timeout": 60})
-        message = tmp_path / "prompt.md"
-        message.write_text(asked.get("message", "[mailboxd] work"), encoding="utf-8", newline="")
-        key = asked.get("idempotencyKey", "trn_1")
-        self.order = TurnOptions(asked["agentId"], asked["sessionKey"], message, asked["timeout"], self.path, key)
+        self.asked = self.sent.get("agent", {"agentId": "alpha", "sessionKey": "agent:alpha:mailboxd:x", "timeout": 60})
+        self.key: str = self.asked.get("idempotencyKey", "trn_1")
+        self.directory = tmp_path / self.key
+        write_prompt(self.directory, self.asked.get("message", "[mailboxd] work").encode())
 
     def pair(self, url: str) -> None:
         pairing.write(self.path, Pairing(url, NAME, DEVICE, self.token))
@@ -60,33 +83,32 @@ class Conversation:
         )
         return self.frames[: place + 1 + answers]
 
-    def run_turn(self, replay: Replay) -> TurnResult:
-        self.pair(replay.url)
-        ended = run_turn(self.order, {}, Signals(), SystemClock())
-        assert self.token not in json.dumps(ended.value) + ended.said
-        return ended
+    def question(self, number: str, **answer: Any) -> list[Frame]:
+        """The question about the run, and the gateway's answer."""
+        params = {"message": "?", "agentId": NOBODY, "deliver": False, "idempotencyKey": self.key}
+        asked = {"type": "req", "id": number, "method": "agent", "params": params}
+        return [{"sent": asked}, {"received": {"type": "res", "id": number, "ok": True} | answer}]
 
-    def argv(self) -> list[str]:
-        order = self.order
-        words = {
-            "--pairing": order.pairing,
-            "--agent": order.agent,
-            "--session-key": order.session_key,
-            "--message-file": order.message_file,
-            "--timeout": order.timeout,
-            "--idempotency-key": order.idempotency_key,
-        }
-        options = [str(word) for pair in words.items() for word in pair]
-        return [sys.executable, "-P", "-m", "mailboxd.agents.gateway", "agent", "--json", *options]
+    def begin(self, transport: GatewayTransport) -> Child:
+        agent, key, timeout = (self.asked[name] for name in ("agentId", "sessionKey", "timeout"))
+        argv = transport.turn_argv(agent, key, self.directory / "prompt.md", timeout)
+        return transport.spawn(self.directory, argv, {})
+
+    def run_turn(self, replay: Replay) -> Exit:
+        self.pair(replay.url)
+        return self.run()
+
+    def run(self) -> Exit:
+        with carrying(self.path) as transport:
+            ended = finish(self.begin(transport), 20)
+        assert self.token.encode() not in ended.stdout + ended.stderr
+        assert Mark.read(self.directory).status == ended.rc
+        return ended
 
 
 def of_anybody(frames: list[Frame]) -> list[Frame]:
     """The conversation without what depends on the device."""
     return [{"sent": None} if "sent" in frame else frame for frame in frames]
-
-
-def judged(ended: TurnResult) -> Outcome:
-    return classify(Exit(ended.status, json.dumps(ended.value).encode() if ended.value is not None else b""))
 
 
 def certified(directory: Path) -> ssl.SSLContext:
@@ -118,9 +140,9 @@ def test_a_turn_that_succeeds(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     with Replay(talk.frames) as replay:
         ended = talk.run_turn(replay)
-    outcome = judged(ended)
+    outcome = classify(ended)
     assert isinstance(outcome, Succeeded)
-    assert (ended.status, outcome.text, outcome.run_id) == (0, "Forty-two.", talk.order.idempotency_key)
+    assert (ended.rc, outcome.text, outcome.run_id) == (0, "Forty-two.", talk.key)
     assert replay.complaints == []
     assert replay.pongs > 0
 
@@ -140,8 +162,9 @@ def test_a_turn_that_fails(tmp_path: Path, case: str, started: bool, permanence:
     talk = Conversation(case, tmp_path)
     if case == "pairing-required":  # recorded with a device of its own
         talk.frames = of_anybody(talk.frames)
-    with Replay(talk.frames) as replay:
-        outcome = judged(talk.run_turn(replay))
+    refused = error.startswith("unauthorized")  # at once, and again for the turn
+    with Replay(talk.frames, after=[talk.frames] if refused else ()) as replay:
+        outcome = classify(talk.run_turn(replay))
     assert failed(outcome) == (started, permanence)
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith(error)
@@ -152,7 +175,7 @@ def test_the_echo_of_the_prompt_is_not_printed(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.frames[-1]["received"]["payload"]["result"]["meta"]["finalPromptText"] = "the whole prompt"
     with Replay(talk.frames) as replay:
-        assert "the whole prompt" not in json.dumps(talk.run_turn(replay).value)
+        assert b"the whole prompt" not in talk.run_turn(replay).stdout
 
 
 @pytest.mark.parametrize(
@@ -169,7 +192,7 @@ def test_a_refusal_before_the_acceptance(tmp_path: Path, error: Any, permanence:
     talk = Conversation("ok", tmp_path)
     refusal = {"received": {"type": "res", "id": "1", "ok": False, "error": error}}
     with Replay([*talk.up_to("agent"), refusal]) as replay:
-        outcome = judged(talk.run_turn(replay))
+        outcome = classify(talk.run_turn(replay))
     if permanence is None:
         assert isinstance(outcome, Unknown)
     else:
@@ -186,39 +209,90 @@ def test_frames_that_are_no_answer_to_us_are_passed_over(tmp_path: Path) -> None
         {"type": "res", "id": "1", "ok": "yes"},
     ]
     with Replay([*talk.up_to("agent"), *({"received": frame} for frame in noise), *talk.frames[-2:]]) as replay:
-        assert isinstance(judged(talk.run_turn(replay)), Succeeded)
+        assert isinstance(classify(talk.run_turn(replay)), Succeeded)
 
 
-# Connections that break
+# Connections that break, and turns of a program that died: they are asked about
+
+
+def accepted_then(talk: Conversation, *answers: list[Frame]) -> Replay:
+    """A gateway that accepts the turn and hangs up, and on the next connection answers these questions."""
+    welcome = talk.up_to("connect", answers=1)
+    return Replay(talk.up_to("agent", answers=1), drops=1, after=[[*welcome, *chain(*answers)]])
+
+
+def test_a_turn_whose_connection_breaks_is_asked_about_and_its_stored_result_is_taken(tmp_path: Path) -> None:
+    talk = Conversation("ok", tmp_path)
+    stored = talk.frames[-1]["received"]["payload"]
+    with accepted_then(talk, talk.question("1", payload=stored)) as replay:
+        outcome = classify(talk.run_turn(replay))
+    assert isinstance(outcome, Succeeded)
+    assert outcome.text == "Forty-two."
+    assert replay.complaints == []
+
+
+def test_a_turn_that_is_still_in_flight_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_ASK_PAUSE", 0.01)
+    talk = Conversation("ok", tmp_path)
+    flies = {"status": "in_flight", "runId": talk.key}
+    waits: list[Frame] = [
+        {"sent": None},
+        {"received": {"type": "res", "id": "2", "ok": True, "payload": {"status": "ok"}}},
+    ]
+    stored = talk.question("3", payload=talk.frames[-1]["received"]["payload"])
+    with accepted_then(talk, talk.question("1", payload=flies), waits, stored) as replay:
+        outcome = classify(talk.run_turn(replay))
+    assert isinstance(outcome, Succeeded)
+    (waited,) = [said for said in replay.heard if said["method"] == "agent.wait"]
+    assert waited["params"]["runId"] == talk.key
+    assert replay.complaints == []
+
+
+def test_a_run_that_the_gateway_does_not_know_is_unknown_and_not_requested_again(tmp_path: Path) -> None:
+    talk = Conversation("ok", tmp_path)
+    unknown = {"code": "INVALID_REQUEST", "message": f'invalid agent params: unknown agent id "{NOBODY}"'}
+    with accepted_then(talk, talk.question("1", ok=False, error=unknown)) as replay:
+        outcome = classify(talk.run_turn(replay))
+    assert isinstance(outcome, Unknown)
+    assert outcome.run_id == talk.key
+    assert replay.complaints == []
 
 
 @pytest.mark.parametrize(("answers", "run_id"), [(0, False), (1, True)])
-def test_a_connection_that_breaks_after_the_request_is_unknown(tmp_path: Path, answers: int, run_id: bool) -> None:
+def test_a_turn_whose_gateway_does_not_come_back_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int, run_id: bool
+) -> None:
+    monkeypatch.setattr(program, "RECONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(client, "HANDSHAKE_SECONDS", 1.0)
     talk = Conversation("ok", tmp_path)
-    with Replay(talk.up_to("agent", answers=answers), drops=True) as replay:
+    with Replay(talk.up_to("agent", answers=answers), drops=1) as replay:
         ended = talk.run_turn(replay)
-    outcome = judged(ended)
+    outcome = classify(ended)
     assert isinstance(outcome, Unknown)
-    assert outcome.run_id == (talk.order.idempotency_key if run_id else None)
-    assert "gateway closed (1006 abnormal closure (no close frame))" in json.dumps(ended.value)
+    assert outcome.run_id == (talk.key if run_id else None)
+    assert "Gateway not reachable at" in outcome.error
 
 
 def test_a_connection_that_breaks_before_the_request_has_started_nothing(tmp_path: Path) -> None:
-    talk = Conversation("ok", tmp_path)
-    for frames in ([], talk.frames[:1], talk.up_to("connect")):
-        with Replay(frames, drops=True) as replay:
-            assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
+    for number, length in enumerate((0, 1, 2)):
+        (tmp_path / str(number)).mkdir()
+        talk = Conversation("ok", tmp_path / str(number))
+        with Replay(talk.frames[:length], drops=2, after=[talk.frames[:length]]) as replay:
+            assert failed(classify(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
 
 
-def test_an_unreachable_or_draining_gateway_has_started_nothing(tmp_path: Path) -> None:
+def test_an_unreachable_gateway_has_started_nothing(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.pair("ws://127.0.0.1:1")
-    down = judged(run_turn(talk.order, {}, Signals(), SystemClock()))
-    assert failed(down) == (False, Permanence.TRANSIENT)
+    assert failed(classify(talk.run())) == (False, Permanence.TRANSIENT)
+
+
+def test_a_draining_gateway_has_started_nothing(tmp_path: Path) -> None:
+    talk = Conversation("ok", tmp_path)
     body = b"Gateway websocket admission closed"
     refusal = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    with Replay([], refusal=refusal) as replay:
-        drains = judged(talk.run_turn(replay))
+    with Replay([], after=[[]], refusal=refusal) as replay:
+        drains = classify(talk.run_turn(replay))
     assert failed(drains) == (False, Permanence.TRANSIENT)
     assert isinstance(drains, Failed)
     assert "HTTP 503: Gateway websocket admission closed" in drains.error
@@ -226,89 +300,246 @@ def test_an_unreachable_or_draining_gateway_has_started_nothing(tmp_path: Path) 
 
 def test_a_gateway_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(program, "EXTRA_SECONDS", -59.8)
     talk = Conversation("ok", tmp_path)
-    with Replay([]) as replay:
-        assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
+    with Replay([], after=[[]]) as replay:
+        assert failed(classify(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
+
+
+def test_a_run_that_does_not_end_in_time_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "EXTRA_SECONDS", -59.0)
+    talk = Conversation("ok", tmp_path)
     with Replay(talk.up_to("agent", answers=1)) as replay:
-        outcome = judged(talk.run_turn(replay))
+        outcome = classify(talk.run_turn(replay))
     assert isinstance(outcome, Unknown)
-    assert outcome.run_id == talk.order.idempotency_key
-    assert outcome.error.startswith("gateway timeout after 200ms")
+    assert outcome.run_id == talk.key
+    assert outcome.error.startswith("gateway timeout after 1000ms")
 
 
 def test_a_gateway_that_hangs_up_while_we_speak_makes_us_tell_no_token(tmp_path: Path) -> None:
-    talk = Conversation("ok", tmp_path)
-    for end in ({"closed": [1008, "go away"]}, {"closed": [1012, ""]}):
-        with Replay([talk.frames[0], end]) as replay:
-            assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
+    for number, end in enumerate(({"closed": [1008, "go away"]}, {"closed": [1012, ""]})):
+        (tmp_path / str(number)).mkdir()
+        talk = Conversation("ok", tmp_path / str(number))
+        with Replay([talk.frames[0], end], after=[[talk.frames[0], end]]) as replay:
+            assert failed(classify(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
 
 
 def test_another_machine_is_spoken_to_over_tls_and_only_if_its_certificate_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls = certified(tmp_path)
-    talk = Conversation("ok", tmp_path)
-    with Replay(talk.frames, tls=tls) as replay:
-        stranger = judged(talk.run_turn(replay))
+    for name in ("stranger", "known"):
+        (tmp_path / name).mkdir()
+    talk = Conversation("ok", tmp_path / "stranger")
+    with Replay(talk.frames, after=[talk.frames], tls=tls) as replay:
+        stranger = classify(talk.run_turn(replay))
     assert failed(stranger) == (False, Permanence.TRANSIENT)
     assert isinstance(stranger, Failed)
     assert "certificate verify failed" in stranger.error
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    talk = Conversation("ok", tmp_path / "known")
     with Replay(talk.frames, tls=tls) as replay:
-        assert isinstance(judged(talk.run_turn(replay)), Succeeded)
+        assert isinstance(classify(talk.run_turn(replay)), Succeeded)
 
 
 def test_a_message_that_no_frame_holds_is_not_sent(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.frames[2]["received"]["payload"]["policy"]["maxPayload"] = 100
     with Replay(talk.up_to("connect", answers=1)) as replay:
-        outcome = judged(talk.run_turn(replay))
+        outcome = classify(talk.run_turn(replay))
     assert failed(outcome) == (False, Permanence.PERMANENT)
     assert replay.complaints == []
 
 
-# The program
+# Stopping
 
 
-def test_the_program_prints_the_result(tmp_path: Path) -> None:
-    talk = Conversation("ok", tmp_path)
-    talk.frames[-1]["received"]["payload"]["result"]["payloads"][0]["text"] = "half a pair: \ud83d"
-    with Replay(talk.frames) as replay:
-        talk.pair(replay.url)
-        done = subprocess.run(talk.argv(), capture_output=True, timeout=300)
-    outcome = classify(Exit(done.returncode, done.stdout, done.stderr))
-    assert isinstance(outcome, Succeeded), done
-    assert outcome.text == "half a pair: \N{REPLACEMENT CHARACTER}"
-    assert done.stderr == b""
-
-
-def test_sigterm_aborts_the_run_and_says_143(tmp_path: Path) -> None:
+def test_a_turn_that_is_stopped_is_aborted(tmp_path: Path) -> None:
     talk = Conversation("abort", tmp_path)
     with Replay(talk.frames) as replay:
         talk.pair(replay.url)
-        process = subprocess.Popen(talk.argv(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        accepted = len(talk.up_to("agent", answers=1))
-        eventually(lambda: replay.played >= accepted, 20)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=300)
-    assert (process.returncode, out, err) == (143, b"", b"")
-    assert isinstance(classify(Exit(143, out, err)), Aborted)
+        with carrying(talk.path) as transport:
+            child = talk.begin(transport)
+            eventually(lambda: Mark.read(talk.directory).run_id, 20)
+            child.terminate()
+            ended = finish(child, 20)
+    assert ended == Exit(143, b"")
+    assert isinstance(classify(ended), Aborted)
     assert replay.complaints == []
 
 
-def test_sigterm_whose_abort_is_not_confirmed_says_so(tmp_path: Path) -> None:
+def test_a_stop_whose_abort_is_not_confirmed_says_so(tmp_path: Path) -> None:
     talk = Conversation("abort", tmp_path)
-    with Replay(talk.up_to("chat.abort"), drops=True) as replay:
+    with Replay(talk.up_to("chat.abort"), drops=1) as replay:
         talk.pair(replay.url)
-        process = subprocess.Popen(talk.argv(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        eventually(lambda: replay.played >= len(talk.up_to("agent", answers=1)), 20)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=300)
-    assert (process.returncode, out) == (143, b"")
-    outcome = classify(Exit(143, out, err))
+        with carrying(talk.path) as transport:
+            child = talk.begin(transport)
+            eventually(lambda: Mark.read(talk.directory).run_id, 20)
+            child.terminate()
+            ended = finish(child, 20)
+    assert (ended.rc, ended.stdout) == (143, b"")
+    outcome = classify(ended)
     assert isinstance(outcome, Unknown)
-    assert outcome.run_id == talk.order.idempotency_key
+    assert outcome.run_id == talk.key
+
+
+def test_a_turn_that_is_killed_is_forgotten_at_once(tmp_path: Path) -> None:
+    talk = Conversation("abort", tmp_path)
+    with Replay(talk.up_to("agent", answers=1)) as replay:
+        talk.pair(replay.url)
+        with carrying(talk.path) as transport:
+            child = talk.begin(transport)
+            eventually(lambda: Mark.read(talk.directory).run_id, 20)
+            child.kill()
+            ended = finish(child, 20)
+    assert ended.rc == -signal.SIGKILL
+    assert isinstance(classify(ended), Unknown)
+
+
+# The program as a process, the daemon, and what each leaves when it dies
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[], GatewayTransport]]:
+    """Daemons, one after the other, whose programs are processes."""
+    made: list[GatewayTransport] = []
+
+    def start() -> GatewayTransport:
+        made.append(GatewayTransport(CLI, tmp_path / "gateway.json", {**os.environ, "TMPDIR": str(tmp_path)}))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def test_a_turn_outlives_its_daemon_and_the_next_one_finds_it(
+    tmp_path: Path, started: Callable[[], GatewayTransport]
+) -> None:
+    talk = Conversation("abort", tmp_path)
+    with Replay(talk.frames) as replay:
+        talk.pair(replay.url)
+        first, second = started(), started()
+        assert second.state(talk.directory) is State.NEVER_STARTED
+        talk.begin(first).leave()
+        first.close()
+        assert second.state(talk.directory) is State.RUNNING
+        eventually(lambda: Mark.read(talk.directory).run_id, 20)
+        child = second.adopt(talk.directory)
+        assert child is not None
+        child.terminate()
+        assert finish(child, 20) == Exit(143, b"")
+    assert second.state(talk.directory) is State.ENDED
+    assert second.adopt(talk.directory) is None
+    assert replay.complaints == []
+
+
+def test_a_turn_whose_program_is_killed_is_taken_by_another_that_asks_about_it(
+    tmp_path: Path, started: Callable[[], GatewayTransport]
+) -> None:
+    talk = Conversation("ok", tmp_path)
+    with accepted_then(talk, talk.question("1", payload=talk.frames[-1]["received"]["payload"])) as replay:
+        replay.hangs_up.clear()  # not before the program is dead
+        talk.pair(replay.url)
+        transport = started()
+        child = talk.begin(transport)
+        eventually(lambda: Mark.read(talk.directory).run_id, 20)
+        os.kill(Mark.read(talk.directory).takers[-1], signal.SIGKILL)
+        replay.hangs_up.set()
+        eventually(lambda: has_ended(child.pidfd), 20)
+        assert child.reap() is None
+        assert transport.state(talk.directory) is State.RUNNING
+        again = transport.adopt(talk.directory)
+        assert again is not None
+        outcome = classify(finish(again, 20))
+        transport.close()
+    assert isinstance(outcome, Succeeded)
+    assert len(set(Mark.read(talk.directory).takers)) == 2
+    assert replay.complaints == []
+
+
+def test_a_turn_is_not_handed_over_for_ever_to_programs_that_do_not_start(
+    tmp_path: Path, started: Callable[[], GatewayTransport]
+) -> None:
+    talk = Conversation("ok", tmp_path)
+    transport = started()
+    transport.environment = {**transport.environment, "PYTHONHOME": "/nowhere"}
+    child: Child | None = talk.begin(transport)
+    for _ in range(3):
+        assert transport.state(talk.directory) is State.RUNNING
+        assert child is not None
+        eventually(lambda child=child: has_ended(child.pidfd), 20)  # type: ignore[misc]
+        ended = child.reap()
+        child = transport.adopt(talk.directory) if ended is None else None
+    assert ended is not None
+    assert isinstance(classify(ended), Unknown)
+    assert transport.state(talk.directory) is State.ENDED
+
+
+def test_a_program_that_does_not_obey_is_killed(tmp_path: Path, started: Callable[[], GatewayTransport]) -> None:
+    talk = Conversation("abort", tmp_path)
+    with Replay(talk.up_to("agent", answers=1)) as replay:
+        talk.pair(replay.url)
+        child = talk.begin(started())
+        eventually(lambda: Mark.read(talk.directory).run_id, 20)
+        os.kill(Mark.read(talk.directory).takers[-1], signal.SIGSTOP)
+        child.kill()
+        assert child.reap() is None
+        child.kill()
+        eventually(lambda: has_ended(child.pidfd), 20)
+
+
+def test_sigterm_has_the_program_abort_its_turns(tmp_path: Path, started: Callable[[], GatewayTransport]) -> None:
+    talk = Conversation("abort", tmp_path)
+    with Replay(talk.frames) as replay:
+        talk.pair(replay.url)
+        child = talk.begin(started())
+        eventually(lambda: Mark.read(talk.directory).run_id, 20)
+        os.kill(Mark.read(talk.directory).takers[-1], signal.SIGTERM)
+        assert finish(child, 20) == Exit(143, b"")
+    assert replay.complaints == []
+
+
+def test_a_program_without_a_daemon_and_without_turns_ends(
+    tmp_path: Path, started: Callable[[], GatewayTransport]
+) -> None:
+    talk = Conversation("ok", tmp_path)
+    with Replay(talk.frames) as replay:
+        talk.pair(replay.url)
+        transport = started()
+        ended = finish(talk.begin(transport), 20)
+        assert isinstance(classify(ended), Succeeded)
+        pidfd = os.pidfd_open(Mark.read(talk.directory).takers[-1])
+        assert not has_ended(pidfd)
+        transport.close()
+        eventually(lambda: has_ended(pidfd), 20)
+        os.close(pidfd)
+
+
+@pytest.mark.parametrize("spoil", [lambda folder: folder.chmod(0o755), lambda folder: replaced_by_a_link(folder)])
+def test_a_directory_that_others_may_enter_is_not_used(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    made = GatewayTransport(CLI, tmp_path / "gateway.json", {"TMPDIR": str(tmp_path)})
+    spoil(made.socket_path().parent)
+    argv = made.turn_argv("alpha", "agent:alpha:mailboxd:x", "f", 60)
+    with pytest.raises(WorldError, match="not a directory of this user alone"):
+        made.spawn(tmp_path / "trn_1", argv, {})
+    assert made.state(tmp_path / "trn_1") is State.NEVER_STARTED
+
+
+def replaced_by_a_link(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+
+
+# What the daemon hands over
+
+
+def test_a_lone_surrogate_in_a_result_is_written_as_its_escape(tmp_path: Path) -> None:
+    talk = Conversation("ok", tmp_path)
+    talk.frames[-1]["received"]["payload"]["result"]["payloads"][0]["text"] = "half a pair: \ud83d"
+    with Replay(talk.frames) as replay:
+        outcome = classify(talk.run_turn(replay))
+    assert isinstance(outcome, Succeeded)
+    assert outcome.text == "half a pair: \N{REPLACEMENT CHARACTER}"
 
 
 @pytest.mark.parametrize(
@@ -321,58 +552,60 @@ def test_sigterm_whose_abort_is_not_confirmed_says_so(tmp_path: Path) -> None:
 )
 def test_a_message_that_cannot_be_read_has_started_nothing(tmp_path: Path, raw: bytes | None, error: str) -> None:
     talk = Conversation("ok", tmp_path)
-    talk.order.message_file.unlink() if raw is None else talk.order.message_file.write_bytes(raw)
-    outcome = judged(run_turn(talk.order, {}, Signals(), SystemClock()))
+    file = talk.directory / "prompt.md"
+    file.unlink() if raw is None else file.write_bytes(raw)
+    with Replay(talk.up_to("connect", answers=1)) as replay:
+        outcome = classify(talk.run_turn(replay))
     assert failed(outcome) == (False, Permanence.PERMANENT)
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith(error)
 
 
-@pytest.mark.parametrize("environ", [{}, {"OPENCLAW_SHELL": "exec"}])
-def test_nothing_is_started_without_a_device_or_from_within_an_agent(tmp_path: Path, environ: dict[str, str]) -> None:
-    talk = Conversation("ok", tmp_path)
-    assert failed(judged(run_turn(talk.order, environ, Signals(), SystemClock()))) == (False, Permanence.PERMANENT)
+def test_nothing_is_started_without_a_device(tmp_path: Path) -> None:
+    assert failed(classify(Conversation("ok", tmp_path).run())) == (False, Permanence.PERMANENT)
 
 
-def test_a_wrong_command_line_is_an_error_that_is_understood() -> None:
-    argv = [sys.executable, "-P", "-m", "mailboxd.agents.gateway", "agent", "--nope"]
-    done = subprocess.run(argv, capture_output=True, timeout=300)
-    assert failed(classify(Exit(done.returncode, done.stdout, done.stderr))) == (False, Permanence.PERMANENT)
-
-
-# The daemon's side
-
-
-def test_the_transport_starts_our_program_with_the_arguments_of_openclaw(tmp_path: Path) -> None:
-    cli = OpenClaw(("openclaw",))
-    made = GatewayTransport(cli, tmp_path / "gateway.json")
-    file = tmp_path / "trn_7" / "prompt.md"
-    argv = made.turn_argv("alpha", "agent:alpha:x", file, 60)
-    assert argv[:4] == (sys.executable, "-P", "-m", "mailboxd.agents.gateway")
-    assert argv[-2:] == ("--idempotency-key", "trn_7")
-    assert set(cli.turn_argv("alpha", "agent:alpha:x", file, 60)[1:]) < set(argv)
+@pytest.mark.parametrize("mark", [b"", b"not JSON", b'["sh"]', b"[1]", b'{"a": 1}', b'["mailboxd-gateway"]'])
+def test_a_mark_that_is_no_turn_of_ours_is_that_of_a_process(tmp_path: Path, mark: bytes) -> None:
+    (tmp_path / "call").write_bytes(mark)
+    made = GatewayTransport(CLI, tmp_path / "gateway.json", {})
+    assert made.state(tmp_path) is State.ENDED
+    assert made.adopt(tmp_path) is None
 
 
 def test_a_turn_with_a_model_of_its_own_goes_through_the_cli(tmp_path: Path) -> None:
-    cli = OpenClaw(("openclaw",))
-    argv = GatewayTransport(cli, tmp_path / "gateway.json").turn_argv("alpha", "k", tmp_path / "f", 60, "p/m")
-    assert argv == cli.turn_argv("alpha", "k", tmp_path / "f", 60, "p/m")
+    made = GatewayTransport(CLI, tmp_path / "gateway.json", {})
+    argv = made.turn_argv("alpha", "k", tmp_path / "f", 60, "p/m")
+    assert argv == CLI.turn_argv("alpha", "k", tmp_path / "f", 60, "p/m")
+    child = made.spawn(tmp_path / "call", ["/bin/echo", "as a process"], {})
+    assert made.state(tmp_path / "call") in (State.RUNNING, State.ENDED)
+    assert finish(child, 20) == Exit(0, b"as a process\n")
 
 
-def test_the_transport_is_ready_only_for_a_workspace_that_is_paired(tmp_path: Path) -> None:
-    cli, path = OpenClaw(("openclaw",)), tmp_path / "gateway.json"
-    with pytest.raises(ConfigError, match="mailboxd connect gateway pair"):
-        transport.ready(cli, path)
-    pairing.write(path, Pairing("ws://127.0.0.1:1", NAME, DEVICE))
-    with pytest.raises(ConfigError, match="mailboxd connect gateway pair"):
-        transport.ready(cli, path)
+@pytest.mark.parametrize(("setting", "unpaired"), [("cli", None), ("auto", None), ("gateway", ConfigError)])
+def test_the_gateway_is_chosen_for_a_workspace_that_is_paired(
+    tmp_path: Path, setting: str, unpaired: type[ConfigError] | None
+) -> None:
+    path = tmp_path / "gateway.json"
+
+    def chosen() -> GatewayTransport | None:
+        return transport.chosen(setting, CLI, path, {})
+
+    for before in (None, Pairing("ws://127.0.0.1:1", NAME, DEVICE)):
+        if before is not None:
+            pairing.write(path, before)
+        if unpaired is None:
+            assert chosen() is None
+        else:
+            with pytest.raises(unpaired, match="mailboxd connect gateway pair"):
+                chosen()
     pairing.write(path, Pairing("ws://127.0.0.1:1", NAME, DEVICE, "token"))
-    assert transport.ready(cli, path) == GatewayTransport(cli, path)
+    assert chosen() == (None if setting == "cli" else GatewayTransport(CLI, path, {}))
 
 
 def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "EXTRA", ("no_such_module_of_ours",))
-    with pytest.raises(ConfigError, match=r"no_such_module_of_ours.*mailboxd\[gateway\]"):
+    with pytest.raises(ConfigError, match=r"no_such_module_of_ours.*\[gateway\]"):
         transport.require_extra()
 
 

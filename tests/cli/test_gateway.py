@@ -113,7 +113,7 @@ def test_a_pairing_works_and_only_its_owner_can_read_it(stage: Stage) -> None:
     assert result.exit_code == EXIT_OK
     found = json.loads(result.stdout)
     assert (found["works"], found["openclaw"], found["scopes"]) == (True, "2026.9.6", ["operator.write"])
-    assert found["transport"] == "cli"
+    assert found["transport"] == "auto"
     assert "token" not in found.values()
 
 

@@ -1,6 +1,6 @@
 """`openclaw.transport: gateway` on the real gateway: the same outcomes as `openclaw agent`, and what may go wrong.
 
-Unlike the other live tests these import mailboxd: a turn's program is run as the daemon runs it, and judged by the code
+Unlike the other live tests these import mailboxd: a turn is started as the daemon starts it, and judged by the code
 that judges it there.
 """
 
@@ -9,22 +9,25 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import signal
-import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.call_dir import Exit
+from mailboxd.agents import process
+from mailboxd.agents.call_dir import Exit, write_prompt
 from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.transport import GatewayTransport, pairing_file
+from mailboxd.agents.gateway.transport import GatewayTransport, Mark, pairing_file
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.openclaw_runs import RunStatus, parse_run
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import TurnTransport
+from mailboxd.agents.process import Child, finish, has_ended
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
 from tests.e2e.support import eventually, task
@@ -42,63 +45,52 @@ OWNERS_TOOLS = {
 
 
 class Turns:
-    """Turns of alpha, one process each, as the daemon would start them; each in a session of its own."""
+    """Turns of alpha, as the daemon would start them; each in a session of its own."""
 
     def __init__(self, company: LiveCompany) -> None:
         self.company = company
         self.directory = company["alpha"].root / ".mailboxd" / "turns"
         self.pairing = pairing_file(company["alpha"].root.resolve(), company.gateway.env)
-        self.gateway = GatewayTransport(CLI, self.pairing)
+        self.gateway = GatewayTransport(CLI, self.pairing, company.gateway.env)
         self._numbers = itertools.count(1)
 
     def begin(
         self,
         text: str = "Work.",
         *,
-        by: TurnTransport | None = None,
+        by: OpenClaw | None = None,
         timeout: int = 60,
         call: str = "",
         agent: str = "alpha",
     ) -> Turn:
         call = call or f"trn_{uuid.uuid4().hex}"
         key = f"agent:{agent}:mailboxd:{call.lower()}"
-        place = self.directory / f"{next(self._numbers)}" / call
-        place.mkdir(parents=True)
-        file = place / "prompt.md"
-        file.write_bytes(f"[mailboxd] work turn · task {call} · attempt 1\n\n{text}".encode())
+        above = self.directory / f"{next(self._numbers)}"
+        above.mkdir(parents=True)
+        file = write_prompt(above / call, f"[mailboxd] work turn · task {call} · attempt 1\n\n{text}".encode())
         argv = (by or self.gateway).turn_argv(agent, key, file, timeout)
-        return Turn(argv, place, self.company.gateway, call, key)
+        child = (process if by else self.gateway).spawn(above / call, argv, self.company.gateway.env, str(above / call))
+        return Turn(child, self.company.gateway, call, key)
 
     def run(self, text: str = "Work.", **how: object) -> Outcome:
         return self.begin(text, **how).outcome()  # type: ignore[arg-type]
 
 
 class Turn:
-    """One process, with its output in files as a call has it."""
+    """One turn in flight."""
 
-    def __init__(self, argv: tuple[str, ...], place: Path, gateway: Gateway, call: str, key: str) -> None:
-        self.place = place
+    def __init__(self, child: Child, gateway: Gateway, call: str, key: str) -> None:
+        self.child = child
         self.call = call
         self.key = key
         self.gateway = gateway
-        with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
-            self.process = subprocess.Popen(
-                argv,
-                cwd=place,
-                env=gateway.env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
 
-    def exit(self, seconds: float = 200.0) -> Exit:
-        status = self.process.wait(seconds)
-        rc = status if status >= 0 else 128 - status
-        return Exit(rc, (self.place / "stdout").read_bytes(), (self.place / "stderr").read_bytes())
+    @cached_property
+    def ended(self) -> Exit:
+        return finish(self.child, 200)
 
     def outcome(self) -> Outcome:
-        return classify(self.exit())
+        return classify(self.ended)
 
     def ledger(self) -> RunStatus:
         done = self.gateway.openclaw("tasks", "show", self.key, "--json")
@@ -114,12 +106,21 @@ def paired(company: LiveCompany) -> Turns:
 
 
 @pytest.fixture
-def turns(found: Found) -> Turns:
-    return paired(found())
+def turns(found: Found) -> Iterator[Turns]:
+    made = paired(found())
+    yield made
+    made.gateway.close()
 
 
 def until_asked(model: Model, turn: Turn) -> None:
-    eventually(lambda: model.made(task=turn.call), 60, lambda: f"{turn.process.poll()}\n{turn.exit(0.1)}")
+    eventually(lambda: model.made(task=turn.call) or has_ended(turn.child.pidfd), 60)
+    assert model.made(task=turn.call), turn.outcome()
+
+
+def carrier(place: Path) -> int:
+    """The pid of the program that carries turns of the calls below this directory."""
+    marks = (Mark.read(call.parent) for call in place.rglob("call"))
+    return max((pid for mark in marks for pid in mark.takers), default=0)
 
 
 # ---------------------------------------------------------------- the same as the CLI
@@ -160,7 +161,7 @@ def test_a_turn_that_times_out_has_failed(turns: Turns) -> None:
 def test_the_run_id_is_the_call_id_and_a_second_start_executes_nothing(turns: Turns) -> None:
     turns.company.model.on(Text("Once."))
     first = turns.begin()
-    assert classify(first.exit()) == classify(turns.begin(call=first.call).exit())
+    assert first.outcome() == turns.begin(call=first.call).outcome()
     outcome = first.outcome()
     assert isinstance(outcome, Succeeded)
     assert outcome.run_id == first.call
@@ -197,15 +198,14 @@ def test_a_message_that_no_frame_holds_is_refused(turns: Turns) -> None:
 # ---------------------------------------------------------------- stopping
 
 
-def test_sigterm_aborts_the_run(turns: Turns) -> None:
+def test_a_turn_that_is_stopped_is_aborted(turns: Turns) -> None:
     model = turns.company.model
     model.on(Hang())
     turn = turns.begin()
     until_asked(model, turn)
-    turn.process.terminate()
-    ended = turn.exit(5)
-    assert (ended.rc, ended.stdout, ended.stderr) == (143, b"", b"")
-    assert isinstance(classify(ended), Aborted)
+    turn.child.terminate()
+    assert turn.ended == Exit(143, b"")
+    assert isinstance(turn.outcome(), Aborted)
     assert eventually(lambda: turn.ledger() is RunStatus.ABORTED, 20)
 
 
@@ -218,12 +218,11 @@ def test_an_abort_that_nobody_confirms_is_unknown(found_apart: FoundApart) -> No
     assert company.gateway.process is not None
     os.kill(company.gateway.process.pid, signal.SIGSTOP)
     try:
-        turn.process.terminate()
-        ended = turn.exit(30)
+        turn.child.terminate()
+        outcome = turn.outcome()
     finally:
         os.kill(company.gateway.process.pid, signal.SIGCONT)
-    outcome = classify(ended)
-    assert ended.rc == 143
+    assert turn.ended.rc == 143
     assert isinstance(outcome, Unknown)
     assert outcome.run_id == turn.call
 
@@ -385,15 +384,111 @@ def test_a_turn_outlives_its_daemon(found: Found) -> None:
     company.at_rest()
 
 
+# ---------------------------------------------------------------- many turns, and what kills them
+
+MANY = 100
+
+
+def crowd(found_apart: FoundApart, children: int) -> LiveCompany:
+    """Alpha with a plan whose children all run at once over a gateway that lets them."""
+    company = found_apart(run_of(["alpha", "beta"]), daemons=[], start=False)
+    config = json.loads(company.gateway.config.read_text())
+    config["agents"]["defaults"]["maxConcurrent"] = 2 * MANY
+    company.gateway.config.write_text(json.dumps(config))
+    company.gateway.start()
+    limits = {"turns": children, "turns_per_agent": children}
+    patient = {"transport": "gateway", "turn_timeout_seconds": 1800}  # of the gateway, which has a lot to do
+    company.employ("alpha", {"openclaw": patient, "limits": limits, "synthesis": "concat"})
+    paired(company)
+    return company
+
+
+def crowded(company: LiveCompany, name: str, children: int) -> None:
+    plan = {f"c{number}": {"agent": "beta", "description": f"Part {number}"} for number in range(children)}
+    company["alpha"].start()
+    company["alpha"].drop("go.md", task(name, plan=plan))
+
+
+def status_of(pid: int) -> tuple[float, float]:
+    """Seconds of CPU and megabytes of memory of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK"), resident / 1024
+
+
+def test_a_hundred_turns_in_flight_survive_the_daemon_and_the_program(found_apart: FoundApart) -> None:
+    company = crowd(found_apart, MANY)
+    alpha, model = company["alpha"], company.model
+    turns = alpha.root / ".mailboxd" / "turns"
+    model.on(Hang("Part done."), agent="beta")
+    crowded(company, "crowd", MANY)
+    eventually(lambda: model.most_at_once >= MANY, 600, alpha.last_words)
+    first = carrier(turns)
+    seconds, resident = status_of(first)
+    print(f"{MANY} in flight: {resident:.1f} MiB, {seconds / MANY:.4f} s CPU per turn so far")
+    assert resident <= 100
+    assert seconds <= 0.02 * MANY
+    alpha.kill()
+    os.kill(first, signal.SIGKILL)
+    alpha.start()
+    eventually(lambda: carrier_of_all(turns) not in (0, first), 200, alpha.last_words)
+    second = carrier_of_all(turns)
+    os.kill(second, signal.SIGKILL)
+    eventually(lambda: carrier_of_all(turns) not in (0, first, second), 200, alpha.last_words)
+    model.release()
+    alpha.until("crowd")
+    assert set(model.per_attempt().values()) == {1}
+    assert len(model.calls) == MANY
+    company.at_rest()
+
+
+def carrier_of_all(turns: Path) -> int:
+    """The pid of the one program that carries all turns of beta, or 0."""
+    marks = [Mark.read(call.parent) for call in turns.rglob("call")]
+    pids = {mark.takers[-1] for mark in marks if mark.is_turn and mark.takers}
+    return pids.pop() if len(pids) == 1 and len(marks) >= MANY else 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_daemon_program_and_gateway_killed_at_random_points(found_apart: FoundApart, seed: int) -> None:
+    """What is counted is the side effect that each turn orders: it happens once."""
+    chance, children = random.Random(seed), 12
+    company = crowd(found_apart, children)
+    alpha, beta, model = company["alpha"], company["beta"], company.model
+    for number in range(children):
+        model.on(
+            Exec(f"echo x >> ran{number}"), Text("Part done.", seconds=5.0), agent="beta", text=f"Part {number}\\b"
+        )
+    crowded(company, f"chaos{seed}", children)
+    for victim in chance.sample(["daemon", "program", "gateway", "program"], 4):
+        made = len(model.calls) + chance.randrange(children)
+        with suppress(AssertionError):  # at the end there are none left
+            eventually(lambda made=made: len(model.calls) >= made, 20)  # type: ignore[misc]
+        if victim == "daemon":
+            alpha.kill()
+            alpha.start()
+        elif victim == "gateway":
+            company.gateway.kill()
+            company.gateway.start()
+        elif pid := carrier(alpha.root / ".mailboxd" / "turns"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    alpha.until(f"chaos{seed}")
+    lines = {number: (beta.root / f"ran{number}").read_text().split() for number in range(children)}
+    assert set(map(len, lines.values())) == {1}, lines
+    company.at_rest()
+
+
 def test_only_the_tools_of_openclaws_owner_are_withheld(turns: Turns) -> None:
     """docs/integrations.md lists them."""
 
-    def offered(by: TurnTransport) -> set[str]:
+    def offered(by: OpenClaw | None = None) -> set[str]:
         turn = turns.begin(by=by)
         assert isinstance(turn.outcome(), Succeeded)
         (call,) = turns.company.model.made(task=turn.call)
         return set(call.tools)
 
-    over_the_gateway, over_the_cli = offered(turns.gateway), offered(CLI)
+    over_the_gateway, over_the_cli = offered(), offered(CLI)
     assert {"read", "write", "edit", "exec"} <= over_the_gateway <= over_the_cli
     assert over_the_cli - over_the_gateway <= OWNERS_TOOLS

@@ -15,11 +15,14 @@ import pytest
 
 from mailboxd.setup import plan
 from mailboxd.setup.plan import SetupRecord
+from tests.agents.replay import Replay, conversation
 from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
 from tests.setup.usermanager import UserManager
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
+LEFT_OUT = ("gateway", "service")
+"""Without the gateway's token, and without systemd."""
 
 
 class Beside:
@@ -53,8 +56,11 @@ class Beside:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180 * PATIENCE,
         )  # fmt: skip
 
-    def steps(self, *words: str, status: int = 0) -> dict[tuple[str, str], dict[str, Any]]:
-        done = self.setup(*words, "--json")
+    def configure(self, **sections: Any) -> None:
+        self.config.write_text(json.dumps(json.loads(self.config.read_text()) | sections, indent=2, sort_keys=True))
+
+    def steps(self, *words: str, status: int = 0, token: str = "") -> dict[tuple[str, str], dict[str, Any]]:
+        done = self.setup(*words, "--json", OPENCLAW_GATEWAY_TOKEN=token)
         assert done.returncode == status, done.stdout + done.stderr
         return {(one["kind"], one["agent"] or ""): one for one in json.loads(done.stdout)["steps"]}
 
@@ -104,14 +110,14 @@ def test_a_person_is_asked_and_no_is_the_default(beside: Beside) -> None:
 def test_setup_is_idempotent_and_can_be_undone(beside: Beside) -> None:
     before = json.loads(beside.config.read_text())
     steps = beside.steps("--yes", "--no-canary")
-    assert {key: one["standing"] for key, one in steps.items() if key[0] != "service"} == dict.fromkeys(
+    assert {key: one["standing"] for key, one in steps.items() if key[0] not in LEFT_OUT} == dict.fromkeys(
         [("workspace", "alpha"), ("workspace", "beta"), ("plugin", ""), ("skill", "alpha"), ("skill", "beta"),
          ("tools", "alpha"), ("tools", "beta")], "due",
     )  # fmt: skip
-    assert all(one["done"] and not one["problem"] for key, one in steps.items() if key[0] != "service")
+    assert all(one["done"] and not one["problem"] for key, one in steps.items() if key[0] not in LEFT_OUT)
     assert json.loads(beside.config.read_text()) != before
     again = beside.steps("--yes", "--no-canary")
-    assert {one["standing"] for key, one in again.items() if key[0] != "service"} == {"done"}
+    assert {one["standing"] for key, one in again.items() if key[0] not in LEFT_OUT} == {"done"}
 
     told = beside.setup("--yes", "--no-canary").stdout
     without_service = any(key[0] == "service" and one["standing"] == "left_out" for key, one in again.items())
@@ -127,6 +133,33 @@ def test_setup_is_idempotent_and_can_be_undone(beside: Beside) -> None:
     assert (beside.workspace("alpha") / ".mailboxd" / "mailboxd.db").exists()
     second = beside.setup("--undo")
     assert (second.returncode, "nothing to undo" in second.stdout) == (0, True)
+
+
+def test_a_workspace_is_paired_with_a_gateway_that_approves_by_itself(beside: Beside) -> None:
+    token = "the-gateways-own"
+    assert "– gateway   alpha: needs the gateway's token in" in beside.setup("--dry-run").stdout
+    pair = [{"sent": None} if "sent" in frame else frame for frame in conversation("pair")]
+    with Replay(pair, after=[pair, pair]) as replay:  # to pair, and to see twice that it works
+        words = ("--yes", "--no-canary", "--agent", "alpha")
+        url = replay.url
+        beside.configure(gateway={"port": int(url.rpartition(":")[2])})
+        plan = beside.setup("--dry-run", OPENCLAW_GATEWAY_TOKEN=token).stdout
+        steps = beside.steps(*words, token=token)
+    assert "owner-only tools (automations, gateway, plugins" in plan
+    assert steps["gateway", "alpha"]["done"].startswith(f"paired with {url} as mailboxd alpha")
+    assert {said["params"].get("auth", {}).get("token") for said in replay.heard} >= {token}
+    assert beside.steps("--dry-run", *words, token=token)["gateway", "alpha"]["standing"] == "done"
+
+
+def test_a_gateway_that_wants_a_person_or_is_elsewhere_is_left_to_the_person(beside: Beside) -> None:
+    for gateway in (
+        {"nodes": {"pairing": {"autoApproveLocal": False}}},
+        {"mode": "remote", "remote": {"url": "wss://gateway.example"}},
+    ):
+        beside.configure(gateway=gateway)
+        step = beside.steps("--dry-run", token="the-gateways-own")["gateway", "alpha"]
+        assert step["standing"] == "left_out"
+        assert "wants a person to approve devices; run `mailboxd -w" in step["says"]
 
 
 def test_undo_keeps_what_existed_before_setup(beside: Beside) -> None:

@@ -1,7 +1,7 @@
-"""`python -m mailboxd.agents.gateway agent ...`: one turn over the gateway."""
+"""`python -m mailboxd.agents.gateway PAIRING DESCRIPTOR`: the program that carries turns over the gateway."""
 
 import sys
 
 from mailboxd.agents.gateway.program import main
 
-sys.exit(main())
+main(sys.argv[1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import select
 import socket
@@ -30,8 +29,11 @@ from wsproto.utilities import ProtocolError
 
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.transport import Address, parse_address
-from mailboxd.agents.json_output import at, text_at
+from mailboxd.agents.gateway.transport import Address, from_config, parse_address
+from mailboxd.agents.json_output import at, complaint, parse, text_at
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.process import ask
+from mailboxd.agents.readiness import is_loopback
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, UnavailableError
 
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-# One WebSocket, blocking and single-threaded. Every wait has a timeout, and ends early when the descriptor `wakeup`
-# becomes readable (`signal.set_wakeup_fd`).
+# One WebSocket, blocking and single-threaded. Every wait has a timeout.
 
 _SOCKET_TIMEOUT = 30.0
 """Socket timeout in seconds."""
@@ -69,9 +70,8 @@ class Closed(Exception):
 class Connection:
     """An open WebSocket. Raises NotConnected, later Closed."""
 
-    def __init__(self, address: Address, clock: Clock, patience: float, wakeup: int | None = None) -> None:
+    def __init__(self, address: Address, clock: Clock, patience: float) -> None:
         self._clock = clock
-        self._wakeup = wakeup
         self._frames: deque[str] = deque()
         self._parts: list[str] = []
         self._size = 0
@@ -103,7 +103,7 @@ class Connection:
         self._transmit(TextMessage(text))
 
     def receive(self, until: float) -> str | None:
-        """The next frame; None at `until` (monotonic clock) or on a wake-up. Raises Closed."""
+        """The next frame; None if there is none by `until` (monotonic clock). Raises Closed."""
         while not self._frames:  # frames before the end are still delivered: an error precedes its close
             if self._end is not None:
                 raise self._end
@@ -111,10 +111,10 @@ class Connection:
                 return None
         return self._frames.popleft()
 
-    def __enter__(self) -> Self:
-        return self
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def close(self) -> None:
         """Send a close frame without waiting for the answer."""
         try:
             self._socket.sendall(self._ws.send(CloseConnection(code=1000)))
@@ -124,17 +124,12 @@ class Connection:
             self._socket.close()
 
     def _wait(self, until: float) -> bool:
-        """Process incoming data; False if none arrived before `until` or the wake-up."""
+        """Process incoming data; False if none arrived before `until`."""
         pending = getattr(self._socket, "pending", None)  # buffered by TLS, invisible to select
         if pending is None or not pending():
-            watched: list[socket.socket | int] = [self._socket]
-            if self._wakeup is not None:
-                watched.append(self._wakeup)
-            ready, _, _ = select.select(watched, [], [], max(0.0, until - self._clock.monotonic()))
-            if self._wakeup in ready and self._wakeup is not None:
-                os.read(self._wakeup, 64)
-                return False
-            if not ready:
+            ready = select.poll()
+            ready.register(self._socket, select.POLLIN)
+            if not ready.poll(max(0.0, until - self._clock.monotonic()) * 1000):
                 return False
         try:
             self._ws.receive_data(self._socket.recv(_CHUNK) or None)
@@ -229,6 +224,8 @@ _CLIENT = "cli"
 _VERSION = "1"
 """A constant, because looking up mailboxd's version takes as long as the rest of the start."""
 _ROLE = "operator"
+_EVENT = '{"type":"event",'
+"""The beginning of a frame that need not be parsed: most of them."""
 _CAPABILITIES = ("session-scoped-events",)
 """Suppresses events of sessions that this client has not subscribed to, which is all of them."""
 
@@ -327,6 +324,8 @@ def request(request_id: str, method: str, params: Mapping[str, object]) -> str:
 
 def parse_response(text: str) -> Response | None:
     """The response in a frame; None for events and unknown frames."""
+    if text.startswith(_EVENT):
+        return None
     frame = _object(text)
     request_id, ok = frame.get("id"), frame.get("ok")
     if frame.get("type") != "res" or not isinstance(request_id, str) or not isinstance(ok, bool):
@@ -380,8 +379,8 @@ class Rejected(Exception):
 class Client:
     """An authenticated connection. Raises NotConnected, Rejected; later Closed."""
 
-    def __init__(self, address: Address, pairing: Pairing, token: str, clock: Clock, wakeup: int | None = None) -> None:
-        self._connection = Connection(address, clock, HANDSHAKE_SECONDS, wakeup)
+    def __init__(self, address: Address, pairing: Pairing, token: str, clock: Clock) -> None:
+        self._connection = Connection(address, clock, HANDSHAKE_SECONDS)
         self._requests = 0
         try:
             self.hello = self._authenticate(pairing, token, clock.monotonic() + HANDSHAKE_SECONDS)
@@ -410,15 +409,18 @@ class Client:
         self._connection.send(frame)
 
     def receive(self, until: float) -> Response | None:
-        """The next response; None at `until` (monotonic clock) or on a wake-up. Raises Closed."""
+        """The next response; None if there is none by `until` (monotonic clock). Raises Closed."""
         while (text := self._connection.receive(until)) is not None:
             response = parse_response(text)
             if response is not None:
                 return response
         return None
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
     def close(self) -> None:
-        self._connection.__exit__(None, None, None)
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -517,3 +519,42 @@ def device_status(paired: Pairing, clock: Clock) -> DeviceStatus:
 def _scopes(hello: dict[str, Any]) -> tuple[str, ...]:
     found = at(hello, "auth", "scopes")
     return tuple(scope for scope in found if isinstance(scope, str)) if isinstance(found, list) else ()
+
+
+# The gateway in OpenClaw's own words, for commands
+
+_SECONDS = 60.0
+_UNSET = "Config path is valid but unset"
+_NO_DEVICE = "unknown deviceId"
+
+
+def configured(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str, bool]:
+    """The URL of the gateway that OpenClaw is configured for, and whether it approves devices by itself.
+
+    Raises UnavailableError, ConfigError.
+    """
+    section, problem = _ask(openclaw, environment, "config", "get", "gateway")
+    if problem and not problem.startswith(_UNSET):
+        raise UnavailableError(f"OpenClaw does not report its gateway: {problem}. Give --url")
+    url = from_config(section, environment)
+    approves = at(section, "nodes", "pairing", "autoApproveLocal") is not False
+    return url, approves and is_loopback(parse_address(url).host)
+
+
+def unpair(path: Path, paired: Pairing, openclaw: OpenClaw, environment: Mapping[str, str]) -> None:
+    """Remove the device from OpenClaw, then its key and token. Raises UnavailableError if OpenClaw does not."""
+    _, problem = _ask(openclaw, environment, "devices", "remove", paired.device.id)
+    if problem and problem != _NO_DEVICE:
+        raise UnavailableError(
+            f"OpenClaw did not remove device {paired.device.id}: {problem}. "
+            f"Remove it there manually, then delete {path}"
+        )
+    pairing.remove(path)
+
+
+def _ask(openclaw: OpenClaw, environment: Mapping[str, str], *words: str) -> tuple[Any, str]:
+    """OpenClaw's output, and its error if any."""
+    exit_ = ask((*openclaw.command, *words, "--json"), environment, _SECONDS)
+    if exit_.rc == 0:
+        return parse(exit_), ""
+    return None, complaint(exit_)

@@ -1,37 +1,61 @@
-"""One turn of an agent over the gateway, with the contract of `openclaw agent --json`.
+"""The program that carries the turns of one workspace over one WebSocket: `python -m mailboxd.agents.gateway`.
+
+The daemon starts it with a listening socket. Each connection is for one turn, and brings its order and the locked mark
+of its directory (see `transport`). What the turn leaves there is what `openclaw agent --json` leaves:
 
     exit status 0    the run ended with status "ok"; stdout is the gateway's result
     exit status 1    anything else: the result, or {"ok": false, "error": {"message"}}, with `runId` once accepted
-    143, 130         stopped by SIGTERM, SIGINT; stderr says so if the gateway did not confirm the abort
+    143              stopped; stderr says so if the gateway did not confirm the abort
 
 Error messages are OpenClaw's where it has one, since `agents.outcome` reads them. Two more say that the gateway refused
 before accepting anything: "Gateway refused the turn" and "Gateway cannot start the turn now".
+
+**Nothing is sent twice.** A turn whose connection broke, or that an earlier program carried, is asked about instead: by
+its idempotency key, in the name of an agent that does not exist. A gateway that knows the key answers before it looks
+at the agent, `in_flight` or (for five minutes) with the stored result. One that does not know it, because it was
+restarted or never asked, can only refuse; then the outcome is unknown, and the daemon looks it up.
+
+It ends when no turn is in flight and no daemon is connected, or after ten minutes without a turn. On SIGTERM it aborts
+all turns and ends.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import selectors
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TextIO
+from typing import Any
 
+from mailboxd.agents.call_dir import PROMPT, open_empty, open_regular, write
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response
-from mailboxd.agents.gateway.transport import parse_address
-from mailboxd.agents.openclaw import inside_agent
+from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order
+from mailboxd.agents.json_output import text_at
+from mailboxd.agents.process import record
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError
 
 EXTRA_SECONDS = 30.0
-"""Added to the turn's timeout when waiting for the gateway, as OpenClaw's CLI does."""
+"""Added to a turn's timeout when waiting for the gateway, as OpenClaw's CLI does."""
+IDLE_SECONDS = 600.0
+RECONNECT_SECONDS = 10.0
+"""For how long a connection that broke with turns in flight is tried again."""
+_RECONNECT_PAUSE = 0.5
 _ABORT_SECONDS = 2.0
 _ABORT_PAUSE = 0.15
 _ABORT_TRIES = 5
+_ASK_PAUSE = 1.0
+"""Before asking again about a run that has ended or waits in the gateway's queue."""
+NOBODY = "mailboxd-only-asks"
+"""The agent in whose name a question is asked. There is none of that name, so it cannot run anything."""
 _PROMPT_ECHO = "finalPromptText"
 """The whole prompt, in `result.meta`: up to 25 MB that are not needed."""
 _REFUSALS = ("INVALID_REQUEST", "FORBIDDEN", "UNAVAILABLE")
@@ -40,18 +64,10 @@ _LOST = (
     "The request was already sent to the gateway, so the turn may run although no answer arrived; "
     "its outcome is unknown."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOptions:
-    """The command line."""
-
-    agent: str
-    session_key: str
-    message_file: Path
-    timeout: int
-    pairing: Path
-    idempotency_key: str
+STOPPED = 128 + signal.SIGTERM
+_KILLED = -int(signal.SIGKILL)
+_ORDER_BYTES = 65_536
+_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,118 +79,365 @@ class TurnResult:
     said: str = ""
 
 
-class Requests(Protocol):
-    """The part of `Client` that a turn needs."""
+class Request(StrEnum):
+    """What is requested for a turn, by the method of the gateway's protocol."""
+
+    RUN = "agent"
+    ASK = "agent?"
+    WAIT = "agent.wait"
+    ABORT = "chat.abort"
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A turn in flight. Its times are on the monotonic clock."""
+
+    directory: str
+    agent: str
+    session_key: str
+    timeout: int
+    until: float
+    """When the gateway is waited for no longer."""
+    mark: int
+    """The locked descriptor; it is closed last."""
+    may_run: bool
+    """It was requested, now or by an earlier program: from then on it is only asked about."""
+    run_id: str | None
+    """Known once the gateway has accepted it."""
+    connection: socket.socket | None = None
+    """The daemon's; None once that has gone."""
+    is_requested: bool = False
+    """On this connection to the gateway."""
+    is_stopping: bool = False
+    aborts: int = 0
+    due: float = _NEVER
+    """When the next abort or question is to be sent."""
 
     @property
-    def largest_frame(self) -> int: ...
-
-    def request(self, method: str, params: Mapping[str, object]) -> tuple[str, str]: ...
-
-    def send(self, frame: str) -> None: ...
-
-    def receive(self, until: float) -> Response | None: ...
-
-
-class Interruptible(Protocol):
-    """Tells whether the turn has to stop."""
-
-    @property
-    def received(self) -> signal.Signals | None: ...
+    def key(self) -> str:
+        """The idempotency key, which becomes the run's id: the call's."""
+        return Path(self.directory).name
 
 
 @dataclass(slots=True)
-class Turn:
-    """One turn; `run_id` is known once the gateway has accepted it."""
+class Program:
+    """The turns of one workspace; `listener` is where the daemon orders them."""
 
-    options: TurnOptions
-    client: Requests
-    signals: Interruptible
+    listener: socket.socket
+    pairing: Path
     clock: Clock
-    run_id: str | None = None
-    _aborts: list[str] = field(default_factory=list)
-    _next_abort: float = 0.0
+    turns: dict[str, Turn] = field(default_factory=dict)
+    """By directory."""
+    client: Client | None = None
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _requests: dict[str, tuple[Request, Turn]] = field(default_factory=dict)
+    """The kind and turn of each request that has no final answer, by its id."""
+    _daemons: int = 0
+    """Connections that are open."""
+    _broken_at: float | None = None
+    """When the connection broke, until there is another or it is given up."""
+    _connect_at: float = 0.0
+    _busy_at: float = 0.0
+    _is_stopping: bool = False
 
-    def run(self, message: str) -> TurnResult:
-        """Request the turn and wait for its end."""
-        params = {
-            "message": message,
-            "agentId": self.options.agent,
-            "sessionKey": self.options.session_key,
-            "deliver": False,
-            "timeout": self.options.timeout,
-            "idempotencyKey": self.options.idempotency_key,
-        }
-        request_id, frame = self.client.request("agent", params)
-        size, most = len(frame.encode()), self.client.largest_frame
-        if size > most:
-            return failure(f"Gateway refused the turn: its message is a frame of {size} bytes; the limit is {most}")
-        if (stopped := self._stopped()) is not None:
-            return TurnResult(exit_status(stopped))
-        try:
-            self.client.send(frame)
-            return self._wait(request_id, self.clock.monotonic() + self.options.timeout + EXTRA_SECONDS)
-        except Closed as end:
-            if (stopped := self._stopped()) is not None:
-                return _unconfirmed(stopped, f"failed to abort Gateway run {self._run}: {_closed(end)}")
-            return self._lost(_closed(end))
+    def run(self) -> None:
+        """Carry turns until there is nothing left to do."""
+        self._selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        self._busy_at = self.clock.monotonic()
+        self._wait(IDLE_SECONDS)  # for the daemon
+        self._connect()
+        while self.turns or (self._daemons and not self._is_stopping and self._idle < IDLE_SECONDS):
+            self._advance()
+            self._wait(self._next() - self.clock.monotonic())
+        if self.client is not None:
+            self.client.close()
 
-    def _stopped(self) -> signal.Signals | None:
-        return self.signals.received
+    def stop_on(self, number: signal.Signals) -> None:
+        """Take no more turns after this signal, abort all, then end."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(reader, selectors.EVENT_READ, lambda: os.read(reader, 64))
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(number, lambda *_: self._stop_soon())
+
+    def _stop_soon(self) -> None:
+        self._is_stopping = True
 
     @property
-    def _run(self) -> str:
-        """The run's id, by default the idempotency key."""
-        return self.run_id or self.options.idempotency_key
+    def _idle(self) -> float:
+        return self.clock.monotonic() - self._busy_at
 
-    def _wait(self, request_id: str, until: float) -> TurnResult:
-        while True:
-            stopped = self._stopped()
-            now = self.clock.monotonic()
-            if now >= until:
-                return self._lost(f"gateway timeout after {(self.options.timeout + EXTRA_SECONDS) * 1000:.0f}ms")
-            if stopped is not None and now >= self._next_abort:
-                if len(self._aborts) == _ABORT_TRIES:
-                    return _unconfirmed(stopped, f"Gateway run {self._run} was not confirmed aborted.")
-                self._request_abort(now)
-            response = self.client.receive(until if stopped is None else min(until, self._next_abort))
-            if response is None:
-                continue
-            if response.id in self._aborts:
-                if stopped is not None and self._is_confirmed(response):
-                    return TurnResult(exit_status(stopped))
-                self._next_abort = self.clock.monotonic() + _ABORT_PAUSE
-            elif response.id == request_id and not self._is_acceptance(response):
-                ended = self._result(response)
-                # a run that succeeded before the abort counts as succeeded
-                return ended if stopped is None or ended.status == 0 else TurnResult(exit_status(stopped))
+    def _next(self) -> float:
+        """When there is something to do, at the latest."""
+        if not self.turns:
+            return self._busy_at + IDLE_SECONDS
+        until = min(turn.until for turn in self.turns.values())
+        due = self._connect_at if self.client is None else min(turn.due for turn in self.turns.values())
+        return min(until, due)
 
-    def _is_acceptance(self, response: Response) -> bool:
-        if response.problem is not None or response.payload.get("status") != "accepted":
-            return False
-        self.run_id = _text(response.payload, "runId")
-        return True
+    def _wait(self, seconds: float) -> None:
+        for key, _ in self._selector.select(max(seconds, 0.0)):
+            key.data()
 
-    def _result(self, response: Response) -> TurnResult:
-        problem, payload = response.problem, response.payload
-        if problem is None:
-            return TurnResult(0 if payload.get("status") == "ok" else 1, _without_echo(payload))
-        run_id = _text(payload, "runId") or self.run_id
-        return failure(_refusal(problem) if run_id is None else problem.message, run_id)
+    def _advance(self) -> None:
+        """Do what is due."""
+        if self.turns:
+            self._busy_at = self.clock.monotonic()
+        if self._is_stopping:
+            if self.listener.fileno() >= 0:
+                self._selector.unregister(self.listener)
+                self.listener.close()
+            for turn in list(self.turns.values()):
+                self._stop(turn)
+        if self.client is None and self.turns and self.clock.monotonic() >= self._connect_at:
+            self._connect()
+        now = self.clock.monotonic()
+        for turn in list(self.turns.values()):
+            if now >= turn.until:
+                self._end(turn, lost(f"gateway timeout after {_patience(turn.timeout) * 1000:.0f}ms", turn.run_id))
+            elif now >= turn.due and self.client is not None:
+                turn.due = _NEVER
+                self._abort(turn) if turn.is_stopping else self._ask(turn)
 
-    def _lost(self, problem: str) -> TurnResult:
-        return failure(f"{problem}\n\n{_LOST}", self.run_id)
+    # the daemon's side
 
-    def _request_abort(self, now: float) -> None:
-        params = {"sessionKey": self.options.session_key, "runId": self._run, "agentId": self.options.agent}
-        request_id, frame = self.client.request("chat.abort", params)
-        self._aborts.append(request_id)
-        self._next_abort = now + _ABORT_SECONDS
-        self.client.send(frame)
+    def _accept(self) -> None:
+        connection, _ = self.listener.accept()
+        connection.setblocking(False)
+        self._daemons += 1
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._take(connection))
 
-    def _is_confirmed(self, response: Response) -> bool:
-        runs = response.payload.get("runIds")
-        return response.payload.get("aborted") is True and (not isinstance(runs, list) or self._run in runs)
+    def _take(self, connection: socket.socket) -> None:
+        """Take the order that a connection brings."""
+        try:
+            raw, marks, _, _ = socket.recv_fds(connection, _ORDER_BYTES, 1)
+        except OSError:
+            raw, marks = b"", []
+        if not raw:
+            self._leave(connection)
+            return
+        directory, again = parse_order(raw)
+        turn = self.turns.get(directory)
+        if turn is None and marks and not self._is_stopping:
+            turn = self._begin(directory, marks.pop(), again=again)
+        for mark in marks:
+            os.close(mark)
+        if turn is None:  # it has ended, or was never here: its directory says which
+            self._leave(connection)
+            return
+        if turn.connection is not None:
+            self._leave(turn.connection)
+        turn.connection = connection
+        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._obey(turn, connection))
+        if self.client is not None and not turn.is_requested:
+            self._request(turn)
+
+    def _begin(self, directory: str, mark: int, *, again: bool) -> Turn | None:
+        known = Mark.read(directory)
+        if not known.is_turn:
+            os.close(mark)
+            return None
+        _, agent, session_key, timeout = known.argv
+        until = self.clock.monotonic() + _patience(int(timeout))
+        turn = Turn(directory, agent, session_key, int(timeout), until, mark, may_run=again, run_id=known.run_id)
+        record(mark, os.getpid())
+        self.turns[directory] = turn
+        return turn
+
+    def _obey(self, turn: Turn, connection: socket.socket) -> None:
+        if turn.connection is not connection:
+            return  # it was closed by what happened just before
+        try:
+            said = connection.recv(16)
+        except OSError:
+            said = b""
+        if not said:  # the daemon has gone; the next one connects again
+            turn.connection = None
+            self._leave(connection)
+        elif said == DROP:
+            self._end(turn, TurnResult(_KILLED))
+        else:
+            self._stop(turn)
+
+    def _leave(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        connection.close()
+        self._daemons -= 1
+
+    def _end(self, turn: Turn, result: TurnResult) -> None:
+        """Leave the result in the turn's directory: the output first, then the status that makes it valid."""
+        del self.turns[turn.directory]
+        try:
+            if result.value is not None:
+                _put(turn.directory, "stdout", json.dumps(result.value, ensure_ascii=False))
+            if result.said:
+                _put(turn.directory, "stderr", result.said)
+            note(turn.mark, {"status": result.status})
+        except OSError as problem:  # without a status the daemon asks about it again
+            print(f"{turn.directory}: {problem}", file=sys.stderr, flush=True)
+        os.close(turn.mark)
+        if turn.connection is not None:
+            self._leave(turn.connection)
+            turn.connection = None
+
+    # the gateway's side
+
+    def _connect(self) -> None:
+        """Connect, and request what waits; or give that up."""
+        now = self.clock.monotonic()
+        try:
+            self.client = _client(self.pairing, self.clock)
+        except Unreachable as problem:
+            since = self._broken_at
+            if since is not None and now - since < RECONNECT_SECONDS and not problem.is_final:
+                self._connect_at = now + _RECONNECT_PAUSE
+                return
+            for turn in list(self.turns.values()):
+                self._end(turn, lost(str(problem), turn.run_id) if turn.may_run else failure(str(problem)))
+        else:
+            self._selector.register(self.client, selectors.EVENT_READ, self._receive)
+            for turn in list(self.turns.values()):
+                if self.client is not None:  # else it has just broken again
+                    self._request(turn)
+        self._broken_at = None
+
+    def _on_closed(self, end: Closed) -> None:
+        """The connection has broken: what may run is asked about on the next one."""
+        if self.client is not None:
+            self._selector.unregister(self.client)
+            self.client.close()
+            self.client = None
+        self._requests.clear()
+        self._broken_at = self._connect_at = self.clock.monotonic()
+        for turn in list(self.turns.values()):
+            turn.is_requested, turn.due = False, _NEVER
+            if turn.is_stopping:
+                self._end(turn, _unconfirmed(turn, _closed(end)))
+
+    def _receive(self) -> None:
+        """Take all answers that have arrived."""
+        try:
+            while self.client is not None and (response := self.client.receive(0.0)) is not None:
+                self._handle(response)
+        except Closed as end:
+            self._on_closed(end)
+
+    def _send(self, turn: Turn, kind: Request, params: Mapping[str, object]) -> None:
+        if self.client is None:
+            return
+        request_id, frame = self.client.request(kind.removesuffix("?"), params)
+        size, most = len(frame.encode()), self.client.largest_frame
+        if size > most:
+            text = f"Gateway refused the turn: its message is a frame of {size} bytes; the limit is {most}"
+            self._end(turn, failure(text))
+            return
+        self._requests[request_id] = (kind, turn)
+        turn.may_run = turn.is_requested = True
+        try:
+            self.client.send(frame)
+        except Closed as end:
+            self._on_closed(end)
+
+    def _request(self, turn: Turn) -> None:
+        """Request a turn, or ask about one that may run."""
+        if turn.may_run:
+            self._ask(turn)
+            return
+        try:
+            message = _message(turn.directory)
+        except Unreadable as problem:
+            self._end(turn, failure(str(problem)))
+            return
+        params = {"agentId": turn.agent, "sessionKey": turn.session_key, "timeout": turn.timeout}
+        self._send(turn, Request.RUN, {"message": message, **params, "deliver": False, "idempotencyKey": turn.key})
+
+    def _ask(self, turn: Turn) -> None:
+        params = {"message": "?", "agentId": NOBODY, "deliver": False, "idempotencyKey": turn.key}
+        self._send(turn, Request.ASK, params)
+
+    def _stop(self, turn: Turn) -> None:
+        if turn.is_stopping:
+            return
+        turn.is_stopping, turn.due = True, self.clock.monotonic()
+        if not turn.may_run:
+            self._end(turn, TurnResult(STOPPED))
+        elif self.client is None:
+            self._end(turn, _unconfirmed(turn, "not connected"))
+
+    def _abort(self, turn: Turn) -> None:
+        if turn.aborts == _ABORT_TRIES:
+            self._end(turn, _unconfirmed(turn))
+            return
+        turn.aborts += 1
+        turn.due = self.clock.monotonic() + _ABORT_SECONDS
+        params = {"sessionKey": turn.session_key, "runId": turn.run_id or turn.key, "agentId": turn.agent}
+        self._send(turn, Request.ABORT, params)
+
+    def _handle(self, response: Response) -> None:
+        kind, turn = self._requests.get(response.id, (None, None))
+        if kind is None or turn is None:
+            return
+        if kind is Request.RUN and response.payload.get("status") == "accepted":
+            self._accepted(turn, response)
+            return  # the result follows
+        del self._requests[response.id]
+        if self.turns.get(turn.directory) is not turn:
+            return  # it was given up
+        match kind:
+            case Request.RUN | Request.ASK if response.payload.get("status") == "in_flight":
+                self._accepted(turn, response)
+                seconds = turn.until - self.clock.monotonic()
+                self._send(turn, Request.WAIT, {"runId": turn.run_id or turn.key, "timeoutMs": int(seconds * 1000)})
+            case Request.RUN:
+                self._finish(turn, result(response, turn.run_id))
+            case Request.ASK:
+                self._finish(turn, answer(response, turn.run_id))
+            case Request.WAIT if not turn.is_stopping:
+                turn.due = self.clock.monotonic() + _ASK_PAUSE
+            case Request.ABORT if is_aborted(response, turn.run_id or turn.key):
+                self._end(turn, TurnResult(STOPPED))
+            case Request.ABORT:
+                turn.due = self.clock.monotonic() + _ABORT_PAUSE
+            case _:
+                pass
+
+    def _accepted(self, turn: Turn, response: Response) -> None:
+        run_id = text_at(response.payload, "runId") or None
+        if run_id is not None and turn.run_id is None and self.turns.get(turn.directory) is turn:
+            turn.run_id = run_id
+            with suppress(OSError):
+                note(turn.mark, {"run_id": run_id})
+
+    def _finish(self, turn: Turn, ended: TurnResult) -> None:
+        # a run that succeeded before the abort counts as succeeded
+        self._end(turn, ended if not turn.is_stopping or ended.status == 0 else TurnResult(STOPPED))
+
+
+# What the gateway's answers mean
+
+
+def result(response: Response, run_id: str | None) -> TurnResult:
+    """The end of a turn that was requested; `run_id` if the gateway had accepted it."""
+    problem, payload = response.problem, response.payload
+    if problem is None:
+        return TurnResult(0 if payload.get("status") == "ok" else 1, _without_echo(payload))
+    run_id = text_at(payload, "runId") or run_id
+    return failure(_refusal(problem) if run_id is None else problem.message, run_id)
+
+
+def answer(response: Response, run_id: str | None) -> TurnResult:
+    """The end of a turn that was asked about."""
+    if response.problem is None:
+        return result(response, run_id)
+    if NOBODY in response.problem.message:
+        return lost("the gateway does not know the run: it was restarted, or the run ended long ago", run_id)
+    stored = text_at(response.payload, "runId") or run_id
+    return lost(response.problem.message, None) if stored is None else failure(response.problem.message, stored)
+
+
+def is_aborted(response: Response, run: str) -> bool:
+    """Whether the gateway confirms that it aborted this run."""
+    runs = response.payload.get("runIds")
+    return response.payload.get("aborted") is True and (not isinstance(runs, list) or run in runs)
 
 
 def failure(message: str, run_id: str | None = None) -> TurnResult:
@@ -183,13 +446,17 @@ def failure(message: str, run_id: str | None = None) -> TurnResult:
     return TurnResult(1, {"ok": False, **accepted, "error": {"type": "cli_error", "message": message}})
 
 
-def exit_status(number: signal.Signals) -> int:
-    """The exit status after a signal, as in shells: 143 for SIGTERM."""
-    return 128 + number
+def lost(problem: str, run_id: str | None) -> TurnResult:
+    """A turn that was requested and whose outcome is unknown."""
+    return failure(f"{problem}\n\n{_LOST}", run_id)
 
 
-def _unconfirmed(stopped: signal.Signals, problem: str) -> TurnResult:
-    return TurnResult(exit_status(stopped), said=f"Interrupted by {stopped.name}; {problem}")
+def _unconfirmed(turn: Turn, problem: str = "") -> TurnResult:
+    run = turn.run_id or turn.key
+    how = (
+        f"failed to abort Gateway run {run}: {problem}" if problem else f"Gateway run {run} was not confirmed aborted."
+    )
+    return TurnResult(STOPPED, said=f"Interrupted by SIGTERM; {how}")
 
 
 def _refusal(problem: Problem) -> str:
@@ -207,124 +474,83 @@ def _closed(end: Closed) -> str:
 
 
 def _without_echo(payload: dict[str, Any]) -> dict[str, Any]:
-    result = payload.get("result")
-    meta = result.get("meta") if isinstance(result, dict) else None
+    found = payload.get("result")
+    meta = found.get("meta") if isinstance(found, dict) else None
     if isinstance(meta, dict):
         meta.pop(_PROMPT_ECHO, None)
     return payload
 
 
-def _text(value: Mapping[str, Any], key: str) -> str | None:
-    found = value.get(key)
-    return found if isinstance(found, str) and found else None
+# The gateway and the files
 
 
-# The command line
+class Unreachable(Exception):
+    """There is no connection to the gateway; the text is the turn's error. `is_final`: trying again does not help."""
+
+    def __init__(self, said: str, *, is_final: bool) -> None:
+        self.is_final = is_final
+        super().__init__(said)
 
 
-class Failed(Exception):
-    """The turn cannot be requested; the text is printed as the error."""
+class Unreadable(Exception):
+    """The turn's message cannot be sent; the text is its error."""
 
 
-@dataclass(slots=True)
-class Signals:
-    """The first SIGTERM or SIGINT, and a descriptor that becomes readable with it."""
-
-    received: signal.Signals | None = None
-    wakeup: int | None = None
-
-    def watch(self) -> None:
-        """Record SIGTERM and SIGINT instead of ending the program."""
-        self.wakeup, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _: object) -> None:
-        self.received = self.received or signal.Signals(number)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one turn; returns the exit status."""
-    signals = Signals()
-    signals.watch()
-    ended = run_turn(_parse(arguments), os.environ, signals, SystemClock())
-    _put(sys.stderr, ended.said)
-    if ended.value is not None:
-        _put(sys.stdout, json.dumps(ended.value, ensure_ascii=False))
-    return ended.status
-
-
-def run_turn(options: TurnOptions, environ: Mapping[str, str], signals: Signals, clock: Clock) -> TurnResult:
-    """Connect, request the turn, wait for its end. Failures are part of the result."""
+def _client(path: Path, clock: Clock) -> Client:
     try:
-        if inside_agent(environ):
-            raise Failed("Gateway agent from agent exec is refused: an agent does not act as the operator.")
-        message = _message(options.message_file)
-        client = _connect(options, signals, clock)
-    except (Failed, MailboxdError) as error:
-        return failure(str(error)) if signals.received is None else TurnResult(exit_status(signals.received))
-    with client:
-        return Turn(options, client, signals, clock).run(message)
-
-
-def _connect(options: TurnOptions, signals: Signals, clock: Clock) -> Client:
-    paired = pairing.read(options.pairing)
+        paired = pairing.read(path)
+    except MailboxdError as error:
+        raise Unreachable(str(error), is_final=True) from error
     if paired is None or paired.token is None:
-        raise Failed(f"unauthorized: {options.pairing} holds no approved device; run `mailboxd connect gateway pair`")
+        said = f"unauthorized: {path} holds no approved device; run `mailboxd connect gateway pair`"
+        raise Unreachable(said, is_final=True)
     try:
-        return Client(parse_address(paired.url), paired, paired.token, clock, signals.wakeup)
+        return Client(parse_address(paired.url), paired, paired.token, clock)
     except NotConnected as error:
-        raise Failed(f"Gateway not reachable at {paired.url} ({error}).") from error
+        raise Unreachable(f"Gateway not reachable at {paired.url} ({error}).", is_final=False) from error
     except Rejected as error:
-        raise Failed(_rejected(paired.url, error.problem)) from error
+        problem = error.problem
+        if problem.code == "UNAVAILABLE" or problem.detail == "AUTH_RATE_LIMITED":
+            raise Unreachable(f"Gateway not reachable at {paired.url} ({problem.message}).", is_final=False) from error
+        said = problem.message if problem.message.startswith("unauthorized: ") else f"unauthorized: {problem.message}"
+        hint = "Look at `mailboxd connect gateway status`; `mailboxd connect gateway pair` pairs again"
+        raise Unreachable(f"{said}. {hint}", is_final=True) from error
+    except MailboxdError as error:
+        raise Unreachable(str(error), is_final=True) from error
 
 
-def _rejected(url: str, problem: Problem) -> str:
-    if problem.code == "UNAVAILABLE" or problem.detail == "AUTH_RATE_LIMITED":
-        return f"Gateway not reachable at {url} ({problem.message})."
-    said = problem.message if problem.message.startswith("unauthorized: ") else f"unauthorized: {problem.message}"
-    return f"{said}. Look at `mailboxd connect gateway status`; `mailboxd connect gateway pair` pairs again"
-
-
-def _message(path: Path) -> str:
+def _message(directory: str) -> str:
+    path = f"{directory}/{PROMPT}"
     try:
-        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            text = file.read().decode("utf-8").removeprefix("\ufeff")
     except FileNotFoundError:
-        raise Failed(f"Message file not found: {path}") from None
+        raise Unreadable(f"Message file not found: {path}") from None
     except UnicodeDecodeError:
-        raise Failed(f"Message file must be valid UTF-8: {path}") from None
+        raise Unreadable(f"Message file must be valid UTF-8: {path}") from None
     except OSError as error:
-        raise Failed(f"Unable to read message file {path}: {error.strerror}") from None
+        raise Unreadable(f"Unable to read message file {path}: {error.strerror}") from None
     if not text.strip():
-        raise Failed(f"Message file is empty: {path}")
+        raise Unreadable(f"Message file is empty: {path}")
     return text
 
 
-def _parse(arguments: Sequence[str] | None) -> TurnOptions:
-    parser = _Parser(prog="python -m mailboxd.agents.gateway", allow_abbrev=False, add_help=False)
-    parser.add_argument("--pairing", type=Path, required=True)
-    parser.add_argument("verb", choices=["agent"])
-    parser.add_argument("--agent", required=True)
-    parser.add_argument("--session-key", required=True)
-    parser.add_argument("--message-file", type=Path, required=True)
-    parser.add_argument("--timeout", type=int, required=True)
-    parser.add_argument("--idempotency-key", required=True)
-    parser.add_argument("--json", action="store_true", required=True)
-    words = vars(parser.parse_args(arguments))
-    return TurnOptions(**{name: words[name] for name in TurnOptions.__slots__})
+def _put(directory: str, name: str, text: str) -> None:
+    """Write an output file of the call; a lone surrogate becomes its JSON escape. Raises OSError."""
+    file = open_empty(f"{directory}/{name}", os.O_WRONLY)
+    try:
+        write(file, text.encode("utf-8", "backslashreplace") + b"\n")
+    finally:
+        os.close(file)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line as OpenClaw does."""
-
-    def error(self, message: str) -> NoReturn:
-        _put(sys.stdout, json.dumps(failure(f"OpenClaw does not recognize option {message}").value))
-        sys.exit(1)
+def _patience(timeout: int) -> float:
+    return timeout + EXTRA_SECONDS
 
 
-def _put(stream: TextIO, text: str) -> None:
-    if text:
-        # a lone surrogate becomes its JSON escape
-        stream.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
-        stream.flush()
+def main(arguments: Sequence[str]) -> None:
+    """Carry the turns of the workspace: the file of its pairing, the descriptor of the listening socket."""
+    path, listener = arguments
+    program = Program(socket.socket(fileno=int(listener)), Path(path), SystemClock())
+    program.stop_on(signal.SIGTERM)
+    program.run()

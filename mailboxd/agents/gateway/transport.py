@@ -1,47 +1,345 @@
-"""The daemon's side of the gateway transport: the gateway's address, and the program of a turn. Needs no extra."""
+"""The daemon's side of the gateway transport: it hands turns over to the program that carries them. Needs no extra.
+
+A turn over the gateway is a call like any other (`agents.process`): one directory with prompt, mark and output. Instead
+of a process of its own, the program holds the lock of the mark; the daemon passes it the locked descriptor over a Unix
+socket, so that somebody holds it without a gap. The program writes its pid into the mark when it takes the turn, and
+the exit status when the turn has ended. Nothing else counts; the connection is only a bell and a stop button: it
+closes when the turn has ended, and the daemon may write STOP and DROP to it.
+
+A mark that nobody holds and that has no exit status is a turn whose program died. It is handed over again, to be asked
+about (`program`), but not for ever.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import json
 import os
+import signal
+import socket
+import stat
+import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mailboxd.agents.json_output import at
+from mailboxd.agents import process
+from mailboxd.agents.call_dir import (
+    CALL,
+    OUTPUT_CAP,
+    Exit,
+    open_empty,
+    open_regular,
+    read_capped,
+    read_exit,
+    refusal,
+    world,
+    write,
+)
+from mailboxd.agents.json_output import at, text_at
 from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.process import Child, NotStarted, State, claim, disclaim, has_ended
 from mailboxd.agents.readiness import is_loopback
-from mailboxd.errors import ConfigError
+from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.pip_extras import to_add
+from mailboxd.host.wakeup import socket_address
 
 EXTRA = ("cryptography", "wsproto")
 """What `pip install 'mailboxd[gateway]'` brings."""
+OWNER_TOOLS = (
+    "automations, gateway, plugins, sessions, conversations_*, nodes, terminal, screen, computer, portal, mobile_ui"
+)
+"""What OpenClaw gives only to its owner's own clients."""
+TURN_BYTES = 1 << 20
+"""Memory that one more turn takes."""
+PROGRAMS = 4
+"""Processes of OpenClaw's CLI at once, for look-ups and turns with a model of their own: more are not faster."""
+PROGRAM = "mailboxd-gateway"
+"""The first word in the mark of a turn over the gateway; agent, session key and timeout follow."""
+STOP, DROP = b"stop", b"drop"
+"""Abort the turn; forget it at once."""
+_WAITING = 512
+"""Orders that may wait for the program, more than there are turns."""
+_ORDERS = 3
+"""How often a turn is handed over: a program that cannot start, or dies of it, is not started for ever."""
+_WORDS = 4
+_LARGEST_MARK = 65_536
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GatewayTransport:
-    """Runs turns over a WebSocket; `pairing` is the file of the paired device."""
+    """Runs turns over a WebSocket, as a `TurnTransport` and a `Launcher`.
+
+    `pairing` is the file of the paired device, `environment` that of the program.
+    """
 
     cli: OpenClaw
     pairing: Path
+    environment: Mapping[str, str]
+    _presence: socket.socket | None = field(default=None, init=False)
+    """An open connection: the program stays while there is one."""
+    _program: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def turn_argv(
         self, agent: str, session_key: str, message_file: Path | str, timeout: int, model: str | None = None
     ) -> tuple[str, ...]:
-        """The program of one turn. Raises ValueError for invalid arguments.
+        """The turn in the words that `spawn` takes. Raises ValueError for invalid arguments.
 
         A turn with its own model uses the CLI: the gateway lets only administrators choose one, which the device is
-        not. The idempotency key is the call's id, the name of its directory.
+        not.
         """
-        if model is not None:
-            return self.cli.turn_argv(agent, session_key, message_file, timeout, model)
-        # -P: the working directory is the agent's, and nothing must be imported from it
-        program = OpenClaw((sys.executable, "-P", "-m", "mailboxd.agents.gateway", "--pairing", str(self.pairing)))
-        turn = program.turn_argv(agent, session_key, message_file, timeout)
-        return (*turn, "--idempotency-key", Path(message_file).parent.name)
+        argv = self.cli.turn_argv(agent, session_key, message_file, timeout, model)
+        return (PROGRAM, agent, session_key, str(timeout)) if model is None else argv
+
+    def warm_up(self) -> None:
+        """Start the program unless it runs, and keep it until `close`. Raises NotStarted, WorldError."""
+        try:
+            connection = self._connect()
+        except OSError as problem:
+            raise refusal(self.pairing.parent, problem) from problem
+        if self._presence is None:
+            self._presence = connection
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Let the program end, once no turn is in flight."""
+        if self._presence is not None:
+            self._presence.close()
+            self._presence = None
+
+    # the launcher
+
+    def spawn(
+        self,
+        directory: Path | str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        *,
+        marked: bool = False,
+    ) -> Child:
+        """Hand a turn over to the program; any other call is a process. Raises as `process.spawn`."""
+        if argv[0] != PROGRAM:
+            return process.spawn(directory, argv, env, cwd, marked=marked)
+        try:
+            mark = claim(directory, argv, durable=not marked)
+            try:
+                return self._hand_over(directory, mark, again=False)
+            except (NotStarted, OSError):
+                disclaim(directory)
+                raise
+            finally:
+                os.close(mark)
+        except OSError as problem:
+            raise refusal(directory, problem) from problem
+
+    def adopt(self, directory: Path | str) -> Child | None:
+        """The call that an earlier daemon started, or a turn whose program died; None if it has ended.
+
+        Raises WorldError.
+        """
+        mark = Mark.read(directory)
+        if not mark.is_turn:
+            return process.adopt(directory)
+        if mark.status is not None:
+            return None
+        try:
+            lock = open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return self._hand_over(directory, None, again=True)
+            else:
+                note(lock, {"again": True})
+                return self._hand_over(directory, lock, again=True)
+            finally:
+                os.close(lock)
+        except OSError as problem:
+            raise refusal(directory, problem) from problem
+        except NotStarted as missing:
+            raise WorldError(str(missing)) from missing
+
+    def state(self, directory: Path | str) -> State:
+        """What the directory proves. A turn whose program died counts as running: it can be asked about."""
+        mark = Mark.read(directory)
+        if not mark.is_turn:
+            return process.state(directory)
+        return State.ENDED if mark.status is not None or mark.is_given_up(directory) else State.RUNNING
+
+    # the program
+
+    def socket_path(self) -> Path:
+        """The program's socket, in a directory that only this user can enter. Raises OSError.
+
+        Not beside the pairing, which a service cannot write to (docs/systemd.md), and not in the workspace: an agent
+        that is confined to it could order turns of other agents.
+        """
+        folder = Path(self.environment.get("TMPDIR") or "/tmp") / f"mailboxd-{os.geteuid()}"  # noqa: S108 - checked
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+        seen = folder.lstat()
+        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+            raise PermissionError(errno.EPERM, "not a directory of this user alone", str(folder))
+        return folder / f"{self.pairing.stem}.sock"
+
+    def _hand_over(self, directory: Path | str, mark: int | None, *, again: bool) -> CarriedTurn:
+        """Send the order, with the locked mark unless the program has it. Raises NotStarted, OSError."""
+        connection = self._connect()
+        try:
+            socket.send_fds(connection, [order(directory, again=again)], [] if mark is None else [mark])
+        except BaseException:
+            connection.close()
+            raise
+        return CarriedTurn(directory, connection)
+
+    def _connect(self) -> socket.socket:
+        """A connection to the program, which is started if it does not run. Raises NotStarted, OSError."""
+        try:
+            return self._reach()
+        except (FileNotFoundError, ConnectionRefusedError):
+            self.close()
+            self._start()
+            self._presence = self._reach()
+            return self._reach()
+
+    def _reach(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            with socket_address(self.socket_path()) as address:
+                connection.connect(address)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _start(self) -> None:
+        """Start the program with a listening socket: orders may be sent before it has come up."""
+        path = self.socket_path()
+        with suppress(FileNotFoundError):
+            path.unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            with socket_address(path) as address:
+                listener.bind(address)
+            path.chmod(0o600)
+            listener.listen(_WAITING)
+            # -P: nothing must be imported from the working directory
+            argv = (sys.executable, "-P", "-m", "mailboxd.agents.gateway", str(self.pairing), str(listener.fileno()))
+            log = open_empty(path.with_suffix(".log"), os.O_WRONLY | os.O_APPEND)
+            try:
+                self._program = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    env=dict(self.environment),
+                    cwd="/",
+                    pass_fds=(listener.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError as problem:
+                raise NotStarted(argv[0], problem) from problem
+            finally:
+                os.close(log)
+
+
+class CarriedTurn(Child):
+    """A turn that the program carries. Its `pidfd` is a connection that the program closes when the turn has ended."""
+
+    is_process = False
+
+    def __init__(self, directory: Path | str, connection: socket.socket) -> None:
+        super().__init__(directory, 0, connection.fileno(), None)
+        self._connection = connection
+        self._is_dropped = False
+
+    def reap(self, cap: int = OUTPUT_CAP) -> Exit | None:
+        """As `Child.reap`; None also if the program died and the turn is to be adopted."""
+        if not self._reaped and not has_ended(self.pidfd):
+            return None
+        mark = Mark.read(self.directory)
+        exit_ = None
+        if mark.status is not None or mark.is_given_up(self.directory):
+            exit_ = read_exit(self.directory, mark.status, cap)
+        self.leave()
+        return exit_
+
+    def leave(self) -> None:
+        self._connection.close()
+        self._reaped = True
+
+    def terminate(self) -> None:
+        """Have the program abort the turn."""
+        self._tell(STOP)
+
+    def kill(self) -> None:
+        """Have the program forget the turn; if it does not, kill it: its other turns are then asked about."""
+        if self._is_dropped:
+            Mark.read(self.directory).kill_taker(self.directory)
+        self._is_dropped = True
+        self._tell(DROP)
+
+    def _tell(self, what: bytes) -> None:
+        with suppress(OSError):  # it has ended
+            self._connection.send(what)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the mark of a turn over the gateway says: its words, and what the program has added."""
+
+    argv: tuple[str, ...] = ()
+    takers: tuple[int, ...] = ()
+    """The pids of the programs that have taken it."""
+    orders: int = 0
+    """How often it was handed over."""
+    run_id: str | None = None
+    """Its run, once the gateway has accepted it."""
+    status: int | None = None
+    """Its exit status."""
+
+    @classmethod
+    def read(cls, directory: Path | str) -> Mark:
+        """The mark, an empty one if there is none. Agents can write there: anything else in its place is empty too."""
+        try:
+            raw, _ = read_capped(f"{directory}/{CALL}", _LARGEST_MARK)
+            argv, *records = [json.loads(line) for line in raw.splitlines()]
+        except (OSError, ValueError, RecursionError):
+            return cls()
+        if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+            return cls()
+        pids = tuple(pid for record in records if type(pid := at(record, "pid")) is int and pid > 1)
+        runs = [run for record in records if isinstance(run := at(record, "run_id"), str)]
+        statuses = [status for record in records if type(status := at(record, "status")) is int]
+        orders = 1 + sum(at(record, "again") is True for record in records)
+        return cls(tuple(argv), pids, orders, runs[-1] if runs else None, statuses[-1] if statuses else None)
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether the program carries it, or carried it."""
+        return len(self.argv) == _WORDS and self.argv[0] == PROGRAM
+
+    def is_given_up(self, directory: Path | str) -> bool:
+        """Whether it was handed over in vain too often to do so again. Raises WorldError."""
+        with world(directory):
+            return self.orders >= _ORDERS and not process.is_held(directory)
+
+    def kill_taker(self, directory: Path | str) -> None:
+        """Kill the program that carries it, if it still does."""
+        for pid in self.takers[-1:]:
+            with suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    if process.is_held(directory, by=pid):
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
 
 
 def pairing_file(workspace: Path, environ: Mapping[str, str]) -> Path:
@@ -66,7 +364,22 @@ def require_extra() -> None:
         )
 
 
-def ready(cli: OpenClaw, path: Path) -> GatewayTransport:
+def chosen(setting: str, cli: OpenClaw, path: Path, environment: Mapping[str, str]) -> GatewayTransport | None:
+    """What `openclaw.transport` chooses; None is the CLI. `auto` is the gateway if the workspace is paired.
+
+    Raises ConfigError if it has to be the gateway and cannot be.
+    """
+    if setting == "cli":
+        return None
+    try:
+        return ready(cli, path, environment)
+    except ConfigError:
+        if setting == "gateway":
+            raise
+        return None
+
+
+def ready(cli: OpenClaw, path: Path, environment: Mapping[str, str]) -> GatewayTransport:
     """The transport of a paired workspace. Raises ConfigError if it is not paired."""
     require_extra()
     from mailboxd.agents.gateway import pairing
@@ -77,7 +390,29 @@ def ready(cli: OpenClaw, path: Path) -> GatewayTransport:
             f"openclaw.transport is gateway, but this workspace is not paired (no token in {path}): "
             "run `mailboxd connect gateway pair`, or set `openclaw.transport: cli`"
         )
-    return GatewayTransport(cli, path)
+    return GatewayTransport(cli, path, environment)
+
+
+# The order that hands a turn over; everything else about it is in its mark
+
+
+def order(directory: Path | str, *, again: bool) -> bytes:
+    """The order to carry a turn. `again`: it may have been requested before, so that it is only asked about."""
+    return json.dumps({"directory": str(directory), "again": again}).encode()
+
+
+def parse_order(raw: bytes) -> tuple[str, bool]:
+    """The directory of an order, and whether the turn is only asked about; an empty directory if it is none."""
+    try:
+        said = json.loads(raw)
+    except ValueError:
+        said = None
+    return text_at(said, "directory"), at(said, "again") is not False
+
+
+def note(mark: int, what: Mapping[str, object]) -> None:
+    """Add to a mark what became known of its turn: `run_id`, and `status` last. Raises OSError."""
+    write(mark, json.dumps(what).encode() + b"\n")
 
 
 # A gateway's address: this machine without TLS, any other only with TLS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +18,18 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILAB
 
 if TYPE_CHECKING:
     from mailboxd.agents.gateway.client import DeviceStatus
+    from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.config import Config
 
 _LARGEST_SECRET = 4_096
-_SECONDS = 60.0
 _SECRETS = ("OPENCLAW_GATEWAY_TOKEN", "OPENCLAW_GATEWAY_PASSWORD")
-_NO_DEVICE = "unknown deviceId"
-_UNSET = "Config path is valid but unset"
 
 
 @click.group("gateway", cls=Group)
 def gateway_command() -> None:
-    """Pair this workspace with OpenClaw's gateway, for `openclaw.transport: gateway`.
+    """Pair this workspace with OpenClaw's gateway.
 
-    Turns then use a WebSocket instead of starting one `openclaw agent` process each.
+    One program then carries all turns over a WebSocket, instead of one `openclaw agent` process for each.
     """
 
 
@@ -58,10 +57,10 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
 
     require_operator("operator")
     require_extra()
-    from mailboxd.agents.gateway.client import ApprovalPending, pair
+    from mailboxd.agents.gateway.client import ApprovalPending, configured, pair
 
     path, config = _pairing_file(session), _config(session)
-    found = pair(path, url or _configured_url(config), config.agent, _secret(token_file), session.clock)
+    found = pair(path, url or configured(*_openclaw(config))[0], config.agent, _secret(token_file), session.clock)
     name, device = found.pairing.name, found.pairing.device.id
     if isinstance(found, ApprovalPending):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
@@ -74,8 +73,9 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
         say(to_json(facts) if session.as_json else "\n".join(remedy))
         return EXIT_TRY_AGAIN
     _tell(session, _facts(found, config), f"paired with {found.pairing.url} as {name}")
-    if config.openclaw.transport != "gateway" and not session.as_json:
-        say("next: set `openclaw.transport: gateway` in .mailboxd/config.yaml, then restart the daemon")
+    if not session.as_json:
+        change = "remove `openclaw.transport: cli` from .mailboxd/config.yaml and "
+        say(f"next: {change if config.openclaw.transport == 'cli' else ''}restart the daemon")
     return None
 
 
@@ -123,18 +123,13 @@ def _unpair(session: Session) -> None:
     require_operator("operator")
     require_extra()
     from mailboxd.agents.gateway import pairing
+    from mailboxd.agents.gateway.client import unpair
 
     path, config = _pairing_file(session), _config(session)
     paired = pairing.read(path)
     if paired is None:
         raise UnavailableError("this workspace is not paired with a gateway")
-    problem = _ask(config, "devices", "remove", paired.device.id)[1]
-    if problem and problem != _NO_DEVICE:
-        raise UnavailableError(
-            f"OpenClaw did not remove device {paired.device.id}: {problem}. "
-            f"Remove it there manually, then delete {path}"
-        )
-    pairing.remove(path)
+    unpair(path, paired, *_openclaw(config))
     facts = {"paired": False, "device": paired.device.id, "url": paired.url}
     _tell(session, facts, f"{paired.url} no longer knows {paired.name}; its key is deleted")
 
@@ -155,26 +150,11 @@ def _config(session: Session) -> Config:
     return config.load(session.workspace().config)
 
 
-def _configured_url(config: Config) -> str:
-    from mailboxd.agents.gateway.transport import from_config
+def _openclaw(config: Config) -> tuple[OpenClaw, dict[str, str]]:
+    """OpenClaw's command and the environment of its programs."""
+    from mailboxd.agents.openclaw import OpenClaw, child_environment
 
-    section, problem = _ask(config, "config", "get", "gateway")
-    if problem and not problem.startswith(_UNSET):
-        raise UnavailableError(f"OpenClaw does not report its gateway: {problem}. Give --url")
-    return from_config(section, os.environ)
-
-
-def _ask(config: Config, *words: str) -> tuple[Any, str]:
-    """OpenClaw's output, and its error if any."""
-    from mailboxd.agents.json_output import complaint, parse
-    from mailboxd.agents.openclaw import child_environment
-    from mailboxd.agents.process import ask
-
-    environment = child_environment(os.environ, config.openclaw.environment)
-    exit_ = ask((*config.openclaw.command, *words, "--json"), environment, _SECONDS)
-    if exit_.rc == 0:
-        return parse(exit_), ""
-    return None, complaint(exit_)
+    return OpenClaw(config.openclaw.command), child_environment(os.environ, config.openclaw.environment)
 
 
 def _secret(token_file: str | None) -> str:
@@ -183,11 +163,16 @@ def _secret(token_file: str | None) -> str:
         from mailboxd.cli.operator_actions import read_text
 
         return read_text(token_file, _LARGEST_SECRET).strip()
-    for name in _SECRETS:
-        if found := os.environ.get(name, "").strip():
-            return found
-    if not sys.stdin.isatty():
-        return ""
+    return shared_secret(os.environ) or (ask_secret() if sys.stdin.isatty() else "")
+
+
+def shared_secret(environ: Mapping[str, str]) -> str:
+    """The gateway's token or password in the environment; empty if there is none."""
+    return next(filter(None, (environ.get(name, "").strip() for name in _SECRETS)), "")
+
+
+def ask_secret() -> str:
+    """Ask the person at the terminal for it."""
     return str(click.prompt("The gateway's token or password", hide_input=True, default="", show_default=False))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from mailboxd.setup.plan import Installation, Part, PartState, Plan, Result, SetupRecord
 
 
-_SKIPPABLE = ("plugin", "skill", "tools", "service")
+_SKIPPABLE = ("plugin", "skill", "tools", "gateway", "service")
 _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
 _CLEAR_LINE = "\r\x1b[K"
 
@@ -53,6 +54,7 @@ def setup_command(
     plugin     delivers messages between agents inside the gateway, without a model call
     skill      teaches the agent to answer, plan and delegate
     tools      typed MCP tools for the agent (needs the extra `mcp`)
+    gateway    turns over the gateway's WebSocket, far cheaper (extra `gateway`; asks for its token)
     service    the daemon, under `systemctl --user`
 
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
@@ -64,6 +66,7 @@ def setup_command(
 
     require_operator("operator")
     installation, version = planning.find_installation(os.environ, session.clock)
+    installation = replace(installation, secret=_secret(session))
     record = SetupRecord(os.environ)
     if undo:
         return _undo(session, installation, record, yes=yes, dry_run=dry_run)
@@ -74,6 +77,15 @@ def setup_command(
     if dry_run or (plan.due and not _agreed(yes, session)):
         return _unapplied(session, plan, dry_run=dry_run)
     return _carry_out(session, plan, record, canary=not no_canary)
+
+
+def _secret(session: Session) -> Callable[[], str] | None:
+    """How to get the gateway's token, at most once: from the environment or the person; None if from neither."""
+    from mailboxd.cli.commands.gateway import ask_secret, shared_secret
+
+    if secret := shared_secret(os.environ):
+        return lambda: secret
+    return cache(ask_secret) if sys.stdin.isatty() and not session.as_json else None
 
 
 def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
