@@ -225,8 +225,8 @@ def _message_received(db: sqlite3.Connection, event: Event) -> None:
     _message_recorded(db, event)
     at, message = event.data["at"], event.data["message"]
     if message["verdict"] == "accepted":
-        db.execute(_SAME_NAME, (at, message["name"], message["sender"]))
-        db.execute(_SAME_WORK, (at, message["task_id"], message["sender"]))
+        db.execute(_SAME_NAME, (at, message["name"], message.get("sender")))
+        db.execute(_SAME_WORK, (at, message.get("task_id"), message.get("sender")))
 
 
 def _message_dismissed(db: sqlite3.Connection, event: Event) -> None:

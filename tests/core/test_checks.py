@@ -35,7 +35,7 @@ def test_by_default_nothing_runs_and_an_empty_rule_allows_nothing() -> None:
 def test_without_the_library_a_schema_is_refused_with_what_to_install() -> None:
     schema = Check("a", schema_text="{}")
     assert may_not_run(CheckRules(), schema) is None
-    assert "mailboxd[checks]" in (may_not_run(CheckRules(has_schemas=False), schema) or "")
+    assert "the extra `checks`" in (may_not_run(CheckRules(has_schemas=False), schema) or "")
 
 
 @pytest.mark.parametrize("path", ["a", "a/b.md", "..a/b", "a/.mailboxd", "x y/ü.md"])
