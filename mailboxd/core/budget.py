@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mailboxd.core.inputs import Unblock
-from mailboxd.core.model import Policy, Spent, Usage
-from mailboxd.core.task_view import Limits
+if TYPE_CHECKING:  # `status` needs two functions of this module and none of these
+    from mailboxd.core.inputs import Unblock
+    from mailboxd.core.model import Policy, Spent, Usage
+    from mailboxd.core.task_view import Limits
 
 TURNS_OF_OWN = 10
 """Turns that each task of a person's own plan adds to the limit of its tree."""
