@@ -210,7 +210,9 @@ def retry_trigger(view: TaskView) -> Trigger:
         raise Refused("cancelled", f"{task.local_id} was cancelled, which is final", "Send the work as a new task.")
     if not applies(task, T.OPERATOR_RETRY):
         raise Refused(
-            "not-failed", f"{task.local_id} is {task.phase}: there is nothing to retry", "See `mailboxd why`."
+            "not-failed",
+            f"{task.local_id} is {task.phase}: there is nothing to retry",
+            f"See `mailboxd why {task.local_id}`.",
         )
     if view.parent_phase in CLOSES_CHILDREN:
         raise Refused("parent-ended", f"{task.local_id}: its parent is {view.parent_phase}", "Retry the parent.")
@@ -227,16 +229,15 @@ def require_unblockable(task: Task, remedy: Remedy) -> None:
     if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
         raise Refused("not-blocked", f"{task.local_id} is {task.phase}: its circuit is closed, and it is not on hold")
     if task.phase is not Phase.CIRCUIT_OPEN and is_paused(task.held):
-        raise Refused("held", f"{task.local_id} is {task.held}", "`mailboxd resume` ends the pause.")
+        raise Refused("held", f"{task.local_id} is {task.held}", f"`mailboxd resume {task.local_id}` ends the pause.")
     if remedy is Remedy.RETRY:
         return
     if task.phase is not Phase.CIRCUIT_OPEN:
         problem = f"{task.local_id} is on hold ({task.held}); its circuit is closed"
-        raise Refused("held", problem, "Release it with `mailboxd retry`, or end it with `mailboxd cancel`.")
+        raise Refused("held", problem, f"`mailboxd why {task.local_id}` names what releases it.")
     if remedy is Remedy.ACCEPT and not task.result:
-        raise Refused(
-            "no-artifact", f"{task.local_id} has no result to accept", "Use `mailboxd retry` or `mailboxd fail`."
-        )
+        hint = f"Use `mailboxd retry {task.local_id}` or `mailboxd fail {task.local_id}`."
+        raise Refused("no-artifact", f"{task.local_id} has no result to accept", hint)
 
 
 OPEN_CIRCUIT: Mapping[Phase, Trigger] = {

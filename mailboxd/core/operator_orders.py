@@ -162,7 +162,8 @@ def resume(builder: DecisionBuilder, order: Resume) -> None:
     """Raises Refused."""
     task = builder.task
     if not is_paused(task.held):
-        hint = "`mailboxd retry` releases it." if task.held else "See `mailboxd why`."
+        name = task.local_id
+        hint = f"`mailboxd why {name}` says what it waits for."
         raise Refused("not-paused", f"{task.local_id} is not paused", hint)
     builder.amend(f"resumed by {builder.actor}" + (f": {order.note}" if order.note else ""), held="")
 

@@ -138,7 +138,9 @@ def _only_failed(store: Store, task: Task) -> list[str]:
     itself = task.phase in (Phase.FAILED, Phase.CIRCUIT_OPEN) or task.cancelled_with_parent
     fallen = [_load(store, one) for one in store.tasks.reopenable_below(task.id, also="", open_circuits=True)]
     if task.phase is Phase.COMPLETED or not (fallen or itself):
-        raise Refused("not-failed", f"nothing has failed at or below {task.local_id}", "See `mailboxd tree`.")
+        raise Refused(
+            "not-failed", f"nothing has failed at or below {task.local_id}", f"See `mailboxd tree {task.local_id}`."
+        )
     return _parents_first((*_ended_above(store, task), *([task] if itself else []), *fallen))
 
 

@@ -110,7 +110,9 @@ class Workspace:
         if explicit is not None:
             root = _real(explicit)
             if not _is_workspace(root):
-                raise UnavailableError(f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit}`")
+                raise UnavailableError(
+                    f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit} --agent ID`"
+                )
             return cls(root)
         below = _real(start)
         for root in (below, *below.parents):
@@ -118,7 +120,7 @@ class Workspace:
                 return cls(root)
         raise UnavailableError(
             f"there is no workspace of mailboxd at {start} or above it; "
-            "run `mailboxd init` in the agent's workspace, or name it with `--workspace`"
+            "run `mailboxd init --agent ID` in the agent's workspace, or name it with `--workspace`"
         )
 
     @classmethod

@@ -43,7 +43,7 @@ SUMMARY = (
 def opened(path: Path) -> Iterator[Report]:
     """Open a report on the database. Raises UnavailableError if there is none, WorldError if it is damaged."""
     if not path.exists():
-        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` or the daemon creates it")
+        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init --agent ID` or the daemon creates it")
     db = connect(path, read_only=True)
     try:
         yield Report(db)

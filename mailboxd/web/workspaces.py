@@ -93,7 +93,7 @@ def require(root: Path) -> Path:
 def settings(workspace: WebWorkspace) -> config.Config:
     """The configuration of a workspace. Raises ConfigError."""
     if not workspace.ws.config.exists():
-        raise ConfigError(f"{workspace.path}: there is no configuration; `mailboxd init` writes one")
+        raise ConfigError(f"{workspace.path}: there is no configuration; `mailboxd init --agent ID` writes one")
     return config.load(workspace.ws.config)
 
 

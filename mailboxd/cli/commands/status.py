@@ -130,7 +130,7 @@ def _print_all(found: dict[str, Any]) -> None:
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running; start `mailboxd run`"
     counted = ", ".join(f"{count} {state}" for state, count in found["states"].items()) or "none yet"
     files = found["messages"]
-    _entry("agent", found["agent"] or "no configuration; `mailboxd init` writes one")
+    _entry("agent", found["agent"] or "no configuration; `mailboxd init --agent ID` writes one")
     _entry("daemon", runs)
     if found["calls"]:
         _entry("calls", _calls(found["calls"]))

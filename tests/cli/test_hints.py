@@ -1,0 +1,125 @@
+"""Every command that a text suggests runs, as it is printed, in the state that prints it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.inputs import NewTask
+from mailboxd.core.model import Policy, Spec
+from mailboxd.core.outcomes import Failed, Unknown
+from mailboxd.core.vocabulary import WeakSpec
+from tests.cli.asking import PUBLISH, ask
+from tests.cli.stage import Stage, child, make
+
+TASK = "---\ntype: task\ntask_id: q3\nfrom: operator\n{}---\n\n# Task: Q3\n\n## Instructions\n\nDo it.\n"
+QUOTED = re.compile(r"`(mailboxd [^`]+)`|(?:->|\bor|,) (mailboxd [^#,;(\n]+)")
+ENDLESS = re.compile(r"mailboxd (-w \S+ )?(run|doctor|setup|connect|send)\b")
+"""Not executed here: a daemon, 20 seconds, and what needs a terminal or OpenClaw. tests/test_commands_in_texts.py reads
+them."""
+
+
+def job(stage: Stage, said: str | Failed | Unknown | None = None, **policy: object) -> None:
+    stage.create("job", policy=Policy(**policy))  # type: ignore[arg-type]  # fields by name
+    stage.start()
+    if said is not None:
+        stage.end_turn("job", said)
+
+
+def new(stage: Stage) -> None:
+    stage.create("job")
+
+
+def held(stage: Stage) -> None:
+    stage.create("job", policy=Policy(budget_usd=0.0, budget_tokens=0))
+
+
+def cancelled(stage: Stage) -> None:
+    stage.create("job")
+    stage.run("cancel", "job")
+
+
+def weak(stage: Stage) -> None:
+    with stage.engine() as engine:
+        spec, policy = Spec("", "Do it"), Policy(weak=WeakSpec.ASK)
+        engine.handle(None, NewTask("job", None, "job", "operator", "job", spec, policy))
+
+
+def rejected(stage: Stage) -> None:
+    stage.create("job")
+    (stage.ws.inbox / "bad.md").write_text("---\ntype: nothing\n---\n")
+    stage.receive()
+
+
+def doubtful(stage: Stage) -> None:
+    stage.create("job")
+    (stage.ws.inbox / "q3.md").write_text(TASK.format("prority: 5\n"))
+    stage.receive()
+
+
+def paused(stage: Stage) -> None:
+    stage.create("job", child("a"))
+    stage.run("pause", "job", "--note", "until Monday")
+
+
+LOST = Unknown("the gateway went away", "run_9", looked_up=True)
+STATES: dict[str, Callable[[Stage], object]] = {
+    "new": new,
+    "executing": job,
+    "completed": lambda stage: job(stage, "Twelve figures"),
+    "failed": lambda stage: job(stage, Failed("overloaded"), max_attempts=1),
+    "backing off": lambda stage: job(stage, Failed("overloaded"), max_attempts=3),
+    "circuit open": lambda stage: job(stage, LOST, max_attempts=1),
+    "on hold": held,
+    "paused": paused,
+    "asking": lambda stage: job(stage, "---\ntype: question\n---\n\nWhich figures?\n"),
+    "awaiting approval": lambda stage: ask(stage, "job", PUBLISH),
+    "weak spec": weak,
+    "rejected": rejected,
+    "doubtful": doubtful,
+    "cancelled": cancelled,
+}
+LOOKS = (
+    ["status"], ["inbox"], ["why", "job"], ["show", "job"], ["tree", "job"], ["ls"], ["approval", "list"],
+    # what is refused names a way, too
+    ["retry", "job"], ["accept", "job"], ["fail", "job"], ["resume", "job"], ["answer", "job", "x"], ["show", "nobody"],
+    ["approval", "show", "zzzzzz"],
+)  # fmt: skip
+
+
+def suggested(stage: Stage, look: list[str]) -> Iterator[str]:
+    result = stage.run(*look)
+    for quoted, pointed in QUOTED.findall(result.stdout + result.stderr):
+        yield (quoted or pointed).partition("  #")[0].strip().rstrip(".")
+
+
+def run_as_printed(stage: Stage, command: str) -> int:
+    program, *arguments = shlex.split(command)
+    assert program == "mailboxd"
+    return stage.run(*arguments, env={"EDITOR": "sed -i '$a## Goal\\n\\nTwelve figures.'"}).exit_code
+
+
+def fresh(root: Path, state: str) -> Stage:
+    stage = make(root / "alpha")
+    STATES[state](stage)
+    return stage
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Path, state: str) -> None:
+    tried = set()
+    for number, look in enumerate(LOOKS):
+        first = fresh(tmp_path / f"{number}", state)
+        for other, command in enumerate(suggested(first, look)):
+            known = re.sub(r"-w \S+ |(?<=--dismiss )\w+|(?<=approval show )\w+", "", command)
+            if ENDLESS.match(command) or known in tried:
+                continue
+            tried.add(known)
+            stage = fresh(tmp_path / f"{number}-{other}", state)  # ids differ, so what it says is read again
+            printed = list(suggested(stage, look))[other]
+            assert run_as_printed(stage, printed) == 0, f"after `mailboxd {shlex.join(look)}`: {printed}"
+    assert tried or state == "executing"
