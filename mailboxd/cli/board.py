@@ -21,12 +21,16 @@ from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.drawing.graph import Tone, style_of
+from mailboxd.drawing.svg import fit
 from mailboxd.errors import MailboxdError, Refused
 from mailboxd.store.task_queries import Filter
 from mailboxd.web.page_models import PageModels, search
 from mailboxd.web.workspaces import FormActions, WebWorkspace
 
 REFRESH_SECONDS = 1.0
+_OTHER_COLUMNS = 56
+"""Characters of a line beside the title."""
+_LEAST_TITLE = 24
 _COLOURS = {
     Tone.IDLE: "", Tone.BUSY: "blue", Tone.CHECK: "magenta", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red",
     Tone.OFF: "dim",
@@ -79,7 +83,10 @@ class Act(ModalScreen[str | None]):
                     yield Button(Text(label), id=f"do{number}", variant="default" if number else "primary")
 
     def on_input_submitted(self) -> None:
-        self._try(0)
+        if self._offered[0][0] == "decision":
+            self.query_one("#do0", Button).focus()  # one key more for a side effect
+        else:
+            self._try(0)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self._try(int(str(event.button.id).removeprefix("do")))
@@ -165,7 +172,7 @@ class Board(App[None]):
         self._rows = rows
         table.clear()
         for name, row in rows.items():
-            table.add_row(*_cells(row), key=name)
+            table.add_row(*_cells(row, max(self.size.width - _OTHER_COLUMNS, _LEAST_TITLE)), key=name)
         if key in rows:
             table.move_cursor(row=list(rows).index(key))
 
@@ -290,14 +297,14 @@ def _head(workspace: Row) -> Text:
     return Text(for_terminal(f"{workspace['agent'] or workspace['name']}  {workspace['grade']}{runs}  {states}"))
 
 
-def _cells(row: Row) -> tuple[Text, Text, Text, Text]:
+def _cells(row: Row, room: int) -> tuple[Text, Text, Text, Text]:
     state = WAITING_FOR_YOU if "target" in row or row.get("need") else row["phase"]
     style = style_of(state)
-    title = f"{row['text']} · {row['title']}" if "target" in row else row["title"]
+    title = ": ".join(filter(None, (row["title"], row.get("text"))))
     name = row["task"] if "target" in row else row["local_id"]
     return (
         Text(f"{style.symbol} {style.word}", style=_COLOURS[style.tone]),
-        Text(one_line(title)[:200]),
+        Text(fit(one_line(title), room)),
         Text(one_line(name or "")),
         Text(one_line(row["agent"])),
     )

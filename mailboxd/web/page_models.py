@@ -17,7 +17,7 @@ from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
-from mailboxd.drawing.gantt import Window, gantt_svg
+from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
 from mailboxd.drawing.graph import Link
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.errors import MailboxdError, UnavailableError
@@ -207,7 +207,13 @@ class PageModels:
         lines, ran = diagrams.folded_timeline(report, task_id, now, window, linked(workspace))
         shown = window or ran
         svg = gantt_svg(lines, to_epoch(now), "When attempts ran", standalone=False, window=shown, zoom=zoom_address)
-        return {"svg": svg, "bars": len(lines), "zooms": _zooms(shown, ran, zoomed=window is not None)}
+        crowded = any(isinstance(line, Crowd) for line in lines)
+        return {
+            "svg": svg,
+            "bars": len(lines),
+            "crowded": crowded,
+            "zooms": _zooms(shown, ran, zoomed=window is not None),
+        }
 
     def approval(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything about an approval. Raises UnavailableError."""

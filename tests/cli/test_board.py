@@ -47,6 +47,10 @@ def approvals(stage: Stage) -> list[Any]:
         return report.rows("SELECT status, note FROM approvals")
 
 
+def has_form(board: Board) -> bool:
+    return isinstance(board.screen, Act)
+
+
 async def to(board: Board, pilot: Pilot[None], words: str) -> None:
     """Move down to the line with these words."""
     await pilot.press(*["k"] * 20)
@@ -80,12 +84,14 @@ def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "asks for your approval")
         await pilot.press("a")
+        await pilot.press("enter")
+        assert has_form(board)  # Enter alone approves nothing
         await pilot.click("#do2")  # rejected without a note: refused, and nothing is lost
         assert "A note" in str(board.screen.query_one("#refused", Static).render()).capitalize()
         board.screen.query_one("#note", Input).value = "not today"
         await pilot.click("#do2")
         await pilot.pause()
-        assert not isinstance(board.screen, Act)
+        assert not has_form(board)
         assert not [title for title in titles(board) if "asks for your approval" in title]
 
     driven(stage, play)
@@ -99,7 +105,7 @@ def test_a_question_is_answered_by_keyboard_alone(stage: Stage) -> None:
         await to(board, pilot, "Which figures?")
         await pilot.press("a", *"theirs", "enter")
         await pilot.pause()
-        assert not isinstance(board.screen, Act)
+        assert not has_form(board)
 
     driven(stage, play)
     assert "question" not in [item["kind"] for item in stage.json("inbox")]
@@ -124,7 +130,7 @@ def test_a_key_that_does_not_apply_does_nothing(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "Do quiet")
         await pilot.press("r")
-        assert not isinstance(board.screen, Act)
+        assert not has_form(board)
 
     driven(stage, play)
 
