@@ -1,4 +1,4 @@
-"""What the daemon says of what it records: trouble as warnings, what happens by itself only when asked."""
+"""What the daemon says of what it records: trouble as warnings, what happens automatically only when asked."""
 
 from __future__ import annotations
 

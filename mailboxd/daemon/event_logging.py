@@ -118,7 +118,7 @@ _TROUBLE = frozenset(
 
 
 def level_of(event: Event) -> int:
-    """WARNING for what went wrong, DEBUG for what happens by itself, such as a phase that is passed, else INFO."""
+    """WARNING for what went wrong, DEBUG for what happens automatically, such as a phase that is passed, else INFO."""
     steps = passed(event)
     reached = steps[-1]["to"] if steps else ""
     if event.kind in _TROUBLE or reached in (Phase.FAILED, Phase.CIRCUIT_OPEN):

@@ -189,7 +189,7 @@ class Installation:
     config_path: str
     """The path of OpenClaw's configuration; empty if unknown."""
     gateway: Callable[[], tuple[str, bool]]
-    """Asks OpenClaw, once, for its gateway's URL and whether that approves devices by itself."""
+    """Asks OpenClaw, once, for its gateway's URL and whether that approves devices without asking."""
     secret: Callable[[], str] | None = None
     """Gives the gateway's token; None if nobody can be asked for it."""
 

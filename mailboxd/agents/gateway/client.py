@@ -529,7 +529,7 @@ _NO_DEVICE = "unknown deviceId"
 
 
 def configured(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str, bool]:
-    """The URL of the gateway that OpenClaw is configured for, and whether it approves devices by itself.
+    """The URL of the gateway that OpenClaw is configured for, and whether it approves devices without asking.
 
     Raises UnavailableError, ConfigError.
     """

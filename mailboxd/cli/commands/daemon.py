@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="Default: `log.level` in the configuration.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also log what happens by itself (--log-level debug).")
+@click.option("-v", "--verbose", is_flag=True, help="Also log what happens automatically (--log-level debug).")
 @click.option(
     "--allow-network-fs",
     is_flag=True,
