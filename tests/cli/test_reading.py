@@ -448,7 +448,7 @@ def test_piped_output_is_not_cut(stage: Stage) -> None:
     name = "job-" + "x" * 90
     stage.create(name, child("a"))
     for words in (["ls"], ["status"], ["tree", name]):
-        assert f"Do {name}" in stage.run(*words).stdout, words
+        assert f"Do {name}" in stage.run(*words, env={"COLUMNS": None}).stdout, words
         assert f"Do {name}" not in stage.run(*words, env={"COLUMNS": "80"}).stdout, words
 
 
