@@ -66,7 +66,7 @@ def test_a_person_is_asked_and_told_and_approves(found: Found, tmp_path: Path) -
     assert (told["id"], told["task"], told["risk"]) == (row["id"], "job", "they may laugh")
     assert alpha.phase("job") == "awaiting_approval"
     assert row["short_id"] in alpha.call("why", "job").stdout
-    assert f" approvals {row['short_id']}\n" in alpha.call("status").stdout
+    assert f" approval show {row['short_id']}\n" in alpha.call("status").stdout
     decide(alpha, "approve", row, "--note", "told them at lunch", "--digest", row["digest"][:12])
     alpha.until("job")
     assert re.search(f"approval {row['short_id']} approved by {ME}: told them at lunch", alpha.call("log").stdout)
