@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mailboxd.explain.model import Snapshot
+from mailboxd.store.conditions import OPEN, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.row_mapping import OPEN, WAITING_FOR_PERSON
 
 _LATEST = 1_000
 """Accepted messages with a notice that are looked at: those of tasks that have ended count no more."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.store import event_log
+from mailboxd.store.conditions import BELOW
 from mailboxd.store.messages import UNSYNCED
-from mailboxd.store.row_mapping import BELOW
 
 _FILE = "id, direction, verdict, name, path, sha256, size, reason, at"
 

@@ -11,8 +11,8 @@ from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Bar, Crowd, Window
 from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse, style_of
+from mailboxd.store.conditions import BELOW, NEED
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.row_mapping import BELOW, NEED
 
 MOST_NODES = 200
 MOST_CHILDREN = 1_000

@@ -22,8 +22,8 @@ from mailboxd.explain.model import (
     Snapshot,
     TaskSnapshot,
 )
+from mailboxd.store.conditions import ABOVE, OPEN
 from mailboxd.store.meta import Meta
-from mailboxd.store.row_mapping import ABOVE, OPEN
 
 NEIGHBOURS = 10
 TASKS = 1000

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from mailboxd.errors import DamagedError
 from mailboxd.store.backup import make_durable
+from mailboxd.store.conditions import OPEN
 from mailboxd.store.database import connect, migrations
 from mailboxd.store.event_log import GENESIS, Tip, chain
-from mailboxd.store.row_mapping import OPEN
 
 _NEWEST = 1_000
 """Events at the end of the chain that are checked; `mailboxd db verify` checks all."""

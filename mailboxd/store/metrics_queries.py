@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.core.events import RENAMED, Kind, upcast
+from mailboxd.store.conditions import OPEN, RUNNABLE, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.row_mapping import OPEN, RUNNABLE, WAITING_FOR_PERSON
 
 BATCH = 1000
 """Events read at a time."""

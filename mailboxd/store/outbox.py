@@ -29,7 +29,7 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.times import plus
-from mailboxd.store.row_mapping import ENDED
+from mailboxd.store.conditions import ENDED
 
 EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,

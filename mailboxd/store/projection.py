@@ -12,8 +12,8 @@ from mailboxd.core.events import OF_TASKS, Event, Kind
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Task, Usage
 from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss
+from mailboxd.store.conditions import ABOVE
 from mailboxd.store.row_mapping import (
-    ABOVE,
     APPROVAL_COLUMNS,
     ATTEMPT_COLUMNS,
     TASK_COLUMNS,

@@ -12,18 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mailboxd.core.json_codec import from_json, to_json
-from mailboxd.core.model import Policy, Spec
-from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.vocabulary import Mode, Phase, child_status, is_id, task_status
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
+from mailboxd.store.conditions import BELOW, ENDED, NEED, OPEN, RUNNABLE
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.meta import Meta
-from mailboxd.store.row_mapping import BELOW, ENDED, NEED, OPEN, RUNNABLE
+
+if TYPE_CHECKING:
+    from mailboxd.core.model import Spec
 
 Row = dict[str, Any]
 
@@ -383,12 +383,18 @@ class SpecReport:
     lacks: str
 
     def as_json(self) -> Row:
-        spec = {field.name: to_json(getattr(self.spec, field.name)) for field in fields(Spec)}
+        from mailboxd.core.json_codec import to_json
+
+        spec = {field.name: to_json(getattr(self.spec, field.name)) for field in fields(self.spec)}
         return {"task": self.local_id, "title": self.title, "phase": self.phase, "lacks": self.lacks, "spec": spec}
 
 
 def spec_of(report: Report, task_id: str) -> SpecReport:
     """The spec of the task with this id. Raises KeyError."""
+    from mailboxd.core.json_codec import from_json
+    from mailboxd.core.model import Policy, Spec
+    from mailboxd.core.specs import lint, problems_text
+
     row = report.db.execute(
         "SELECT local_id, title, phase, spec, policy FROM tasks WHERE id = ?", (task_id,)
     ).fetchone()

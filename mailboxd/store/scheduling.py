@@ -10,7 +10,8 @@ from mailboxd.core.breaker import Breaker, State
 from mailboxd.core.budget import over
 from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.schedule import Ready
-from mailboxd.store.row_mapping import OPEN, RUNNABLE, TASK, is_not_held, read_task
+from mailboxd.store.conditions import OPEN, RUNNABLE, is_not_held
+from mailboxd.store.row_mapping import TASK, read_task
 from mailboxd.store.tasks import Tasks
 
 _NOT_HELD = is_not_held("id")

@@ -14,8 +14,8 @@ from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.errors import UnavailableError
+from mailboxd.store.conditions import BELOW, ENDED, NEED
 from mailboxd.store.reports import SUMMARY, Report, Row, status_of, summary
-from mailboxd.store.row_mapping import BELOW, ENDED, NEED
 
 _TASK = (
     f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"

@@ -15,17 +15,8 @@ from mailboxd.core.lifecycle import review_round
 from mailboxd.core.model import Attempt, Finding, Spent, Task
 from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Review, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
-from mailboxd.store.row_mapping import (
-    APPROVAL,
-    ATTEMPT,
-    ENDED,
-    OPEN,
-    TASK,
-    TASK_CONTEXT,
-    read_approval,
-    read_attempt,
-    read_task,
-)
+from mailboxd.store.conditions import ENDED, OPEN
+from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, TASK, TASK_CONTEXT, read_approval, read_attempt, read_task
 
 _MOST = 1024
 """Tasks in the cache; it is cleared when more are added. Far fewer are active at a time."""
