@@ -145,7 +145,7 @@ def _troubled(troubles: Sequence[Trouble], snapshot: Snapshot, program: str, *, 
             case Component.GATEWAY:
                 yield Item(Need.GATEWAY, text, command, trouble.since)
             case _:
-                yield Item(Need.HEALTH, text, command, trouble.since)
+                yield Item(Need.HEALTH, text, f"{program} explain {trouble.slug}", trouble.since)
 
 
 _OF_CAUSES = {

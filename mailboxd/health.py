@@ -82,7 +82,7 @@ class Trouble:
 
     @property
     def slug(self) -> str:
-        """Its section in docs/runbook.md."""
+        """The name under which `mailboxd explain` prints its section of the runbook."""
         halted = next((halt for halt in Halt if self.why.startswith(f"HALT({halt})")), None)
         return halted or self.where.lower().replace(" ", "-")
 

@@ -222,7 +222,7 @@ def test_a_reader_of_the_log_that_reads_nothing_stops_neither_work_nor_signals(f
             nonlocal said
             with suppress(BlockingIOError):
                 said += os.read(reading, 4096)
-            return bool(re.search(rb"t11: .*-> completed", said))
+            return bool(re.search(rb"t11: .*; completed", said))
 
         eventually(
             has_caught_up, why=lambda: said.decode()

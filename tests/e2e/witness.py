@@ -135,6 +135,9 @@ def _fold(case: Case) -> Iterator[str]:
             case "message.undelivered":
                 messages[data["id"]]["verdict"] = "undelivered"
         if event["kind"].startswith(("task.", "attempt.", "turn.")) and "changes" in data:
+            if event["task"] not in tasks:
+                yield f"event {event['seq']} changes {event['task']}, which was never created"
+                continue
             tasks[event["task"]] |= {"updated_at": data["at"], **data["changes"]}
         if "attempt_changes" in data:
             attempts[data["attempt"]] |= data["attempt_changes"]
@@ -176,6 +179,8 @@ def starts(case: Case) -> Iterator[str]:
     task_of: dict[str, str] = {}
     for event in case.events:
         task, data = event["task"], json.loads(event["data"])
+        if task not in phases and event["kind"] != "task.created":
+            continue  # of no task, or of one whose first event is missing
         match event["kind"]:
             case "task.created":
                 phases[task] = data["task"]["phase"]
