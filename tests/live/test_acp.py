@@ -44,14 +44,14 @@ def test_exec_approvals_of_the_gateway_are_parked_and_then_allowed_rejected_or_c
     company.employ("alpha", {"acp": {"harnesses": {"claw": bridge(company)}}})
     alpha = company["alpha"]
     alpha.start()
-    for name, verb in (("yes", "approve"), ("no", "reject"), ("gone", "cancel")):
+    for name, verb in (("yes", "approve"), ("no", "approval reject"), ("gone", "cancel")):
         company.model.on(Exec(f"touch {alpha.root}/{name}"), Text(f"It said {name}."), task=name)
         alpha.drop(f"{name}.md", task(name, runtime="acp", harness="claw"))
         row = parked(alpha)
         assert f"touch {alpha.root}/{name}" in row["preview"]
         assert not (alpha.root / name).exists()  # it waits
         whom = (name,) if verb == "cancel" else (row["id"][-6:].lower(), "--note", "so be it")
-        done = alpha.call(verb, *whom)
+        done = alpha.call(*verb.split(), *whom)
         assert done.returncode == 0, done.stderr
         alpha.until(name, "cancelled" if verb == "cancel" else "completed")
         eventually(lambda: not alpha.query("SELECT 1 FROM approvals WHERE status = 'pending'"))
