@@ -77,7 +77,7 @@ class Trouble:
 
     @property
     def needs_person(self) -> bool:
-        """Whether somebody has to act: it is red, or a gateway or a peer is down."""
+        """Whether a person has to act: it is red, or a gateway or a peer is down."""
         return self.grade is Grade.RED or self.where in (Component.GATEWAY, Component.PEERS)
 
     @property

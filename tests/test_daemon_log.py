@@ -11,8 +11,9 @@ import pytest
 from mailboxd.config import Config
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.model import Policy
+from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.daemon.assemble import report_missing
-from mailboxd.daemon.event_logging import level_of
+from mailboxd.daemon.event_logging import About, level_of
 from mailboxd.explain.describe import describe, summarize
 from tests.core.desk import DONE, Desk
 
@@ -74,3 +75,14 @@ def test_a_program_that_is_missing_is_an_error_at_the_start(caplog: pytest.LogCa
         ("ERROR", "openclaw.command: '/no/such/openclaw'"),
         ("ERROR", "acp.harnesses.lost.argv: 'no-such-harness'"),
     ]
+
+
+def test_the_line_of_a_turn_names_its_attempt() -> None:
+    desk = Desk(Policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("dora",)))
+    desk.give("t")
+    desk.ends("t", DONE)
+    desk.reviews("t", "dora", Verdict.APPROVED)
+    about, events = About(desk.store), [event for _, event in desk.store.recorded_since(0)]
+    turns = [event for event in events if "turn" in event.data]
+    assert {event.kind for event in turns} == {Kind.ATTEMPT_ENDED, Kind.TURN_ENDED}
+    assert {about.of(event)["attempt"] for event in turns} == {desk.attempt("t").id}

@@ -131,15 +131,15 @@ class DecisionBuilder:
             self._extend(before, Kind.ATTEMPT_ENDED, **data)
         self.view = changed(self.view, attempt=changed(attempt, **changes))
 
-    def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
-        """Record a text as an artifact of the task; returns its id."""
+    def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:
+        """Record an artifact of the task, a text or what is at `uri`; returns its id."""
         artifact_id = self.ctx.new_id("art")
         artifact = {
             "id": artifact_id,
             "kind": kind,
             "attempt": self.attempt.id if self.attempt else None,
-            "uri": f"mailboxd:{self.task.local_id}/{artifact_id}",
-            "sha256": hashlib.sha256(body.encode()).hexdigest(),
+            "uri": uri or f"mailboxd:{self.task.local_id}/{artifact_id}",
+            "sha256": sha256 or hashlib.sha256(body.encode()).hexdigest(),
             "summary": summary,
             "produced_by": produced_by,
             "body": body,

@@ -71,7 +71,7 @@ class Kind(StrEnum):
     TASK_PUT_AWAY = "task.put_away"  # its directory is now in tasks/.archive/
     MESSAGE_RECEIVED = "message.received"  # -> a row in messages
     MESSAGE_REJECTED = "message.rejected"  # -> a row in messages
-    MESSAGE_DISMISSED = "message.dismissed"  # its row: nobody has to look at it any more
+    MESSAGE_DISMISSED = "message.dismissed"  # its row: it no longer needs attention
     MESSAGE_FILED = "message.filed"  # the file is now in archive/ or rejected/
     MESSAGE_SENT = "message.sent"  # -> a row in messages
     INBOX_REARMED = "inbox.rearmed"  # its directory was replaced, and is watched again

@@ -66,21 +66,7 @@ def _checkpoint(builder: DecisionBuilder, note: str) -> None:
 
 
 def _file(builder: DecisionBuilder, file: FileMade) -> None:
-    builder.record(
-        Kind.ARTIFACT_RECORDED,
-        artifacts=[
-            {
-                "id": builder.ctx.new_id("art"),
-                "kind": file.kind,
-                "attempt": builder.attempt.id if builder.attempt else None,
-                "uri": file.uri,
-                "sha256": file.sha256,
-                "summary": file.summary,
-                "produced_by": builder.actor,
-                "body": "",
-            }
-        ],
-    )
+    builder.artifact(file.kind, "", file.summary, builder.actor, uri=file.uri, sha256=file.sha256)
 
 
 def _review(builder: DecisionBuilder, review: ReviewGiven) -> None:

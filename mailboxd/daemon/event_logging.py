@@ -63,7 +63,7 @@ class About:
 
 def _attempt(data: Mapping[str, Any]) -> str:
     """The id of the attempt that the event names, in whichever way its kind does."""
-    said = data.get("attempt")
+    said = data.get("attempt") or data.get("turn", {}).get("attempt")
     found = said.get("id") if isinstance(said, dict) else said
     return found if isinstance(found, str) else ""
 

@@ -66,10 +66,7 @@ def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
 
 
 def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
-    """Nobody has to look at these rejected files and warnings (ends of their ids; `all`) any more.
-
-    Raises UnavailableError.
-    """
+    """Take these rejected files and warnings (ends of their ids; `all`) off the inbox. Raises UnavailableError."""
     found: dict[str, str] = {}
     for name in names:
         found |= engine.store.messages.to_look_at("" if name == ALL else name)

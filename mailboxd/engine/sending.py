@@ -58,14 +58,12 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
 def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
     """Sign the message if the operator sends it and has a key. Raises ConfigError for an unusable key."""
     from mailboxd.core.vocabulary import OPERATORS
-    from mailboxd.keys import Keyring
+    from mailboxd.keys import Keyring, require_extra, signed
 
     keyring = Keyring.of(ws.root, os.environ)
     key = keyring.private(keyring.operator_file) if sender.lower() in OPERATORS else None
     if key is None:
         return raw
-    from mailboxd.keys import require_extra, signed
-
     require_extra()
     return signed(raw, key)
 

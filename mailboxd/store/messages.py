@@ -132,7 +132,7 @@ class Messages:
         return row is not None
 
     def to_look_at(self, ending: str) -> dict[str, str]:
-        """Ids and names of rejected and doubtful messages that nobody has dismissed, whose ids end so.
+        """Ids and names of rejected and doubtful messages that were not dismissed, whose ids end so.
 
         Raises UnavailableError for an ending that none has.
         """

@@ -221,7 +221,7 @@ _SAME_WORK = f"{_REJECTED} AND task_id IS NOT NULL AND task_id = ?2 AND sender =
 
 
 def _message_received(db: sqlite3.Connection, event: Event) -> None:
-    """Nobody has to look at a rejected file any more once its sender's next version of it is accepted."""
+    """A rejected file no longer needs attention once its sender's next version of it is accepted."""
     _message_recorded(db, event)
     at, message = event.data["at"], event.data["message"]
     if message["verdict"] == "accepted":

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mailboxd.core.events import upcast
 from mailboxd.errors import Refused, StoreError, UnavailableError
 from mailboxd.store.event_log import sentence
 from mailboxd.store.reports import status_of
 
-VERSION = "1"
+VERSION = "2"
 _AT_ONCE = 2_000
 _BUSY_MS = 10_000
 _SNIPPET_WORDS = 16
@@ -205,11 +206,12 @@ class Index:
 
     def _entries(self, db: sqlite3.Connection, row: Sequence[Any]) -> Iterator[_Entry]:
         seq, at, kind, task, role, actor, text, _, name, executor = row
-        data = json.loads(text)
-        people = (actor, executor, str(data.get("agent", "")), str(data.get("reviewer", "")))
+        _, data = upcast(kind, json.loads(text))
+        agents = (str(part.get("agent", "")) for part in (data, data.get("turn", {})))
+        people = (actor, executor, *agents, str(data.get("reviewer", "")))
         yield _Entry(seq, at, "event", task, people, f"event {seq}", sentence(kind, task, text, role, actor, name))
         message = data.get("message")
-        for artifact in data.get("artifacts", ()) or ([data["artifact"]] if "artifact" in data else ()):
+        for artifact in data.get("artifacts", ()):
             makers = (str(artifact["produced_by"]), executor)
             yield _Entry(seq, at, "result", task, makers, f"artifact {artifact['id']}", str(artifact["body"]))
         if isinstance(message, dict):

@@ -150,7 +150,7 @@ class FormActions:
         return decision.value
 
     def dismiss(self, workspace: WebWorkspace, message: str) -> str:
-        """Nobody has to look at this rejected file or warning any more. Raises MailboxdError."""
+        """Take this rejected file or warning off the inbox. Raises MailboxdError."""
         if _MESSAGE.fullmatch(message) is None:
             raise Refused("bad-form", "the form names no message", "Open the page again.")
         with self.open_engine(workspace) as engine, engine.batch():

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from mailboxd.cli.commands.audit import moment, search_index
+from mailboxd.core.events import Kind
+from mailboxd.core.model import Policy
+from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.errors import Refused, UnavailableError
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.search import fts_query
+from mailboxd.store.search import Index, SearchQuery, fts_query
+from tests.core.desk import DONE, Desk
 from tests.e2e.support import Agent, task
 
 
@@ -138,3 +142,15 @@ def test_a_day_counts_as_a_whole() -> None:
     assert moment("2026-02-28") == "2026-02-28T00:00:00.000Z"
     assert moment("2026-02-28", past=True) == "2026-03-01T00:00:00.000Z"
     assert moment("2026-02-28T08:00:00Z") == "2026-02-28T08:00:00.000Z"
+
+
+def test_a_turn_is_found_by_its_agent(tmp_path: Path) -> None:
+    desk = Desk(Policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("dora",)), database=tmp_path / "mailboxd.db")
+    desk.give("t")
+    desk.ends("t", DONE)
+    desk.reviews("t", "dora", Verdict.APPROVED)
+    with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _path: None) as index:
+        index.catch_up()
+        hits = index.find(SearchQuery("dora", agent="dora", type="event"))
+    kinds = {seq: event.kind for seq, event in desk.store.recorded_since(0)}
+    assert Kind.TURN_ENDED in {kinds[hit["seq"]] for hit in hits}

@@ -1,4 +1,4 @@
-"""A person pauses a task and all below it: running turns finish, no other starts, until somebody resumes it."""
+"""A person pauses a task and all below it: running turns finish, no other starts, until it is resumed."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A turn over the gateway is a call like any other (`agents.process`): one directory with prompt, mark and output. Instead
 of a process of its own, the program holds the lock of the mark; the daemon passes it the locked descriptor over a Unix
-socket, so that somebody holds it without a gap. The program writes its pid into the mark when it takes the turn, and
+socket, so that it is held without a gap. The program writes its pid into the mark when it takes the turn, and
 the exit status when the turn has ended. Nothing else counts; the connection is only a bell and a stop button: it
 closes when the turn has ended, and the daemon may write STOP and DROP to it.
 

@@ -21,7 +21,7 @@ from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import columns, lasted, say, state, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import OPERATORS, Runtime, is_id
+from mailboxd.core.vocabulary import OPERATORS, Phase, Runtime, is_id
 from mailboxd.engine.sending import Draft, compose, file_name, put, signed_by, slug
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
@@ -132,7 +132,7 @@ def _require_known(reviewer: str, known: Sequence[str]) -> None:
 
 
 def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, str]:
-    name, ended = task["local_id"], task["phase"] in ("completed", "failed", "cancelled")
+    name, ended = task["local_id"], Phase(task["phase"]).is_terminal
     since = lasted(to_epoch(now) - to_epoch(task["updated_at"]))
     problem = f"{name} exists: {click.unstyle(state(task))[2:]} since {since}"
     how = f"`{program} retry {name}` runs it again" if ended else f"`{program} steer {name}` adds instructions"
@@ -331,7 +331,7 @@ def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
 
 
 def _wait(wait: Wait, sent: dict[str, Any]) -> int | None:
-    """Wait, and print what became of the task; with --json as in `show`, or what was sent if nobody has read it."""
+    """Wait, and print what became of the task; with --json as in `show`, or what was sent if no daemon has read it."""
     session = wait.session
     if not session.as_json:
         say(f"sent {for_terminal(sent['file'])}", err=True)
