@@ -13,7 +13,7 @@ from mailboxd.core.model import NO_USAGE, Finding, Origin, Plan, PlannedChild, P
 from mailboxd.core.outcomes import Answer, Made, Outcome
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict
 
-# Inputs of callers of MCP tools.
+# Inputs of callers of MCP tools. A verdict also comes by message.
 
 
 class ReviewKind(StrEnum):
@@ -44,13 +44,15 @@ class FileMade:
 
 @dataclass(frozen=True, slots=True)
 class ReviewGiven:
-    """A reviewer's verdict, before or instead of the answer of its turn."""
+    """A reviewer's verdict, by tool or message, before or instead of the answer of its turn."""
 
     kind: ReviewKind
     verdict: Verdict
     summary: str
     findings: tuple[Finding, ...] = ()
     attempt_id: str | None = None
+    round: int | None = None
+    """The review round that it is about; None: the present one."""
 
 
 @dataclass(frozen=True, slots=True)

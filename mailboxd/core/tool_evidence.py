@@ -1,7 +1,7 @@
 """Inputs of MCP tools: checkpoints, files, verdicts, and the orchestrator's order to open the circuit.
 
-`core.roles` has checked the role; this module checks that the work is the caller's. Evidence is recorded in the
-caller's name and moves no phase.
+Verdicts also come by message. `core.roles` has checked the role; this module checks that the work is the caller's.
+Evidence is recorded in the caller's name and moves no phase.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import end_attempt, open_circuit
 from mailboxd.core.inputs import ByTool, Checkpoint, FileMade, OpenCircuit, Progress, ReviewGiven, ReviewKind
-from mailboxd.core.lifecycle import OPEN_CIRCUIT
+from mailboxd.core.lifecycle import OPEN_CIRCUIT, review_round
 from mailboxd.core.outcomes import Reviewed
 from mailboxd.core.reviews import reviewed_by
 from mailboxd.core.roles import REVIEWERS, require_executor, require_reviewer
@@ -78,6 +78,9 @@ def _review(builder: DecisionBuilder, review: ReviewGiven) -> None:
     if gate is None or asked is None:
         raise Refused("not-under-review", f"{task.local_id} is {task.phase}: no {review.kind} review of {actor} is due")
     _require_live(builder, review.attempt_id)
+    if review.round not in (None, round_ := review_round(task)):
+        problem = f"it is about attempt {review.round} of {task.local_id}; attempt {round_} is under review"
+        raise Refused("stale-attempt", problem, "Name the attempt as the request for the review does: `attempt: N`.")
     before = next((one for one in builder.view.reviews if same_agent(one.reviewer, actor)), None)
     if before is None:
         reviewed_by(builder, gate, asked, Reviewed(review.verdict, review.summary, review.findings))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from mailboxd import ids
 from mailboxd.core import plans
 from mailboxd.core.effects import Bounce, RunTurn, Send
-from mailboxd.core.lifecycle import winner
+from mailboxd.core.lifecycle import review_round, winner
 from mailboxd.core.model import Attempt, Spec, Task
 from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line
@@ -149,7 +149,7 @@ class PromptBuilder:
     def _review(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = ReviewPrompt(
             local_id=task.local_id,
-            attempt=max(task.attempt, 1),
+            attempt=review_round(task),
             gate=effect.gate or Gate.QUALITY_GATE,
             title=task.title,
             spec=task.spec,

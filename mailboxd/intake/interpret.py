@@ -11,7 +11,18 @@ from mailboxd.core.conversation import SKIP
 from mailboxd.core.decision_builder import REST_SECONDS, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
 from mailboxd.core.events import Kind, Role
-from mailboxd.core.inputs import Cancel, Clarification, Input, NewTask, Progress, Redispatch, Reply, Steer
+from mailboxd.core.inputs import (
+    Cancel,
+    Clarification,
+    Input,
+    NewTask,
+    Progress,
+    Redispatch,
+    Reply,
+    ReviewGiven,
+    ReviewKind,
+    Steer,
+)
 from mailboxd.core.lifecycle import amend
 from mailboxd.core.model import Origin, Task, Usage
 from mailboxd.core.outcomes import Answer, Unreadable
@@ -24,7 +35,7 @@ from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.keys import Proof, Trust, require_operator
-from mailboxd.protocol.answer import answer_of
+from mailboxd.protocol.answer import answer_of, summary_of
 from mailboxd.protocol.messages import (
     AckMessage,
     AnswerMessage,
@@ -163,10 +174,10 @@ class Intake:
         match message:
             case TaskMessage():
                 return self._task(message)
-            case (
-                ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage() | ReviewMessage()
-            ):
+            case ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage():
                 return self._report(message)
+            case ReviewMessage():
+                return self._review(message)
             case AnswerMessage() | SteerMessage() | CancelMessage():
                 return self._order(message)
             case ApprovalMessage():
@@ -273,6 +284,24 @@ class Intake:
         )
         events = self._engine.handle(task.id, reply, actor=message.from_)
         return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
+
+    def _review(self, message: ReviewMessage) -> tuple[str, str | None]:
+        """Take the verdict of a reviewer. One that names no attempt is about the first, and not about a later one."""
+        task = self._store.tasks.by_local_id(local_id_of(message.task_id, message.subtask_id))
+        if task is None:
+            return "orphan", None
+        quality = task.phase is Phase.QUALITY_GATE
+        said = ReviewGiven(
+            ReviewKind.QUALITY if quality else ReviewKind.SPEC,
+            message.verdict,
+            summary_of(message),
+            message.findings,
+            message.attempt_id,
+            message.attempt if message.attempt_id else message.attempt or 1,
+        )
+        role = Role.QUALITY_REVIEWER if quality else Role.SPEC_REVIEWER
+        self._engine.handle(task.id, said, role, message.from_)
+        return "accepted", task.id
 
     def _child(self, message: Message) -> Task | None:
         if message.subtask_id is None:

@@ -191,7 +191,7 @@ def _plain(text: str, inner: str) -> Results:
 
 
 def answer_of(message: AnyMessage) -> Answer:
-    """The answer in a message from a peer: a reply, plan, question, ack or review."""
+    """The answer in a message from a peer: a reply, plan, question or ack."""
     try:
         return _meaning(message)
     except MessageError as error:
@@ -223,13 +223,17 @@ def _meaning(message: AnyMessage) -> Answer:
             question = message.section("Question") or message.text or message.title
             return Question(question) if question else Unreadable("the question has no text", "")
         case ReviewMessage():
-            summary = message.section("Summary") or _without(message, "Findings")
-            if not message.findings:  # the reviewer may have listed them in prose
-                summary = "\n\n".join(filter(None, [summary, message.section("Findings")]))
-            return Reviewed(message.verdict, summary, message.findings)
+            return Reviewed(message.verdict, summary_of(message), message.findings)
         case AckMessage():
             return Acknowledged()
     return Unreadable(f"a message of type {message.type} is not an answer", message.text)
+
+
+def summary_of(review: ReviewMessage) -> str:
+    """The summary, with findings that the reviewer listed in prose."""
+    summary = review.section("Summary") or _without(review, "Findings")
+    prose = "" if review.findings else review.section("Findings")
+    return "\n\n".join(filter(None, [summary, prose]))
 
 
 def _plan(yaml_text: str, first_line: int) -> Plan:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mailboxd.core.effects import LookUp, RunTurn, StopTurns
-from mailboxd.core.inputs import Remedy, Steer, TurnEnded, Unblock
+from mailboxd.core.events import Role
+from mailboxd.core.inputs import Remedy, ReviewGiven, ReviewKind, Steer, TurnEnded, Unblock
 from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unknown, Unreadable
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, Phase, Quorum, Turn, Verdict
+from mailboxd.errors import Refused
 from mailboxd.store import event_log
 from tests.core.desk import DONE, Desk, again, child, plan, with_policy
 
@@ -65,6 +69,17 @@ def test_each_attempt_is_reviewed_anew() -> None:
     desk.done("t")
     assert (desk.phase(), desk.attempt().ordinal) == (Phase.SPEC_GATE, first)
     assert [turn.turn for turn in desk.orders(RunTurn)] == [Turn.REVIEW]
+
+
+def test_a_verdict_given_by_message_is_about_the_attempt_that_it_names() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex")
+    desk.reviews("t", "rex", CHANGES)
+    desk.done("t")
+    first = ReviewGiven(ReviewKind.SPEC, APPROVED, "good", round=1)
+    with pytest.raises(Refused, match="about attempt 1 of t; attempt 2 is under review"):
+        desk.handle("t", first, Role.SPEC_REVIEWER, "rex")
+    desk.handle("t", replace(first, round=2), Role.SPEC_REVIEWER, "rex")
+    assert desk.phase() is Phase.COMPLETED
 
 
 def test_rework_has_a_limit() -> None:

@@ -143,6 +143,6 @@ class Stand:
             if verdict != "rejected":
                 return verdict
             row = engine.store.db.execute(
-                "SELECT reason FROM messages WHERE verdict = 'rejected' ORDER BY id DESC LIMIT 1"
+                "SELECT reason FROM messages WHERE verdict = 'rejected' AND sha256 = ?", (file.sha256,)
             ).fetchone()
         return str(json.loads(row[0])["rule"])

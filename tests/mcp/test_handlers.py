@@ -16,6 +16,7 @@ from mailboxd.core.vocabulary import Gate
 from mailboxd.engine.engine import Engine
 from mailboxd.store import event_log
 from mailboxd.store.store import Store
+from tests.e2e.support import message
 from tests.mcp.stand import EXECUTOR, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
 
 APPROVED: dict[str, Any] = {"task": "t", "kind": "quality", "verdict": "approved", "summary": "good"}
@@ -217,6 +218,46 @@ def test_findings_reach_the_next_attempt(stand: Stand) -> None:
     assert "the sum is wrong" in row["findings"]
     [row] = stand.rows("SELECT findings FROM reviews")
     assert json.loads(row["findings"])[0]["line"] == 3
+
+
+def reviewed(who: str = "critic", task: str = "t", verdict: str = "approved", **headers: object) -> str:
+    return message("review", task, "## Summary\n\nSeen.", sender=who, verdict=verdict, **headers)
+
+
+@pytest.mark.parametrize("gate", Gate)
+def test_a_review_by_file_counts_as_one_by_tool(stand: Stand, gate: Gate) -> None:
+    stand.at_gate(gate)
+    assert stand.drop(reviewed(verdict="blocked")) == "accepted"
+    assert stand.phase() == "circuit_open"
+    [event] = stand.rows("SELECT role, actor FROM events WHERE kind = 'review.appended'")
+    role = "quality_reviewer" if gate is Gate.QUALITY_GATE else "spec_reviewer"
+    assert event == {"role": role, "actor": "critic"}
+
+
+def test_a_review_by_file_needs_a_reviewer_who_was_asked_and_a_result_to_judge(stand: Stand) -> None:
+    stand.at_gate(Gate.QUALITY_GATE, reviewers=("critic", "judge"))
+    assert stand.drop(reviewed("eve")) == "not-a-reviewer"
+    assert stand.drop(reviewed("alpha")) == "own-work"
+    assert stand.drop(reviewed(task="nothing")) == "orphan"
+    stand.executing("other")
+    assert stand.drop(reviewed(task="other")) == "not-a-reviewer"
+    assert stand.drop(reviewed()) == "accepted"
+    assert stand.drop(reviewed(verdict="blocked")) == "already-reviewed"
+    assert stand.phase() == "quality_gate"
+
+
+def test_a_review_by_file_of_an_earlier_attempt_does_not_count_for_the_present_one(stand: Stand) -> None:
+    first = stand.at_gate(Gate.SPEC_GATE)
+    assert stand.drop(reviewed(verdict="changes_requested", attempt=1)) == "accepted"
+    assert stand.drop(reviewed(message_id="again")) == "not-under-review"
+    stand.stage.end_turn("t", "the turn of the reviewer comes too late")
+    stand.stage.start()
+    stand.stage.end_turn("t", "a better result")
+    assert stand.phase() == "spec_gate"
+    for headers in ({}, {"attempt": 1}, {"attempt_id": first}, {"attempt": 1, "attempt_id": stand.attempt()}):
+        assert stand.drop(reviewed(**headers)) == "stale-attempt", headers
+    assert stand.drop(reviewed(attempt=2)) == "accepted"
+    assert stand.phase() == "completed"
 
 
 @pytest.mark.parametrize(

@@ -178,11 +178,10 @@ FILES: dict[str, str] = {
 NO_MESSAGE = ("read", "start_attempt", "request_approval", "open_circuit")
 """What no message type says."""
 
-# A file has no role, it has a sender: boss gave the work t, worker has its child c, critic is its reviewer. Who reviews
-# is asked in a turn of its own (or by tool), where nobody else can answer: a file in its name is nobody's word.
+# A file has no role, it has a sender: boss gave the work t, worker has its child c, critic is its reviewer.
 BY_FILE = """
 worker     - - y y - - - - - -
-critic     - - - - - - - - - -
+critic     - - - - y y - - - -
 alpha      - - - - - - - - - -
 mailboxd   - - - - - - - - - -
 eve        - - - - - - - - - -
@@ -190,7 +189,7 @@ boss       - - - - - - - - y -
 operator   - - - - - - - - y -
 """
 GATES = {"review_spec": Gate.SPEC_GATE, "review_quality": Gate.QUALITY_GATE}
-NOT_TAKEN = {"wrong-agent", "unsigned-approval", "orphan", "late"}
+NOT_TAKEN = {"wrong-agent", "own-work", "not-a-reviewer", "unsigned-approval", "orphan", "late"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -304,6 +304,12 @@ MUTANTS = (
         test_gates.test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one,
     ),
     Mutant(
+        "a review by message counts for whatever attempt is under review",
+        "if review.round not in (None, round_ := review_round(task)):",
+        "if (round_ := review_round(task)) < 0:",
+        test_gates.test_a_verdict_given_by_message_is_about_the_attempt_that_it_names,
+    ),
+    Mutant(
         "planned actions need no approval",
         "bool(view.task.planned_actions) is with_actions",
         "with_actions is (not view)",

@@ -17,14 +17,17 @@ from mailboxd.core.inputs import (
     Remedy,
     Reply,
     Retry,
+    ReviewGiven,
+    ReviewKind,
     SpecWritten,
     Steer,
     TurnEnded,
     Unblock,
 )
+from mailboxd.core.lifecycle import review_round
 from mailboxd.core.model import Origin, PlannedChild, Spec, Task
 from mailboxd.core.outcomes import Results
-from mailboxd.core.vocabulary import Turn, Waiting
+from mailboxd.core.vocabulary import Phase, Turn, Verdict, Waiting
 from mailboxd.errors import Refused
 from tests.simulation.acting import act, decide
 from tests.simulation.script import PEERS
@@ -55,6 +58,21 @@ def reply(world: World) -> None:
     world.handle(attempt.task, heard)
     if world.script.chance(0.15):
         world.handle(attempt.task, heard)
+
+
+def judge(world: World) -> None:
+    """Somebody's verdict by message: a reviewer's as a rule, about the attempt under review or an older one."""
+    tasks = world.tasks_where("phase IN ('spec_review', 'spec_gate', 'quality_gate')")
+    if not tasks:
+        return
+    task = world.script.random.choice(tasks)
+    quality = task.phase is Phase.QUALITY_GATE
+    kind = ReviewKind.QUALITY if quality else ReviewKind.SPEC
+    who = world.script.random.choice((*task.policy.reviewers, task.executor, "mallory"))
+    old = world.script.chance(0.2)
+    said = ReviewGiven(kind, world.script.random.choice(tuple(Verdict)), "seen", round=review_round(task) - old)
+    events = world.handle(task.id, said, Role.QUALITY_REVIEWER if quality else Role.SPEC_REVIEWER, who)
+    assert not events or not old, "a verdict about an older attempt counted"
 
 
 def mischief(world: World) -> None:
@@ -208,6 +226,7 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "look_up": (8, World.look_up),
     "deliver": (8, World.deliver),
     "reply": (12, reply),
+    "judge": (3, judge),
     "mischief": (6, mischief),
     "operate": (9, operate),
     "edit": (4, edit),

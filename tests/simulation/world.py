@@ -65,13 +65,15 @@ class World:
 
     # -------------------------------------------------------------- inputs
 
-    def handle(self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR) -> list[Event] | None:
+    def handle(
+        self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    ) -> list[Event] | None:
         """Let an input happen in a batch of its own; None when it was refused, and then the log has not grown."""
         self.journal[-1:] = [f"{self.journal[-1] if self.journal else ''} {heard} -> {task_id}"[:300]]
         before = self.store.last_event()
         with self.engine.batch():
             try:
-                return self.engine.handle(task_id, heard, role)
+                return self.engine.handle(task_id, heard, role, actor)
             except (Refused, PlanError):
                 pass  # the transaction goes on, as in the daemon
         assert self.store.last_event() == before, "it was refused, and yet something was recorded"
