@@ -57,8 +57,8 @@ _WITHOUT_EXTRAS = """\
 import importlib, pkgutil, sys
 
 EXTRAS = {
-    "acp", "cryptography", "jsonschema", "mcp", "opentelemetry", "prometheus_client", "starlette", "textual",
-    "uvicorn", "wsproto",
+    "acp", "cryptography", "jsonschema", "mcp", "nats", "nkeys", "opentelemetry", "prometheus_client", "starlette",
+    "textual", "uvicorn", "wsproto",
 }
 
 class Hide:

@@ -1,0 +1,223 @@
+"""The wire between hosts, as pure functions: names, subjects, receipts, and rules by which nothing is lost or doubled.
+
+A sender keeps each message in one of two places until its receipt is back:
+
+    new ──the server has stored it──▶ sent ──the receiver's receipt──▶ gone
+     ▲                                  │
+     └──── the server has lost it ──────┘   (`must_resend`)
+
+The server may lose, repeat, reorder and bring back anything: its acknowledgement only saves resending. A receiver
+delivers what it has neither in its inbox nor in its database (`on_arrival`), and sends the receipt once the daemon has
+committed the message, and again for each repetition. Attempts and message ids fence off the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from mailboxd.core.vocabulary import is_id
+
+STREAM = "MAILBOXD"
+SUBJECTS = ("mb.v1.*.mail.>", "mb.v1.*.receipt.>")
+"""What the stream stores. Another version of the wire has other subjects."""
+CARDS = "mb.v1.card"
+"""Below it each host says who it is, without storage."""
+GRACE = 15.0
+"""Seconds without a receipt after which a message that the server no longer holds is sent again."""
+
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_LONGEST_REASON = 500
+
+
+# Names
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An agent of a host, in lower case: agents' ids ignore case."""
+
+    host: str
+    agent: str
+
+    def __str__(self) -> str:
+        return f"{self.host}.{self.agent}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address | None:
+        """The address `host.agent`; None if it is none."""
+        host, _, agent = text.lower().partition(".")
+        return cls(host, agent) if is_host(host) and is_id(text) and is_id(agent) else None
+
+
+def is_host(text: str) -> bool:
+    """Whether `text` is a host's name: 1 to 63 of a-z 0-9 -, neither first nor last a hyphen."""
+    return _HOST.fullmatch(text) is not None
+
+
+def permits(patterns: tuple[str, ...], address: str) -> bool:
+    """Whether one of the patterns (`beta.writer`, `beta.*`, `*`) matches an address."""
+    return any(fnmatchcase(address.lower(), pattern.lower()) for pattern in patterns)
+
+
+# Subjects: mb.v1.<to-host>.mail.<agent>.<from-host>, mb.v1.<to-host>.receipt.<from-host>
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Where something goes, and which host sent it: the server lets each host publish under its own name only."""
+
+    to: str
+    kind: str
+    sender: str
+    agent: str = ""
+
+    def __str__(self) -> str:
+        # a dot separates tokens, and no id contains "="
+        middle = f"{self.kind}.{self.agent.replace('.', '=')}" if self.agent else self.kind
+        return f"mb.v1.{self.to}.{middle}.{self.sender}"
+
+    @classmethod
+    def parse(cls, text: str) -> Subject | None:
+        """None for a subject of an unknown kind or version."""
+        match text.split("."):
+            case ["mb", "v1", to, "mail", agent, sender]:
+                return cls(to, "mail", sender, agent.replace("=", "."))
+            case ["mb", "v1", to, "receipt", sender]:
+                return cls(to, "receipt", sender)
+            case _:
+                return None
+
+
+def mail_subject(to: Address, sender: str) -> Subject:
+    return Subject(to.host, "mail", sender, to.agent)
+
+
+def receipt_subject(to: str, sender: str) -> Subject:
+    return Subject(to, "receipt", sender)
+
+
+def incoming(host: str) -> str:
+    """The subjects of all that is for this host."""
+    return f"mb.v1.{host}.>"
+
+
+def own_mail(to: str, sender: str) -> str:
+    """The subjects of all mail from one host to another."""
+    return f"mb.v1.{to}.mail.*.{sender}"
+
+
+# Receipts
+
+
+def digest(raw: bytes) -> str:
+    """What a receipt names of the message's bytes."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a message: the receiver has committed it, or refuses it for good.
+
+    It names the bytes and both hosts and says the same whenever it is read, so a replay has no effect.
+    """
+
+    message_id: str
+    sha256: str
+    sender: str
+    """The host that receives the message, and sends this."""
+    to: str
+    """The host that sent the message."""
+    at: str
+    refused: str = ""
+    """Why the message was refused; empty = it was taken."""
+    signature: str = ""
+
+    def signed(self, sign: Callable[[bytes], str]) -> Receipt:
+        return replace(self, signature=sign(self.content()))
+
+    def content(self) -> bytes:
+        """The bytes that are signed."""
+        return _json({**asdict(self), "signature": ""})
+
+    def to_bytes(self) -> bytes:
+        return _json(asdict(self))
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Receipt | None:
+        """None for anything else."""
+        try:
+            found = json.loads(raw)
+            receipt = cls(**found)
+        except (ValueError, TypeError, RecursionError):
+            return None
+        texts = all(isinstance(value, str) for value in found.values())
+        return receipt if texts and is_id(receipt.message_id) else None
+
+
+def _json(value: dict[str, str]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def shortened(reason: str) -> str:
+    """A reason as it stands in a receipt."""
+    return " ".join(reason.split())[:_LONGEST_REASON]
+
+
+# The sender's rules
+
+
+def must_resend(waited: float, held: int) -> bool:
+    """Whether to send a message without receipt again, after so many seconds.
+
+    `held`: how much of this host's mail for that host the server still holds. As long as it holds any, the receiver
+    has not read all, and another copy would only fill the store. When it holds none, the receiver has the message and
+    will repeat its receipt, or the server has lost it.
+    """
+    return held == 0 and waited >= GRACE
+
+
+def settles(receipt: Receipt, by: str, pending: tuple[str, str] | None) -> str:
+    """Why a verified receipt from the host `by` does not settle a message; empty if it does.
+
+    `pending`: the receiving host and the digest of the message that it names; None if none waits under that id.
+    """
+    if pending is None:
+        return "no message with that id waits for a receipt"
+    to, sha256 = pending
+    if (receipt.sender, receipt.sender) != (by, to):
+        return f"the message was for {to}"
+    return "" if receipt.sha256 == sha256 else "it names other bytes"
+
+
+# The receiver's rule
+
+
+class Arrival(StrEnum):
+    """What to do with mail that arrives."""
+
+    DELIVER = "deliver"
+    WAIT = "wait"
+    """It is in the inbox: the receipt follows once the daemon has committed it."""
+    RECEIPT = "receipt"
+    """It is committed: only its receipt is sent again."""
+    CONFLICT = "conflict"
+    """Another message was committed under its id."""
+
+
+def on_arrival(sha256: str, *, in_inbox: bool, committed: str | None) -> Arrival:
+    """What to do with mail of this digest. `committed`: the digest under which the database knows its id.
+
+    The inbox has to be looked at first: the daemon commits before it moves a file out of the inbox, so what is in
+    neither was never delivered.
+    """
+    if in_inbox:
+        return Arrival.WAIT
+    if committed is None:
+        return Arrival.DELIVER
+    return Arrival.RECEIPT if committed == sha256 else Arrival.CONFLICT

@@ -1,0 +1,271 @@
+"""The wire between hosts: names, subjects and receipts, and every order of what may happen to two messages."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboxd.core.vocabulary import is_id
+from mailboxd.hub.protocol import (
+    GRACE,
+    SUBJECTS,
+    Address,
+    Arrival,
+    Receipt,
+    Subject,
+    digest,
+    incoming,
+    is_host,
+    mail_subject,
+    must_resend,
+    on_arrival,
+    own_mail,
+    permits,
+    receipt_subject,
+    settles,
+)
+
+hosts = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+agents = st.from_regex(r"[a-z0-9_][a-z0-9._-]{0,40}", fullmatch=True).filter(is_id)
+
+
+@given(hosts, agents)
+def test_an_address_is_read_back_whatever_its_case(host: str, agent: str) -> None:
+    assert Address.parse(str(Address(host, agent))) == Address(host, agent)
+    assert Address.parse(f"{host}.{agent}".upper()) == Address(host, agent)
+
+
+@pytest.mark.parametrize("text", ["writer", "", ".writer", "beta.", "be ta.writer", "beta.a..b", "-x.writer", "b_c.w"])
+def test_what_is_no_address(text: str) -> None:
+    assert Address.parse(text) is None
+
+
+@given(st.text())
+def test_no_text_breaks_the_parsers(text: str) -> None:
+    Address.parse(text)
+    Subject.parse(text)
+    Receipt.parse(text.encode("utf-8", "surrogatepass"))
+    is_host(text)
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """As the server matches them."""
+    wanted, found = pattern.split("."), subject.split(".")
+    for number, token in enumerate(wanted):
+        if token == ">":
+            return len(found) > number
+        if number >= len(found) or token not in ("*", found[number]):
+            return False
+    return len(wanted) == len(found)
+
+
+@given(hosts, agents, hosts)
+def test_a_subject_is_read_back_and_is_stored_for_its_receiver_alone(to: str, agent: str, sender: str) -> None:
+    for subject in (mail_subject(Address(to, agent), sender), receipt_subject(to, sender)):
+        assert Subject.parse(str(subject)) == subject
+        assert sum(matches(pattern, str(subject)) for pattern in SUBJECTS) == 1
+        assert matches(incoming(to), str(subject))
+        assert not matches(incoming(f"{to}x"), str(subject))
+    mail = str(mail_subject(Address(to, agent), sender))
+    assert matches(own_mail(to, sender), mail)
+    assert not matches(own_mail(to, f"{sender}x"), mail)
+
+
+@pytest.mark.parametrize("text", ["mb.v2.beta.mail.writer.alpha", "mb.v1.beta.pool.alpha", "mb.v1.beta.mail.alpha"])
+def test_an_unknown_version_or_kind_is_no_subject(text: str) -> None:
+    assert Subject.parse(text) is None
+
+
+def test_patterns_of_hub_yaml() -> None:
+    assert permits(("beta.writer",), "Beta.Writer")
+    assert permits(("beta.*",), "beta.writer")
+    assert permits(("*",), "gamma.x")
+    assert not permits(("beta.*",), "betatron.writer")
+    assert not permits((), "beta.writer")
+
+
+RECEIPT = Receipt("msg_1", digest(b"hello"), "beta", "alpha", "2026-11-25T00:00:00.000Z")
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_a_receipt_is_read_back_and_its_signature_covers_all_of_it(refused: str, at: str) -> None:
+    receipt = replace(RECEIPT, refused=refused, at=at).signed(lambda content: digest(content))
+    assert Receipt.parse(receipt.to_bytes()) == receipt
+    assert receipt.signature == digest(receipt.content())
+    assert replace(receipt, refused=f"{refused}!").content() != receipt.content()
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"message_id": 1}', b"[" * 100_000, RECEIPT.to_bytes()[:-1], b"\xff"])
+def test_anything_else_is_no_receipt(raw: bytes) -> None:
+    assert Receipt.parse(raw) is None
+
+
+def test_a_receipt_settles_only_the_message_that_it_names() -> None:
+    assert settles(RECEIPT, "beta", ("beta", digest(b"hello"))) == ""
+    assert "other bytes" in settles(RECEIPT, "beta", ("beta", digest(b"hello!")))
+    assert "was for gamma" in settles(RECEIPT, "beta", ("gamma", digest(b"hello")))
+    assert "was for beta" in settles(RECEIPT, "gamma", ("beta", digest(b"hello"))), "a host's word about another's mail"
+    assert "no message" in settles(RECEIPT, "beta", None)
+
+
+# Every interleaving, in small scopes: two hosts and two messages. The steps are the rules that the hub process follows.
+
+MOST_STATES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A state. Each tuple has an entry per message."""
+
+    place: tuple[str, ...]
+    """Where the sender keeps it: new, sent, gone."""
+    mail: tuple[int, ...]
+    """Copies in the server's store."""
+    receipts: tuple[int, ...]
+    old_mail: tuple[int, ...] | None = None
+    """An old copy of the server's store."""
+    looked: tuple[Arrival | None, ...] = ()
+    """What the receiver has decided and not done yet."""
+    unread: tuple[int, ...] = ()
+    """Files in the receiver's inbox."""
+    delivered: tuple[int, ...] = ()
+    """How many files there ever were."""
+    committed: tuple[bool, ...] = ()
+    effects: tuple[int, ...] = ()
+    """How often the message had an effect."""
+    owed: tuple[bool, ...] = ()
+    """The receiver remembers to send a receipt."""
+    faults: int = 0
+    """How much may still go wrong."""
+
+
+def first(count: int, may_fail: int) -> World:
+    no, none = (0,) * count, (False,) * count
+    return World(("new",) * count, no, no, None, (None,) * count, no, no, none, no, none, may_fail)
+
+
+Values = tuple[object, ...]
+
+
+def changed(world: World, number: int, **values: object) -> World:
+    def with_one(old: Values, value: object) -> Values:
+        return (*old[:number], value, *old[number + 1 :])
+
+    return replace(world, **{name: with_one(getattr(world, name), value) for name, value in values.items()})  # type: ignore[arg-type]
+
+
+def steps(world: World) -> Iterator[tuple[str, World]]:
+    """What may happen next, without a fault."""
+    for n in range(len(world.place)):
+        to = f"of {n}"
+        if world.place[n] == "new":
+            stored = changed(world, n, mail=min(world.mail[n] + 1, 2))
+            yield f"publish {to}", changed(stored, n, place="sent")
+            if world.faults:  # between the server's acknowledgement and its note in the spool
+                yield f"publish {to}, and crash", replace(stored, faults=world.faults - 1)
+        if world.place[n] == "sent" and must_resend(GRACE, held=sum(world.mail)):
+            yield f"resend {to}", changed(world, n, place="new")
+        if world.mail[n] and not any(world.looked):  # one after the other
+            known = f"digest {n}" if world.committed[n] else None
+            arrival = on_arrival(f"digest {n}", in_inbox=bool(world.unread[n]), committed=known)
+            yield f"look at arrival {to}", changed(world, n, looked=arrival)
+        if world.looked[n] is not None:
+            yield f"handle arrival {to}", handled(world, n)
+        if world.unread[n]:  # the daemon: it commits, then it files
+            once = world.effects[n] + (not world.committed[n])
+            yield f"commit {to}", changed(world, n, committed=True, effects=once, unread=world.unread[n] - 1)
+        if world.owed[n] and world.committed[n]:
+            yield f"send receipt {to}", changed(world, n, owed=False, receipts=min(world.receipts[n] + 1, 2))
+        if world.receipts[n]:
+            pending = None if world.place[n] == "gone" else ("beta", f"digest {n}")
+            receipt = Receipt(f"msg_{n}", f"digest {n}", "beta", "alpha", "")
+            place = world.place[n] if settles(receipt, "beta", pending) else "gone"
+            yield f"take receipt {to}", changed(world, n, place=place, receipts=world.receipts[n] - 1)
+
+
+def handled(world: World, n: int) -> World:
+    """The receiver does what it decided, and acknowledges the copy to the server."""
+    done = changed(world, n, looked=None, mail=max(world.mail[n] - 1, 0), owed=True)
+    if world.looked[n] is Arrival.DELIVER:
+        return changed(done, n, unread=world.unread[n] + 1, delivered=world.delivered[n] + 1)
+    return done
+
+
+def faults(world: World) -> Iterator[tuple[str, World]]:
+    count = len(world.place)
+    nothing, less = (0,) * count, replace(world, faults=world.faults - 1)
+    if not world.faults:
+        return
+    yield "the receiver crashes", replace(less, looked=(None,) * count, owed=(False,) * count)
+    yield "the store is deleted", replace(less, mail=nothing, receipts=nothing)
+    if world.old_mail is None:
+        yield "the store is copied", replace(world, old_mail=world.mail)
+    else:
+        yield "the store is rewound", replace(less, mail=world.old_mail, receipts=nothing)
+    for n in range(count):
+        if world.mail[n]:
+            yield f"mail {n} is lost", changed(less, n, mail=world.mail[n] - 1)
+        if world.receipts[n]:
+            yield f"receipt {n} is lost", changed(less, n, receipts=world.receipts[n] - 1)
+        if world.place[n] != "new":
+            yield f"mail {n} is repeated", changed(less, n, mail=min(world.mail[n] + 1, 2))
+        if world.committed[n]:
+            yield f"receipt {n} is repeated", changed(less, n, receipts=min(world.receipts[n] + 1, 2))
+
+
+def explore(start: World) -> dict[World, list[World]]:
+    """Every state that can be reached, breadth first, with those that reach it without a fault."""
+    before: dict[World, list[World]] = {start: []}
+    frontier = deque([start])
+    while frontier:
+        world = frontier.popleft()
+        for is_fault, following in ((False, steps(world)), (True, faults(world))):
+            for _, then in following:
+                if then not in before:
+                    before[then] = []
+                    frontier.append(then)
+                if not is_fault:
+                    before[then].append(world)
+        assert len(before) < MOST_STATES, "the scope is too large"
+    return before
+
+
+def is_settled(world: World) -> bool:
+    return set(world.place) == {"gone"} and all(world.committed)
+
+
+def law(count: int, may_fail: int) -> int:
+    """Nothing twice in any state, and from each of them everything arrives once nothing fails any more."""
+    before = explore(first(count, may_fail))
+    for world in before:
+        assert max(world.effects) <= 1, "a message had two effects"
+        assert max(world.delivered) <= 1, "a message was delivered into the mailbox twice"
+        for place, committed in zip(world.place, world.committed, strict=True):
+            assert place != "gone" or committed, "a message left the sender before the receiver had it"
+    arrives = {world for world in before if is_settled(world)}
+    frontier = deque(arrives)
+    while frontier:
+        for earlier in before[frontier.popleft()]:
+            if earlier not in arrives:
+                arrives.add(earlier)
+                frontier.append(earlier)
+    assert len(arrives) == len(before), "in some state a message is lost"
+    return len(before)
+
+
+def test_one_message_is_neither_lost_nor_doubled(record_property: Callable[[str, object], None]) -> None:
+    states = law(1, 5)
+    record_property("states", states)
+    print(f"{states} states")
+
+
+@pytest.mark.slow
+def test_two_messages_are_neither_lost_nor_doubled(record_property: Callable[[str, object], None]) -> None:
+    states = law(2, 2)
+    record_property("states", states)
+    print(f"{states} states")
