@@ -79,6 +79,10 @@ class Journal:
         except (OSError, JournalAheadError, DamagedError, sqlite3.Error) as error:
             self._failed(error)
 
+    def expect_more(self) -> None:
+        """The next `append` looks for events of other processes, even if this one has recorded none."""
+        self._changes = -1
+
     def sync(self) -> None:
         """Make everything durable that was appended."""
         if not self._unsynced:

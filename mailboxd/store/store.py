@@ -106,6 +106,8 @@ class Store:
                     self.cache.version = version
                     if self.seal is not None:
                         self.seal.compare(last)
+                    if self.journal is not None:
+                        self.journal.expect_more()  # the other process may have died before its lines
                 elif self.seal is not None:
                     self.seal.detect_writes()
                 yield

@@ -29,7 +29,7 @@ from tests.core import (
     test_spec_drafting,
 )
 from tests.properties.planting import Fault, planted
-from tests.simulation import test_power, test_small_scopes, townlife
+from tests.simulation import test_power, test_small_scopes, test_two_writers, townlife
 from tests.simulation.history import Broken, run
 
 MOST_SEEDS, MOST_TOWNS = 200, 60
@@ -103,6 +103,10 @@ def _an_edit_voids() -> None:
 def _a_child_only_tightens() -> None:
     said, parents = Overrides(deadline="2026-07-01T00:00:00.000Z"), "2026-06-01T00:00:00.000Z"
     test_budget.test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(said, parents, 5)
+
+
+def two_writers() -> None:
+    test_two_writers.law()
 
 
 def one_turn_in_every_order() -> None:
@@ -515,6 +519,24 @@ MUTANTS = (
         "return Next.WAIT if is_marked else Next.START",
         "return Next.START",
         law=one_turn_in_every_order,
+    ),
+    Mutant(
+        "what another process committed is not read",
+        "                        self.cache.forget()\n",
+        "                        pass\n",
+        law=two_writers,
+    ),
+    Mutant(
+        "lines that another process left out stay out",
+        "                        self.journal.expect_more()",
+        "                        pass",
+        law=two_writers,
+    ),
+    Mutant(
+        "half a line of the journal stays",
+        "    if end != size:\n        os.ftruncate(file, end)\n",
+        "    if end > size:\n        os.ftruncate(file, end)\n",
+        law=two_writers,
     ),
     Mutant(
         "a checkpoint does not reach its table",

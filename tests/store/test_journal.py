@@ -99,6 +99,16 @@ def test_what_a_crash_kept_from_the_journal_comes_with_the_next_commit(
     assert stage.events() == [1, 2, 3]
 
 
+def test_what_another_process_left_out_comes_with_a_round_that_records_nothing(stage: Stage) -> None:
+    other = stage.open()
+    other.store.journal = None  # it dies before its lines
+    stage.record(engine=other)
+    with stage.engine.batch():
+        pass
+    assert stage.events() == [1]
+    other.store.close()
+
+
 def test_half_a_line_is_cut_off_and_written_again(stage: Stage) -> None:
     stage.record()
     stage.record()
