@@ -1,8 +1,8 @@
-"""What a person has to act on: one list, the same in every view, notification and page.
+"""What a person has to act on: one list, the same in every view, notice and page.
 
 An `Item` says in a sentence what waits and since when, and has the one command that moves it on. `of` collects them:
 tasks that wait for a person, approvals, rejected files, messages that may mean something else than they say, and what
-keeps the daemon from working.
+keeps the daemon from working. `of_task` and `of_approval` are the single items that notices are about.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.explain import why
-from mailboxd.explain.model import Snapshot
+from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
 from mailboxd.mailbox import lock
 
@@ -123,6 +123,24 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
     return Attention((*broken, *told), waiting.total + len(broken), waiting.phases, waiting.snapshot)
 
 
+def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None:
+    """What this task, apart from its approvals, waits for from a person; None if it does not."""
+    from mailboxd.store.attention_queries import waits_for_person
+
+    if not waits_for_person(report, task_id):
+        return None
+    snapshot = report.task_snapshot([task_id], now, 0, neighbours=False)
+    return _of_task(snapshot.tasks[task_id], snapshot, program)
+
+
+def of_approval(report: Report, approval_id: str, program: str) -> Item | None:
+    """This approval; None if it is decided."""
+    from mailboxd.store.attention_queries import pending_approval
+
+    row = pending_approval(report, approval_id)
+    return None if row is None else _of_approval(row, program)
+
+
 def _work(ws: Workspace, report: Report) -> str:
     """What waits for a daemon, in words; empty if nothing does."""
     count, _ = report.open_roots(0)
@@ -161,22 +179,28 @@ _OF_CAUSES = {
 
 def _waiting(found: Waiting, program: str) -> Iterator[Item]:
     for task_id in found.tasks:
-        if (task := found.snapshot.tasks.get(task_id)) is None:
-            continue
-        cause = why.cause_of(task, found.snapshot)
-        kind, text = _OF_CAUSES.get(cause.kind, Need.REVIEW), one_line(cause.text)
-        command = cause.command.replace("mailboxd", program, 1)
-        since = task.question.at if task.question else task.since
-        yield Item(kind, text, command, since, cause.task, until=cause.at)
+        if (task := found.snapshot.tasks.get(task_id)) is not None:
+            yield _of_task(task, found.snapshot, program)
     for row in found.approvals:
-        text = f"asks for your approval: {first_line(row['text'])}"
-        command = f"{program} approval show {row['short_id']}"
-        yield Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
+        yield _of_approval(row, program)
     for row in found.rejected:
         yield Item(Need.REJECTED, _rejected(row), _dismissal(row, program), row["at"], id=row["id"])
     for row in found.noticed:
         text = f"{one_line(row['name'])}: {one_line(row['notice'])}"
         yield Item(Need.WARNING, text, _dismissal(row, program), row["at"], row["task"], row["id"])
+
+
+def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
+    cause = why.cause_of(task, snapshot)
+    kind, command = _OF_CAUSES.get(cause.kind, Need.REVIEW), cause.command.replace("mailboxd", program, 1)
+    since = task.question.at if task.question else task.since
+    return Item(kind, one_line(cause.text), command, since, cause.task, until=cause.at)
+
+
+def _of_approval(row: Row, program: str) -> Item:
+    text = f"asks for your approval: {first_line(row['text'])}"
+    command = f"{program} approval show {row['short_id']}"
+    return Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
 
 
 def _rejected(row: Row) -> str:

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from mailboxd.core.vocabulary import OPERATORS, is_id
+from mailboxd.core.vocabulary import OPERATORS, Notice, is_id
 
 _DAY = 86_400
 _WEEK = 7 * _DAY
@@ -159,6 +159,9 @@ Directory = Annotated[str, AfterValidator(_directory)]
 HarnessName = Annotated[str, AfterValidator(_harness)]
 Commands = Annotated[tuple[Arguments, ...], BeforeValidator(_sequence), Field(max_length=100)]
 Capabilities = Annotated[tuple[Literal["read", "edit", "execute", "network"], ...], BeforeValidator(_sequence)]
+Notices = Annotated[
+    tuple[Literal["completed", "failed", "question", "approval", "circuit", "hold"], ...], BeforeValidator(_sequence)
+]
 Variables = Annotated[
     tuple[Annotated[str, AfterValidator(_variable)], ...], BeforeValidator(_sequence), Field(max_length=100)
 ]
@@ -207,21 +210,27 @@ class ApprovalsSection(Section):
     approvers: Persons = value(
         (), "Users who may decide, or `key:...` for signatures; none: every user of the workspace."
     )
-    notify_command: OptionalArguments = value((), "Program started for each request, with the path of a JSON file.")
-    notify_channel: Recipient = value("", "OpenClaw channel for notifications (`openclaw message send`).")
-    notify_target: Recipient = value("", "Its `--target`.")
-    notify_account: Recipient = value("", "The channel's account, if it has several.")
+
+
+class NotifySection(Section):
+    """How people are told what waits for them, and how tasks that were given end."""
+
+    kinds: Notices = value(tuple(kind.value for kind in Notice), f"Of these: {', '.join(Notice)}.")
+    command: OptionalArguments = value((), "Program started for each, with the path of a JSON file.")
+    channel: Recipient = value("", "OpenClaw channel (`openclaw message send`).")
+    target: Recipient = value("", "Its `--target`.")
+    account: Recipient = value("", "The channel's account, if it has several.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if bool(self.notify_channel) != bool(self.notify_target):
-            raise ValueError("write both notify_channel and notify_target, or neither")
+        if bool(self.channel) != bool(self.target):
+            raise ValueError("write both channel and target, or neither")
         return self
 
     @property
-    def notifies(self) -> bool:
-        """Whether new requests are announced."""
-        return bool(self.notify_command or self.notify_channel)
+    def notices(self) -> frozenset[Notice]:
+        """What people are told of."""
+        return frozenset(map(Notice, self.kinds)) if self.command or self.channel else frozenset()
 
 
 class ActionsSection(Section):
@@ -467,6 +476,7 @@ class Config(Section):
     checks: ChecksSection = ChecksSection()
     gates: GatesSection = GatesSection()
     approvals: ApprovalsSection = ApprovalsSection()
+    notify: NotifySection = NotifySection()
     actions: ActionsSection = ActionsSection()
     inbox: InboxSection = InboxSection()
     signing: SigningSection = SigningSection()

@@ -12,7 +12,7 @@ from mailboxd.core.approvals import Action, ActionRules, may_not_perform
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.model import BreakerRules, Escalation, Policy
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import Gate, Quorum, Synthesis, WeakSpec
+from mailboxd.core.vocabulary import Gate, Notice, Quorum, Synthesis, WeakSpec
 
 if TYPE_CHECKING:
     from mailboxd.config.model import Config
@@ -42,7 +42,7 @@ class Settings:
     may_perform: Callable[[Action], str | None] = lambda _action: None
     """See `core.task_view.Context`, also for the three below."""
     approval_seconds: float = 86_400.0
-    notifies: bool = False
+    notices: frozenset[Notice] = frozenset()
     approvers: tuple[str, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ def settings(config: Config) -> Settings:
         checks=CheckRules(checks.commands, checks.timeout_seconds, find_spec("jsonschema") is not None),
         may_perform=partial(may_not_perform, action_rules(config)),
         approval_seconds=config.approvals.expire_seconds,
-        notifies=config.approvals.notifies,
+        notices=config.notify.notices,
         approvers=config.approvals.approvers,
     )
 

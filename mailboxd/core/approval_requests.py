@@ -32,7 +32,7 @@ from mailboxd.core.approvals import (
 )
 from mailboxd.core.approved_actions import because, ended, may_decide, not_begun, resolve, same_work, started
 from mailboxd.core.decision_builder import DecisionBuilder, record_late
-from mailboxd.core.effects import Notify, Perform, Prepare
+from mailboxd.core.effects import Perform, Prepare
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import open_circuit
 from mailboxd.core.json_codec import to_json
@@ -40,7 +40,7 @@ from mailboxd.core.lifecycle import Trigger, impossible_action_trigger
 from mailboxd.core.model import changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Phase, same_agent
+from mailboxd.core.vocabulary import AttemptStatus, Notice, Phase, same_agent
 from mailboxd.errors import Refused
 
 _UNDO_KEY = "{}/undo"
@@ -199,8 +199,8 @@ def _row(
 def _request(builder: DecisionBuilder, row: Approval) -> None:
     builder.record(Kind.APPROVAL_REQUESTED, approval=to_json(row))
     builder.view = changed(builder.view, approvals=(*builder.view.approvals, row))
-    if row.status is ApprovalStatus.PENDING and builder.ctx.notifies:
-        builder.order(Notify(row.id))
+    if row.status is ApprovalStatus.PENDING:
+        builder.notify(Notice.APPROVAL, row.id)
 
 
 def _impossible(builder: DecisionBuilder, said: ActionImpossible) -> None:

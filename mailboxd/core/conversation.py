@@ -20,7 +20,7 @@ from mailboxd.core.outcomes import Results, Silence, Succeeded
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import session_key
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Phase, Synthesis, Turn, Waiting, same_agent
+from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Notice, Phase, Synthesis, Turn, Waiting, same_agent
 from mailboxd.errors import Refused
 
 SKIP = "REPLY_SKIP"
@@ -90,6 +90,8 @@ def _ask(builder: DecisionBuilder, receiver: str, why: str = "") -> None:
     reason = f"asked {receiver}{f' ({why})' if why else ''}: {first_line(question)}"
     builder.amend(f"waits for an answer of {receiver}", reason=reason, due=due)
     builder.order(Send(builder.ctx.new_id("msg"), "question", receiver, question))
+    if receiver in OPERATORS:
+        builder.notify(Notice.QUESTION)
 
 
 def ask_again(builder: DecisionBuilder) -> None:

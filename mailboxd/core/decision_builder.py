@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core import lifecycle
-from mailboxd.core.effects import Effect
+from mailboxd.core.effects import Effect, Notify
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
@@ -19,7 +19,7 @@ from mailboxd.core.model import Attempt, Task, changed
 from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, Family, TaskView
-from mailboxd.core.vocabulary import AttemptStatus, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Notice, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ class DecisionBuilder:
 
     def order(self, effect: Effect) -> None:
         self.effects.append((self.task.id, effect))
+
+    def notify(self, what: Notice, approval_id: str = "") -> None:
+        """Tell people, if they are to be told of that."""
+        if what in self.ctx.notices:
+            self.order(Notify(what, approval_id))
 
     def record(self, kind: Kind, **data: Any) -> None:
         """Record an event of the task."""

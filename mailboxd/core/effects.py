@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.approvals import Action
 from mailboxd.core.model import Check
-from mailboxd.core.vocabulary import Gate, Turn
+from mailboxd.core.vocabulary import Gate, Notice, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,10 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Notify people of a pending approval."""
+    """Tell people what has become of the task, or what of it waits for them."""
 
-    approval_id: str
+    what: Notice
+    approval_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,6 @@ class AnswerPermission:
     approval_id: str
 
 
-Acting = Prepare | Perform | Verify | Notify | AnswerPermission
+Acting = Prepare | Perform | Verify | AnswerPermission
 """The effects of planned actions."""
-Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce | RunCheck | Acting
+Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce | RunCheck | Notify | Acting

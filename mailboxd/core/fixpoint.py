@@ -16,7 +16,7 @@ from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import changed
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Gate, Notice, Phase, Synthesis, Turn, Waiting
 
 _UNREPORTED = frozenset({AttemptStatus.RUNNING, AttemptStatus.UNKNOWN, AttemptStatus.ABORTED})
 """The status of an attempt whose end its executor has not reported."""
@@ -121,6 +121,8 @@ def _hold_over_budget(builder: DecisionBuilder) -> None:
     held = still_held(task.held, policy, spent, limits) if task.held else over(policy, spent)
     if held != task.held or (not held and policy != task.policy):
         builder.amend(held or "the configuration now allows more", policy=policy, held=held)
+        if held and not task.held:
+            builder.notify(Notice.HOLD)
 
 
 def synthesise(builder: DecisionBuilder) -> None:
@@ -182,10 +184,13 @@ def open_circuit(builder: DecisionBuilder, trigger: Trigger, reason: str, **chan
     hold = plus(builder.ctx.now, builder.task.policy.circuit_hold)
     builder.move(trigger, reason, due=hold, error=builder.task.error or reason, **changes)
     builder.record(Kind.CIRCUIT_OPENED, reason=reason, attempts=builder.task.attempt, held_until=hold)
+    builder.notify(Notice.CIRCUIT)
 
 
 def announce_end(builder: DecisionBuilder) -> None:
-    """Reply to the sender of a root task that has ended."""
+    """Reply to the sender of a root task that has ended, and tell people."""
     task = builder.task
     if task.phase.is_terminal and task.parent is None:
         builder.order(Send(builder.ctx.new_id("msg"), "reply", task.sender))
+        if task.phase is not Phase.CANCELLED:
+            builder.notify(Notice(task.phase))

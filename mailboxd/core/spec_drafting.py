@@ -22,7 +22,7 @@ from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Succeed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import draft_key
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import Phase, Turn, Waiting, WeakSpec
+from mailboxd.core.vocabulary import OPERATORS, Notice, Phase, Turn, Waiting, WeakSpec
 from mailboxd.errors import Refused
 
 
@@ -47,6 +47,7 @@ def order_completion(builder: DecisionBuilder) -> None:
         _ask(builder, task.mending.questions + 1)
     elif task.reason != (reason := f"its spec is weak: {_problem(builder)}"):
         builder.amend(reason, reason=reason)
+        builder.notify(Notice.QUESTION)
 
 
 def _can_be_drafted(task: Task) -> bool:
@@ -159,6 +160,8 @@ def _ask(builder: DecisionBuilder, turns: int) -> None:
     reason = f"its spec is weak: {problem}; {receiver} was asked"
     _wait(builder, f"asks {receiver} about its spec", Waiting.ANSWER, reason=reason, questions=turns)
     builder.order(Send(builder.ctx.new_id("msg"), "question", receiver, text))
+    if receiver in OPERATORS:
+        builder.notify(Notice.QUESTION)
 
 
 def clarified(builder: DecisionBuilder, said: Clarification) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.core.approvals import Action, Approval, Purpose
 from mailboxd.core.model import Attempt, Check, Escalation, Finding, Spent, Task
-from mailboxd.core.vocabulary import CheckVerdict, Gate, Phase, Verdict
+from mailboxd.core.vocabulary import CheckVerdict, Gate, Notice, Phase, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class Context:
     """Why the configuration does not allow an action here; None = it does."""
     approval_seconds: float = 86_400.0
     """Seconds until an undecided approval expires."""
-    notifies: bool = False
-    """People are notified of pending approvals."""
+    notices: frozenset[Notice] = frozenset()
+    """What people are told of."""
     approvers: tuple[str, ...] = ()
     """The people who may decide; empty = everyone."""
     planned_lately: Callable[[], int] = lambda: 0

@@ -148,6 +148,17 @@ class ReviewLoss(StrEnum):
     STALLED = "stalled"
 
 
+class Notice(StrEnum):
+    """What people are told of: a given task has ended, or a task waits for them."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    QUESTION = "question"
+    APPROVAL = "approval"
+    CIRCUIT = "circuit"
+    HOLD = "hold"
+
+
 class CheckVerdict(StrEnum):
     """The verdict of a check. IMPOSSIBLE: it could not be run."""
 

@@ -36,7 +36,7 @@ from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
-from mailboxd.effects.notifier import ApprovalNotifier, Ways
+from mailboxd.effects.notifier import PeopleNotifier, Ways
 from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.turns import TurnLookup, TurnStarter
 from mailboxd.engine.engine import Engine
@@ -258,9 +258,9 @@ def _effect_runner(
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), config.acp.acpx, os.environ, reports)
     preparing = ActionPreparer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
     performing = ActionPerformer(preparing)
-    told = config.approvals
-    channel = (told.notify_channel, told.notify_target, told.notify_account)
-    notifying = ApprovalNotifier(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
+    told = config.notify
+    ways = Ways(told.command, told.channel, told.target, told.account, openclaw.command)
+    notifying = PeopleNotifier(core, calls, ws, ways, reports)
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)

@@ -41,7 +41,7 @@ from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import MessageDelivery, undelivered
 from mailboxd.effects.message_builder import MessageBuilder
-from mailboxd.effects.notifier import ApprovalNotifier
+from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnStarter
 from mailboxd.engine.engine import Engine
@@ -90,7 +90,7 @@ class EffectRunner:
     checking: CheckRunner
     harnesses: HarnessTurns
     performing: ActionPerformer
-    notifying: ApprovalNotifier
+    notifying: PeopleNotifier
     before_turn_ends: Callable[[Task], str]
     """Reads the agent's edits in task.md, inside the batch that records the end of its turn.
 
@@ -164,7 +164,7 @@ class EffectRunner:
             Performer(Verify, "may be repeated: it only asks", action.verify, (CallKind.VERIFY,), action.verify_ended),
             Performer(
                 Notify,
-                "may be repeated: people are notified again",
+                "may be repeated: people are told again, under the same id",
                 self.notifying.begin,
                 (CallKind.NOTICE,),
                 self.notifying.ended,

@@ -1,43 +1,59 @@
-"""Tells people that something waits for them: a program of the operator's, and a message over a channel of OpenClaw.
+"""Tells people what waits for them and how given work ended: a program of the operator's, a message over OpenClaw.
 
-A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm. What goes to a
-channel names the request and how to decide it, and nothing of what would be done: who reads there may be anybody.
+A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm: its `id` stays the
+same. It says what `mailboxd inbox` says, with the same command. Of an approval a channel is told the id and nothing of
+what would be done: who reads there may be anybody.
 
-DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event
-log, and the request waits all the same.
+DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event log, and
+the task waits all the same. What is no longer so when its turn comes is not told.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mailboxd import attention
 from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.core.approvals import Action, ActionKind, Approval, ApprovalStatus, Performed
+from mailboxd.attention import Need
+from mailboxd.core.approvals import Action, ActionKind, Approval, Performed, Purpose
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.sanitize import first_line
+from mailboxd.core.model import Task
+from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
+from mailboxd.explain import why
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.reports import Report
 from mailboxd.store.store import Order
 
 SECONDS = 60.0
 """One notice may take."""
 PAUSES = (5.0, 30.0, 120.0)
 """Seconds before it is tried again, each time."""
+MOST_AT_ONCE = 4
+"""Programs of notices that run at once; the others wait."""
+CHAT_CHARS = 2_000
+"""What a channel gets of a result or question; the longest message of many is 4,096 characters."""
 _COMMAND, _CHANNEL = "command", "channel"
+_NEEDS = {
+    Notice.QUESTION: frozenset({Need.QUESTION, Need.SPEC}),
+    Notice.CIRCUIT: frozenset({Need.CIRCUIT}),
+    Notice.HOLD: frozenset({Need.HOLD}),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How people are told (`approvals.notify_*` of the configuration). `openclaw` is the program of the channels."""
+    """How people are told (`notify` of the configuration). `openclaw` is the program of the channels."""
 
     command: tuple[str, ...] = ()
     channel: str = ""
@@ -51,6 +67,27 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What people are told; the program gets it as JSON, in this order. `id` is the same however often it is told."""
+
+    id: str
+    kind: Notice
+    agent: str
+    workspace: str
+    task: str
+    title: str
+    text: str
+    """A sentence, as in the inbox."""
+    body: str
+    """The result, the error or the question, in full."""
+    command: str
+    """What shows it or moves it on; runs as it is."""
+    since: str | None
+    until: str | None
+    approval: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NoticeEnded:
     """A report: every way to give this notice has ended."""
 
@@ -58,7 +95,7 @@ class NoticeEnded:
 
 
 @dataclass(slots=True)
-class ApprovalNotifier:
+class PeopleNotifier:
     """One workspace's notices."""
 
     engine: Engine
@@ -73,19 +110,21 @@ class ApprovalNotifier:
         self.reports.route(NoticeEnded, self._settle)
 
     def begin(self, order: Order, effect: Notify) -> None:
-        """Tell people of a request, every way that has not told them yet; later while memory is short."""
-        row = self.engine.store.approvals.get(effect.approval_id)
-        if row is None or row.status is not ApprovalStatus.PENDING:
+        """Tell people, every way that has not told them yet; later while memory is short or many are being told."""
+        running = sum(call.kind is CallKind.NOTICE for call in self.calls.running.values())
+        if self.calls.capacity.is_short or running >= MOST_AT_ONCE:
+            return
+        task = self.engine.store.tasks.get(order.task)
+        said = None if task is None else self._said(order, effect, task)
+        if said is None:
             self.reports.append(Finished(order.id))
             return
         now = self.engine.clock.monotonic()
-        if self.calls.capacity.is_short:
-            return
         told = self._told.setdefault(order.id, {})
         for way in self.ways.names:
             if told.get(way) != "":
                 told.pop(way, None)
-                self._start(order, row, way, now)
+                self._start(order, said, way, now)
         self._report(order)
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
@@ -99,55 +138,57 @@ class ApprovalNotifier:
         if order.id not in self.calls.orders():
             self.reports.append(NoticeEnded(order))
 
-    def _start(self, order: Order, row: Approval, way: str, now: float) -> None:
+    def _start(self, order: Order, said: Told, way: str, now: float) -> None:
         name, key = f"{order.id}.{way}", f"notice:{order.id}:{way}"
         call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, aside=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are notified again
+        self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are told again
         try:
-            self.calls.start(call, self._argv(call.id, row, way), now)
+            self.calls.start(call, self._argv(call.id, said, way), now)
         except NotStarted as missing:
             self._told[order.id][way] = str(missing)
 
-    def _argv(self, call_id: str, row: Approval, way: str) -> tuple[str, ...]:
-        task = self.engine.store.tasks.local_id(row.task)
+    def _argv(self, call_id: str, said: Told, way: str) -> tuple[str, ...]:
         if way == _CHANNEL:
-            return message_argv(self.ways.openclaw, self._message(row, task))
-        raw = json.dumps(self._request(row, task), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
-        return (*self.ways.command, self.calls.prepare(call_id, raw, "request.json"))
+            message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
+            message = replace(message, account=self.ways.account, text=chat_text(said))
+            return message_argv(self.ways.openclaw, message)
+        raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
+        return (*self.ways.command, self.calls.prepare(call_id, raw, "notice.json"))
 
-    def _message(self, row: Approval, task: str) -> Action:
-        said = notice(self.engine.settings.agent, row, task, first_line(row.risk, 200))
-        text = notice(self.engine.settings.agent, row, task, "") if message_problem(said) else said
-        ways = self.ways
-        message = Action("notice", ActionKind.MESSAGE, channel=ways.channel, target=ways.target, text=text)
-        return replace(message, account=ways.account)
-
-    def _request(self, row: Approval, task: str) -> Mapping[str, Any]:
-        plain = (
-            "id",
-            "short_id",
-            "purpose",
-            "requested_action",
-            "risk",
-            "preview",
-            "digest",
-            "idempotency_key",
-            "gate",
+    def _said(self, order: Order, effect: Notify, task: Task) -> Told | None:
+        """What is to be told; None if it is no longer so."""
+        program, now, report = attention.program_for(self.ws), self.engine.clock.now(), Report(self.engine.store.db)
+        about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root), task.local_id, task.title)
+        if effect.what in (Notice.COMPLETED, Notice.FAILED):
+            if task.phase is not Phase(effect.what):
+                return None
+            snapshot = report.task_snapshot([task.id], now, 0, neighbours=False)
+            cause = why.cause_of(snapshot.tasks[task.id], snapshot)
+            text, command = cause.text, cause.command.replace("mailboxd", program, 1)
+            return Told(*about, text, task.result or task.error, command, task.completed_at, None)
+        row = self.engine.store.approvals.get(effect.approval_id) if effect.what is Notice.APPROVAL else None
+        if row is not None:
+            item = attention.of_approval(report, row.id, program)
+        else:
+            item = attention.of_task(report, task.id, now, program)
+            item = item if item is not None and item.kind in _NEEDS[effect.what] else None
+        if item is None:
+            return None
+        return Told(
+            *about,
+            text=item.text,
+            body=self._question(task) if item.kind is Need.QUESTION else "",
+            command=item.command,
+            since=item.since,
+            until=item.until,
+            approval=None if row is None else _request(row, self.ws),
         )
-        when = ("requested_by", "at", "expires_at")
-        return {
-            "workspace": str(self.ws.root),
-            "agent": self.engine.settings.agent,
-            "task": task,
-            "kind": row.side_effect_kind.value,
-            **{name: getattr(row, name) for name in (*plain, *when)},
-            "decide": {
-                verb.split()[-1]: ["mailboxd", "-w", str(self.ws.root), *verb.split(), row.short_id]
-                for verb in ("approval show", "approve", "approval reject", "approval request-changes")
-            },
-        }
+
+    def _question(self, task: Task) -> str:
+        attempt = self.engine.store.tasks.attempt(task.id, task.attempt)
+        return attempt.question if attempt else ""
 
     def _settle(self, report: NoticeEnded) -> None:
         """Record that the notice was given, is tried again, or is given up; inside a batch."""
@@ -158,25 +199,54 @@ class ApprovalNotifier:
         if failed and order.tries < len(PAUSES):
             store.outbox.postpone(order.id, plus(now, PAUSES[order.tries]))
             return
+        what = order.effect.what if isinstance(order.effect, Notify) else ""
         for way, problem in failed.items():
-            why = (
-                f"could not notify anyone by {way} of a request for approval (tried {len(PAUSES) + 1} times): {problem}"
-            )
-            self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": why}))
+            text = f"could not tell anyone by {way} ({what}; tried {len(PAUSES) + 1} times): {problem}"
+            self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": text}))
         store.outbox.finish(order.id, "failed" if failed else "done")
         del self._told[order.id]
 
 
-def notice(agent: str, row: Approval, task: str, risk: str) -> str:
-    """What a channel is told: which request, of what kind, until when, how to decide; nothing of its payload."""
-    kind = row.side_effect_kind if row.purpose.value == "action" else row.purpose
-    lines = [
-        f"mailboxd of {agent}: {row.short_id} waits for your approval ({kind}, task {task}).",
-        *([f"Named risk: {risk}"] if risk else []),
-        f"It expires at {row.expires_at}. To see and decide it: mailboxd approval show {row.short_id}, then"
-        f" mailboxd approve {row.short_id} (or mailboxd approval reject, request-changes).",
-    ]
-    return "\n".join(lines)
+def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
+    """An approval as the program gets it."""
+    plain = ("id", "short_id", "purpose", "requested_action", "risk", "preview", "digest", "idempotency_key", "gate")
+    verbs = ("approve", "approval reject", "approval request-changes")
+    return {
+        "kind": row.side_effect_kind.value,
+        **{name: getattr(row, name) for name in (*plain, "requested_by", "at", "expires_at")},
+        "decide": {verb.split()[-1]: ["mailboxd", "-w", str(ws.root), *verb.split(), row.short_id] for verb in verbs},
+    }
+
+
+def chat_text(said: Told) -> str:
+    """The message for a channel. What OpenClaw would not send as it is, is left out."""
+    *_, bare = texts = list(_chat_texts(said))
+    return next((text for text in texts if message_problem(text) is None), bare)
+
+
+def _chat_texts(said: Told) -> Iterator[str]:
+    """The message, and then with less and less that agents have written."""
+    ask = said.approval
+    about = f"mailboxd of {said.agent}, task {said.task}"
+    if ask is not None:
+        kind = ask["kind"] if ask["purpose"] == Purpose.ACTION else ask["purpose"]
+        about = f"mailboxd of {said.agent}: {ask['short_id']} waits for your approval ({kind}, task {said.task})."
+        how = (
+            f"It expires at {said.until}. To see and decide it: {said.command}, then mailboxd approve"
+            f" {ask['short_id']} (or mailboxd approval reject, request-changes)."
+        )
+        risk = first_line(ask["risk"])
+        yield "\n".join([about, *([f"Named risk: {risk}"] if risk else []), how])
+        yield f"{about}\n{how}"
+        return
+    body = for_page(said.body).strip()
+    if len(body) > CHAT_CHARS:
+        body = f"{body[:CHAT_CHARS].rstrip()}…"
+    sentence = f"{about}: {said.text}"
+    if body and body not in sentence:
+        yield f"{sentence}\n\n{body}\n\n{said.command}"
+    yield f"{sentence}\n{said.command}"
+    yield f"{about}: {said.kind}\n{said.command}"
 
 
 def _problem(way: str, ran: ProgramResult) -> str:

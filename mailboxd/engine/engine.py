@@ -398,7 +398,7 @@ class Engine:
             may_check=partial(may_not_run, self.settings.checks),
             may_perform=self.settings.may_perform,
             approval_seconds=self.settings.approval_seconds,
-            notifies=self.settings.notifies,
+            notices=self.settings.notices,
             approvers=self.settings.approvers,
             planned_lately=lambda: self.store.meta.planned_since(plus(self.now, -_HOUR)),
         )

@@ -346,7 +346,7 @@ def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
 
 
 def _completed(task: TaskSnapshot, _: Snapshot) -> Cause:
-    return Cause(task.local_id, "ended", "is completed")
+    return Cause(task.local_id, "ended", "is completed", hint=f"mailboxd show {task.local_id}")
 
 
 def _failed(task: TaskSnapshot, _: Snapshot) -> Cause:

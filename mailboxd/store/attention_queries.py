@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mailboxd.explain.model import Snapshot
-from mailboxd.store.conditions import OPEN, WAITING_FOR_PERSON
+from mailboxd.store.conditions import NEED, OPEN, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
 
 _LATEST = 1_000
 """Accepted messages with a notice that are looked at: those of tasks that have ended count no more."""
+_APPROVALS = (
+    "SELECT p.id, lower(substr(p.id, -6)) AS short_id, t.local_id AS task, p.requested_action AS text, p.at,"
+    " p.expires_at FROM approvals p JOIN tasks t ON t.id = p.task WHERE p.status = 'pending'"
+)
 _REJECTED = "FROM messages WHERE verdict = 'rejected' AND dismissed IS NULL"
 _NOTICED = (
     "FROM (SELECT id, name, sender, notice, at, task FROM messages WHERE notice IS NOT NULL AND dismissed IS NULL"
@@ -44,12 +48,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, most: int |
         tasks = report.db.execute(
             f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need <> 'approval' ORDER BY updated_at, seq LIMIT ?", (limit,)
         ).fetchall()
-        approvals = report.rows(
-            "SELECT p.id, lower(substr(p.id, -6)) AS short_id, t.local_id AS task, p.requested_action AS text, p.at,"
-            " p.expires_at FROM approvals p JOIN tasks t ON t.id = p.task WHERE p.status = 'pending'"
-            " ORDER BY p.at, p.id LIMIT ?",
-            limit,
-        )
+        approvals = report.rows(f"{_APPROVALS} ORDER BY p.at, p.id LIMIT ?", limit)
         rejected = report.rows(f"SELECT id, name, path, sender, reason, at {_REJECTED} ORDER BY id LIMIT ?", limit)
         noticed = report.rows(
             f"SELECT m.id, m.name, m.sender, m.notice, m.at, t.local_id AS task {_NOTICED} ORDER BY m.id LIMIT ?", limit
@@ -64,3 +63,14 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, most: int |
             total += report.db.execute(f"SELECT count(*) {of_messages}").fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
     return Waiting(found, approvals, parsed, noticed, snapshot, phases, total)
+
+
+def waits_for_person(report: Report, task_id: str) -> bool:
+    """Whether the task waits for a person, for more than the decision about an approval."""
+    row = report.db.execute(f"SELECT {NEED} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
+    return row is not None and row[0] not in (None, "approval")
+
+
+def pending_approval(report: Report, approval_id: str) -> Row | None:
+    """The approval; None if it is decided."""
+    return next(iter(report.rows(f"{_APPROVALS} AND p.id = ?", approval_id)), None)

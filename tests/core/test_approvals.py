@@ -32,7 +32,7 @@ from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Cancel, OpenCircuit, Remedy, Steer, Unblock
 from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Aborted, Results
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.vocabulary import Notice, Phase
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
 TELL = Action("tell", ActionKind.MESSAGE, channel="slack", target="#team", text="It is out")
@@ -299,11 +299,11 @@ def test_people_are_told_where_that_is_configured() -> None:
     desk = asking(PUBLISH)
     assert not desk.orders(Notify)
     desk = Desk()
-    desk.engine.settings = replace(desk.engine.settings, notifies=True)
+    desk.engine.settings = replace(desk.engine.settings, notices=frozenset({Notice.APPROVAL}))
     desk.give()
     desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
     prepare(desk)
-    assert desk.orders(Notify) == [Notify(rows(desk)[0].id)]
+    assert desk.orders(Notify) == [Notify(Notice.APPROVAL, rows(desk)[0].id)]
 
 
 # ---------------------------------------------------------------- performing

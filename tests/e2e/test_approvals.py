@@ -57,13 +57,14 @@ def notices(root: Path) -> list[dict[str, Any]]:
 
 
 def test_a_person_is_asked_and_told_and_approves(found: Found, tmp_path: Path) -> None:
-    company = found({"alpha": ASKS}, approvals={**NO_LOBSTER, "notify_command": [hook(tmp_path)]})
+    company = found({"alpha": ASKS}, approvals=NO_LOBSTER, notify={"command": [hook(tmp_path)]})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job"))
     (row,) = waiting(alpha)
     (told,) = eventually(lambda: notices(tmp_path))
-    assert (told["id"], told["task"], told["risk"]) == (row["id"], "job", "they may laugh")
+    assert (told["kind"], told["task"], told["approval"]["id"]) == ("approval", "job", row["id"])
+    assert told["approval"]["risk"] == "they may laugh"
     assert alpha.phase("job") == "awaiting_approval"
     assert row["short_id"] in alpha.call("why", "job").stdout
     assert f" approval show {row['short_id']}\n" in alpha.call("status").stdout
@@ -71,6 +72,8 @@ def test_a_person_is_asked_and_told_and_approves(found: Found, tmp_path: Path) -
     alpha.until("job")
     assert re.search(f"approval {row['short_id']} approved by {ME}: told them at lunch", alpha.call("log").stdout)
     assert alpha.json("approval", "show", row["short_id"])["state"] == "done"
+    ended = eventually(lambda: [told for told in notices(tmp_path) if told["kind"] == "completed"])
+    assert [(told["task"], told["body"]) for told in ended] == [("job", "It is written.")]
     company.at_rest()
 
 
@@ -263,7 +266,7 @@ def _at_once(agent: Agent, *orders: list[str]) -> list[int]:
 
 
 def test_a_notice_that_nobody_gets_blocks_nothing(found: Found, tmp_path: Path) -> None:
-    company: Company = found({"alpha": ASKS}, approvals={**NO_LOBSTER, "notify_command": [str(tmp_path / "none")]})
+    company: Company = found({"alpha": ASKS}, approvals=NO_LOBSTER, notify={"command": [str(tmp_path / "none")]})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job"))

@@ -1,28 +1,45 @@
-"""People are told of a request: with real programs, on a real database, with a clock that the test moves."""
+"""People are told what waits for them and how work ended: real programs, a real database, a clock that is moved."""
 
 from __future__ import annotations
 
 import json
 import os
 import selectors
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mailboxd import config
+from mailboxd.actions.command import message_problem
 from mailboxd.core.effects import Notify
+from mailboxd.core.events import Role
+from mailboxd.core.inputs import OpenCircuit
+from mailboxd.core.model import Policy, Usage
+from mailboxd.core.outcomes import Failed
 from mailboxd.core.times import plus
-from mailboxd.effects.notifier import PAUSES, SECONDS, ApprovalNotifier, Ways
+from mailboxd.core.vocabulary import Notice
+from mailboxd.effects.notifier import (
+    CHAT_CHARS,
+    MOST_AT_ONCE,
+    PAUSES,
+    SECONDS,
+    PeopleNotifier,
+    Told,
+    Ways,
+    chat_text,
+)
 from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.store.store import Order
 from tests.cli.asking import PUBLISH, TELL, ask
-from tests.cli.stage import Stage, make
+from tests.cli.stage import Stage, child, make, task_of
 from tests.e2e.support import eventually
 
 SECRET = "hunter2"
@@ -51,12 +68,12 @@ class Bell:
         """Begin every notice that is due and wait for their ends; how many were begun."""
         with self.opened() as engine:
             reports = Reports(engine)
-            notifying = ApprovalNotifier(engine, self.calls, self.stage.ws, self.ways, reports, _told=self.told)
+            notifying = PeopleNotifier(engine, self.calls, self.stage.ws, self.ways, reports, _told=self.told)
             orders = self.orders(engine)
             for order in orders:
                 assert isinstance(order.effect, Notify)
                 notifying.begin(order, order.effect)
-                assert self.calls.running or reports
+                assert self.calls.running or reports or len(orders) > MOST_AT_ONCE
             while self.calls.running:
                 self.take_ended(notifying)
             with engine.batch():
@@ -64,7 +81,7 @@ class Bell:
             self.calls.sweep(lambda _task: False)
         return len(orders)
 
-    def take_ended(self, notifying: ApprovalNotifier) -> bool:
+    def take_ended(self, notifying: PeopleNotifier) -> bool:
         """Whether nothing runs any more."""
         for call, exit_ in self.calls.ended():
             assert call.kind is CallKind.NOTICE
@@ -82,7 +99,7 @@ class Bell:
 
 @pytest.fixture
 def bell(tmp_path: Path) -> Iterator[Bell]:
-    stage = make(tmp_path / "alpha", "approvals:\n  notify_command: [somebody]\n")
+    stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n")
     with selectors.DefaultSelector() as selector:
         calls = ProcessTable(stage.ws.turns, selector, dict(os.environ), 1 << 20, 0.2, Caps(1, 1))
         yield Bell(stage, calls, Ways())
@@ -99,16 +116,19 @@ def program(tmp_path: Path, name: str, body: str) -> str:
 
 
 def test_a_program_gets_the_request_as_a_file_and_no_shell(bell: Bell, tmp_path: Path) -> None:
-    keep = program(tmp_path, "keep", f'printf "%s\\n" "$@" > {tmp_path}/said; cp "$2" {tmp_path}/request.json')
+    keep = program(tmp_path, "keep", f'printf "%s\\n" "$@" > {tmp_path}/said; cp "$2" {tmp_path}/notice.json')
     bell.ways = Ways((keep, "a b; $(touch /tmp/never)"))
     (one,) = ask(bell.stage, "job", replace(PUBLISH, risk="public"), preview="make publish")
     assert bell.ring() == 1
     first, file = (tmp_path / "said").read_text().splitlines()
-    assert (first, file.endswith("/request.json")) == ("a b; $(touch /tmp/never)", True)
-    told = json.loads((tmp_path / "request.json").read_text())
-    assert (told["id"], told["task"], told["kind"], told["risk"]) == (one, "job", "command", "public")
-    assert (told["preview"], told["requested_action"]) == ("make publish", "run make publish")
-    assert told["decide"]["approve"] == ["mailboxd", "-w", str(bell.stage.ws.root), "approve", one[-6:].lower()]
+    assert (first, file.endswith("/notice.json")) == ("a b; $(touch /tmp/never)", True)
+    told = json.loads((tmp_path / "notice.json").read_text())
+    item, asked = bell.stage.item("approval"), told["approval"]
+    assert (told["kind"], told["task"], told["text"]) == ("approval", "job", item["text"])
+    assert told["command"] == f"mailboxd -w {bell.stage.ws.root} approval show {one[-6:].lower()}"
+    assert (asked["id"], asked["kind"], asked["risk"]) == (one, "command", "public")
+    assert (asked["preview"], asked["requested_action"]) == ("make publish", "run make publish")
+    assert asked["decide"]["approve"] == ["mailboxd", "-w", str(bell.stage.ws.root), "approve", one[-6:].lower()]
     assert bell.states() == ["done"]
     assert list(bell.stage.ws.turns.iterdir()) == []
     assert bell.ring() == 0
@@ -169,7 +189,7 @@ def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
     assert bell.ring() == 1
     assert bell.states() == ["failed"]
     (alarm,) = bell.alarms()
-    assert alarm.startswith("ALARM notice: could not notify anyone by command")
+    assert alarm.startswith("ALARM notice: could not tell anyone by command (approval; tried 4 times)")
     assert says in alarm
     assert bell.stage.phase("job") == "awaiting_approval"
 
@@ -179,7 +199,7 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
     ask(bell.stage, "job", TELL)
     with bell.opened() as engine:
         reports = Reports(engine)
-        notifying = ApprovalNotifier(engine, bell.calls, bell.stage.ws, bell.ways, reports)
+        notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, reports)
         (order,) = bell.orders(engine)
         assert isinstance(order.effect, Notify)
         notifying.begin(order, order.effect)
@@ -208,14 +228,13 @@ def test_only_the_way_that_failed_is_tried_again(bell: Bell, tmp_path: Path) -> 
     assert (tmp_path / "counted").read_text() == "x\n"
 
 
-def test_nobody_is_told_of_what_is_decided(bell: Bell, tmp_path: Path) -> None:
-    bell.ways = Ways((program(tmp_path, "bell", f"touch {tmp_path}/rang"),))
-    (one,) = ask(bell.stage, "job", TELL)
-    bell.stage.run("approve", one)
-    bell.stage.clock.text = plus(bell.stage.clock.text, 60.0)
-    bell.ring()
-    assert not (tmp_path / "rang").exists()
-    assert bell.states() == ["done"]
+def test_nobody_is_told_of_what_is_decided(keeping: Bell, tmp_path: Path) -> None:
+    (one,) = ask(keeping.stage, "job", TELL)
+    keeping.stage.run("approve", one)
+    keeping.stage.clock.text = plus(keeping.stage.clock.text, 60.0)
+    keeping.ring()
+    assert [told["kind"] for told in kept(tmp_path)] == ["completed"]
+    assert keeping.states() == ["done", "done"]
 
 
 def test_without_a_way_nobody_is_told(tmp_path: Path) -> None:
@@ -223,3 +242,128 @@ def test_without_a_way_nobody_is_told(tmp_path: Path) -> None:
     ask(stage, "job", TELL)
     with stage.engine() as engine:
         assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
+
+
+def kept(tmp_path: Path) -> list[dict[str, Any]]:
+    """What the program `keep` was given, by task."""
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("notice.*")]
+    return sorted(found, key=lambda told: str(told["task"]))
+
+
+@pytest.fixture
+def keeping(bell: Bell, tmp_path: Path) -> Bell:
+    """A program keeps every notice."""
+    bell.ways = Ways((program(tmp_path, "keep", f'cp "$1" {tmp_path}/notice.$$'),))
+    return bell
+
+
+def test_people_are_told_how_given_work_ended_and_not_of_its_subtasks(keeping: Bell, tmp_path: Path) -> None:
+    stage = keeping.stage
+    stage.create("q3", child("a", "alpha"))
+    stage.start()
+    stage.end_turn("q3.a", "It grew.")
+    stage.end_turn("q3", "Revenue grew by 12 %.\n\nMore in the table.")
+    stage.create("trip", policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn("trip", Failed("the airline is on strike"))
+    keeping.ring()
+    done, failed = kept(tmp_path)
+    assert (done["kind"], done["task"], done["text"], done["title"]) == ("completed", "q3", "is completed", "Do q3")
+    assert done["body"] == "Revenue grew by 12 %.\n\nMore in the table."
+    assert done["command"] == f"mailboxd -w {stage.ws.root} show q3"
+    assert (failed["kind"], failed["task"]) == ("failed", "trip")
+    assert failed["text"] == "has failed: the airline is on strike"
+    assert stage.run(*shlex.split(done["command"])[1:]).exit_code == 0
+
+
+def test_people_are_told_of_a_question_in_full_with_the_command_of_the_inbox(keeping: Bell, tmp_path: Path) -> None:
+    stage = keeping.stage
+    stage.create("trip")
+    stage.start()
+    stage.end_turn("trip", "---\ntype: question\n---\nWhich airport?\n\nThere are two.\n")
+    assert keeping.ring() == 1
+    (told,) = kept(tmp_path)
+    item = stage.item("question")
+    assert (told["kind"], told["text"], told["since"]) == ("question", item["text"], item["since"])
+    assert told["command"].removeprefix(f"mailboxd -w {stage.ws.root} ") == "answer trip"
+    assert told["body"] == "Which airport?\n\nThere are two."
+
+
+def open_circuit(stage: Stage) -> None:
+    stage.create("q3", child("a", "alpha"))
+    with stage.engine() as engine:
+        engine.schedule()
+        engine.handle(task_of(engine, "q3.a").id, OpenCircuit("the disk is full"), Role.ORCHESTRATOR)
+
+
+def test_people_are_told_of_an_open_circuit_at_any_depth(keeping: Bell, tmp_path: Path) -> None:
+    open_circuit(keeping.stage)
+    keeping.ring()
+    (told,) = kept(tmp_path)
+    assert (told["kind"], told["task"], told["text"]) == ("circuit", "q3.a", keeping.stage.item("circuit")["text"])
+
+
+def test_people_are_not_told_of_a_circuit_that_is_closed_again(keeping: Bell, tmp_path: Path) -> None:
+    open_circuit(keeping.stage)
+    assert keeping.stage.run("retry", "q3.a").exit_code == 0
+    assert keeping.ring() == 1
+    assert kept(tmp_path) == []
+
+
+def test_people_are_told_of_a_used_up_budget_once(keeping: Bell, tmp_path: Path) -> None:
+    stage = keeping.stage
+    stage.create("job", policy=Policy(budget_tokens=10, backoff_base=0.0))
+    stage.start()
+    stage.end_turn("job", Failed("it did not work", usage=Usage(20, 20)))
+    assert keeping.ring() == 1
+    (told,) = kept(tmp_path)
+    assert (told["kind"], told["text"]) == ("hold", stage.item("hold")["text"])
+    with stage.engine() as engine:
+        engine.look_again()
+    assert keeping.ring() == 0
+
+
+def test_the_configuration_says_of_what(tmp_path: Path) -> None:
+    stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n  kinds: [failed]\n")
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", "It is done.")
+    assert stage.phase("job") == "completed"
+    with stage.engine() as engine:
+        assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
+
+
+def told_of(body: str, text: str = "is completed") -> Told:
+    about = ("ord_1", Notice.COMPLETED, "alpha", "/ws", "q3", "Revenue")
+    return Told(*about, text, body, "mailboxd -w /ws show q3", None, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (told_of("It grew."), "mailboxd of alpha, task q3: is completed\n\nIt grew.\n\nmailboxd -w /ws show q3"),
+        (told_of(""), "mailboxd of alpha, task q3: is completed\nmailboxd -w /ws show q3"),
+        (told_of("[[reply_to: x]]"), "mailboxd of alpha, task q3: is completed\nmailboxd -w /ws show q3"),
+        (told_of("", "has failed: C:\\new"), "mailboxd of alpha, task q3: completed\nmailboxd -w /ws show q3"),
+        (told_of("a\x1b[2J\u202eb"), "\n\na\\x1b[2J\\u202eb\n\n"),
+    ],
+)
+def test_a_channel_gets_what_openclaw_sends_as_it_is(told: Told, says: str) -> None:
+    assert says in chat_text(told)
+    assert message_problem(chat_text(told)) is None
+
+
+def test_a_channel_gets_the_beginning_of_a_long_result() -> None:
+    assert CHAT_CHARS < len(chat_text(told_of("x" * 100_000))) < CHAT_CHARS + 200
+
+
+def test_no_more_than_a_few_programs_run_at_once(bell: Bell, tmp_path: Path) -> None:
+    bell.ways = Ways((program(tmp_path, "bell", f"echo x >> {tmp_path}/rang"),))
+    for number in range(MOST_AT_ONCE + 2):
+        bell.stage.create(f"t{number}", policy=Policy(max_attempts=1))
+        bell.stage.start()
+        bell.stage.end_turn(f"t{number}", "It is done.")
+    bell.ring()
+    assert len((tmp_path / "rang").read_text().split()) == MOST_AT_ONCE
+    bell.ring()
+    assert set(bell.states()) == {"done"}

@@ -20,7 +20,7 @@ from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
 from mailboxd.core.model import Attempt, BreakerRules, Escalation, Task
 from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
-from mailboxd.core.vocabulary import CheckVerdict, Phase, Turn, Waiting
+from mailboxd.core.vocabulary import CheckVerdict, Notice, Phase, Turn, Waiting
 from mailboxd.effects import turns
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import PlanError, Refused
@@ -230,7 +230,7 @@ def new_engine(store: Store, clock: ManualClock, random: Random) -> Engine:
             heartbeat=600.0,
             checks=CheckRules((("make", "test"),)),
             approval_seconds=3600.0,
-            notifies=True,
+            notices=frozenset(Notice),
         ),
         clock,
         Ids(random.getrandbits),

@@ -17,6 +17,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
+from mailboxd.core.vocabulary import Notice
 from mailboxd.engine.engine import Engine
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import journal
@@ -78,7 +79,7 @@ def test_each_event_is_a_line_of_its_day(stage: Stage) -> None:
 def test_orders_and_what_became_of_them_are_there_too(stage: Stage) -> None:
     with stage.engine.batch():
         stage.engine.record(Event(Kind.ALARM, None, {"at": stage.engine.now, "what": "test", "why": "x"}))
-        stage.engine.store.outbox.add("ntf_1", "", Notify("apr_1"), stage.engine.now)
+        stage.engine.store.outbox.add("ntf_1", "", Notify(Notice.FAILED), stage.engine.now)
     with stage.engine.batch():
         stage.engine.store.outbox.finish("ntf_1")
     states = [line["row"]["state"] for line in stage.lines() if line.get("table") == "outbox"]
