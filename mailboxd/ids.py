@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from anyascii import anyascii
+
 from mailboxd.core.times import to_epoch, to_text
 
 PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg")
@@ -23,6 +25,8 @@ _RANDOM_BITS = 80
 _DIGITS = 26
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(5 * (_DIGITS - 2), -1, -10)
+_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
+_LONGEST_SLUG = 40
 _LAST = 253_402_300_800_000
 """Milliseconds from 1970 to the year 10,000, later than any time here."""
 
@@ -50,6 +54,12 @@ class Ids:
         else:
             self._latest = milliseconds << _RANDOM_BITS | self._random(_RANDOM_BITS)
         return f"{prefix}_{_base32(self._latest)}"
+
+
+def readable(unique: str, *texts: str) -> str:
+    """A task id for people: the first of these texts that has words, in ASCII, and a few `unique` characters."""
+    slugs = (_NOT_IN_SLUG.sub("-", anyascii(text[:_LONGEST_SLUG]).lower())[:_LONGEST_SLUG].strip("-") for text in texts)
+    return f"{next(filter(None, slugs), 'task')}-{unique}"
 
 
 def earliest(prefix: str, at: str) -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mailboxd.errors import MessageError
 from mailboxd.mailbox.layout import Workspace
-
-_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
-_LONGEST_SLUG = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +20,6 @@ class Draft:
     expected_output: str = ""
     criteria: Sequence[str] = ()
     dag: str = ""
-
-
-def slug(title: str, unique: str) -> str:
-    """A task id made of the title and a few unique characters."""
-    words = _NOT_IN_SLUG.sub("-", title.lower()).strip("-")[:_LONGEST_SLUG].strip("-")
-    return f"{words or 'task'}-{unique}"
 
 
 def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:

@@ -77,10 +77,10 @@ class Intake:
             parsed = parse_message(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
         except MessageError as error:
             return error
-        if parsed.plain and not self._accept_plain:
-            return MessageError(
-                "no-frontmatter", "there is no front matter", "See inbox.accept_plain_files.", file.name
-            )
+        if parsed.assumed and not self._accept_plain:
+            rule = "no-frontmatter" if parsed.plain else "missing-field"
+            problem = f"required headers are missing: {', '.join(parsed.assumed)}"
+            return MessageError(rule, problem, "Write them; `inbox.accept_plain_files: true` does without.", file.name)
         return parsed
 
     def receive(self, file: InboxFile, parsed: Parsed) -> str:
@@ -142,7 +142,8 @@ class Intake:
         of: str | None = None,
     ) -> None:
         """Record why a file is rejected, and notify the sender of a task. `of`: the message to which it belongs."""
-        reason: dict[str, object] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
+        hint = error.hint[:500] or f"`mailboxd explain {error.rule}` says what to do."
+        reason: dict[str, object] = {"rule": error.rule, "problem": error.problem[:2000], "hint": hint}
         if isinstance(error, MessageError):
             reason |= {"line": error.line, "field": error.field}
         if of:

@@ -30,6 +30,7 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
+from mailboxd.ids import readable
 from mailboxd.protocol import headers
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.headers import CONVERTERS, NO_OVERRIDES, OVERRIDES, PROTOCOL, Source, findings
@@ -340,6 +341,13 @@ MESSAGE_TYPES: dict[str, type[AnyMessage]] = {
     str(kind.model_fields["type"].default): kind for kind in get_args(AnyMessage)
 }
 """The message types by the value of their header `type`."""
+_OF_ONE = {
+    name: word
+    for word, kind in MESSAGE_TYPES.items()
+    for name in kind.header_fields()
+    if name not in TaskMessage.header_fields()
+}
+"""Each header that a task cannot have, and the type that has it."""
 
 
 # Reading and writing message files.
@@ -349,6 +357,8 @@ _MAX_NEAR = 20
 _MAX_NEAR_LENGTH = 40
 _MAX_PLAIN_TITLE = 200
 _MAX_FIRST_LINE = 2000
+_FIRST_LINE = re.compile(r"\s*(?:#+|[-*+][ \t]+\[ ?\])(?P<title>[^\n]*)")
+"""A first line that is marked as a heading or as an item of a list of things to do."""
 _UNDER_EVERY_LIMIT = 4000
 """Bytes. A shorter file has neither 2,000 YAML events nor 5,000 marks, which take two bytes each."""
 _YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
@@ -357,7 +367,10 @@ _YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Parsed:
-    """A parsed file. `sha256` is the hash of its bytes; `plain` = it has no front matter."""
+    """A parsed file. `sha256` is the hash of its bytes; `plain` = it has no front matter.
+
+    `assumed`: the required headers that it lacks, because the operator dropped it.
+    """
 
     message: AnyMessage
     warnings: tuple[str, ...]
@@ -366,21 +379,25 @@ class Parsed:
     plain: bool = False
     omitted: tuple[str, ...] = ()
     """The `expected` headers that are absent."""
+    assumed: tuple[str, ...] = ()
 
 
 def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | None = None) -> Parsed:
     """Parse the message file `path` (protocol section 2) of at most `max_bytes`; `sha256` is its hash, if known.
 
-    A file without front matter is a task from the operator. Raises MessageError: the rules of `front_matter.split`,
-    `markdown.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`, `missing-field`.
+    A file without front matter is a task from the operator, and so is one whose front matter lacks `type`, `task_id` or
+    `from`, unless another header shows that something else was meant. Raises MessageError: the rules of
+    `front_matter.split`, `markdown.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`,
+    `missing-field`.
     """
     document = split(raw, path, max_bytes=max_bytes)
     digest = sha256 or hashlib.sha256(raw).hexdigest()
     if not document.has_header:
-        return Parsed(_plain_task(document.body, path, digest), (), digest, plain=True)
-    reader = _Reader(document, path)
+        task = TaskMessage.model_validate(_operators_task(document.body, path, digest))
+        return Parsed(task, (), digest, plain=True, assumed=("type", *TaskMessage.required))
+    reader = _Reader(document, path, digest)
     message = reader.message()
-    return Parsed(message, tuple(reader.warnings), digest, omitted=reader.omitted)
+    return Parsed(message, tuple(reader.warnings), digest, omitted=reader.omitted, assumed=reader.assumed)
 
 
 def render_message(message: Message) -> bytes:
@@ -425,8 +442,10 @@ class _Reader:
 
     document: Document
     path: str
+    digest: str
     warnings: list[str] = field(default_factory=list)
     omitted: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def message(self) -> AnyMessage:
         header = self.document.header
@@ -437,8 +456,11 @@ class _Reader:
         self._check_present(kind, present, near)
         values: dict[str, Any] = {known[name]: self._convert(name, header[name]) for name in known if name in present}
         values |= {shadow(name): value for name, value in header.items() if name not in known}
-        body = split_body(self.document.body, path=self.path, first_line=self.document.body_line)
-        values |= {"title": body.title, "preamble": body.preamble, "sections": body.sections}
+        if self.assumed:
+            values = _operators_task(self.document.body, self.path, self.digest, header.get("title")) | values
+        else:
+            body = split_body(self.document.body, path=self.path, first_line=self.document.body_line)
+            values |= {"title": body.title, "preamble": body.preamble, "sections": body.sections}
         if issubclass(kind, ReviewMessage) and "findings" not in values:
             values["findings"] = _section_findings(body.sections, self.warnings.append)
         try:
@@ -454,17 +476,15 @@ class _Reader:
             if (int(major), int(minor or 0)) > (PROTOCOL_VERSION, 0):
                 problem = f"this is protocol version {version}; this mailboxd supports {PROTOCOL_VERSION}"
                 raise self._error("newer-protocol", problem, "Upgrade mailboxd and send it again.", "protocol")
-        if "type" not in present:
-            self._check_present(None, present, {})
-        word = header["type"]
-        kind = MESSAGE_TYPES.get(word) if isinstance(word, str) else None
-        if kind is None:
-            problem = f"{excerpt(str(word))} is not a message type"
-            raise self._error("unknown-type", problem, "Known: " + ", ".join(MESSAGE_TYPES) + ".", "type")
         for key in header:
             if key.strip().casefold() == "approved":
                 hint = "An approval is a separate message by a person."
                 raise self._error("unknown-field", "a message cannot approve itself", hint, key)
+        word = header["type"] if "type" in present else "task"
+        kind = MESSAGE_TYPES.get(word) if isinstance(word, str) else None
+        if kind is None:
+            problem = f"{excerpt(str(word))} is not a message type"
+            raise self._error("unknown-type", problem, "Known: " + ", ".join(MESSAGE_TYPES) + ".", "type")
         return kind
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], present: set[str]) -> dict[str, str]:
@@ -479,16 +499,23 @@ class _Reader:
                 near[match] = key
         return near
 
-    def _check_present(self, kind: type[AnyMessage] | None, present: set[str], near: dict[str, str]) -> None:
-        required = ("type", *Message.required) if kind is None else kind.required
-        expected = () if kind is None else kind.expected
-        absent = tuple(name for name in expected if name not in present)
-        if missing := [name for name in required if name not in present]:
-            hints = [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
-            problem = "required headers are missing: " + ", ".join(missing)
-            problem += f"; also expected: {', '.join(absent)}" if absent else ""
-            raise self._error("missing-field", problem, " ".join(hints), missing[0])
-        self.omitted = absent
+    def _check_present(self, kind: type[AnyMessage], present: set[str], near: dict[str, str]) -> None:
+        """Note which headers are absent; refuse a message without those that it needs."""
+        self.omitted = tuple(name for name in kind.expected if name not in present)
+        missing = tuple(name for name in ("type", *kind.required) if name not in present)
+        if not missing:
+            return
+        hints = [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
+        if "type" in missing:
+            hints += [
+                f"{name} belongs to `type: {of}`: write that too." for name, of in _OF_ONE.items() if name in present
+            ]
+        if kind is TaskMessage and not hints and self.document.body.strip():
+            self.assumed, self.omitted = missing, ()
+            return
+        problem = "required headers are missing: " + ", ".join(missing)
+        problem += f"; also expected: {', '.join(self.omitted)}" if self.omitted else ""
+        raise self._error("missing-field", problem, " ".join(hints) or "Add them, or write a text below.", missing[0])
 
     def _convert(self, name: str, value: Yaml) -> Any:
         if name == "type":
@@ -512,26 +539,27 @@ class _Reader:
         return MessageError(rule, problem, hint, self.path, line, None if field is None else excerpt(field)[1:-1])
 
 
-def _plain_task(text: str, path: str, digest: str) -> TaskMessage:
-    """The task in a file without front matter (protocol section 2).
+def _operators_task(text: str, path: str, digest: str, title: Yaml | None = None) -> dict[str, Any]:
+    """The values of a task that the operator dropped with less than its required headers (protocol section 2).
 
     The whole text is the instructions; spec sections in it are used too. A text with a section `## Instructions` is
     parsed like the body of a task. The id contains the hash, so that another content is another task.
     """
-    stem = PurePath(path).stem
-    task_id = f"{stem[:119] if is_id(stem) else 'task'}-{digest[:8]}"
     body = split_body(text, path=path)
+    stem, first = PurePath(path).stem, _FIRST_LINE.match(text[:_MAX_FIRST_LINE])
     heading = body.title or (body.sections[0].heading if body.sections else "")
-    title = heading or storable_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0].lstrip("#"))
+    if not isinstance(title, str) or not title:
+        title = storable_line(first["title"] if first else "") or heading
+        title = title or storable_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0])
     if len(title) > _MAX_PLAIN_TITLE:
         title = title[: _MAX_PLAIN_TITLE - 1] + "…"
-    if any(section.is_called("Instructions") for section in body.sections):
-        return TaskMessage(
-            task_id=task_id, from_="operator", title=title, preamble=body.preamble, sections=body.sections
-        )
-    stated = [section for section in body.sections if any(map(section.is_called, SPEC_SECTIONS))]
-    whole = Section("Instructions", text)
-    return TaskMessage(task_id=task_id, from_="operator", title=title, sections=(whole, *stated))
+    unique = digest[:8]
+    task_id = f"{stem[:119]}-{unique}" if is_id(stem) else readable(unique, stem, title)
+    sections, preamble = body.sections, body.preamble
+    if not any(section.is_called("Instructions") for section in sections):
+        stated = [section for section in sections if any(map(section.is_called, SPEC_SECTIONS))]
+        sections, preamble = (Section("Instructions", text), *stated), ""
+    return {"task_id": task_id, "from_": "operator", "title": title, "preamble": preamble, "sections": sections}
 
 
 def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None] | None = None) -> tuple[Finding, ...]:

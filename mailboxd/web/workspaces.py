@@ -23,7 +23,7 @@ from mailboxd.engine import operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
-from mailboxd.ids import Ids
+from mailboxd.ids import Ids, readable
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
@@ -122,7 +122,7 @@ class FormActions:
         draft = sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
         now = self.clock.now()
         message_id = Ids().new("msg", now)
-        task_id = sending.slug(title, message_id[-6:].lower())
+        task_id = readable(message_id[-6:].lower(), title)
         identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now}
         sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
         return "sent" if lock.holder(workspace.ws) is not None else "left"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
-from mailboxd.engine.sending import Draft, compose, slug
+from mailboxd.engine.sending import Draft, compose
 from mailboxd.errors import MessageError
+from mailboxd.ids import readable
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.taskmd import parse_task_file
@@ -238,7 +239,7 @@ def test_without_a_text_an_editor_opens(stage: Stage) -> None:
 
 @given(st.text(max_size=200))
 def test_every_title_makes_an_id_and_a_message(title: str) -> None:
-    task_id = slug(title, "abc123")
+    task_id = readable("abc123", title)
     assert is_id(task_id)
     try:
         raw = compose(Draft(title or "x", title), {"task_id": task_id, "from": "operator"})

@@ -345,6 +345,7 @@ def test_rubbish_is_rejected_with_its_bytes_and_a_reason(found: Found) -> None:
         assert place.read_bytes() == raw
         reason = json.loads((place.parent / f"{name}.reason.json").read_text())
         assert reason["rule"] == rules[name]
+        assert reason["hint"]
         assert len(json.dumps(reason)) < 4096
     assert alpha.phase("good") == "completed"
     assert {path.name for path in (alpha.root / "tasks").iterdir()} <= {"good", "x"}

@@ -151,7 +151,8 @@ def test_every_type_is_read_and_written(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_all_missing_headers_are_listed_at_once(kind: str) -> None:
-    error = refusal(file(f"type: {kind}"))
+    error = refusal(file(f"type: {kind}"))  # without a text, not even a task of the operator
+    assert error.hint
     assert error.rule == "missing-field"
     required, _, expected = error.problem.partition("; also expected: ")
     assert set(required.partition(": ")[2].split(", ")) == {*MESSAGE_TYPES[kind].required} - {"type"}
@@ -545,6 +546,9 @@ def test_reply_skip_is_the_whole_text() -> None:
         ("Fix the build\n\nIt is red.\n", "Fix the build"),
         ("### Fix the build\nIt is red.\n", "Fix the build"),
         ("Hello.\n\n## Fix the build\n\nIt is red.\n", "Fix the build"),
+        ("- [ ] Fix the build\n- [ ] Then tell me\n\n## Notes\n\nIt is red.\n", "Fix the build"),
+        ("* [ ] Fix the build", "Fix the build"),
+        ("#Fix the build\n\n## Notes\n\nIt is red.\n", "Fix the build"),
         ("----\nFix\n", "----"),
         ("x" * 5000, "x" * 199 + "…"),
     ],
@@ -571,6 +575,71 @@ def test_other_bytes_under_the_same_name_are_other_work() -> None:
 )
 def test_the_id_of_a_plain_file_is_an_id_whatever_its_name(name: str) -> None:
     assert is_id(parse_message(b"text", name).message.task_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "readable"),
+    [
+        ("weekly-report.md", "Do it.", "weekly-report"),
+        ("Übersicht Q3 (final).md", "Do it.", "ubersicht-q3-final"),
+        ("отчёт за май.md", "Do it.", "otchet-za-may"),
+        ("会议纪要.md", "Do it.", "huiyijiyao"),
+        ("…….md", "# Résumé of the day\n\nDo it.", "resume-of-the-day"),
+        ("…….md", "…", "task"),
+    ],
+)
+def test_the_id_of_a_plain_file_can_be_read_whatever_its_alphabet(name: str, text: str, readable: str) -> None:
+    assert parse_message(text.encode(), name).message.task_id.rpartition("-")[0] == readable
+
+
+# Front matter that lacks required headers.
+
+
+@pytest.mark.parametrize(
+    ("header", "absent"),
+    [
+        ("priority: 5", ("type", "task_id", "from")),
+        ("type: task", ("task_id", "from")),
+        ("task_id: mine", ("type", "from")),
+        ("from: ~", ("type", "task_id", "from")),
+        ("task_id: mine\nfrom: beta", ("type",)),
+    ],
+)
+def test_front_matter_without_required_headers_is_a_task_from_the_operator(
+    header: str, absent: tuple[str, ...]
+) -> None:
+    parsed = parse_message(file(header, "# Fix the build\n\nIt is red.\n"), "inbox/fix.md")
+    message = parsed.message
+    assert isinstance(message, TaskMessage)
+    assert (parsed.plain, parsed.assumed, parsed.omitted, parsed.warnings) == (False, absent, (), ())
+    assert message.from_ == ("beta" if "beta" in header else "operator")
+    assert message.task_id == ("mine" if "mine" in header else f"fix-{parsed.sha256[:8]}")
+    assert message.priority == (5 if "priority" in header else None)
+    assert (message.title, message.section("Instructions")) == ("Fix the build", "# Fix the build\n\nIt is red.")
+    assert parse_message(render_message(message), "b.md").message == message
+
+
+def test_the_title_of_an_operators_task_may_be_a_header() -> None:
+    message = parse_message(file("title: Fix the build\ntags: [a, b]", "It is red.\n"), "a.md").message
+    assert isinstance(message, TaskMessage)
+    assert (message.title, message.section("Instructions")) == ("Fix the build", "It is red.")
+    assert message.unknown_headers() == {"title": "Fix the build", "tags": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("tpye: reply\ntask_id: t\nfrom: a", "Is 'tpye' a misspelling of type?"),
+        ("task-id: t", "Is 'task-id' a misspelling of task_id?"),
+        ("task_id: t\nfrom: a\nstatus: done", "status belongs to `type: reply`: write that too."),
+        ("approval_id: apr_1\ndecision: approved", "approval_id belongs to `type: approval`: write that too."),
+        ("type: reply\nstatus: done", "Add them, or write a text below."),
+    ],
+)
+def test_what_may_be_meant_otherwise_is_no_task_of_the_operator(header: str, hint: str) -> None:
+    error = refusal(file(header, "It is done.\n"))
+    assert error.rule == "missing-field"
+    assert hint in error.hint
 
 
 def test_spec_sections_of_a_plain_file_count() -> None:

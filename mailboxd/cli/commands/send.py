@@ -22,7 +22,7 @@ from mailboxd.cli.text import columns, lasted, say, state, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import OPERATORS, Phase, Runtime, is_id
-from mailboxd.engine.sending import Draft, compose, file_name, put, signed_by, slug
+from mailboxd.engine.sending import Draft, compose, file_name, put, signed_by
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
     EXIT_NO,
@@ -324,10 +324,10 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
 
 
 def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
-    from mailboxd.ids import Ids
+    from mailboxd.ids import Ids, readable
 
     message_id = Ids().new("msg", session.clock.now())
-    return message_id, task_id or slug(title, message_id[-6:].lower())
+    return message_id, task_id or readable(message_id[-6:].lower(), title)
 
 
 def _wait(wait: Wait, sent: dict[str, Any]) -> int | None:
