@@ -53,6 +53,7 @@ class Component(StrEnum):
     JOURNAL = "journal"
     GATEWAY = "gateway"
     PEERS = "peers"
+    HUB = "hub"
     SERVICE = "service"
     DISCOVERY = "asking OpenClaw"
     COLLECTING = "collecting results"

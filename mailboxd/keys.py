@@ -317,6 +317,10 @@ class Trust:
     keyring: Keyring
     agent: str
     required: frozenset[str] = frozenset()
+    host_key: Callable[[str], PublicKey | None] = lambda _host: None
+    """The key of a host of the hub: the signature of its agents' messages, which is required."""
+    host: Callable[[], str] = lambda: ""
+    """This host's name in the hub."""
     _keys: dict[str, tuple[str, PublicKey]] = field(default_factory=dict)
     """Owner and key by fingerprint."""
     _seen: Stamp | None = None
@@ -329,6 +333,17 @@ class Trust:
         if trust._keys or trust.required:
             require_extra()
         return trust
+
+    def is_own(self, agent: str) -> bool:
+        """Whether a message to `agent` is for this mailbox: by its id here, or by its name in the hub."""
+        return known_as(agent) in (known_as(self.agent), known_as(f"{self.host()}.{self.agent}"))
+
+    def _key_of_host(self, sender: str) -> PublicKey | None:
+        host, dot, _ = sender.lower().partition(".")
+        try:
+            return self.host_key(host) if dot and self.host() else None
+        except ConfigError as error:
+            raise WorldError(str(error)) from error
 
     def verify(self, raw: bytes, message: Message) -> Proof:
         """Verify the signature of a message. Raises WorldError if the keys cannot be read."""
@@ -347,8 +362,12 @@ class Trust:
 
     def admit(self, proof: Proof, sender: str) -> None:
         """Raises MessageError if the configuration requires a signature and there is no valid one."""
-        if known_as(sender) not in self.required or proof.verified == YES:
+        from_host = self._key_of_host(sender) is not None
+        if (known_as(sender) not in self.required and not from_host) or proof.verified == YES:
             return
+        if from_host:
+            hint = "The hub delivers what that host has signed; nothing else counts as from there."
+            raise MessageError("unsigned", f"{sender} is on another host, which has not signed this for here", hint)
         if proof.verified == UNSIGNED:
             hint = (
                 f"signing.require names {sender}; its daemon signs once it has a key (`mailboxd connect keys create`)."
@@ -358,11 +377,14 @@ class Trust:
 
     def _problem(self, fingerprint: str, signature: bytes, raw: bytes, message: Message) -> str:
         owner, key = self._keys.get(fingerprint, ("", None))
+        host = self._key_of_host(message.from_)
+        if host is not None and host.fingerprint == fingerprint:
+            owner, key = known_as(message.from_), host
         if key is None:
             return f"it is signed with the key {fingerprint}, which is not trusted here"
         if owner != known_as(message.from_):
             return f"it is signed with the key of {owner}, but claims to be from {message.from_}"
-        if message.to is not None and known_as(message.to) != known_as(self.agent):
+        if message.to is not None and not self.is_own(message.to):
             return f"it was signed for {message.to}, not for {self.agent}"
         if not key.verifies(signature, canonical(raw)):
             return "it was changed after it was signed"

@@ -42,6 +42,7 @@ from mailboxd.core.vocabulary import OPERATORS, SELF
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
+from mailboxd.hub.spool import HubView
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp, directory, read_file
 from mailboxd.mailbox.layout import Workspace
@@ -133,6 +134,8 @@ class Peers:
     """The roles in the configuration, by agent id in lower case."""
     allowed: tuple[str, ...] | None = None
     """The agents that this agent may reach; None = all that are known."""
+    hub: HubView | None = None
+    """What is known of agents on other hosts."""
     has_rules: bool = False
     """OpenClaw has answered this or an earlier daemon. Until then no other agent is given work."""
     messaging: Messaging = ANYONE
@@ -324,18 +327,28 @@ class Peers:
         self._was_refused = self._was_refused or refused is not None
         return refused
 
+    def is_local(self, agent: str) -> bool:
+        """Whether OpenClaw listed an agent of this id."""
+        return agent.lower() in {name.lower() for name in self.known}
+
+    def is_remote(self, agent: str) -> bool:
+        """Whether the agent is on another host; an agent of this OpenClaw with such an id comes first."""
+        return self.hub is not None and self.hub.address(agent) is not None and not self.is_local(agent)
+
     def is_gone(self, agent: str) -> str | None:
         """Why `agent` no longer exists or may no longer be reached, according to OpenClaw; None = it may."""
-        return self._refused(agent) if self.has_rules and self.known else None
+        return self._refused(agent) if (self.has_rules and self.known) or self.is_remote(agent) else None
 
     def _refused(self, agent: str) -> str | None:
         if agent == SELF or agent.lower() == self.agent.lower():
             return None
+        if self.hub is not None and self.is_remote(agent):
+            return self.hub.refused(agent)
         if agent.lower() in OPERATORS:
             return f"{agent} is an operator, not an agent: use a question to ask an operator"
         if self.enabled and not self.has_rules:
             return f"it is not known yet which agents {self.agent} may give work to; `mailboxd doctor` says why"
-        if self.known and agent.lower() not in {name.lower() for name in self.known}:
+        if self.known and not self.is_local(agent):
             return f"there is no agent {agent}; {self.agent} may give work to {self._reachable()}"
         if self.allowed is not None and agent.lower() not in self.allowed:
             why = f"OpenClaw's configuration does not let {self.agent} give work to {agent}"
@@ -356,7 +369,9 @@ class Peers:
         """Why a message cannot be handed to `agent`; None = it can. An answer needs no permission, only a receiver."""
         if agent in OPERATORS:
             return ""
-        if self.known and agent.lower() not in {name.lower() for name in self.known}:
+        if self.is_remote(agent):
+            return None
+        if self.known and not self.is_local(agent):
             return f"there is no agent {agent} in this OpenClaw"
         return None
 
@@ -386,9 +401,11 @@ class Peers:
 
     def offered(self) -> tuple[Peer, ...]:
         """The peers that a plan may name, with their roles from the configuration, else from their IDENTITY.md."""
+        remote = self.hub.offered() if self.hub is not None else {}
+        others = tuple(Peer(name, brief_role(role)) for name, role in remote.items() if not self.is_local(name))
         if not self.known:
-            return tuple(Peer(name) for name in sorted(self.allowed or ()) if name != self.agent)
-        return tuple(Peer(name, self._does(name)) for name in sorted(self.known) if self._permitted(name))
+            return (*(Peer(name) for name in sorted(self.allowed or ()) if name != self.agent), *others)
+        return (*(Peer(name, self._does(name)) for name in sorted(self.known) if self._permitted(name)), *others)
 
     def _does(self, name: str) -> str:
         known = self.known[name]

@@ -48,7 +48,7 @@ COMMANDS = {
     },
     "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
     "Connect": {
-        "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "connect",
+        "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "connect", "hub": "hub",
         "export": "export",
     },
 }  # fmt: skip

@@ -11,7 +11,7 @@ import stat
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -40,6 +40,7 @@ _REMEDIES = {
     "literal_error": "write one of {expected}",
 }
 
+_Section = TypeVar("_Section", bound=Section)
 KeyPath = tuple[str | int, ...]
 """A key by its groups, like `("limits", "turns")`; in a list, the last part is a position."""
 
@@ -49,6 +50,11 @@ def load(path: Path) -> Config:
 
     Raises ConfigError, naming file, line, key and remedy of everything that is wrong.
     """
+    return load_section(path, Config)
+
+
+def load_section(path: Path, kind: type[_Section]) -> _Section:
+    """Any file of that form: its keys are those of `kind`. Raises as `load`."""
     try:
         text = _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -59,7 +65,7 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}:{error.line}: {error.problem}. {error.hint}") from None
     tree = _mapping(loaded, path)
     try:
-        return Config.model_validate(tree)
+        return kind.model_validate(tree)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         found = sorted((_line(loaded.lines, one["loc"]), f"{_dotted(one['loc'])}: {_problem(one)}") for one in errors)

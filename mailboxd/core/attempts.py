@@ -117,6 +117,8 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
             builder.artifact(made.kind, made.body, made.summary, ended.agent)
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
+        if isinstance(ended.answer, Acknowledged):
+            _taken_too_late(builder, ended)
         return
     if not _awaits(attempt, ended):
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
@@ -139,6 +141,14 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
             failed_attempt(builder, error, status=AttemptStatus.ABORTED)
         case Unknown() as unknown:
             _turn_unknown(builder, ended, unknown)
+
+
+def _taken_too_late(builder: DecisionBuilder, ended: TurnEnded) -> None:
+    """A peer has taken work that was cancelled before it could be told."""
+    attempt = builder.attempt
+    if attempt is not None and attempt.id == ended.attempt_id and attempt.status is AttemptStatus.ABORTED:
+        reason = f"it was cancelled before {ended.agent} took it"
+        builder.order(Send(builder.ctx.new_id("msg"), "cancel", ended.agent, reason, attempt.ordinal))
 
 
 def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:

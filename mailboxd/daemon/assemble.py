@@ -35,6 +35,7 @@ from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
+from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import PeopleNotifier, Ways
 from mailboxd.effects.process_table import Caps, ProcessTable
@@ -47,10 +48,12 @@ from mailboxd.host import disk, process
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake
+from mailboxd.hub.membership import HostKeys, Membership
+from mailboxd.hub.spool import HubView
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals, SenderQuota
 from mailboxd.intake.interpret import Intake
-from mailboxd.keys import Keyring, Trust, signer
+from mailboxd.keys import Keyring, Trust, signed, signer
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.inbox import Inbox
@@ -143,10 +146,14 @@ def put_together(
     """A daemon over an engine and a table of calls: what a simulation puts there it then runs with."""
     reports = Reports(core)
     openclaw = OpenClaw(config.openclaw.command)
-    peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery)
-    core.may_reach, core.is_gone = peers.may_reach, peers.is_gone
+    view = HubView(ws)
+    peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery, hub=view)
+    core.may_reach, core.is_gone, core.is_remote = peers.may_reach, peers.is_gone, peers.is_remote
     templates = Templates(ws.templates)
+    membership = Membership.of(os.environ)
     trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)
+    trust.host_key, trust.host = HostKeys(membership), lambda: view.info.host if view.info else ""
+    hub = HubMail(view, config.agent, lambda raw: signed(raw, membership.key()), peers.is_local)
     intake = Intake(core, accept_plain=config.inbox.accept_plain_files, trust=trust)
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
     with world_errors(f"listen in {ws.state}"):
@@ -157,7 +164,7 @@ def put_together(
     return Daemon(
         engine=core,
         arrivals=Arrivals(core, intake, inbox, patience, quota, partial(require_directories, ws)),
-        effects=_effect_runner(ws, config, peers, templates, taskmd, reports),
+        effects=_effect_runner(ws, config, peers, templates, taskmd, reports, hub),
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
@@ -243,15 +250,16 @@ def _effect_runner(
     templates: Templates,
     taskmd: TaskMarkdown,
     reports: Reports,
+    hub: HubMail,
 ) -> EffectRunner:
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)
     bytes_, offered = config.limits.context_bytes, peers.offered
     prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
-    outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting)
+    outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting, hub)
     dispatcher = calls.launcher if isinstance(calls.launcher, GatewayTransport) else openclaw
     sign = signer(Keyring.of(ws.root, os.environ))
-    posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign, peers.gateway)
+    posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, hub, sign, peers.gateway)
     dispatches = DispatchedMessages(core, ws, reports)
     recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway)
     checking = CheckRunner(core, calls, ws, os.environ, reports)
@@ -261,7 +269,7 @@ def _effect_runner(
     told = config.notify
     ways = Ways(told.command, told.channel, told.target, told.account, openclaw.command)
     notifying = PeopleNotifier(core, calls, ws, ways, reports)
-    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
+    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports, hub)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 

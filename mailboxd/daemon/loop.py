@@ -194,6 +194,7 @@ class Daemon:
     """What runs beside the loop."""
     _logged_event: int = 0
     _peers_at: float = float("-inf")
+    _hub_at: float = float("-inf")
     _away: dict[str, float] = field(default_factory=dict)
     """Since when peers that are waited for have been without a daemon, on the monotonic clock."""
     _stopping: int = 0
@@ -283,6 +284,7 @@ class Daemon:
             self._try(Component.COLLECTING, self._collect)
             self._check_gateway()
             self._check_peers()
+            self._check_hub()
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick(self.arrivals.read_until())
@@ -312,6 +314,14 @@ class Daemon:
         lasts = any(mono - since >= _LONG for since in self._away.values())
         self.health.say(Component.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
 
+    def _check_hub(self) -> None:
+        """What holds up mail for other hosts; inside a batch."""
+        hub, mono = self.effects.posting.hub, self.engine.clock.monotonic()
+        if hub.has_news or mono >= self._hub_at:
+            self._hub_at = mono + _PEERS
+            self.engine.store.meta.set_held_up(hub.held_up())
+            self.health.say(Component.HUB, hub.trouble, Grade.AMBER)
+
     def _report(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""
         self._logged_event = self.on_events(self._logged_event)
@@ -319,6 +329,7 @@ class Daemon:
         self.health.say(Component.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
         self.health.say(Component.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
         self.calls.sweep(self.engine.store.stale_files.has)
+        self._try(Component.SENDING, self.effects.posting.hub.recorded)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
             self._try(Component.CLEANUP, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))

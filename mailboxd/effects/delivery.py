@@ -22,6 +22,7 @@ from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.core.session_keys import message_key
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS
+from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, file_name, row_of_sent
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
@@ -45,6 +46,7 @@ class HandedOver:
 
     order: Order
     call_id: str
+    """Empty if the hub carried it."""
     outcome: Outcome
 
 
@@ -58,6 +60,7 @@ class MessageDelivery:
     route: Callable[[str], str | None]
     """Why an agent cannot be reached; None = it can."""
     reports: Reports
+    hub: HubMail
     sign: Callable[[bytes], bytes] = bytes
     """Signs an outgoing message if there is a key; otherwise returns it unchanged."""
     gateway: Gateway = field(default_factory=Gateway)
@@ -73,7 +76,7 @@ class MessageDelivery:
         What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
         """
         name = file_name(message_id, kind, local_id)
-        raw = self._read(f"outbox/{name}") or self.sign(raw)
+        raw = self._read(f"outbox/{name}") or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)
         deliver(self.ws.outbox, name, raw, below=self.ws.root)
         if self.engine.store.messages.sent_path(message_id) is None:
             message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
@@ -91,7 +94,9 @@ class MessageDelivery:
             return
         to, raw = self._written(order, message_id)
         reason = self._unreachable(to)
-        if reason is None:
+        if reason is None and self.hub.serves(to):
+            self.hub.put(order, message_id, raw)
+        elif reason is None:
             self._hand_over(order, to, raw)
         else:
             self.reports.append(*self._given_up(order, message_id, to, reason))
@@ -186,13 +191,15 @@ class MessageDelivery:
         self._record_cost(order, outcome)
         if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.silent):
             self.engine.store.outbox.finish(order.id)
-            self.calls.discard_when_recorded(handed.call_id)
+            if handed.call_id:
+                self.calls.discard_when_recorded(handed.call_id)
             return
         error = outcome.error
         if is_suspicious(outcome):
             self.gateway.suspect(self._receiver(order))
         never_arrived = (isinstance(outcome, Failed) and not outcome.started) or host_failure(error) is not None
-        if (never_arrived or self._knows_ids(order)) and order.tries + 1 < MOST_TRIES:
+        may_repeat = bool(handed.call_id) and (never_arrived or self._knows_ids(order))
+        if may_repeat and order.tries + 1 < MOST_TRIES:
             wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
             self.engine.store.outbox.postpone(order.id, plus(self.engine.now, wait))
         else:

@@ -39,7 +39,7 @@ from mailboxd.effects import turns
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckRunner
-from mailboxd.effects.delivery import MessageDelivery, undelivered
+from mailboxd.effects.delivery import HandedOver, MessageDelivery, undelivered
 from mailboxd.effects.message_builder import MessageBuilder
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
@@ -190,7 +190,7 @@ class EffectRunner:
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
-        busy = self.calls.orders() | self.recovery.busy()
+        busy = self.calls.orders() | self.recovery.busy() | self.posting.hub.orders()
         for order in self._pending(self.engine.clock.now()) if orders is None else orders:
             if order.id in busy:
                 continue
@@ -205,13 +205,21 @@ class EffectRunner:
             except Exception as bug:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.append(*_given_up(order, turns.of_bug(bug)))
-        for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
+        for keep in (self.starting.dispatches.write, self.starting.dispatches.sync, self._take_receipts):
             try:  # even after an error above: sent messages need their files, and an overdue sync wakes the loop
                 keep()
             except WorldError as error:
                 trouble = trouble or error
         if trouble is not None:
             raise trouble
+
+    def _take_receipts(self) -> None:
+        """Report what became of the messages that the hub carried; after all that is pending was put into its spool."""
+        for order, outcome in self.posting.hub.settled():
+            if isinstance(order.effect, RunTurn):
+                self.reports.append(TurnReport(order, order.effect, outcome))
+            else:
+                self.reports.append(HandedOver(order, "", outcome))
 
     def _pending(self, now: str) -> Iterator[Order]:
         """All pending orders, page by page: waiting ones do not block later ones."""

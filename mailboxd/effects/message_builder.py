@@ -19,6 +19,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Phase, Turn
+from mailboxd.effects.hub_mail import HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.messages import (
@@ -209,6 +210,7 @@ class MessageBuilder:
     templates: Templates
     keep: Callable[[Task], str]
     prompting: PromptBuilder
+    hub: HubMail
 
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
@@ -222,7 +224,7 @@ class MessageBuilder:
         budget_usd, budget_tokens = self.store.budgets.remaining(task.id)
         message = TaskMessage.model_validate(
             {
-                "from": self.agent,
+                "from": self.hub.name_for(effect.agent),
                 "to": effect.agent,
                 "task_id": task.task_id,
                 "subtask_id": task.subtask_id or task.key or task.local_id,
@@ -231,7 +233,7 @@ class MessageBuilder:
                 "attempt_id": attempt.id,
                 "root_task_id": root.origin.root_task_id or root.task_id,
                 "traceparent": ids.passed_on(task.root, root.origin.traceparent, attempt.id),
-                "delegation_path": plans.delegation_path(above[:-1]) or None,
+                "delegation_path": self.hub.path_for(effect.agent, plans.delegation_path(above[:-1])) or None,
                 "depth": min(task.depth, 1000),
                 "deadline": policy.deadline,
                 "priority": policy.priority or None,
@@ -274,7 +276,7 @@ class MessageBuilder:
         """The failure reply for a task that was rejected."""
         message = ReplyMessage.model_validate(
             {
-                "from": self.agent,
+                "from": self.hub.name_for(effect.to),
                 "to": effect.to,
                 "task_id": effect.task_id,
                 "subtask_id": effect.subtask_id,
@@ -331,7 +333,7 @@ class MessageBuilder:
         """The headers of a message to the task's sender: its ids, as received."""
         origin = task.origin
         return {
-            "from": self.agent,
+            "from": self.hub.name_for(effect.to),
             "to": effect.to,
             "task_id": task.task_id,
             "subtask_id": task.subtask_id or task.key or None,
@@ -348,7 +350,7 @@ class MessageBuilder:
         """The headers of a message to the peer that has the task: the ids it was dispatched with."""
         attempt = self.store.tasks.attempt(task.id, effect.attempt)
         return {
-            "from": self.agent,
+            "from": self.hub.name_for(effect.to),
             "to": effect.to,
             "task_id": task.task_id,
             "subtask_id": task.subtask_id or task.key or task.local_id,

@@ -39,6 +39,7 @@ from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.delivery import DispatchedMessages, KeptMessage, undelivered
+from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
@@ -150,6 +151,7 @@ class TurnStarter:
     sign: Callable[[bytes], bytes]
     boot: str
     reports: Reports
+    hub: HubMail
     trouble: WorldError | None = None
     """The error that kept turns from being marked; the next round retries."""
     _fresh: dict[str, tuple[Task, Attempt | None, KeptMessage | None]] = field(default_factory=dict)
@@ -188,7 +190,7 @@ class TurnStarter:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.record(TurnReport(order, order.effect, of_bug(bug)))
                 marked = False
-            if marked:
+            if marked and not self.hub.serves(order.agent):
                 capacity.take(order.id, order.agent, order.effect.session_key)
                 if order.effect.model:
                     self._programs.add(order.id)
@@ -225,7 +227,7 @@ class TurnStarter:
             return _cannot(error)
         for report in _cut(task, cuts):
             self.reports.record(report)
-        raw = self.sign(raw)
+        raw = (self.hub.sign if self.hub.serves(effect.agent) else self.sign)(raw)
         return refuse_message(raw) or raw
 
     # after the commit
@@ -236,7 +238,9 @@ class TurnStarter:
             self._programs.discard(order.id)
             self._start(order, effect, *fresh)  # it has its slot
             return
-        match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
+        is_remote = self.hub.serves(order.agent) and not effect.harness
+        boot = order.begun or "" if is_remote else self.boot  # the hub may be told again after any restart
+        match next_step(self.calls.state(effect.turn_id), order.begun, boot, is_marked=not effect.harness):
             case Next.REPORT:
                 self.reports.append(TurnReport(order, effect, classify(self.calls.left_behind(effect.turn_id))))
                 return
@@ -281,6 +285,9 @@ class TurnStarter:
             self.reports.append(TurnReport(order, order.effect, outcome(call, exit_)))
 
     def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
+        if self.hub.serves(effect.agent) and effect.turn is Turn.DISPATCH and not effect.harness:
+            self.hub.put(order, effect.message_id, prompt)
+            return
         call = self._new_call(order, effect, task)
         if effect.harness and attempt is not None:
             self.harnesses.start(call, effect, task, attempt, prompt)
@@ -304,6 +311,8 @@ class TurnStarter:
 
     def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity) -> bool:
         """Whether a turn may start now: there is a slot, the agent's breaker allows it, and the task is not held."""
+        if self.hub.serves(order.agent) and not effect.harness:
+            return self.engine.pacing.starts(order.agent) > 0 and not self.engine.store.tasks.is_held(order.task)
         return (
             capacity.has_slot(order.agent, effect.session_key)
             and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)

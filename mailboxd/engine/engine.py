@@ -221,6 +221,8 @@ class Engine:
     new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24)
     may_reach: Callable[[str], str | None] = lambda _agent: None
     is_gone: Callable[[str], str | None] = lambda _agent: None
+    is_remote: Callable[[str], bool] = lambda _agent: False
+    """Whether an agent is on another host: what it is given needs no slot here."""
     now: str = ""
     broken: Sequence[breaker.Breaker] = ()
     """The breakers that were not closed at the latest `tick`."""
@@ -364,6 +366,12 @@ class Engine:
             ready = list(self.store.schedule.ready(self.now, self.settings.slots))
             busy = self.store.schedule.busy(self.now)
             allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
+            busy = {agent: count for agent, count in busy.items() if not self.is_remote(agent)}
+            ready = [
+                replace(item, by_children=True) if self.is_remote(item.executor) else item
+                for item in ready
+                if not self.is_remote(item.executor) or allowed[item.executor]
+            ]
             picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)
             now_started = sum([self._start(task_id) for task_id in picked])
             if not now_started:

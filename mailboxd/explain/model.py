@@ -156,5 +156,7 @@ class Snapshot:
     """Why OpenClaw's gateway accepts no turns, as the daemon found."""
     away: Mapping[str, str] = field(default_factory=dict)
     """Agents that are waited for and have no working daemon, and what is known about it."""
+    held_up: Mapping[str, str] = field(default_factory=dict)
+    """Agents on other hosts to which mail waits for a receipt, and what holds it up."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Agents that no longer exist in OpenClaw or may no longer be given work, and why."""

@@ -293,6 +293,8 @@ def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Caus
     order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
     if order is None or order.kind == "compose":
         return Cause(task.local_id, "turn", "its result is being composed", then="its result is complete")
+    if held_up := snapshot.held_up.get(order.agent.lower()):
+        return Cause(task.local_id, "hub", held_up, then="with the receipt, the time to reply begins")
     if snapshot.room is not None and order.id and order.id not in snapshot.room.running:
         kind, text = _no_room(snapshot, order.agent)
         return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} starts when a call ends")

@@ -106,7 +106,8 @@ class Intake:
         """What the message may mean otherwise than it was taken, for a person to look at."""
         own, to = self._engine.settings.agent, parsed.message.to
         doubts = list(parsed.warnings)
-        if to is not None and to != SELF and not same_agent(to, own):
+        is_own = to is None or to == SELF or same_agent(to, own) or (self._trust is not None and self._trust.is_own(to))
+        if not is_own:
             doubts.append(f"to: it names {to}, and this is the mailbox of {own}, which takes it as its own")
         return [*doubts, f"signature: {proof.problem}"] if proof.problem else doubts
 

@@ -62,8 +62,8 @@ def load(
     meta = Meta(db)
     down = "" if daemon is None else meta.gateway()
     away = {} if daemon is None else meta.away()
-    paced, gone = meta.paced(now), meta.gone()
-    return Snapshot(now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, gone)
+    paced, gone, held_up = meta.paced(now), meta.gone(), meta.held_up()
+    return Snapshot(now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, held_up, gone)
 
 
 def breakers(db: sqlite3.Connection) -> dict[str, OpenBreaker]:

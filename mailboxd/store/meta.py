@@ -101,6 +101,13 @@ class Meta:
     def away(self) -> dict[str, str]:
         return self._mapping("away")
 
+    def set_held_up(self, held_up: Mapping[str, str]) -> None:
+        """To which agents on other hosts mail waits for a receipt, and what holds it up."""
+        self.report("held_up", json.dumps(held_up, sort_keys=True))
+
+    def held_up(self) -> dict[str, str]:
+        return self._mapping("held_up")
+
     def set_gateway(self, why: str) -> None:
         """Why the gateway accepts no turns; empty if it does, as far as is known."""
         self.report("gateway", why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -294,6 +294,18 @@ class Report:
         if not rows:
             return None
         return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
+
+    def committed(self, message_ids: Iterable[str]) -> dict[str, str]:
+        """The digests of those of these messages that were received, by their ids.
+
+        A rejected one counts only if nothing else came under its id.
+        """
+        rows = self.db.execute(
+            "SELECT message_id, sha256 FROM messages WHERE message_id IN (SELECT value FROM json_each(?))"
+            " AND direction = 'in' AND sha256 IS NOT NULL ORDER BY verdict <> 'rejected', id DESC",
+            (json.dumps(list(message_ids)),),
+        )
+        return dict(rows.fetchall())
 
 
 def _events_of(task_id: str | None, *, tree: bool) -> str:

@@ -18,10 +18,12 @@ from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planne
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
 from mailboxd.effects.delivery import MessageDelivery
+from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
+from mailboxd.hub.spool import HubView
 from mailboxd.ids import Ids
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals
@@ -262,9 +264,10 @@ class Parts:
         taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), templates, room.reports)
         agent = core.settings.agent
         prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
-        outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting)
+        hub = HubMail(HubView(ws), agent)
+        outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting, hub)
         nobody = cast(ProcessTable, None), cast(TurnTransport, None)
-        posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports)
+        posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports, hub)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(
             arrivals, Archiver(core, ws, room.reports, ArchiveWatch(core, ws, room.reports)), taskmd, outgoing, posting

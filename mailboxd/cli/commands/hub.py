@@ -1,0 +1,225 @@
+"""`mailboxd hub`: agents on other hosts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+from mailboxd.cli.groups import Group
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
+from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_UNAVAILABLE, ConfigError
+
+if TYPE_CHECKING:
+    from mailboxd.hub.membership import Membership
+
+_PORT = 4222
+_EXITS = {
+    EXIT_UNAVAILABLE: "this host belongs to no hub",
+    EXIT_CONFIG: "the extra is missing, or a file is wrong",
+}
+_ALLOWED = "Repeatable; like beta.writer, beta.* or *. Default: nobody."
+
+
+@click.group("hub", cls=Group)
+def hub_command() -> None:
+    """Exchange mail with agents on other hosts, through a NATS server.
+
+    Agents of other hosts are called HOST.AGENT. One host founds the hub and invites the others. Each runs one hub
+    process for all workspaces of the user; daemons need no change.
+    """
+
+
+def _lists(function: click.decorators.FC) -> click.decorators.FC:
+    accept = click.option("--accept", multiple=True, help=f"Agents whose work agents here take. {_ALLOWED}")
+    send = click.option("--send", multiple=True, help=f"Agents to which agents here may give work. {_ALLOWED}")
+    return send(accept(function))
+
+
+@verb(
+    "init",
+    "hub init alpha --address alpha.example.org",
+    "hub init alpha --address 192.0.2.7:4222 --send 'beta.*' --accept 'beta.*'",
+    exits={EXIT_NO: "this host belongs to a hub already"},
+)
+@click.argument("host")
+@click.option("--address", required=True, help="Where other hosts reach the server here; with or without a port.")
+@click.option("--listen", help="Where the server listens. Default: 0.0.0.0 and that port.")
+@_lists
+def _init(
+    session: Session, host: str, address: str, listen: str | None, send: tuple[str, ...], accept: tuple[str, ...]
+) -> None:
+    """Found a hub: this host, called HOST, runs its server and invites other hosts.
+
+    Writes the server's configuration: a certificate, each host's permissions, and every message on disk before it is
+    acknowledged.
+    """
+    from dataclasses import asdict
+
+    from mailboxd.hub import server
+    from mailboxd.hub.membership import Invitation, Members
+    from mailboxd.keys import PrivateKey
+
+    membership = _membership(as_operator=True)
+    name, _, port = address.rpartition(":") if address.rpartition(":")[2].isdecimal() else (address, "", str(_PORT))
+    key = PrivateKey.new()
+    founder = str(key.public)
+    members = Members(1, {host: founder}).signed(key)
+    files = server.ServerFiles.of(membership)
+    server.write_certificate(files, [name.strip("[]"), "localhost", "127.0.0.1"], session.clock.now())
+    secret = key.file_text().strip()
+    certificate = files.certificate.read_text()
+    invitation = Invitation(host, f"tls://{name}:{port}", founder, secret, certificate, asdict(members))
+    membership.join(invitation, send, accept, listen or f"0.0.0.0:{port}")
+    server.configure(membership)
+    command = f"nats-server -c {shlex.quote(str(files.config))}"
+    if session.as_json:
+        say(to_json({"host": host, "folder": str(membership.folder), "server": command}))
+        return
+    say(f"wrote {for_terminal(str(membership.folder))}")
+    say(f"now run the server:  {for_terminal(command)}")
+    say("and the hub process: mailboxd hub run")
+    say("then invite a host:  mailboxd hub invite NAME")
+
+
+@verb("invite", "hub invite beta", exits=_EXITS | {EXIT_NO: "this host did not found the hub, or HOST is taken"})
+@click.argument("host")
+def _invite(session: Session, host: str) -> None:
+    """Let the host HOST join: prints a token for `hub join`. It contains the host's private key, so keep it secret."""
+    from dataclasses import asdict
+
+    from mailboxd.errors import Refused
+    from mailboxd.hub import server
+    from mailboxd.hub.membership import Invitation
+    from mailboxd.hub.protocol import is_host
+    from mailboxd.keys import PrivateKey
+
+    membership = _membership(as_operator=True)
+    settings = membership.settings()
+    if not is_host(host):
+        raise click.UsageError("a host's name is 1 to 63 of a-z 0-9 -, neither first nor last a hyphen")
+    if host in membership.members(settings.founder).hosts:
+        raise Refused("host-exists", f"the hub has a host {host}", f"Run `mailboxd hub revoke {host}` first.")
+    key = PrivateKey.new()
+    members = membership.change_hosts(host, key.public)
+    is_running = server.configure(membership)
+    secret = key.file_text().strip()
+    invitation = Invitation(host, settings.url, settings.founder, secret, membership.certificate(), asdict(members))
+    token = invitation.token()
+    say(to_json({"host": host, "token": token}) if session.as_json else f"mailboxd hub join {token}")
+    if not is_running:
+        say("the server does not run here: start it, so that it knows the host", err=True)
+
+
+@verb("join", "hub join mailboxd-hub-1.eNp... --send '*' --accept 'alpha.*'", exits={EXIT_NO: "this host has a hub"})
+@click.argument("token")
+@_lists
+def _join(session: Session, token: str, send: tuple[str, ...], accept: tuple[str, ...]) -> None:
+    """Join a hub with the TOKEN of `hub invite`."""
+    from mailboxd.hub.membership import Invitation
+
+    membership = _membership(as_operator=True)
+    settings = membership.join(Invitation.parse(token), send, accept)
+    if session.as_json:
+        say(to_json({"host": settings.host, "url": settings.url, "folder": str(membership.folder)}))
+        return
+    say(f"this host is {settings.host} in the hub at {settings.url}")
+    say(f"whom it gives work to and takes it from: {for_terminal(str(membership.folder / 'hub.yaml'))}")
+    say("now run the hub process: mailboxd hub run")
+
+
+@verb("revoke", "hub revoke beta", exits=_EXITS | {EXIT_NO: "this host did not found the hub"})
+@click.argument("host")
+def _revoke(session: Session, host: str) -> None:
+    """Remove the host HOST: its key counts nowhere any more. Mail that waits for it fails."""
+    from mailboxd.errors import UnavailableError
+    from mailboxd.hub import server
+
+    membership = _membership(as_operator=True)
+    settings = membership.settings()
+    if host not in membership.members(settings.founder).hosts:
+        raise UnavailableError(f"the hub has no host {for_terminal(host)}")
+    if host == settings.host:
+        raise click.UsageError("this host founded the hub and cannot be revoked; `hub leave` ends its part")
+    membership.change_hosts(host, None)
+    server.configure(membership)
+    say(to_json({"revoked": host}) if session.as_json else f"revoked {host}")
+
+
+@verb("leave", "hub leave", exits=_EXITS)
+def _leave(session: Session) -> None:
+    """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
+    from mailboxd import user_state
+    from mailboxd.hub.spool import write_info
+
+    membership = _membership(as_operator=True)
+    membership.settings()
+    gone = membership.leave()
+    for ws in user_state.workspaces(os.environ):
+        write_info(ws, None)
+    if session.as_json:
+        say(to_json({"removed": [str(path) for path in gone]}))
+        return
+    for path in gone:
+        say(f"removed {for_terminal(str(path))}")
+
+
+@verb("status", "hub status", "hub status --json", exits=_EXITS | {EXIT_NO: "nothing can be sent or received"})
+def _status(session: Session) -> int | None:
+    """Show the hub process, the hosts and what waits for them."""
+    from mailboxd.hub.report import hub_report
+
+    report = hub_report(_membership())
+    if session.as_json:
+        say(to_json(report.facts))
+    else:
+        for line in report.lines():
+            say(for_terminal(line))
+    return EXIT_NO if report.trouble else None
+
+
+@verb("run", "hub run", "hub run --log-format json", exits=_EXITS | {EXIT_LOCKED: "another hub process runs"})
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text, or JSON with --json.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log what happens automatically.")
+def _run(session: Session, log_format: str | None, verbose: bool) -> None:
+    """Run the hub process: it carries the mail of all workspaces of this user. SIGTERM and SIGINT stop it."""
+    import asyncio
+    import sys
+
+    from mailboxd import log
+
+    _require_extra()
+    membership = _membership()
+    membership.settings()
+    log.configure("debug" if verbose else "info", log_format or ("json" if session.as_json else "text"), sys.stderr)
+    from mailboxd.hub.process import serve
+
+    asyncio.run(serve(membership, os.environ))
+
+
+def _membership(*, as_operator: bool = False) -> Membership:
+    from mailboxd.hub.membership import Membership
+    from mailboxd.keys import require_extra
+
+    if as_operator:
+        from mailboxd.cli.operator_actions import require_operator
+
+        require_operator("operator")
+        require_extra()
+    return Membership.of(os.environ)
+
+
+def _require_extra() -> None:
+    from mailboxd.host.pip_extras import to_add
+
+    if any(find_spec(name) is None for name in ("cryptography", "nats", "nkeys")):
+        raise ConfigError(f"the hub needs the packages nats-py and nkeys: run `{to_add('hub')}`")
+
+
+for _command in (_init, _invite, _join, _status, _run, _revoke, _leave):
+    hub_command.add_command(_command)

@@ -1,0 +1,107 @@
+"""Mail for agents on other hosts: put into the hub's spool, and settled by the receiver's receipt.
+
+No slot and no timeout: a host that is off for a day holds up nothing else. After a restart everything that is pending
+is put again, which changes nothing; a receipt that was not recorded is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
+from mailboxd.core.sanitize import first_line
+from mailboxd.host import wakeup
+from mailboxd.hub.protocol import Address, Receipt
+from mailboxd.hub.spool import RECEIPTS, HubView, Spool
+from mailboxd.store.store import Order
+
+_ACK = "---\ntype: ack\ntask_id: {}\nfrom: {}\n---\n"
+
+
+@dataclass(slots=True)
+class HubMail:
+    """`sign` signs with this host's key; `agent` owns the mailbox; `is_local`: an id of an agent of this OpenClaw."""
+
+    view: HubView
+    agent: str
+    sign: Callable[[bytes], bytes] = bytes
+    is_local: Callable[[str], bool] = lambda _agent: False
+    _waiting: dict[str, Order] = field(default_factory=dict)
+    """Orders whose messages have no receipt yet, by message id."""
+    has_news: bool = False
+    """Other agents than at the last `held_up` are waited for."""
+    _read: list[str] = field(default_factory=list)
+    """Receipts that the next transaction records."""
+
+    def serves(self, agent: str) -> bool:
+        """Whether an agent is on another host. An agent of this OpenClaw that has such an id comes first."""
+        return self.view.address(agent) is not None and not self.is_local(agent)
+
+    def name_for(self, receiver: str) -> str:
+        """This agent's name in a message to that receiver."""
+        info = self.view.info
+        return f"{info.host}.{self.agent}" if info is not None and self.serves(receiver) else self.agent
+
+    def path_for(self, receiver: str, path: tuple[str, ...]) -> tuple[str, ...]:
+        """A delegation path in which agents of this host have their full names, for a receiver on another one."""
+        info = self.view.info
+        if info is None or not self.serves(receiver):
+            return path
+        hosts = {*info.hosts, info.host}
+        return tuple(
+            step if (name := Address.parse(step.partition(":")[0])) and name.host in hosts else f"{info.host}.{step}"
+            for step in path
+        )
+
+    def put(self, order: Order, message_id: str, raw: bytes) -> None:
+        """Have a message carried, once. Raises WorldError; repeat it then."""
+        Spool(self.view.ws).put(message_id, raw)
+        self._waiting[message_id] = order
+        self.has_news = True
+        if self.view.info is not None:
+            wakeup.poke(Path(self.view.info.folder))
+
+    def orders(self) -> set[str]:
+        """The ids of the orders that wait for a receipt."""
+        return {order.id for order in self._waiting.values()}
+
+    def settled(self) -> Iterator[tuple[Order, Outcome]]:
+        """What became of messages whose receipts have come, each once. Raises WorldError."""
+        if self.view.info is None:
+            return
+        spool = Spool(self.view.ws)
+        for message_id in spool.names(RECEIPTS):
+            if message_id in self._read:
+                continue
+            order, receipt = self._waiting.pop(message_id, None), spool.receipt(message_id)
+            self._read.append(message_id)  # also without an order: it was recorded before a crash
+            self.has_news = True
+            if order is not None and receipt is not None:
+                yield order, _outcome(order, receipt)
+
+    def recorded(self) -> None:
+        """The transaction is committed: the receipts that were read are removed. Raises WorldError."""
+        while self._read:
+            Spool(self.view.ws).recorded(self._read[-1])
+            self._read.pop()
+
+    def held_up(self) -> dict[str, str]:
+        """The agents to which mail waits for a receipt, in lower case, and what holds it up."""
+        self.has_news = False
+        agents = {order.agent.lower() for order in self._waiting.values()}
+        return {agent: why for agent in sorted(agents) if (why := self.view.holds_up(agent))}
+
+    @property
+    def trouble(self) -> str:
+        """Why mail that waits cannot be carried now; empty if it can, or none waits."""
+        return self.view.trouble if self._waiting else ""
+
+
+def _outcome(order: Order, receipt: Receipt) -> Outcome:
+    """A refusal is final: the receiver would refuse every repetition."""
+    if receipt.refused:
+        problem = f"the host {receipt.sender} refused it: {first_line(receipt.refused)}"
+        return Failed(problem, Permanence.PERMANENT, started=False)
+    return Succeeded(_ACK.format(order.task or "none", order.agent))

@@ -1,0 +1,672 @@
+"""The hub process: carries mail and receipts between the workspaces of this user and the hub's server.
+
+One per user and host. It keeps nothing that it cannot rebuild: mail is in the spools (`spool`), deliveries are in the
+inboxes, what was committed is in the daemons' databases. So it may die anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError
+
+from mailboxd import config, user_state
+from mailboxd.clock import SystemClock
+from mailboxd.core.sanitize import first_line
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import is_id
+from mailboxd.errors import LockedError, MailboxdError, MessageError, UnavailableError, WorldError
+from mailboxd.host import wakeup
+from mailboxd.hub import protocol
+from mailboxd.hub.membership import HostKeys, HubSettings, Members, Membership, nkey_seed
+from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
+from mailboxd.hub.report import STATUS
+from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
+from mailboxd.keys import PrivateKey, PublicKey, parse_signature
+from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import deliver
+from mailboxd.protocol.front_matter import canonical
+from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
+from mailboxd.store.reports import opened
+
+CARD_SECONDS = 10.0
+PER_SUBJECT = 10_000
+"""Messages of one host for one agent in the server's store; more wait in the sender's spool."""
+_ID = "Mailboxd-Id"
+"""The header with a message's id, for a receipt even if the message cannot be read."""
+_BATCH = 64
+_LOOK = 1.0
+"""Seconds between two looks at the spools, if nothing wakes the process."""
+_COMMITS = 0.1
+"""Seconds between two looks at the databases while receipts are owed."""
+_RESENDING = 5.0
+_RETRY = 5.0
+_MOST_REFUSED = 1_000
+_MOST_SKEW = 1.0
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class Local:
+    """A workspace here."""
+
+    ws: Workspace
+    agent: str
+    spool: Spool
+
+
+@dataclass(slots=True)
+class HostState:
+    """What a card of another host said, and when."""
+
+    at: str = ""
+    said_at: str = ""
+    """By its own clock."""
+    agents: Mapping[str, str] = field(default_factory=dict)
+    skew: float = 0.0
+    """Seconds that its clock is ahead of this one, as far as its card shows."""
+
+
+class Refusal(Exception):
+    """Mail that is not carried or delivered, and why."""
+
+
+@dataclass(slots=True)
+class Hub:
+    """The hub process of one user."""
+
+    membership: Membership
+    environ: Mapping[str, str]
+    settings: HubSettings
+    key: PrivateKey
+    keys: HostKeys
+    clock: SystemClock = field(default_factory=SystemClock)
+    local: dict[str, Local] = field(default_factory=dict)
+    """By agent id in lower case."""
+    hosts: dict[str, HostState] = field(default_factory=dict)
+    trouble: str = "the hub process is starting"
+    refused_by_server: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Until when a message is not offered again, and why it was refused, by its id."""
+    sent_at: dict[str, float] = field(default_factory=dict)
+    owed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Receipts to be sent once the daemon has committed: agent and message id -> sending host and digest."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    nc: Client = field(default_factory=Client)
+    _agents_of: dict[Path, tuple[Stamp, str]] = field(default_factory=dict)
+    _told: dict[Path, HubInfo] = field(default_factory=dict)
+
+    async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do this until it ends, or until a signal asks to stop; returns whether it has ended."""
+        task, stop = asyncio.create_task(work), asyncio.create_task(self.stopping.wait())
+        await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        for one in (task, stop):
+            one.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return not self.stopping.is_set()
+
+    def say_trouble(self, why: str) -> None:
+        """Why nothing can be sent or received; empty if it can."""
+        if why != self.trouble:
+            _log.log(logging.WARNING if why else logging.INFO, "%s", why or f"connected to {self.settings.url}")
+            self.trouble = why
+            self.tell_daemons()
+
+    # what is here
+
+    def look_around(self) -> None:
+        """Read the settings and find the workspaces again, and tell the daemons."""
+        with _logged("read its settings"):
+            self.settings = self.membership.settings()
+        self.find_workspaces()
+        self.tell_daemons()
+
+    def find_workspaces(self) -> None:
+        """The workspaces of this user and their agents; one whose configuration cannot be read keeps its last name."""
+        found: dict[str, Local] = {}
+        for ws in user_state.workspaces(self.environ):
+            try:
+                stamp = Stamp.of(ws.config.stat())
+                if self._agents_of.get(ws.root, (None,))[0] != stamp:
+                    self._agents_of[ws.root] = stamp, config.load(ws.config).agent
+                agent = self._agents_of[ws.root][1]
+                if agent.lower() in found:
+                    continue
+                spool = Spool(ws)
+                if agent.lower() not in self.local:
+                    spool.create()
+                found[agent.lower()] = Local(ws, agent, spool)
+            except (OSError, MailboxdError) as error:
+                _log.warning("the workspace %s takes no part in the hub: %s", ws.root, error)
+        self.local = found
+
+    def tell_daemons(self) -> None:
+        """Write what the daemons need to know, if it has changed."""
+        send, hosts = self.settings.send, self._members().hosts
+        peers = {
+            f"{host}.{agent.lower()}": PeerInfo(role, protocol.permits(send, f"{host}.{agent}"))
+            for host, state in self.hosts.items()
+            for agent, role in state.agents.items()
+        }
+        heard = {
+            host: self.hosts[host].at if host in self.hosts else "" for host in hosts if host != self.settings.host
+        }
+        info = HubInfo(self.settings.host, str(self.membership.folder), self.trouble, heard, peers)
+        for one in self.local.values():
+            told = self._told.get(one.ws.root)
+            if told is not None and told == replace(info, hosts=told.hosts) and not _is_newer(told.hosts, heard):
+                continue
+            with _logged("tell the daemons"):
+                write_info(one.ws, info)
+                self._told[one.ws.root] = info
+                wakeup.poke(one.ws.state)
+
+    def status(self) -> dict[str, object]:
+        """For `mailboxd hub status`."""
+        waiting: dict[str, dict[str, int]] = {}
+        for name, one in self.local.items():
+            with suppress(WorldError):
+                waiting[name] = {place: len(one.spool.names(place)) for place in (NEW, SENT)}
+        return {
+            "pid": os.getpid(),
+            "at": self.clock.now(),
+            "host": self.settings.host,
+            "url": self.settings.url,
+            "trouble": self.trouble,
+            "refused_by_server": sorted({why for _, why in self.refused_by_server.values()}),
+            "hosts": {
+                host: asdict(self.hosts.get(host, HostState()))
+                for host in self._members().hosts
+                if host != self.settings.host
+            },
+            "agents": waiting,
+            "owed": len(self.owed),
+            "counts": self.counts,
+        }
+
+    def write_status(self) -> None:
+        with _logged("write its status"), self.membership.state.writing() as folder:
+            self.membership.state.write(folder, STATUS, json.dumps(self.status(), indent=1).encode())
+
+    def _members(self) -> Members:
+        return self.keys.members()
+
+    # sending
+
+    async def publish_new(self, js: JetStreamContext) -> None:
+        """Offer the server everything that it has not stored."""
+        if not self.nc.is_connected:
+            return
+        now = self.clock.monotonic()
+        self.refused_by_server = {name: (at, why) for name, (at, why) in self.refused_by_server.items() if at > now}
+        for one in list(self.local.values()):
+            names = [name for name in one.spool.names(NEW) if name not in self.refused_by_server]
+            for start in range(0, len(names), _BATCH):
+                await asyncio.gather(*(self._publish(js, one, name) for name in names[start : start + _BATCH]))
+
+    async def _publish(self, js: JetStreamContext, one: Local, message_id: str) -> None:
+        raw = one.spool.message(message_id)
+        if raw is None:
+            return
+        try:
+            to = self._sendable(one, raw)
+        except Refusal as refusal:
+            receipt = self._receipt(message_id, raw, self.settings.host, str(refusal))
+            one.spool.settle(receipt)
+            wakeup.poke(one.ws.state)
+            return
+        # a new id for each copy: the server would swallow a repetition after it has lost what it stored
+        headers = {"Nats-Msg-Id": f"{message_id}.{secrets.token_hex(8)}", _ID: message_id}
+        try:
+            await js.publish(str(protocol.mail_subject(to, self.settings.host)), raw, headers=headers)
+        except (NatsError, APIError) as error:
+            why = f"the server does not take mail for {to}: {_text(error)}"
+            self.refused_by_server[message_id] = (self.clock.monotonic() + _RETRY, why)
+            return
+        one.spool.stored(message_id)
+        self.sent_at[message_id] = self.clock.monotonic()
+        self.counts["sent"] += 1
+
+    def _sendable(self, one: Local, raw: bytes) -> Address:
+        """Where it goes. Raises Refusal if it can never be sent."""
+        try:
+            message = parse_message(raw, "message").message
+        except MessageError as error:
+            raise Refusal(str(error)) from error
+        to, sender = Address.parse(message.to or ""), Address.parse(message.from_)
+        if sender != Address(self.settings.host, one.agent.lower()):
+            raise Refusal(f"it claims to be from {message.from_}, and lies in the spool of {one.agent}")
+        if to is None or self.keys(to.host) is None:
+            raise Refusal(f"{message.to} is on no host of the hub")
+        return to
+
+    async def resend_lost(self, js: JetStreamContext) -> None:
+        """Send again what has no receipt, if the server holds none of this host's mail for its host."""
+        now, held = self.clock.monotonic(), dict[str, int]()
+        for one in list(self.local.values()):
+            for message_id in one.spool.names(SENT):
+                waited = now - self.sent_at.setdefault(message_id, now)
+                if waited < protocol.GRACE:
+                    continue
+                try:
+                    host = self._sendable(one, one.spool.message(message_id) or b"").host
+                except Refusal:
+                    one.spool.again(message_id)  # its host was removed from the hub: that is found when it is sent
+                    continue
+                if host not in held:
+                    held[host] = await self._held(js, host)
+                if protocol.must_resend(waited, held[host]):
+                    one.spool.again(message_id)
+                    del self.sent_at[message_id]
+                    self.woken.set()
+
+    async def _held(self, js: JetStreamContext, host: str) -> int:
+        wanted = protocol.own_mail(host, self.settings.host)
+        subjects = (await js.stream_info(protocol.STREAM, subjects_filter=wanted)).state.subjects or {}
+        return sum(subjects.values())
+
+    # receiving
+
+    async def receive(self, js: JetStreamContext) -> None:
+        """Take what the server has for this host, until it has no more consumer for it."""
+        consumer = await js.pull_subscribe_bind(stream=protocol.STREAM, durable=self.settings.host)
+        try:
+            while True:
+                with suppress(NatsTimeout, asyncio.TimeoutError):
+                    await self._take_all(await consumer.fetch(_BATCH, timeout=_RETRY))
+        finally:
+            with suppress(NatsError):
+                await consumer.unsubscribe()
+
+    async def _take_all(self, messages: Iterable[Msg]) -> None:
+        woken: set[str] = set()
+        for message in messages:
+            await self._take(message, woken)
+        for agent in woken & self.local.keys():
+            wakeup.poke(self.local[agent].ws.state)
+
+    async def _take(self, message: Msg, woken: set[str]) -> None:
+        """One message: acknowledged to the server once it is durable here, or refused; left there if the disk fails."""
+        subject = Subject.parse(message.subject)
+        raw, message_id = message.data, (message.headers or {}).get(_ID, "")
+        try:
+            if subject is None:
+                raise Refusal(f"the subject {message.subject[:200]} is of no known kind; this mailboxd may be too old")
+            if subject.kind == "receipt":
+                self._take_receipt(subject, raw, woken)
+            else:
+                self._take_mail(subject, message_id, raw, woken)
+        except Refusal as refusal:
+            self._keep_refused(message_id, raw, message.subject, str(refusal))
+            if subject is not None and subject.kind == "mail" and is_id(message_id) and self.keys(subject.sender):
+                await self._send_receipt(self._receipt(message_id, raw, subject.sender, str(refusal)))
+        except WorldError as error:
+            _log.warning("mail waits at the server: %s", error)
+            with suppress(NatsError):
+                await message.nak(delay=_RETRY)
+            return
+        with suppress(NatsError):
+            await message.ack()
+
+    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
+        message = self._verified(subject, message_id, raw)
+        one = self.local.get(subject.agent)
+        if one is None:
+            raise Refusal(f"the host {self.settings.host} has no agent {subject.agent}")
+        if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
+            raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
+        name, sha256 = f"{message_id}.md", protocol.digest(raw)
+        with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
+            in_inbox = lstat(inbox, name) is not None
+        arrival = protocol.on_arrival(
+            sha256, in_inbox=in_inbox, committed=self._committed(one, [message_id]).get(message_id)
+        )
+        if arrival is Arrival.CONFLICT:
+            raise Refusal(f"{subject.agent} has another message with the id {message_id}")
+        if arrival is Arrival.DELIVER:
+            deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
+            self.counts["received"] += 1
+        else:
+            self.counts["repeats"] += 1
+        self.owed[subject.agent, message_id] = (subject.sender, sha256)
+        woken.add(subject.agent)
+
+    def _verified(self, subject: Subject, message_id: str, raw: bytes) -> AnyMessage:
+        """The message, if a host of the hub signed it for this subject. Raises Refusal."""
+        key = self.keys(subject.sender)
+        if key is None:
+            raise Refusal(f"{subject.sender} is no host of the hub")
+        try:
+            message = parse_message(raw, "message").message
+        except MessageError as error:
+            raise Refusal(str(error)) from error
+        sender, to = Address.parse(message.from_), Address.parse(message.to or "")
+        if sender is None or sender.host != subject.sender:
+            raise Refusal(f"it claims to be from {message.from_}, and came from the host {subject.sender}")
+        if to != Address(self.settings.host, subject.agent):
+            raise Refusal(f"it is addressed to {message.to}, and came for {self.settings.host}.{subject.agent}")
+        if message.message_id is None or message.message_id != message_id:
+            raise Refusal("its id is missing, or not the one that it came under")
+        if not _is_signed(key, message.signature or "", canonical(raw)):
+            raise Refusal(f"it is not signed by the host {subject.sender}, or was changed after that")
+        return message
+
+    def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
+        receipt, key = Receipt.parse(raw), self.keys(subject.sender)
+        if receipt is None or key is None or not _is_signed(key, receipt.signature, receipt.content()):
+            raise Refusal(f"this is no receipt signed by the host {subject.sender}")
+        found = self._pending(receipt.message_id)
+        if found is None:
+            self.counts["repeats"] += 1
+            return  # it was settled before
+        agent, one, pending = found
+        to = Address.parse(parse_message(pending, "message").message.to or "")
+        problem = protocol.settles(receipt, subject.sender, (to.host if to else "", protocol.digest(pending)))
+        if problem or receipt.to != self.settings.host:
+            raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
+        one.spool.settle(receipt)
+        self.sent_at.pop(receipt.message_id, None)
+        woken.add(agent)
+
+    def _pending(self, message_id: str) -> tuple[str, Local, bytes] | None:
+        """The agent whose message waits for this receipt, and its bytes."""
+        for agent, one in self.local.items():
+            if (raw := one.spool.message(message_id)) is not None:
+                return agent, one, raw
+        return None
+
+    def _keep_refused(self, message_id: str, raw: bytes, subject: str, reason: str) -> None:
+        """Keep what was refused, with its reason, for a person to look at."""
+        self.counts["refused"] += 1
+        _log.warning("refused %s on %s: %s", message_id[:128] or "a message", subject[:200], first_line(reason))
+        folder = self.membership.folder / "refused"
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if sum(1 for _ in folder.iterdir()) < 2 * _MOST_REFUSED:
+                name = f"{self.clock.now().replace(':', '')}-{secrets.token_hex(4)}"
+                (folder / f"{name}.md").write_bytes(raw)
+                why = {"subject": subject, "message_id": message_id, "reason": reason}
+                (folder / f"{name}.reason.json").write_text(json.dumps(why, indent=1))
+
+    # receipts
+
+    async def send_receipts(self) -> None:
+        """Send the receipts of what the daemons have committed."""
+        for agent, one in list(self.local.items()):
+            names = [message_id for owner, message_id in self.owed if owner == agent]
+            if not names:
+                continue
+            committed = list(self._committed(one, names).items())
+            for start in range(0, len(committed), _BATCH):
+                batch = committed[start : start + _BATCH]
+                await asyncio.gather(*(self._pay(agent, message_id, sha256) for message_id, sha256 in batch))
+
+    async def _pay(self, agent: str, message_id: str, sha256: str) -> None:
+        """Send a receipt that is owed."""
+        host, expected = self.owed[agent, message_id]
+        refused = "" if sha256 == expected else f"{agent} has another message with the id {message_id}"
+        receipt = Receipt(message_id, expected, self.settings.host, host, self.clock.now(), refused)
+        if await self._send_receipt(receipt.signed(self.key.sign)):
+            self.owed.pop((agent, message_id), None)
+
+    def _receipt(self, message_id: str, raw: bytes, to: str, refused: str) -> Receipt:
+        reason, sha256 = protocol.shortened(refused), protocol.digest(raw)
+        return Receipt(message_id, sha256, self.settings.host, to, self.clock.now(), reason).signed(self.key.sign)
+
+    async def _send_receipt(self, receipt: Receipt) -> bool:
+        subject = str(protocol.receipt_subject(receipt.to, self.settings.host))
+        try:
+            await self.nc.jetstream().publish(
+                subject, receipt.to_bytes(), headers={"Nats-Msg-Id": secrets.token_hex(16)}
+            )
+        except (NatsError, APIError) as error:
+            _log.debug("a receipt waits: %s", error)  # its sender will ask again, by sending the message again
+            return False
+        return True
+
+    def _committed(self, one: Local, names: Iterable[str]) -> dict[str, str]:
+        """The digests of the messages that the daemon has committed, by their ids."""
+        with suppress(UnavailableError), opened(one.ws.database) as report:
+            return report.committed(names)
+        return {}
+
+    # cards: who is there
+
+    async def say_card(self, *, hello: bool = False) -> None:
+        """Say which agents are here; with `hello`, the others are asked to do the same at once."""
+        agents = {one.agent: "" for one in self.local.values()}
+        card: dict[str, object] = {"host": self.settings.host, "at": self.clock.now(), "agents": agents, "hello": hello}
+        if str(self.key.public) == self.settings.founder:
+            card["members"] = asdict(self._members())
+        content = json.dumps(card)
+        signed = json.dumps({"card": content, "signature": self.key.sign(content.encode())})
+        await self.nc.publish(f"{protocol.CARDS}.{self.settings.host}", signed.encode())
+
+    async def hear_card(self, message: Msg) -> None:
+        host = message.subject.rpartition(".")[2]
+        key = self.keys(host)
+        try:
+            outer = json.loads(message.data)
+            content = outer["card"]
+            if key is None or not _is_signed(key, outer["signature"], content.encode()):
+                return
+            card = json.loads(content)
+            agents = {name: str(role)[:200] for name, role in card["agents"].items() if is_id(name)}
+            skew = to_epoch(card["at"]) - to_epoch(self.clock.now())
+            if card["host"] != host or host == self.settings.host:
+                return
+            known = self.hosts.get(host, HostState())
+            if card["at"] <= known.said_at:
+                return  # an old card, repeated
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return
+        if host not in self.hosts:
+            _log.info("heard of the host %s, with %s", host, ", ".join(sorted(agents)) or "no agents")
+        if abs(skew) > _MOST_SKEW and abs(known.skew) <= _MOST_SKEW:
+            _log.warning("the clock of the host %s differs from this one by %+.1f s", host, skew)
+        self.hosts[host] = HostState(self.clock.now(), card["at"], agents, round(skew, 1))
+        newer = Members.verified(card.get("members"), PublicKey.parse(self.settings.founder))
+        if newer is not None and newer.version > self._members().version:
+            self.membership.update(newer)
+            _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
+        if card.get("hello") is True:
+            await self.say_card()
+        self.tell_daemons()
+
+
+def _is_signed(key: PublicKey, signature: str, content: bytes) -> bool:
+    try:
+        fingerprint, raw = parse_signature(signature)
+    except ValueError:
+        return False
+    return fingerprint == key.fingerprint and key.verifies(raw, content)
+
+
+def _is_newer(told: Mapping[str, str], heard: Mapping[str, str]) -> bool:
+    """Whether hosts were heard of for the first time, or a minute after what the daemons know."""
+    if told.keys() != heard.keys():
+        return True
+    return any(at and (not told[host] or to_epoch(at) - to_epoch(told[host]) >= 60) for host, at in heard.items())
+
+
+def _text(error: Exception) -> str:
+    return getattr(error, "description", None) or first_line(str(error)) or type(error).__name__
+
+
+@contextmanager
+def _logged(doing: str) -> Iterator[None]:
+    """Log what the disk refuses, and go on: it is tried again."""
+    try:
+        yield
+    except (OSError, MailboxdError) as error:
+        _log.warning("the hub process cannot %s: %s", doing, error)
+
+
+# Running
+
+
+@contextmanager
+def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of the one process, and listen for the daemons' pokes. Raises LockedError."""
+    with world_errors(f"listen in {folder}"), (folder / "lock").open("ab") as lock, ExitStack() as closing:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"another hub process holds {folder}") from None
+        poked = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        with suppress(FileNotFoundError):
+            (folder / wakeup.NAME).unlink()
+        with wakeup.socket_address(folder / wakeup.NAME) as address:
+            poked.bind(address)
+
+        def drain() -> None:
+            with suppress(BlockingIOError):
+                while poked.recv(64):
+                    pass
+            woken()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(poked, drain)
+        closing.callback(loop.remove_reader, poked)
+        yield
+
+
+async def _prepare(hub: Hub, js: JetStreamContext) -> None:
+    """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
+    if str(hub.key.public) == hub.settings.founder:
+        wanted = StreamConfig(
+            name=protocol.STREAM,
+            subjects=list(protocol.SUBJECTS),
+            retention=RetentionPolicy.WORK_QUEUE,
+            storage=StorageType.FILE,
+            discard=DiscardPolicy.NEW,
+            discard_new_per_subject=True,
+            max_msgs_per_subject=PER_SUBJECT,
+            num_replicas=hub.settings.replicas,
+        )
+        await js.add_stream(wanted)
+    consumer = ConsumerConfig(
+        name=hub.settings.host,
+        durable_name=hub.settings.host,
+        filter_subject=protocol.incoming(hub.settings.host),
+        ack_wait=30.0,
+        max_ack_pending=4 * _BATCH,
+    )
+    await js.add_consumer(protocol.STREAM, consumer)
+
+
+async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
+    """Run until a signal asks to stop. Raises UnavailableError, ConfigError, WorldError."""
+    settings = membership.settings()
+    hub = Hub(membership, environ, settings, membership.key(), HostKeys(membership))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hub.stopping.set)
+    with _alone(membership.folder, hub.woken.set):
+        hub.look_around()
+        try:
+            if await hub.unless_stopped(_connect(hub)):
+                await hub.unless_stopped(_carry(hub))
+        finally:
+            hub.trouble = NOT_RUNNING
+            hub.tell_daemons()
+            hub.write_status()
+            with suppress(NatsError, asyncio.TimeoutError):
+                await asyncio.wait_for(hub.nc.close(), _RETRY)
+
+
+async def _connect(hub: Hub) -> None:
+    """Connect, however long it takes until the server can be reached. It reconnects by itself."""
+    context = ssl.create_default_context(cadata=hub.membership.certificate())
+
+    async def failed(error: Exception) -> None:
+        if not hub.nc.is_connected:
+            hub.say_trouble(f"the server {hub.settings.url} does not answer: {_text(error)}")
+        else:
+            _log.warning("the server %s says: %s", hub.settings.url, _text(error))
+
+    async def disconnected() -> None:
+        hub.say_trouble(f"the connection to the server {hub.settings.url} is lost")
+
+    async def reconnected() -> None:
+        hub.woken.set()
+
+    while not hub.nc.is_connected:
+        try:
+            await hub.nc.connect(
+                hub.settings.url,
+                name=f"mailboxd {hub.settings.host}",
+                tls=context,
+                nkeys_seed_str=nkey_seed(hub.key),
+                inbox_prefix=f"_INBOX.{hub.settings.host}",
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                connect_timeout=5,
+                error_cb=failed,
+                disconnected_cb=disconnected,
+                reconnected_cb=reconnected,
+            )
+        except (TimeoutError, NatsError, OSError) as error:
+            await failed(error)
+            await asyncio.sleep(_LOOK)
+
+
+async def _carry(hub: Hub) -> None:
+    """Do all work, until one part of it ends with a bug."""
+    js = hub.nc.jetstream()
+    await hub.nc.subscribe(f"{protocol.CARDS}.*", cb=hub.hear_card)
+
+    async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
+        while True:
+            try:
+                await work()
+            except (TimeoutError, NatsError, OSError, WorldError) as error:
+                _log.debug("tried again: %s", error)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for((wake or asyncio.Event()).wait(), seconds)
+            if wake is not None:
+                wake.clear()
+
+    async def prepare() -> None:
+        """See that the server has what is needed, also after its store was deleted."""
+        try:
+            await _prepare(hub, js)
+        except (TimeoutError, NatsError) as error:
+            if hub.nc.is_connected:
+                hub.say_trouble(f"the server {hub.settings.url} is not ready: {_text(error)}")
+        else:
+            hub.say_trouble("")
+        hub.look_around()
+        hub.write_status()
+
+    await prepare()
+    await hub.say_card(hello=True)
+    await asyncio.gather(
+        every(_LOOK, lambda: hub.publish_new(js), hub.woken),
+        every(_RESENDING, lambda: hub.resend_lost(js)),
+        every(_COMMITS, hub.send_receipts),
+        every(CARD_SECONDS, hub.say_card),
+        every(_RESENDING, prepare),
+        every(_LOOK, lambda: hub.receive(js)),
+    )

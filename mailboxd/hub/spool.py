@@ -1,0 +1,254 @@
+"""Between a daemon and the hub process: directories in a workspace, and what is known of agents on other hosts.
+
+    .mailboxd/hub/new/<message_id>.md          from the daemon, not yet stored by the server
+    .mailboxd/hub/sent/<message_id>.md         stored by the server; no receipt yet
+    .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
+    .mailboxd/hub/peers.json                   from the hub process: the agents of other hosts, and how it stands
+
+A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. Without peers.json the
+workspace has no hub.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from mailboxd.errors import WorldError
+from mailboxd.host import wakeup
+from mailboxd.hub.protocol import Address, Receipt
+from mailboxd.mailbox.files import Stamp, directory, lstat, publish, read_file, replace, world_errors
+from mailboxd.mailbox.layout import Workspace
+
+NOT_RUNNING = "the hub process is not running: mailboxd hub run"
+NEW, SENT, RECEIPTS = "new", "sent", "receipts"
+_FOLDER = "hub"
+_PEERS = "peers.json"
+_LARGEST = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """The directories of one workspace. Every method raises WorldError."""
+
+    ws: Workspace
+
+    def create(self) -> None:
+        """Create the directories that are missing."""
+        with world_errors(f"create {self.ws.state / _FOLDER}"):
+            for names in ((), (NEW,), (SENT,), (RECEIPTS,)):
+                path = (self.ws.state.name, _FOLDER, *names)
+                with directory(self.ws.root, *path[:-1]) as above, suppress(FileExistsError):
+                    os.mkdir(path[-1], 0o700, dir_fd=above)
+                    os.fsync(above)
+
+    def put(self, message_id: str, raw: bytes) -> None:
+        """Have a message sent; nothing if it is under way, or its receipt is there."""
+        if not any(self._has(place, message_id) for place in (RECEIPTS, SENT)):
+            with suppress(FileExistsError):
+                self._publish(NEW, _file(message_id), raw)
+
+    def stored(self, message_id: str) -> None:
+        """The server has stored a message."""
+        self._move(message_id, NEW, SENT)
+
+    def again(self, message_id: str) -> None:
+        """The server has lost a message: send it again."""
+        self._move(message_id, SENT, NEW)
+
+    def settle(self, receipt: Receipt) -> None:
+        """Keep the receipt of a message, then give the message up."""
+        with suppress(FileExistsError):
+            self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
+        for place in (NEW, SENT):
+            self._remove(place, _file(receipt.message_id))
+
+    def recorded(self, message_id: str) -> None:
+        """The daemon has recorded a receipt."""
+        self._remove(RECEIPTS, f"{message_id}.json")
+
+    def names(self, place: str) -> list[str]:
+        """The ids of the messages in a place, oldest first."""
+        with (
+            world_errors(f"read {self.ws.state / _FOLDER / place}"),
+            self._open(place) as fd,
+            os.scandir(fd) as entries,
+        ):
+            names = [entry.name for entry in entries]
+            return sorted(name.rpartition(".")[0] for name in names if not name.startswith("."))
+
+    def message(self, message_id: str) -> bytes | None:
+        """The bytes of a message without receipt; None if there is none."""
+        for place in (SENT, NEW):
+            if (raw := self._read(place, _file(message_id))) is not None:
+                return raw
+        return self._read(SENT, _file(message_id))  # it may have moved in between
+
+    def receipt(self, message_id: str) -> Receipt | None:
+        return Receipt.parse(self._read(RECEIPTS, f"{message_id}.json") or b"")
+
+    def waiting_since(self) -> float | None:
+        """The time of the oldest message without receipt, in seconds since 1970."""
+        oldest: list[float] = []
+        for place in (NEW, SENT):
+            for name in self.names(place)[:1]:  # ids are ordered by time
+                with world_errors(f"read {place}"), self._open(place) as fd:
+                    status = lstat(fd, _file(name))
+                    oldest += [status.st_mtime] if status is not None else []
+        return min(oldest, default=None)
+
+    def _open(self, place: str) -> AbstractContextManager[int]:
+        return directory(self.ws.root, self.ws.state.name, _FOLDER, place)
+
+    def _has(self, place: str, message_id: str) -> bool:
+        ending = "json" if place == RECEIPTS else "md"
+        with world_errors(f"read {place}"), self._open(place) as fd:
+            return lstat(fd, f"{message_id}.{ending}") is not None
+
+    def _publish(self, place: str, name: str, raw: bytes) -> None:
+        with world_errors(f"write to {self.ws.state / _FOLDER / place}"), self._open(place) as fd:
+            publish(fd, name, raw)
+            os.fsync(fd)
+
+    def _move(self, message_id: str, source: str, target: str) -> None:
+        # not synced: a power cut only has it sent again
+        name = _file(message_id)
+        with world_errors(f"move {name}"), self._open(source) as old, self._open(target) as new, _if_there():
+            os.rename(name, name, src_dir_fd=old, dst_dir_fd=new)
+
+    def _remove(self, place: str, name: str) -> None:
+        with world_errors(f"remove {place}/{name}"), self._open(place) as fd, suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
+
+    def _read(self, place: str, name: str) -> bytes | None:
+        with world_errors(f"read {place}/{name}"), self._open(place) as fd:
+            return read_file(fd, name, _LARGEST)
+
+
+_if_there = partial(suppress, FileNotFoundError)
+
+
+def _file(message_id: str) -> str:
+    return f"{message_id}.md"
+
+
+# What the hub process tells the daemon
+
+
+@dataclass(frozen=True, slots=True)
+class PeerInfo:
+    """An agent of another host."""
+
+    role: str = ""
+    permitted: bool = True
+    """Whether hub.yaml lets agents of this host give work to it (`send`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubInfo:
+    """What the hub process knows, as of its last word: peers.json."""
+
+    host: str
+    """This host's name in the hub."""
+    folder: str
+    """The hub process's directory, with the socket that wakes it."""
+    trouble: str = ""
+    """Why nothing can be sent or received; empty if it can."""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """The other hosts, and when each was last heard of; empty = never."""
+    peers: Mapping[str, PeerInfo] = field(default_factory=dict)
+    """Their agents by address."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, raw: bytes) -> HubInfo | None:
+        try:
+            found = json.loads(raw)
+            peers = {str(name): PeerInfo(**info) for name, info in found.pop("peers").items()}
+            return cls(**found, peers=peers)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+
+@dataclass(slots=True)
+class HubView:
+    """peers.json of a workspace, read again whenever it has changed."""
+
+    ws: Workspace
+    _info: HubInfo | None = None
+    _stamp: Stamp | None = None
+
+    @property
+    def info(self) -> HubInfo | None:
+        """None without a hub."""
+        stamp, path = None, self.ws.state / _FOLDER / _PEERS
+        with suppress(OSError):
+            stamp = Stamp.of(path.lstat())
+        if stamp != self._stamp:
+            self._stamp, self._info = stamp, None
+            if stamp is not None:
+                with suppress(OSError), directory(self.ws.root, self.ws.state.name, _FOLDER) as fd:
+                    self._info = HubInfo.parse(read_file(fd, _PEERS, _LARGEST) or b"")
+        return self._info
+
+    def address(self, agent: str) -> Address | None:
+        """The address of an agent on another host that belongs to the hub; None for any other name."""
+        info, address = self.info, Address.parse(agent)
+        return address if info is not None and address is not None and address.host in info.hosts else None
+
+    def refused(self, agent: str) -> str | None:
+        """Why an agent on another host may not be given work; None = it may, or it is on none."""
+        info, address = self.info, self.address(agent)
+        if info is None or address is None:
+            return None
+        peer = info.peers.get(str(address))
+        if peer is None and any(name.startswith(f"{address.host}.") for name in info.peers):
+            known = ", ".join(sorted(name for name in info.peers if name.startswith(f"{address.host}.")))
+            return f"there is no agent {address.agent} on the host {address.host}, which has {known}"
+        if peer is None:
+            return f"the hub does not know yet which agents the host {address.host} has"
+        return None if peer.permitted else f"hub.yaml of {info.host} does not let its agents give work to {address}"
+
+    def offered(self) -> dict[str, str]:
+        """The agents that may be given work, with their roles."""
+        peers = self.info.peers if self.info is not None else {}
+        return {name: peer.role for name, peer in sorted(peers.items()) if peer.permitted}
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be sent or received; empty if it can, or there is no hub."""
+        if self.info is None:
+            return ""
+        return self.info.trouble if wakeup.poke(Path(self.info.folder)) else NOT_RUNNING
+
+    def holds_up(self, agent: str) -> str:
+        """What keeps mail for an agent on another host; empty for any other name."""
+        info, address = self.info, self.address(agent)
+        if info is None or address is None:
+            return ""
+        if trouble := self.trouble:
+            return f"mail for {address} waits for the hub: {trouble}"
+        seen = info.hosts[address.host]
+        heard = f"the host {address.host} was last heard of at {seen}" if seen else f"{address.host} was never heard of"
+        return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
+
+
+def write_info(ws: Workspace, info: HubInfo | None) -> None:
+    """Tell the daemon; None = the workspace has no hub any more. Raises WorldError."""
+    try:
+        with world_errors(f"write {_PEERS}"), directory(ws.root, ws.state.name, _FOLDER) as fd:
+            if info is not None:
+                replace(fd, _PEERS, info.to_bytes(), lambda: True)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(_PEERS, dir_fd=fd)
+    except WorldError:
+        if info is not None or (ws.state / _FOLDER).exists():
+            raise

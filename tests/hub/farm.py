@@ -1,0 +1,169 @@
+"""Hosts of a hub as directories: each has its own state, workspaces and hub process; one runs the server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.support import MAILBOXD, Company, environment, eventually
+
+SERVER = Path(sys.executable).parent / "nats-server"
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Host(Company):
+    """A host: a company of agents with a state directory and a hub process of its own."""
+
+    patience = 60.0
+
+    def __init__(self, root: Path, name: str, agents: Mapping[str, Any]) -> None:
+        root.mkdir(parents=True)
+        self.name = name
+        self.state = root / "state"
+        self.folder = self.state / "mailboxd" / "hub"
+        self.log = root / "hub.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        super().__init__(root, agents, {"XDG_STATE_HOME": str(self.state)})
+
+    def hub(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`mailboxd hub ...` as this host's user."""
+        command = [*MAILBOXD, "hub", *words]
+        return subprocess.run(
+            command, env=environment(self.env), cwd=self.root, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def ordered(self, *words: str) -> str:
+        done = self.hub(*words)
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start_hub(self) -> None:
+        with self.log.open("ab") as log:
+            command = [*MAILBOXD, "hub", "run", "-v"]
+            self.process = subprocess.Popen(
+                command, env=environment(self.env), cwd=self.root, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill_hub(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop_hub(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        status = self.process.wait(30)
+        self.process = None
+        return status
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.hub("status", "--json").stdout)
+        return found
+
+    def is_connected_with(self, *hosts: str) -> bool:
+        status = self.status()
+        return not status["trouble"] and all(status["hosts"].get(host, {}).get("at") for host in hosts)
+
+    def spooled(self, place: str) -> list[str]:
+        """The messages in a place of the spools of all agents here."""
+        return [path.name for path in self.root.glob(f"ws/*/.mailboxd/hub/{place}/*")]
+
+    def refused(self) -> list[str]:
+        """Why what arrived was refused."""
+        return [json.loads(path.read_text())["reason"] for path in sorted(self.folder.glob("refused/*.json"))]
+
+    def last_words(self) -> str:
+        own = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        return f"--- hub of {self.name}\n{own}" + "".join(
+            f"\n--- {agent.name} of {self.name}\n{agent.last_words()}" for agent in self.agents.values()
+        )
+
+    def close(self) -> None:
+        self.kill_hub()
+        super().close()
+
+
+class Server:
+    """The NATS server that the founder's `hub init` configured."""
+
+    def __init__(self, founder: Host) -> None:
+        self.folder = founder.folder / "server"
+        self.log = founder.root / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            command = [str(SERVER), "-c", str(self.folder / "nats.conf")]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class Farm:
+    """Hosts that belong to one hub. The first founds it and runs the server."""
+
+    def __init__(self, root: Path, hosts: Mapping[str, Mapping[str, Any]], **settings: Any) -> None:
+        self.hosts = {name: Host(root / name, name, agents) for name, agents in hosts.items()}
+        for host in self.hosts.values():
+            for agent in host.agents.values():
+                agent.settle_in({"synthesis": "concat", **settings})
+        founder, *others = self.hosts.values()
+        self.port = free_port()
+        allowed = ("--send", "*", "--accept", "*")
+        founder.ordered("init", founder.name, "--address", f"127.0.0.1:{self.port}", *allowed)
+        self.server = Server(founder)
+        self.server.start()
+        for host in others:
+            token = founder.ordered("invite", host.name).split()[-1]
+            host.ordered("join", token, *allowed)
+
+    def __getitem__(self, name: str) -> Host:
+        return self.hosts[name]
+
+    def start(self) -> None:
+        """Start every daemon and every hub process, and wait until all have heard of each other."""
+        for host in self.hosts.values():
+            for agent in host.agents.values():
+                agent.start(wait=False)
+        for host in self.hosts.values():
+            for agent in host.agents.values():
+                agent.until_ready()
+            host.start_hub()
+        self.until_connected()
+
+    def until_connected(self) -> None:
+        names = set(self.hosts)
+        for host in self.hosts.values():
+            eventually(lambda host=host: host.is_connected_with(*names - {host.name}), 30, self.last_words)  # type: ignore[misc]
+
+    def at_rest(self) -> None:
+        """Everything is done: nothing waits in a spool, and the witness finds nothing wrong."""
+        for host in self.hosts.values():
+            eventually(lambda host=host: not (host.spooled("new") + host.spooled("sent")), 60, self.last_words)  # type: ignore[misc]
+        for host in self.hosts.values():
+            host.at_rest()
+
+    def last_words(self) -> str:
+        server = self.server.log.read_text(errors="replace")[-2000:] if self.server.log.exists() else ""
+        return "\n".join(host.last_words() for host in self.hosts.values()) + f"\n--- server\n{server}"
+
+    def close(self) -> None:
+        for host in self.hosts.values():
+            host.close()
+        self.server.kill()
