@@ -125,9 +125,9 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
 
 def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None:
     """What this task, apart from its approvals, waits for from a person; None if it does not."""
-    from mailboxd.store.attention_queries import waits_for_person
+    from mailboxd.store.attention_queries import need_of
 
-    if not waits_for_person(report, task_id):
+    if need_of(report, task_id) in (None, Need.APPROVAL):
         return None
     snapshot = report.task_snapshot([task_id], now, 0, neighbours=False)
     return _of_task(snapshot.tasks[task_id], snapshot, program)

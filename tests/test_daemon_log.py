@@ -11,6 +11,7 @@ import pytest
 from mailboxd.config import Config
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.model import Policy
+from mailboxd.core.outcomes import Question
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.daemon.assemble import report_missing
 from mailboxd.daemon.event_logging import About, level_of
@@ -86,3 +87,12 @@ def test_the_line_of_a_turn_names_its_attempt() -> None:
     turns = [event for event in events if "turn" in event.data]
     assert {event.kind for event in turns} == {Kind.ATTEMPT_ENDED, Kind.TURN_ENDED}
     assert {about.of(event)["attempt"] for event in turns} == {desk.attempt("t").id}
+
+
+def test_a_question_is_told_although_its_turn_is_a_number() -> None:
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Question("Which colour?"))
+    about = About(desk.store)
+    asked = [event for _, event in desk.store.recorded_since(0) if event.kind is Kind.QUESTION_ASKED]
+    assert [about.of(event)["task"] for event in asked] == ["t"]

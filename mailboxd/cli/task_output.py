@@ -11,7 +11,7 @@ import click
 
 from mailboxd.cli.text import fit, lasted, meter, pad, state, symbol, width
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 
 Node = dict[str, Any]
@@ -153,7 +153,7 @@ def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]
     """Each item (of `Attention.as_json`) in a sentence of at most `room` columns, and below it its command."""
     for item in items:
         since = [lasted(to_epoch(now) - to_epoch(item["since"]))] if item["since"] else []
-        times = ", ".join([*since, *([f"until {item['until'][:16]}Z"] if item["until"] else [])])
+        times = ", ".join([*since, *([f"until {moment(item['until'], now)}"] if item["until"] else [])])
         age = f" ({times})" if times else ""
         about = f"{item['task']}: " if item["task"] else ""
         yield fit(f"{about}{item['text']}", room - width(age)) + age

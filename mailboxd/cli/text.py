@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import click
 
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 
 PHASES = {
@@ -172,6 +173,12 @@ def lasted(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size}{unit}{whole % size // below:02}{smaller}"
     raise AssertionError(f"{whole} s is shorter than a minute")
+
+
+def when(at: str, now: str) -> str:
+    """How far a time is from now: `3m20s ago`, `in 2h05m`."""
+    seconds = to_epoch(at) - to_epoch(now)
+    return f"in {lasted(seconds)}" if seconds > 0 else f"{lasted(abs(seconds))} ago"
 
 
 def folded(text: str, indent: str) -> str:

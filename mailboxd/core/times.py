@@ -11,6 +11,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORMAT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII)
 
@@ -34,6 +35,12 @@ def to_epoch(text: str) -> float:
     if _FORMAT.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a time like 2026-11-21T02:07:53.120Z")
     return (datetime.fromisoformat(text) - _EPOCH).total_seconds()
+
+
+def moment(text: str, now: str) -> str:
+    """A time for people, to the minute: `21 Nov 02:07 UTC`; in another year than `now` with the year."""
+    year = "" if text[:4] == now[:4] else f" {text[:4]}"
+    return f"{int(text[8:10])} {_MONTHS[int(text[5:7]) - 1]}{year} {text[11:16]} UTC"
 
 
 def plus(text: str, seconds: float) -> str:

@@ -9,6 +9,7 @@ from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
+from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting
 
 _ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DISMISSED)
@@ -65,13 +66,14 @@ def _headline(event: Event, name: str) -> str:
         case Kind.NEEDS_CHANGED:
             return f"{name}: its dependencies were edited"
         case Kind.BREAKER_OPENED:
-            return f"the breaker of {data['agent']} is open until {data['until']}: {first_line(data['reason'])}"
+            until = moment(data["until"], data["at"])
+            return f"the breaker of {data['agent']} is open until {until}: {first_line(data['reason'])}"
         case Kind.BREAKER_HALF_OPEN:
             return f"the breaker of {data['agent']} is half open: one trial turn may run"
         case Kind.BREAKER_CLOSED:
             return f"the breaker of {data['agent']} is closed: {first_line(data['reason'])}"
         case Kind.CIRCUIT_OPENED:
-            return f"{name}: circuit open until {data['held_until']}: {first_line(data['reason'])}"
+            return f"{name}: circuit open until {moment(data['held_until'], data['at'])}: {first_line(data['reason'])}"
         case Kind.TASK_PUT_AWAY:
             return f"{data['local_id']}: archived: its directory is now {data['path']}"
         case Kind.INBOX_REARMED:
@@ -116,7 +118,8 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.USAGE_REPORTED:
             return f"{data['agent']} reports a cost of {_cost(data['usage'])}"
         case Kind.PEER_SILENT:
-            return f"{data['agent']} has missed its heartbeat; waiting for it until {data['until']}"
+            until = f" until {moment(data['until'], data['at'])}" if data["until"] else ""
+            return f"{data['agent']} has missed its heartbeat; waiting for it{until}"
         case Kind.REPLY_LATE:
             return f"late, ignored: {data['said']} from {data['agent']}"
         case _:

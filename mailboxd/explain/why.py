@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.times import plus, to_epoch
+from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
@@ -198,7 +198,7 @@ def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
 
 
 def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
-    gate = str(task.phase)
+    gate = task.phase.replace("_", " ")
     running = sum(order.kind == "run_check" for order in task.pending)
     if running:
         text = f"waits for {running} check{'s' * (running != 1)}"
@@ -241,7 +241,7 @@ def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:
     room = snapshot.room
     running = [c for c in snapshot.calls if room is None or not c.id or c.id in room.running]
     own = [call for call in running if call.agent == agent]
-    calls = "; ".join(f"{c.agent} with {c.task} since {c.at}" for c in (own or running)[:_NAMED])
+    calls = "; ".join(f"{c.agent} with {c.task} since {moment(c.at, snapshot.now)}" for c in (own or running)[:_NAMED])
     busy = f"; busy: {calls}" if calls else ""
     if room is not None and room.is_short:
         free, call = ((number or 0) >> 20 for number in (room.free_bytes, room.call_bytes))
@@ -276,7 +276,7 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
 
 
 def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
-    which = f"(attempt {tried.ordinal}, {tried.started_at})"
+    which = f"(attempt {tried.ordinal}, {moment(tried.started_at, snapshot.now)})"
     if tried.confirmed:
         text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
@@ -298,7 +298,7 @@ def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Caus
     if snapshot.room is not None and order.id and order.id not in snapshot.room.running:
         kind, text = _no_room(snapshot, order.agent)
         return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} starts when a call ends")
-    text = f"{order.agent} has been working on it since {order.at} (attempt {tried.ordinal})"
+    text = f"{order.agent} has been working on it since {moment(order.at, snapshot.now)} (attempt {tried.ordinal})"
     over = plus(order.at, task.timeout)
     return Cause(task.local_id, "turn", text, at=over, then="the turn ends, at the latest")
 
@@ -314,7 +314,7 @@ def _lookup(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Ca
     if order is None:
         return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is queried", hint=_check(tried))
     over = plus(order.at, task.timeout + LOOKUP_SECONDS)
-    again = f", next at {order.not_before}" if order.not_before else ""
+    again = f", next at {moment(order.not_before, snapshot.now)}" if order.not_before else ""
     then = "without an answer its outcome counts as unknown"
     return Cause(task.local_id, "lookup", f"{text}{again}", at=over, then=then, hint=_check(tried))
 

@@ -65,10 +65,10 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, most: int |
     return Waiting(found, approvals, parsed, noticed, snapshot, phases, total)
 
 
-def waits_for_person(report: Report, task_id: str) -> bool:
-    """Whether the task waits for a person, for more than the decision about an approval."""
+def need_of(report: Report, task_id: str) -> str | None:
+    """Why the task waits for a person, as an `attention.Need`; None if it does not."""
     row = report.db.execute(f"SELECT {NEED} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
-    return row is not None and row[0] not in (None, "approval")
+    return None if row is None else row[0]
 
 
 def pending_approval(report: Report, approval_id: str) -> Row | None:

@@ -26,7 +26,7 @@ from mailboxd.core.inputs import (
 from mailboxd.core.lifecycle import BEFORE_EXECUTION
 from mailboxd.core.model import Origin, PlannedChild, Task
 from mailboxd.core.specs import apply
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports, TaskFileWritten
@@ -105,26 +105,44 @@ def _imported(node: DagNode, result: str) -> Imported | None:
     return None
 
 
-# The section about what is blocked, what was tried, and what can be done
+# The section about what the task and its children wait for, as `mailboxd why` says it
 
-HEADING = "Blocked"
+HEADING = "Waiting For"
 _MOST = 20
+_STAYS = frozenset(
+    {
+        "paused", "budget", "circuit", "question", "spec", "draft", "review", "reviewers", "check", "approval", "reply",
+        "lookup", "backoff",
+    }
+)  # fmt: skip
+"""Kinds of causes that end with an event of the task, after which its file is written again."""
 
 
-def blocked_section(store: Store, task: Task, children: Sequence[Task], now: str) -> tuple[tuple[str, str], ...]:
-    """Explain, as `mailboxd why` does, each open circuit and hold of the task and its children; empty without any."""
-    lines = [line for one in (task, *children) if _is_blocked(one) for line in _lines(store, one, now)]
-    return ((HEADING, "\n".join(lines[: _MOST * 4])),) if lines else ()
+def waiting_section(store: Store, task: Task, children: Sequence[Task], now: str) -> tuple[tuple[str, str], ...]:
+    """What the task and its children wait for, those that are blocked first; empty if nothing."""
+    waiting = sorted((one for one in (task, *children) if _may_wait(one)), key=lambda one: not _is_blocked(one))
+    lines = [line for one in waiting[:_MOST] for line in _lines(store, one, now)]
+    if lines and len(waiting) > _MOST:
+        lines.append(f"- and perhaps {len(waiting) - _MOST} more: `mailboxd why {task.local_id}`")
+    return ((HEADING, "\n".join(lines)),) if lines else ()
+
+
+def _may_wait(task: Task) -> bool:
+    ready = task.phase is Phase.EXECUTION_READY and task.not_before is None
+    return not task.phase.is_terminal and (not ready or bool(task.held))
 
 
 def _is_blocked(task: Task) -> bool:
-    return task.phase is Phase.CIRCUIT_OPEN or bool(task.held and not task.phase.is_terminal)
+    return bool(task.held) or task.phase in (Phase.CIRCUIT_OPEN, Phase.AWAITING_APPROVAL)
 
 
 def _lines(store: Store, task: Task, now: str) -> list[str]:
     # without neighbours: its dependencies have files or entries of their own
-    explanation = explain(explain_queries.load(store.db, [task.id], now, 0, neighbours=False), task.id)
-    lines = [line for cause in explanation.causes[:_MOST] for line in _cause_lines(cause)]
+    snapshot = explain_queries.load(store.db, [task.id], now, 0, neighbours=False).lasting
+    causes = explain(snapshot, task.id).causes
+    if causes[0].kind not in _STAYS or (causes[0].kind == "budget" and not task.held):
+        return []
+    lines = [line for cause in causes[:_MOST] for line in _cause_lines(cause, now)]
     if task.stronger.why:
         lines.append(f"  - escalated: {task.stronger.why}")
     if task.result:
@@ -132,11 +150,11 @@ def _lines(store: Store, task: Task, now: str) -> list[str]:
     return lines
 
 
-def _cause_lines(cause: Cause) -> list[str]:
+def _cause_lines(cause: Cause, now: str) -> list[str]:
     indent = "  " * cause.depth
-    when = f" (at {cause.at}: {cause.then})" if cause.at and cause.then else ""
-    lines = [f"{indent}- {cause.task}: {cause.text}{when}"]
-    return [*lines, f"{indent}  `{cause.hint}`"] if cause.hint else lines
+    when = f" ({moment(cause.at, now)}: {cause.then})" if cause.at and cause.then else ""
+    hint = f"`{cause.hint}`" if cause.hint.startswith("mailboxd ") else cause.hint
+    return [f"{indent}- {cause.task}: {cause.text}{when}", *([f"{indent}  {hint}"] if hint else [])]
 
 
 # What task.md shows
@@ -146,7 +164,7 @@ def to_record(engine: Engine, task: Task) -> TaskFile:
     """Return what the task.md of a task shows."""
     children = engine.store.tasks.children(task.id) if task.mode is Mode.COORDINATING else []
     needs = engine.store.tasks.needs_by_key(task.id) if children else {}
-    blocked = blocked_section(engine.store, task, children, engine.clock.now())
+    waiting = waiting_section(engine.store, task, children, engine.clock.now())
     return TaskFile(
         task_id=task.task_id,
         title=task.title,
@@ -162,7 +180,7 @@ def to_record(engine: Engine, task: Task) -> TaskFile:
         subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
         synthesised=task.result if task.mode is Mode.COORDINATING else "",
         extra_headers=task.extra,
-        extra_sections=shown_sections(task.spec, task.title) + blocked + task.sections,
+        extra_sections=shown_sections(task.spec, task.title) + waiting + task.sections,
     )
 
 
@@ -440,8 +458,8 @@ class TaskMarkdown:
         So a changed child may depend on an added one, and one that no longer depends on a removed one is not cancelled.
         """
         children = {child.key: child for child in self.engine.store.tasks.children(task.id)}
-        blocked = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
-        shown = shown_sections(task.spec, task.title) + blocked
+        waiting = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
+        shown = shown_sections(task.spec, task.title) + waiting
         spec_sections, sections = divide(edit.extra_sections, shown, writable=task.phase in BEFORE_EXECUTION)
         edited = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
         if edited != Edited():

@@ -32,7 +32,7 @@ def test_pending_approvals_are_listed_with_action_approver_and_expiry(stage: Sta
     one, two = ask(stage, "job", replace(PUBLISH, risk="the site is public"), TELL)
     said = stage.run("approval", "list").output
     assert f"{short(one)}  command     run make publish\n" in said
-    assert "task job, requested by operator, expires in 24 h 0 min" in said
+    assert "task job, requested by operator, expires in 1d00h" in said
     assert "risk: the site is public" in said
     assert f"{short(two)}  manual      Tell the team" in said
     rows = stage.json("approval", "list")

@@ -218,7 +218,7 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     alpha.start()
     alpha.drop("go.md", task("job"))
     opened = alpha.until("job", "circuit_open")
-    eventually(lambda: "## Blocked" in (alpha.root / "tasks/job/task.md").read_text(), why=alpha.last_words)
+    eventually(lambda: "## Waiting For" in (alpha.root / "tasks/job/task.md").read_text(), why=alpha.last_words)
     alpha.kill()
     because = alpha.json("why", "job")["because"]
     (circuit,) = [cause for cause in because if cause["kind"] == "circuit"]
@@ -238,7 +238,7 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     assert ended["completed_at"] >= opened["due"]
     eventually(lambda: len(alpha.sent("reply")) == 1)
     eventually(lambda: "status: failed" in (alpha.root / "tasks/job/task.md").read_text())
-    assert "## Blocked" not in (alpha.root / "tasks/job/task.md").read_text()
+    assert "## Waiting For" not in (alpha.root / "tasks/job/task.md").read_text()
     company.at_rest()
 
 

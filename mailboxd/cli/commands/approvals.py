@@ -14,8 +14,9 @@ import click
 from mailboxd.cli.groups import Group, LazyGroup
 from mailboxd.cli.operator_actions import OPERATOR, carry_out_any, require_operator
 from mailboxd.cli.session import Session, Text, verb
-from mailboxd.cli.text import fit, folded, pad, say, to_json
+from mailboxd.cli.text import fit, folded, pad, say, to_json, when
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.times import moment
 from mailboxd.errors import EXIT_NO, MailboxdError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ EXITS = {
 }
 _MOST_COMPLETIONS = 100
 _LINE = 300
-_HOUR, _DAY = 3_600, 86_400
 
 
 def approval_argument(*, many: bool = False) -> Callable[[Any], Any]:
@@ -149,22 +149,9 @@ def _below(text: str) -> None:
 def status_text(row: dict[str, Any], now: str) -> str:
     """The status in words."""
     if row["status"] == "pending":
-        return _expiry(row["expires_at"], now)
+        return f"expires {when(row['expires_at'], now)}" if row["expires_at"] > now else "has expired"
     by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
     return f"{'void' if row['void'] else row['status']}{by}" + (f", {row['state']}" if row["state"] else "")
-
-
-def _expiry(at: str, now: str) -> str:
-    from mailboxd.core.times import to_epoch
-
-    seconds = int(to_epoch(at) - to_epoch(now))
-    if seconds <= 0:
-        return "has expired"
-    if seconds < _HOUR:
-        return f"expires in {seconds // 60} min {seconds % 60} s"
-    if seconds < 2 * _DAY:
-        return f"expires in {seconds // _HOUR} h {seconds % _HOUR // 60} min"
-    return f"expires in {seconds // _DAY} days"
 
 
 def print_one(row: dict[str, Any], now: str) -> None:
@@ -175,7 +162,10 @@ def print_one(row: dict[str, Any], now: str) -> None:
         ("id", row["id"]),
         ("task", row["task"] + attempt),
         ("kind", f"{row['side_effect_kind']} ({row['purpose']})"),
-        ("status", f"{status_text(row, now)}" + (f" ({row['expires_at']})" if row["status"] == "pending" else "")),
+        (
+            "status",
+            f"{status_text(row, now)}" + (f" ({moment(row['expires_at'], now)})" if row["status"] == "pending" else ""),
+        ),
         ("risk", row["risk"] or "none declared"),
         ("requested", f"{row['requested_by']}, {row['at']}"),
         ("gate", row["gate"]),

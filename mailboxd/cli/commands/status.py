@@ -10,8 +10,9 @@ import click
 from mailboxd import attention, health
 from mailboxd.cli.session import Id, Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import PHASES, columns, fit, pad, room, say, state, table, to_json
+from mailboxd.cli.text import PHASES, columns, fit, pad, room, say, state, table, to_json, when
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.times import moment
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
@@ -146,14 +147,16 @@ def _print_all(found: dict[str, Any]) -> None:
         _entry("", f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`")
     _open(found["open_tasks"], found["open_tasks_count"])
     for number, shut in enumerate(found["breakers"][:_SHOWN]):
-        until = f"open until {shut['until']}" if shut["until"] else "half open"
+        until = f"open until {moment(shut['until'], found['at'])}" if shut["until"] else "half open"
         _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", room() - 11))
     for number, (agent, until) in enumerate(list(found["paced"].items())[:_SHOWN]):
-        text = f"{agent} has used its turns of this hour, until {until} (limits.turns_per_agent_hour)"
+        text = (
+            f"{agent} has used its turns of this hour, until {moment(until, found['at'])} (limits.turns_per_agent_hour)"
+        )
         _entry("" if number else "paced", fit(text, room() - 11))
     if found["limits"]:
         _wrapped("limits", _limits(found["limits"]))
-    _wrapped("next", for_terminal(_sentence(found["next"], daemon["running"])))
+    _wrapped("next", for_terminal(_sentence(found["next"], found["at"], daemon["running"])))
 
 
 def _limits(limits: dict[str, int]) -> str:
@@ -179,11 +182,11 @@ def _open(tasks: list[dict[str, Any]], count: int) -> None:
         _entry("", f"and {count - len(tasks)} more: `mailboxd ls`")
 
 
-def _sentence(coming: dict[str, Any] | None, running: bool) -> str:
+def _sentence(coming: dict[str, Any] | None, now: str, running: bool) -> str:
     if coming is None:
         return "nothing happens automatically"
     text = f"{coming['task']}: {coming['what']}" if coming["task"] else coming["what"]
-    text += f" ({coming['at']})" if coming["at"] else ""
+    text += f" ({when(coming['at'], now)})" if coming["at"] else ""
     return text if running else f"once a daemon runs: {text}"
 
 

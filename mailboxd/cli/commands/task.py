@@ -10,12 +10,13 @@ import click
 
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, fit, folded, pad, phase, room, say, state, table, to_json
+from mailboxd.cli.text import columns, fit, folded, pad, phase, room, say, state, table, to_json, when
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.explain.why import explain
 from mailboxd.mailbox import lock
+from mailboxd.store.attention_queries import need_of
 
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
@@ -272,12 +273,13 @@ def why_command(session: Session, task: str) -> None:
     with session.report() as report, report.snapshot():
         task_id = report.find(task)
         snapshot = report.task_snapshot([task_id], session.clock.now(), pid)
-        notices = report.notices(task_id)
+        notices, need = report.notices(task_id), need_of(report, task_id)
     told, standing = explain(snapshot, task_id), snapshot.tasks[task_id]
     if not session.as_json:
-        _print_why(told, standing.local_id, standing.phase, pid is not None or standing.phase.is_terminal)
+        say(f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}")
+        _print_why(told, snapshot.now, pid is not None or standing.phase.is_terminal)
         for notice in notices:
-            say(f"note: {notice['at']}  {for_terminal(notice['text'])}")
+            say(f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}")
         return
     found = {
         "task": standing.local_id,
@@ -295,23 +297,23 @@ def _coming(cause: Cause | None) -> dict[str, Any] | None:
     return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
 
 
-def _print_why(told: Explanation, task: str, word: str, running: bool) -> None:
-    say(f"{task}  {phase(word)}")
+def _print_why(told: Explanation, now: str, running: bool) -> None:
     shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
     for cause in shown[:_MOST_CAUSES]:
         indent = "  " * (min(cause.depth, _DEEPEST) + 1)
         say(f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}")
         if cause.then:
-            say(f"{indent}  {f'at {cause.at}' if cause.at else 'next'}: {cause.then}")
+            say(f"{indent}  {when(cause.at, now) if cause.at and cause.at > now else 'next'}: {cause.then}")
         if cause.hint:
             say(f"{indent}  -> {for_terminal(cause.hint)}")
     if len(told.causes) > len(shown[:_MOST_CAUSES]):
         say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more; --json shows all)")
     if told.last_activity is not None:
-        say(f"last activity: {told.last_activity.at}  {for_terminal(told.last_activity.text)}")
+        say(f"last activity: {when(told.last_activity.at, now)}: {for_terminal(told.last_activity.text)}")
     coming = _coming(told.next)
     if coming is None:
         say("next: nothing happens automatically")
     else:
         once = "" if running else "once a daemon runs: "
-        say(f"next: {once}{coming['task']}: {coming['what']}" + (f" ({coming['at']})" if coming["at"] else ""))
+        at = f" ({when(coming['at'], now)})" if coming["at"] else ""
+        say(f"next: {once}{coming['task']}: {coming['what']}{at}")
