@@ -89,7 +89,7 @@ def test_the_line_of_a_turn_names_its_attempt() -> None:
     assert {about.of(event)["attempt"] for event in turns} == {desk.attempt("t").id}
 
 
-def test_a_question_is_told_although_its_turn_is_a_number() -> None:
+def test_a_question_is_told() -> None:
     desk = Desk()
     desk.give()
     desk.ends("t", Question("Which colour?"))

@@ -313,6 +313,7 @@ class LimitsSection(Section):
         1_000, "tasks", 0, 10_000_000, "Tasks planned by agents in an hour, then held; 0: no limit."
     )
     turns_per_task: Whole = number(50, "turns", 0, 1_000_000, "Turns of a task, then held; 0: no limit.")
+    questions: Whole = number(5, "questions", 0, 1_000, "Questions of a task, over all its attempts.")
     turns_per_tree: Whole = number(
         1_000,
         "turns",

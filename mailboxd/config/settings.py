@@ -126,6 +126,7 @@ def limits(config: Config) -> Limits:
     return Limits(
         bounds.depth,
         bounds.children,
+        questions=bounds.questions,
         tree=bounds.tree,
         turns=bounds.turns_per_task,
         tree_turns=bounds.turns_per_tree,

@@ -28,7 +28,8 @@ SKIP = "REPLY_SKIP"
 PATIENCE = 3
 """Heartbeats that a peer may miss before it counts as silent."""
 _OPERATOR = "operator"
-_NO_ANSWER = "Your question will not be answered. Continue with what you have."
+_NO_ANSWER = "Your question will not be answered"
+_GO_ON = "Continue with what you have."
 
 
 def order_turn(builder: DecisionBuilder, note: str = "") -> None:
@@ -67,12 +68,18 @@ def reports_progress(builder: DecisionBuilder) -> bool:
 
 
 def asked(builder: DecisionBuilder, text: str) -> None:
-    """Ask the executor's question."""
+    """Ask the executor's question; after the last one that the task may ask, let it continue without, once."""
     attempt, task, ctx = builder.live, builder.task, builder.ctx
-    turns = attempt.question_turns + 1
-    if turns > ctx.limits.question_turns:
-        failed_attempt(builder, f"more than {ctx.limits.question_turns} questions were asked")
+    questions, limit = task.mending.questions + 1, ctx.limits.questions
+    said = f"the task has asked its {limit} question{'s' * (limit != 1)} (limits.questions)"
+    if questions > limit + 1:
+        failed_attempt(builder, f"{said} and asks again: {first_line(text)}", final=True)
         return
+    builder.amend("asks a question", mending=replace(task.mending, questions=questions))
+    if questions > limit:
+        _continue(builder, f"a question was not passed on: {said}", SKIP, f"{_NO_ANSWER}: {said}. {_GO_ON}")
+        return
+    turns = attempt.question_turns + 1
     builder.checkpoint("a question is open", waiting_for=Waiting.ANSWER, question_turns=turns, question=text)
     if task.parent is None:
         _ask(builder, task.sender)
@@ -85,7 +92,7 @@ def asked(builder: DecisionBuilder, text: str) -> None:
 def _ask(builder: DecisionBuilder, receiver: str, why: str = "") -> None:
     """Send the open question. An agent has `reply_within` seconds to answer; a person has no limit."""
     question = builder.live.question
-    builder.record(Kind.QUESTION_ASKED, to=receiver, text=question, turn=builder.live.question_turns)
+    builder.record(Kind.QUESTION_ASKED, to=receiver, text=question, number=builder.task.mending.questions)
     due = None if receiver in OPERATORS else plus(builder.ctx.now, builder.task.policy.reply_within)
     reason = f"asked {receiver}{f' ({why})' if why else ''}: {first_line(question)}"
     builder.amend(f"waits for an answer of {receiver}", reason=reason, due=due)
@@ -103,7 +110,7 @@ def ask_again(builder: DecisionBuilder) -> None:
 
 def _ask_by_turn(builder: DecisionBuilder) -> None:
     attempt, task, ctx = builder.live, builder.task, builder.ctx
-    builder.record(Kind.QUESTION_ASKED, to=ctx.agent, text=attempt.question, turn=attempt.question_turns)
+    builder.record(Kind.QUESTION_ASKED, to=ctx.agent, text=attempt.question, number=task.mending.questions)
     builder.amend(f"{ctx.agent} is to answer", reason=f"asked {ctx.agent}: {first_line(attempt.question)}", due=None)
     key = f"{session_key(ctx.agent, task.local_id, ctx.agent, attempt.ordinal)}-answer"
     builder.order(RunTurn(ctx.new_id("trn"), Turn.ANSWER, ctx.agent, attempt.id, key, note=attempt.question))
@@ -137,15 +144,23 @@ def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> N
     if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
         raise Refused("no-question", f"{builder.task.local_id} has not asked anything")
     stop_turns(builder)  # another answer came before that of the running turn
-    said = "the question is answered" if not ends else "there will be no answer"
-    builder.checkpoint(said, waiting_for=Waiting.TURN, question="")
-    builder.amend("continues after the question", reason="the question is answered", due=None)
+    if ends:
+        _continue(builder, "there will be no answer", SKIP, f"{_NO_ANSWER}. {_GO_ON}")
+    else:
+        note = blockquote(f"The answer of {sender} to your question", text)
+        _continue(builder, "the question is answered", text, note)
+
+
+def _continue(builder: DecisionBuilder, why: str, message: str, note: str) -> None:
+    """Let the attempt go on after its question: `message` is for a peer that has the work, `note` for another turn."""
+    attempt = builder.live
+    builder.checkpoint(why, waiting_for=Waiting.TURN, question="")
+    builder.amend("continues after the question", reason=why, due=None)
     if attempt.acknowledged:
-        note = SKIP if ends else text
-        builder.order(Send(builder.ctx.new_id("msg"), "answer", attempt.executor, note, attempt.ordinal))
+        builder.order(Send(builder.ctx.new_id("msg"), "answer", attempt.executor, message, attempt.ordinal))
         await_reply(builder)
-        return
-    order_turn(builder, _NO_ANSWER if ends else blockquote(f"The answer of {sender} to your question", text))
+    else:
+        order_turn(builder, note)
 
 
 # New instructions

@@ -150,6 +150,8 @@ def upcast(kind: str, data: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
         case "turn.ended":
             turn = {"purpose" if name == "turn" else name: data[name] for name in data if name != "at"}
             return Kind.TURN_ENDED, {"at": data["at"], "turn": turn}
+        case "question.asked":
+            return Kind.QUESTION_ASKED, _renamed(data, "turn", "number")
         case "artifact.recorded":
             return Kind.ARTIFACT_RECORDED, {"at": data["at"], "artifacts": [data["artifact"]]}
         case _:

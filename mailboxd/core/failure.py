@@ -103,15 +103,16 @@ def failed_attempt(
     error: str,
     *,
     permanent: bool = False,
+    final: bool = False,
     retry_after: float = 0.0,
     status: AttemptStatus = AttemptStatus.FAILED,
 ) -> None:
-    """End the live attempt as failed: another one after a pause, an open circuit, or the end."""
+    """End the live attempt as failed: another one after a pause, unless it is `final`, an open circuit, or the end."""
     task, now = builder.task, builder.ctx.now
     failures = task.failures + 1
     why = first_line(error)
     builder.finish_attempt(status, error)
-    trigger = failure_trigger(task.policy, failures, permanent=permanent)
+    trigger = failure_trigger(task.policy, task.policy.max_attempts if final else failures, permanent=permanent)
     if trigger is Trigger.HOPELESS:
         rule = "retrying cannot help" if permanent else "max_attempts is 1"
         end(builder, trigger, f"{why} ({rule})", failures=failures, error=error)

@@ -153,7 +153,8 @@ class SpecDrafting:
     """The completion of a weak spec: what it waits for, and what was tried.
 
     `drafts` counts the drafting turns that were ordered, `rounds` the reviews of the spec; both are fences. `failures`
-    and `stalls` are those of the present draft; `drafted`: it was made or given up.
+    and `stalls` are those of the present draft; `drafted`: it was made or given up. `questions` counts those of the
+    task's attempts, too: all share one limit.
     """
 
     waiting_for: Waiting = Waiting.NOTHING

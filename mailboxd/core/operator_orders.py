@@ -123,12 +123,14 @@ def retry(builder: DecisionBuilder, order: Retry) -> None:
         builder.amend("the operator skipped the backoff", not_before=None, reason="retried by the operator")
         return
     trigger = retry_trigger(builder.view)
+    mending = task.mending
     if trigger is Trigger.REOPENED:
         more = "\n\n".join(filter(None, [task.spec.instructions, order.instructions]))
         changes: dict[str, Any] = {"findings": "", "spec": replace(task.spec, instructions=more)}
-        changes["mending"] = spec_drafting.after(task, trigger)
+        mending = spec_drafting.after(task, trigger)
     else:
         changes = {"findings": "\n\n".join(filter(None, [task.findings, order.instructions]))}
+    changes["mending"] = replace(mending, questions=0)
     builder.move(trigger, "retried by the operator", **changes, **_fresh_start(task, builder.ctx.now))
 
 

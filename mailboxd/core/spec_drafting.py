@@ -43,7 +43,7 @@ def order_completion(builder: DecisionBuilder) -> None:
         return
     if task.policy.weak is WeakSpec.DRAFT and not task.mending.drafted and _can_be_drafted(task):
         _order_draft(builder)
-    elif task.mending.questions < builder.ctx.limits.question_turns:
+    elif task.mending.questions < builder.ctx.limits.questions:
         _ask(builder, task.mending.questions + 1)
     elif task.reason != (reason := f"its spec is weak: {_problem(builder)}"):
         builder.amend(reason, reason=reason)
@@ -156,7 +156,7 @@ def _ask(builder: DecisionBuilder, turns: int) -> None:
     )
     if task.findings:
         text += f"\n\nThe review said:\n\n{task.findings}"
-    builder.record(Kind.QUESTION_ASKED, to=receiver, text=text, turn=turns)
+    builder.record(Kind.QUESTION_ASKED, to=receiver, text=text, number=turns)
     reason = f"its spec is weak: {problem}; {receiver} was asked"
     _wait(builder, f"asks {receiver} about its spec", Waiting.ANSWER, reason=reason, questions=turns)
     builder.order(Send(builder.ctx.new_id("msg"), "question", receiver, text))

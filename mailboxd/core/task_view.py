@@ -141,7 +141,8 @@ class Limits:
     depth: int = 8
     children: int = 10_000
     edges: int = 50_000
-    question_turns: int = 5
+    questions: int = 5
+    """Questions that a task may ask, over all its attempts."""
     tree: int = 100_000
     """Tasks below one root."""
     turns: int = 0

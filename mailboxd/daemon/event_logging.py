@@ -63,8 +63,7 @@ class About:
 
 def _attempt(data: Mapping[str, Any]) -> str:
     """The id of the attempt that the event names, in whichever way its kind does."""
-    turn = data.get("turn")  # of a question it is a number
-    said = data.get("attempt") or (turn.get("attempt") if isinstance(turn, dict) else None)
+    said = data.get("attempt") or data.get("turn", {}).get("attempt")
     found = said.get("id") if isinstance(said, dict) else said
     return found if isinstance(found, str) else ""
 

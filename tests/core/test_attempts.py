@@ -378,16 +378,6 @@ def test_an_answer_counts_only_from_whoever_was_asked() -> None:
         desk.handle("t", Clarification("operator", "Red."))
 
 
-def test_more_than_five_questions_are_a_failed_attempt() -> None:
-    desk = Desk()
-    desk.give()
-    for _ in range(5):
-        desk.ends("t", Question("Which?"))
-        desk.handle("t", Clarification("boss", "That one."))
-    desk.ends("t", Question("Which?"))
-    assert (desk.phase(), desk.task("t").failures) == (Phase.EXECUTION_READY, 1)
-
-
 # ---------------------------------------------------------------- unknown outcomes and sessions
 
 

@@ -9,11 +9,23 @@ import pytest
 
 from mailboxd.core.conversation import PATIENCE
 from mailboxd.core.effects import RunTurn, Send, StopTurns
-from mailboxd.core.inputs import Clarification, NewTask, Progress, Redispatch, Reply, Retry, Steer, TurnEnded
+from mailboxd.core.inputs import (
+    Clarification,
+    NewTask,
+    Progress,
+    Redispatch,
+    Remedy,
+    Reply,
+    Retry,
+    Steer,
+    TurnEnded,
+    Unblock,
+)
 from mailboxd.core.model import Origin, Policy, Spec
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Planned, Question, Results, Silence, Unknown
+from mailboxd.core.task_view import Limits
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import Phase, Turn, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn, Waiting, WeakSpec
 from mailboxd.store import event_log
 from tests.core.desk import PUBLISH, Desk, again, child, plan, refused, with_policy
 
@@ -94,6 +106,57 @@ def test_what_the_agent_says_goes_into_the_session_of_the_question(said: Answer,
     assert (turn.turn, turn.session_key, turn.note) == (Turn.DISPATCH, key, note)
     assert (desk.attempt("t.a").ordinal, desk.attempt("t.a").question) == (1, "")
     event_log.check(desk.store.db)
+
+
+def test_the_questions_of_all_attempts_count_together() -> None:
+    """The one after the last is not passed on, and the agent continues without; the next opens the circuit."""
+    desk = Desk(limits=Limits(questions=3))
+    desk.give(plan=plan(child("a", "bob")))
+    for _ in range(2):
+        asks(desk, "t.a")
+        desk.ends("t.a", Results("Red."))
+    desk.ends("t.a", Failed("down"))
+    desk.wait(100)
+    asks(desk, "t.a")
+    desk.ends("t.a", Results("Red."))
+    assert (desk.attempt("t.a").ordinal, kinds(desk, "t.a", "question.asked")) == (2, 3)
+
+    asks(desk, "t.a")
+    assert kinds(desk, "t.a", "question.asked") == 3
+    (turn,) = desk.orders(RunTurn, "t.a")
+    assert turn.note == (
+        "Your question will not be answered: the task has asked its 3 questions (limits.questions). "
+        "Continue with what you have."
+    )
+    assert "was not passed on" in desk.task("t.a").reason
+    asks(desk, "t.a")
+    assert (desk.phase("t.a"), desk.attempt("t.a").status) == (Phase.CIRCUIT_OPEN, AttemptStatus.FAILED)
+    assert "has asked its 3 questions (limits.questions) and asks again: Which colour?" in desk.task("t.a").reason
+
+    desk.command("t.a", Unblock(Remedy.RETRY, "Red, whatever it asks."))
+    desk.start()
+    asks(desk, "t.a")
+    assert kinds(desk, "t.a", "question.asked") == 4
+    event_log.check(desk.store.db)
+
+
+def test_questions_about_the_specification_count_as_well() -> None:
+    desk = Desk(with_policy(weak=WeakSpec.ASK), limits=Limits(questions=1))
+    desk.give(spec=Spec("Paint it"))
+    desk.handle("t", Clarification("boss", "It is red."))
+    desk.start()
+    asks(desk)
+    assert kinds(desk, "t", "question.asked") == 1
+    assert desk.orders(RunTurn, "t")[0].note.startswith("Your question will not be answered")
+
+
+def test_a_peer_that_has_the_work_is_told_that_it_gets_no_answer() -> None:
+    desk = Desk(limits=Limits(questions=0))
+    desk.give(plan=plan(child("a", "bob")))
+    desk.ends("t.a", Acknowledged())
+    desk.handle("t.a", Reply("bob", Question("Which colour?")))
+    assert [(send.type, send.to, send.note) for send in desk.orders(Send, "t.a")] == [("answer", "bob", "REPLY_SKIP")]
+    assert desk.attempt("t.a").waiting_for is Waiting.REPLY
 
 
 @pytest.mark.parametrize("said", [Question("I?"), Failed("down"), Unknown("lost"), Acknowledged()])

@@ -169,6 +169,19 @@ MUTANTS = (
         "    if not view:\n        raise",
         test_plans.test_a_child_of_a_cancelled_parent_is_not_retried_alone,
     ),
+    # ------------------------------------------------------------ questions
+    Mutant(
+        "the questions of each attempt have a limit of their own",
+        "questions, limit = task.mending.questions + 1, ctx.limits.questions",
+        "questions, limit = attempt.question_turns + 1, ctx.limits.questions",
+        test_conversation.test_the_questions_of_all_attempts_count_together,
+    ),
+    Mutant(
+        "an agent that keeps asking keeps its turns",
+        "if questions > limit + 1:",
+        "if questions > limit + 99:",
+        test_conversation.test_the_questions_of_all_attempts_count_together,
+    ),
     # ------------------------------------------------------------ attempts
     Mutant(
         "the attempt fence is ignored",

@@ -118,7 +118,7 @@ def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
 def kinds(events: Sequence[Event]) -> list[str]:
     """What happened, beside what a turn cost: that is on record whenever it ends."""
     cost = {Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.BREAKER_HALF_OPEN, Kind.BREAKER_CLOSED}
-    held = [event for event in events if set(event.data.get("changes", ())) == {"held"}]  # it is over budget by that
+    held = [event for event in events if "held" in event.data.get("changes", ())]  # by that, or released since
     return [event.kind for event in events if event.kind not in cost and event not in held]
 
 
@@ -127,14 +127,18 @@ def kinds(events: Sequence[Event]) -> list[str]:
 
 def operate(world: World) -> None:
     """A command, aimed where it can do something as a rule."""
-    command = world.script.one_of(retry=4, rerun=1, unblock=5, cancel=2, steer=1, redispatch=2)
+    command = world.script.one_of(retry=4, rerun=2, unblock=5, cancel=2, steer=1, redispatch=3)
     where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
     if command == "unblock" and world.script.chance(0.4):
         where = "held <> '' AND completed_at IS NULL"
     where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
-    if command == "redispatch" and world.script.chance(0.3):
+    if command == "redispatch" and world.script.chance(0.7):
+        where += " AND completed_at IS NOT NULL AND (phase <> 'cancelled' OR cancelled_with_parent)"
+    if command in ("redispatch", "retry") and world.script.chance(0.3):
         where += " AND attempt = 0 AND completed_at IS NOT NULL"
-    if command == "cancel" and world.script.chance(0.5):
+    if command == "cancel" and world.script.chance(0.3):
+        where += " AND parent IS NULL"
+    elif command == "cancel" and world.script.chance(0.5):
         where += " AND id IN (SELECT needs FROM dependencies)"
     tasks = world.tasks_where(where)
     if not tasks:
@@ -228,11 +232,11 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "reply": (12, reply),
     "judge": (3, judge),
     "mischief": (6, mischief),
-    "operate": (9, operate),
+    "operate": (11, operate),
     "edit": (4, edit),
     "mend": (6, mend),
-    "act": (22, act),
-    "decide": (16, decide),
+    "act": (26, act),
+    "decide": (20, decide),
     "wait": (10, wait),
     "crash": (3, crash),
 }

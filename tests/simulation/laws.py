@@ -231,6 +231,9 @@ class Book:
         assert review["attempt"] == (known.last.get("id") if known.ordinal else None), "a review is of this attempt"
         known.verdicts[review["reviewer"]] = review["verdict"]
 
+    def _question_asked(self, task: str, data: dict[str, Any], _role: str) -> None:
+        assert data["number"] <= 5, f"{self.tasks[task].name} asks without end"
+
     def _check_ended(self, task: str, data: dict[str, Any], _role: str) -> None:
         known, check = self.tasks[task], data["check"]
         assert known.phase == "spec_gate", "checks are run after an attempt and before its gates"
