@@ -337,6 +337,9 @@ class LimitsSection(Section):
     context_bytes: Whole = number(
         65_536, "bytes", 1_024, 1_048_576, "How much of its dependencies' results a child gets."
     )
+    background_bytes: Whole = number(
+        4_096, "bytes", 0, 1_048_576, "How much of the task that it is a part of a child is told. 0: nothing."
+    )
     sender_messages: Whole = number(
         0, "messages", 0, 1_000_000, "Messages of one sender per minute; others wait. 0: no limit."
     )

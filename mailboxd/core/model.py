@@ -193,6 +193,8 @@ class Policy:
     """How a weak spec is completed."""
     synthesis: Synthesis = Synthesis.AGENT
     join: Join = Join.ALL
+    background: bool = True
+    """Its children are told what they are a part of."""
     priority: int = 0
     deadline: str | None = None
     budget_usd: float | None = None
@@ -219,6 +221,7 @@ class Overrides:
     reviewers: tuple[str, ...] | None = None
     synthesis: Synthesis | None = None
     join: Join | None = None
+    background: bool | None = None
     priority: int | None = None
     deadline: str | None = None
     budget_usd: float | None = None
@@ -237,13 +240,21 @@ class PlannedChild:
     depends_on: tuple[str, ...] = ()
     instructions: str = ""
     expected_output: str = ""
+    goal: str = ""
+    context: str = ""
+    scope_in: str = ""
+    scope_out: str = ""
+    inputs: str = ""
+    outputs: str = ""
+    acceptance_criteria: tuple[str, ...] = ()
+    risks: str = ""
     checks: tuple[Check, ...] = ()
     planned_actions: tuple[Action, ...] = ()
     overrides: Overrides = Overrides()
     children: tuple[PlannedChild, ...] = ()
     """A nested plan (`subtasks:` of the node): the node then coordinates."""
     extra: tuple[tuple[str, str], ...] = ()
-    """Unknown keys, preserved (value as YAML text)."""
+    """The keys that begin with `x-`, preserved (value as YAML text)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +359,7 @@ class Task:
     said: Overrides = Overrides()
     """The policy that the plan set for this child, as written."""
     extra: tuple[tuple[str, str], ...] = ()
-    """Unknown keys or headers, preserved (value as YAML text)."""
+    """Headers and keys that begin with `x-`, and unknown headers of its task.md, preserved (value as YAML text)."""
     sections: tuple[tuple[str, str], ...] = ()
     """Unknown sections of its task.md, preserved."""
     mending: SpecDrafting = SpecDrafting()

@@ -1,8 +1,9 @@
 """Completing a weak spec: by a drafting turn of this agent, by its sender, or by the operator (protocol section 4).
 
-A task with a weak spec stays in spec_draft. If the policy says `draft`, this agent drafts it in one turn; a failed turn
-is repeated after a pause, because a draft has no side effects. What is still missing is asked of the sender. After that
-the task waits for the operator, who may write the spec at any time before the first attempt.
+A task with a weak spec stays in spec_draft. If the policy says `draft`, and for each child, which this agent planned,
+this agent drafts it in one turn; a failed turn is repeated after a pause, because a draft has no side effects. What is
+still missing is asked of the sender, for a child of the operator. After that the task waits for the operator, who may
+write the spec at any time before the first attempt.
 """
 
 from __future__ import annotations
@@ -41,13 +42,18 @@ def order_completion(builder: DecisionBuilder) -> None:
     task = builder.task
     if task.mending.waiting_for is not Waiting.NOTHING:
         return
-    if task.policy.weak is WeakSpec.DRAFT and not task.mending.drafted and _can_be_drafted(task):
+    if _this_agent_knows(task) and not task.mending.drafted and _can_be_drafted(task):
         _order_draft(builder)
     elif task.mending.questions < builder.ctx.limits.questions:
         _ask(builder, task.mending.questions + 1)
     elif task.reason != (reason := f"its spec is weak: {_problem(builder)}"):
         builder.amend(reason, reason=reason)
         builder.notify(Notice.QUESTION)
+
+
+def _this_agent_knows(task: Task) -> bool:
+    """Whether this agent is asked first: the policy says so, or it planned the task."""
+    return task.policy.weak is WeakSpec.DRAFT or task.parent is not None
 
 
 def _can_be_drafted(task: Task) -> bool:
@@ -145,7 +151,7 @@ def ask_again(builder: DecisionBuilder) -> None:
 
 
 def _ask(builder: DecisionBuilder, turns: int) -> None:
-    """Ask the sender; for a child, which this agent planned, the operator."""
+    """Ask the sender; for a child, which this agent planned and could not complete, the operator."""
     task = builder.task
     receiver = task.sender if task.parent is None else "operator"
     problem = _problem(builder)

@@ -180,16 +180,32 @@ def criteria(text: str) -> tuple[str, ...]:
 
 
 def child_spec(planned: PlannedChild) -> Spec:
-    instructions = planned.instructions or planned.description
+    instructions, expected = planned.instructions or planned.description, planned.expected_output
     return Spec(
-        goal=planned.description.strip() or planned.key,
+        goal=planned.goal.strip() or planned.description.strip() or planned.key,
         instructions=instructions,
-        expected_output=planned.expected_output,
-        scope_in=instructions,
-        outputs=planned.expected_output,
-        acceptance_criteria=(planned.expected_output,) if planned.expected_output.strip() else (),
+        context=planned.context,
+        expected_output=expected,
+        scope_in=planned.scope_in or instructions,
+        scope_out=planned.scope_out,
+        inputs=planned.inputs or planned.context,
+        outputs=planned.outputs or expected,
+        acceptance_criteria=planned.acceptance_criteria or ((expected,) if expected.strip() else ()),
+        risks=planned.risks,
         checks=planned.checks,
         planned_actions=planned.planned_actions,
+    )
+
+
+def stated(spec: Spec) -> Spec:
+    """`spec` as its author stated it: parts that were derived from others are empty."""
+    derived = spec.acceptance_criteria in ((DERIVED_CRITERION,), (spec.expected_output,))
+    return replace(
+        spec,
+        scope_in="" if spec.scope_in == spec.instructions else spec.scope_in,
+        inputs="" if spec.inputs == spec.context else spec.inputs,
+        outputs="" if spec.outputs == spec.expected_output else spec.outputs,
+        acceptance_criteria=() if derived else spec.acceptance_criteria,
     )
 
 

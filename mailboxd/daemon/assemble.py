@@ -254,8 +254,8 @@ def _effect_runner(
 ) -> EffectRunner:
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)
-    bytes_, offered = config.limits.context_bytes, peers.offered
-    prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
+    bytes_ = (config.limits.context_bytes, config.limits.background_bytes)
+    prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, *bytes_, keep, peers.offered)
     outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting, hub)
     dispatcher = calls.launcher if isinstance(calls.launcher, GatewayTransport) else openclaw
     sign = signer(Keyring.of(ws.root, os.environ))

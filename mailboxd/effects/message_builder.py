@@ -22,6 +22,7 @@ from mailboxd.core.vocabulary import Gate, Phase, Turn
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
+from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
     AnswerMessage,
     CancelMessage,
@@ -52,6 +53,7 @@ from mailboxd.protocol.prompts import (
     render_prompt,
     shorten,
 )
+from mailboxd.protocol.strict_yaml import load
 from mailboxd.store.store import Store
 
 # Prompts of turns.
@@ -74,6 +76,7 @@ class PromptBuilder:
     templates: Templates
     limits: Limits
     context_bytes: int
+    background_bytes: int
     keep: Callable[[Task], str]
     peers: Callable[[], Sequence[Peer]]
 
@@ -92,12 +95,35 @@ class PromptBuilder:
                 return self._work(task, effect)
 
     def with_context(self, task: Task) -> tuple[Spec, tuple[Cut, ...]]:
-        """The spec with the results of the task's dependencies in its Context, named and marked as data."""
-        needs = self.store.tasks.dependencies(task.id)
-        if not needs:
-            return task.spec, ()
+        """The spec with what the task is a part of, and the results of its dependencies, in its Context.
+
+        Both are named and marked as data.
+        """
+        spec, needs = task.spec, self.store.tasks.dependencies(task.id)
         carried = self.carry(needs)
-        return replace(task.spec, context=joined(task.spec.context, carried.text)), carried.cuts
+        context = joined(spec.context, self._background(task), carried.text)
+        inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
+        return replace(spec, context=context, inputs=inputs), carried.cuts
+
+    def _background(self, task: Task) -> str:
+        """Title, goal and Context of the task that this one is a part of; empty for a root task, and if it is off."""
+        above = self.part_of(task)
+        if above is None or not task.policy.background or not self.background_bytes:
+            return ""
+        goal = above.spec.goal if above.spec.goal.strip() != above.title.strip() else ""
+        raw = joined(above.title, goal, above.spec.context).encode("utf-8", "replace")
+        text = raw[: self.background_bytes].decode("utf-8", "ignore")
+        if len(raw) > self.background_bytes:
+            text = f"{text}\n\n[mailboxd] cut: {len(text.encode())} of {len(raw)} bytes are shown."
+        source = f"the task that {task.key} is a part of"
+        return f"### Background\n\nWhat this is a part of. Do only your own part.\n\n{quote_fence(text, source)}"
+
+    def part_of(self, task: Task) -> Task | None:
+        """The task whose plan has this one in it; a copy of a broadcast is a part of what the broadcast is."""
+        above = self.store.tasks.get(task.parent) if task.parent else None
+        while above is not None and above.broadcast:
+            above = self.store.tasks.get(above.parent) if above.parent else None
+        return above
 
     def carry(self, tasks: Sequence[Task]) -> Carried:
         by_key = {task.key: task for task in tasks}
@@ -171,6 +197,7 @@ class PromptBuilder:
             spec=task.spec,
             lacks=problems_text(lint(task.spec, task.policy.weak)),
             findings=task.findings,
+            part_of=self._background(task),
         )
         return Prompt(render_prompt(self.templates, prompt))
 
@@ -243,6 +270,7 @@ class MessageBuilder:
                 "budget_usd": budget_usd,
                 "budget_tokens": None if budget_tokens is None else min(budget_tokens, MOST_TOKENS),
                 "sent_at": now,
+                **{name: load(text, path=name).value for name, text in task.extra if name.startswith("x-")},
             }
         )
         findings = joined(task.findings, effect.note)

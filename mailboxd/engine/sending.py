@@ -16,6 +16,7 @@ class Draft:
 
     title: str
     instructions: str
+    """What to do. Sections of a spec in it (`## Goal`, `## Scope Out` ...) count as such."""
     context: str = ""
     expected_output: str = ""
     criteria: Sequence[str] = ()
@@ -28,15 +29,18 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
 
     from mailboxd.protocol.markdown import Section
     from mailboxd.protocol.messages import TaskMessage, render_message
+    from mailboxd.protocol.spec import taken_apart
 
+    instructions, written = taken_apart(draft.instructions)
     said = (
-        ("Context", draft.context),
-        ("Instructions", draft.instructions),
-        ("Expected Output", draft.expected_output),
-        ("Acceptance Criteria", "\n".join(f"- {' '.join(criterion.split())}" for criterion in draft.criteria)),
-        ("DAG", draft.dag),
+        Section("Context", draft.context),
+        Section("Instructions", instructions),
+        Section("Expected Output", draft.expected_output),
+        Section("Acceptance Criteria", "\n".join(f"- {' '.join(criterion.split())}" for criterion in draft.criteria)),
+        *written,
+        Section("DAG", draft.dag),
     )
-    sections = tuple(Section(heading, text) for heading, text in said if text.strip())
+    sections = tuple(section for section in said if section.text.strip())
     try:
         return render_message(TaskMessage.model_validate({**headers, "title": draft.title, "sections": sections}))
     except ValidationError as error:

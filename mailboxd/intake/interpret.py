@@ -55,6 +55,7 @@ from mailboxd.protocol.messages import (
 )
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import rewritten
+from mailboxd.protocol.strict_yaml import flow
 
 _PASSING = frozenset({"too-many-open"})
 """Rules that may admit the same task later."""
@@ -241,6 +242,7 @@ class Intake:
             depth=depth,
             plan=parse_plan(dag, path="DAG") if dag.strip() else None,
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
+            extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
         )
         task = self.create(new, actor=message.from_)
         path = self._store.messages.recovered_path(message.from_, message.task_id, message.subtask_id)

@@ -211,7 +211,7 @@ CONVERTERS: dict[str, Convert] = {
     "delegation_path": names(pattern(STEP, "steps like `agent:0123456789abcdef`")),
     "gates": names(choice(Gate, Gate)),
     "reviewers": names(identifier),
-    "idempotent": boolean,
+    **dict.fromkeys(("idempotent", "background"), boolean),
     **dict.fromkeys(("budget_usd", "cost_usd"), money),
     "synthesis": choice(Synthesis, Synthesis),
     "join": choice(Join, Join),

@@ -152,6 +152,10 @@ class Message(BaseModel):
         """The unknown headers by their names in the file."""
         return {key[:-1] if is_shadow(key) else key: value for key, value in (self.__pydantic_extra__ or {}).items()}
 
+    def own_headers(self) -> dict[str, Yaml]:
+        """The sender's own headers, which begin with `x-`: they stay with the work."""
+        return {key: value for key, value in (self.__pydantic_extra__ or {}).items() if key.startswith("x-")}
+
     def section(self, name: str) -> str:
         """The text of all sections called `name` (ignoring case), or empty."""
         return self.texts().get(name.casefold(), "")
@@ -208,6 +212,7 @@ class TaskMessage(Message):
     title: Annotated[str, _if_text(_task_title), Field(max_length=MAX_TITLE)] = ""
     synthesis: Synthesis | None = None
     join: Join | None = None
+    background: bool | None = None
     runtime: Runtime | None = None
     harness: Id | None = None
     delegation_path: (

@@ -5,8 +5,9 @@
         agent: scout                  # [a, b, c] is a broadcast; self is this agent
         description: Find the sources
         depends_on: []                # or "a, b"
-        instructions: ...             # optional, like expected_output, checks, planned_actions, the optional headers
-                                      # of protocol section 2, and `subtasks:`, a nested plan
+        instructions: ...             # optional, like the other parts of a spec, the optional headers of protocol
+                                      # section 2, and `subtasks:`, a nested plan
+        x-ticket: OPS-12              # keys that begin with `x-` are preserved, other unknown ones refused
     synthesis: agent
 
 Only the form is checked here; `core.plans` checks the graph (cycles, unknown names, limits). `status`,
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.model import Plan, PlannedChild
 from mailboxd.core.sanitize import excerpt, storable_line
+from mailboxd.core.specs import criteria
 from mailboxd.core.vocabulary import SELF, Synthesis, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
@@ -37,16 +39,8 @@ MAX_DEPTH = 64
 """YAML levels; a nested plan takes two."""
 
 STATE = ("status", "dispatched_at", "completed_at", "result_summary")
-_OWN = (
-    "agent",
-    "description",
-    "depends_on",
-    "instructions",
-    "expected_output",
-    "checks",
-    "planned_actions",
-    "subtasks",
-)
+_TEXTS = ("instructions", "expected_output", "goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")
+_OWN = ("agent", "description", "depends_on", *_TEXTS, "acceptance_criteria", "checks", "planned_actions", "subtasks")
 _TOP = ("subtasks", "synthesis")
 _START = re.compile(r"(?:subtasks|synthesis) *:|\{")
 
@@ -152,7 +146,9 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
         return source.text(node.get(name, ""), (*where, name))
 
     children = tuple(inner.planned for inner in _nodes(source, node.get("subtasks", ""), (*where, "subtasks")))
-    description = text("description") or text("instructions").strip().partition("\n")[0]
+    texts = {name: text(name) for name in _TEXTS}
+    said = texts["goal"].strip() or texts["instructions"].strip()
+    description = text("description") or said.partition("\n")[0]
     agents = source.names(node.get("agent", ""), (*where, "agent")) or ((SELF,) if children else ())
     missing = [name for name, given in (("agent", agents), ("description", description)) if not given]
     if missing:
@@ -162,8 +158,8 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
         agents=agents,
         description=description,
         depends_on=tuple(dict.fromkeys(source.names(node.get("depends_on", ""), (*where, "depends_on")))),
-        instructions=text("instructions"),
-        expected_output=text("expected_output"),
+        **texts,
+        acceptance_criteria=_criteria(source, node.get("acceptance_criteria", ""), (*where, "acceptance_criteria")),
         checks=checks_of(source, node.get("checks", ""), (*where, "checks")),
         planned_actions=actions_of(source, node.get("planned_actions", ""), (*where, "planned_actions")),
         overrides=source.overrides(node, where),
@@ -172,21 +168,30 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
     )
 
 
+def _criteria(source: Source, value: Yaml, where: Path) -> tuple[str, ...]:
+    """A list of criteria, or a text with a list in it."""
+    if isinstance(value, str):
+        return criteria(value)
+    if not isinstance(value, list):
+        source.fail("wrong-type", "the acceptance criteria are not a list", where, "Write `- ...` for each.")
+    return tuple(text for item in value if (text := source.text(item, where)).strip())
+
+
 def _extra(source: Source, node: Mapping[str, Yaml], where: Path) -> tuple[tuple[str, str], ...]:
     unknown = [key for key in node if key not in _OWN and key not in STATE and key not in OVERRIDES]
-    if "approved" in unknown:
-        source.fail(
-            "unknown-field",
-            "a plan cannot approve anything",
-            (*where, "approved"),
-            "Only a person approves, with `mailboxd approve`.",
-        )
+    for key in unknown:
+        if key == "approved":
+            hint = "Only a person approves, with `mailboxd approve`."
+            source.fail("unknown-field", "a plan cannot approve anything", (*where, key), hint)
+        if not key.startswith("x-"):
+            problem = f"a child has no key {excerpt(key)}"
+            source.fail("unknown-field", problem, (*where, key), _meant(key, (*_OWN, *OVERRIDES)))
     return tuple((key, flow(node[key])) for key in unknown)
 
 
 def _meant(key: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
-    return f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
+    near = difflib.get_close_matches(key[:64], known, 1, cutoff=0.55)
+    return f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}. Your own begin with x-."
 
 
 def render_dag(dag: Dag) -> str:
@@ -206,10 +211,10 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
     lines.append(f"{inner}agent: {flow(child.agents[0] if len(child.agents) == 1 else child.agents)}")
     lines.append(f"{inner}description: {block(child.description, inner + '  ')}")
     lines.append(f"{inner}depends_on: {flow(child.depends_on)}")
-    if child.instructions:
-        lines.append(f"{inner}instructions: {block(child.instructions, inner + '  ')}")
-    if child.expected_output:
-        lines.append(f"{inner}expected_output: {block(child.expected_output, inner + '  ')}")
+    lines += [f"{inner}{name}: {block(text, inner + '  ')}" for name in _TEXTS if (text := getattr(child, name))]
+    if child.acceptance_criteria:
+        lines.append(f"{inner}acceptance_criteria:")
+        lines += [f"{inner}  - {scalar(criterion)}" for criterion in child.acceptance_criteria]
     if child.checks:
         lines.append(f"{inner}checks:")
         lines += [f"{inner}  {line}" for line in render_checks(child.checks).split("\n")]

@@ -268,7 +268,10 @@ class ReviewPrompt:
 
 @dataclass(frozen=True, slots=True)
 class DraftPrompt:
-    """A turn that improves a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong."""
+    """A turn that improves a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong.
+
+    `part_of` says what a child, which this agent planned, is a part of.
+    """
 
     kind: ClassVar[str] = "draft"
     local_id: str
@@ -279,6 +282,7 @@ class DraftPrompt:
     spec: Spec
     lacks: str = ""
     findings: str = ""
+    part_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.checks import path_problem
 from mailboxd.core.model import Check, Spec
 from mailboxd.core.sanitize import excerpt, storable_text
-from mailboxd.core.specs import DERIVED_CRITERION, criteria
+from mailboxd.core.specs import DERIVED_CRITERION, criteria, stated
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
@@ -517,6 +517,15 @@ def _has(found: tuple[Section, ...], name: str) -> bool:
     return any(section.is_called(name) for section in found)
 
 
+def taken_apart(text: str) -> tuple[str, tuple[Section, ...]]:
+    """What a person wrote as instructions: the text without the sections of a spec in it, and these sections."""
+    if not (own := _own_sections(text)):
+        return text, ()
+    body = split_body(storable_text(text))
+    others = [section for section in body.sections if section not in own]
+    return join_body(body.title, body.preamble, others).strip(), own
+
+
 def _own_sections(text: str) -> tuple[Section, ...]:
     return tuple(s for s in split_body(storable_text(text)).sections if any(map(s.is_called, _FIELDS)))
 
@@ -535,15 +544,11 @@ def shown_sections(spec: Spec, title: str) -> Sections:
 
 def spec_sections(spec: Spec, title: str = "") -> Sections:
     """The spec as headings with texts, without derived and empty parts."""
-    derived = {
-        "Goal": spec.goal.strip() == title.strip(),
-        "Acceptance Criteria": spec.acceptance_criteria in ((DERIVED_CRITERION,), (spec.expected_output,)),
-        "Scope In": spec.scope_in == spec.instructions,
-        "Inputs": spec.inputs == spec.context,
-        "Outputs": spec.outputs == spec.expected_output,
-    }
+    spec = stated(spec)
+    if spec.goal.strip() == title.strip():
+        spec = replace(spec, goal="")
     texts = {name: _text(spec, field) for name, field in _FIELDS.items()}
-    return tuple((name, text) for name, text in texts.items() if text.strip() and not derived.get(name))
+    return tuple((name, text) for name, text in texts.items() if text.strip())
 
 
 def _text(spec: Spec, field: str) -> str:

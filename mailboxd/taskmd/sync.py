@@ -25,7 +25,8 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.lifecycle import BEFORE_EXECUTION
 from mailboxd.core.model import Origin, PlannedChild, Task
-from mailboxd.core.specs import apply
+from mailboxd.core.sanitize import first_line
+from mailboxd.core.specs import apply, stated
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
 from mailboxd.engine.engine import Engine
@@ -202,14 +203,23 @@ def _status(task: Task) -> str:
 
 def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
     """A child as its plan would list it now. `own`: the agent that `self` means here."""
-    spec, given_to = task.spec, task.stronger.instead_of or task.executor
+    spec, given_to = stated(task.spec), task.stronger.instead_of or task.executor
+    description, goal = (spec.goal, "") if first_line(spec.goal) == task.title else (task.title, spec.goal)
     return PlannedChild(
         key=task.key,
         agents=copies or (SELF if given_to == own else given_to,),
-        description=spec.goal,
+        description=description,
         depends_on=needs,
-        instructions=spec.instructions if spec.instructions != spec.goal else "",
+        instructions=spec.instructions if spec.instructions != description else "",
         expected_output=spec.expected_output,
+        goal=goal,
+        context=spec.context,
+        scope_in=spec.scope_in,
+        scope_out=spec.scope_out,
+        inputs=spec.inputs,
+        outputs=spec.outputs,
+        acceptance_criteria=spec.acceptance_criteria,
+        risks=spec.risks,
         checks=spec.checks,
         planned_actions=spec.planned_actions,
         overrides=task.said,

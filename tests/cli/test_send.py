@@ -77,6 +77,15 @@ def test_instructions_come_from_words_a_file_or_standard_input(stage: Stage, tmp
     assert message.section("Instructions") == brief
 
 
+def test_sections_of_a_spec_in_the_text_count_as_such(stage: Stage) -> None:
+    text = (
+        "Write it.\n\n## Notes\n\nBriefly.\n\n## Goal\n\nA report\n\n## Scope Out\n\nOutlook\n\n## Risks\n\nOld data\n"
+    )
+    spec = sent(stage, "--title", "Q3", "-", text=text).spec()
+    assert (spec.goal, spec.scope_out, spec.risks) == ("A report", "Outlook", "Old data")
+    assert spec.instructions == "Write it.\n\n## Notes\n\nBriefly."
+
+
 def test_a_plan_is_checked_and_goes_with_the_message(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(f"# a comment\n{PLAN}")
     message = sent(stage, "--title", "Release", "--plan", str(tmp_path / "plan.yaml"))

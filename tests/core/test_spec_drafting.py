@@ -336,6 +336,18 @@ def test_what_a_peer_does_is_not_checked_here() -> None:
     assert desk.orders(RunCheck) == []
 
 
+def test_the_agent_that_planned_a_child_is_asked_about_its_weak_spec_before_the_operator() -> None:
+    desk = Desk(ASK)
+    desk.give(plan=plan(child("a", "bob")), spec=replace(BARE, expected_output="haiku.txt"))
+    (turn,) = drafts(desk)
+    assert (turn.agent, desk.phase("t.a"), desk.orders(Send)) == ("main", Phase.SPEC_DRAFT, [])
+    desk.ends("t.a", DONE)
+    assert [(send.type, send.to) for send in desk.orders(Send)] == [("question", "operator")]
+    desk.handle("t.a", Clarification("operator", "- one page"))
+    desk.start()
+    assert desk.phase("t.a") is Phase.EXECUTING
+
+
 def test_the_checks_of_a_broadcast_are_run_for_its_copies_and_not_for_the_whole() -> None:
     desk = Desk(with_policy(join=Join.FIRST))
     desk.give(plan=plan(child("ask", ("main", "bob"), checks=(CHECK,))))

@@ -66,7 +66,7 @@ def overrides() -> st.SearchStrategy[Overrides]:
 
 
 def extras() -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
-    names = st.sampled_from(["colour", "x-note", "1e3", "with space", "a: b"])
+    names = st.sampled_from(["x-colour", "x-note", "x-1e3", "x-with space", "x-a: b"])
     values = st.recursive(
         storable().filter(bool), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2)
     )
@@ -82,6 +82,10 @@ def children(depth: int = 1) -> st.SearchStrategy[PlannedChild]:
         depends_on=st.lists(KEYS, unique=True, max_size=3).map(tuple),
         instructions=lines_of_text(),
         expected_output=lines_of_text(),
+        goal=lines_of_text(),
+        context=lines_of_text(),
+        scope_out=lines_of_text(),
+        acceptance_criteria=st.lists(lines_of_text().filter(str.strip), max_size=2).map(tuple),
         overrides=overrides(),
         children=_distinct(children(depth - 1)) if depth else st.just(()),
         extra=extras(),

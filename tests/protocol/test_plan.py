@@ -25,7 +25,7 @@ subtasks:
     idempotent: true
     deadline: 2026-11-21T02:07:53+01:00
     budget_usd: 2.50
-    colour: [red, {shade: dark}]
+    x-colour: [red, {shade: dark}]
     status: done
     dispatched_at: 2026-11-21T02:07:53Z
     result_summary: "Found: three"
@@ -70,7 +70,7 @@ def test_every_field_of_a_child_is_read() -> None:
             deadline="2026-11-21T01:07:53.000Z",
             budget_usd=2.5,
         ),
-        extra=(("colour", "[red, {shade: dark}]"),),
+        extra=(("x-colour", "[red, {shade: dark}]"),),
     )
     assert votes.agents == ("a", "b", "c")
     assert votes.depends_on == ("research", "007")
@@ -156,6 +156,40 @@ def test_what_cannot_be_read_is_refused_with_its_line_and_field(
     if field is not None:
         assert error.field == field
     assert len(str(error)) < 2048
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("depend_on: b", "Did you mean depends_on?"),
+        ("dependsOn: [b]", "Did you mean depends_on?"),
+        ("deps: [b]", "Did you mean depends_on?"),
+        ("max_attemps: 3", "Did you mean max_attempts?"),
+        ("acceptanceCriteria: [c]", "Did you mean acceptance_criteria?"),
+        ("colour: red", "Known keys: agent, "),
+    ],
+)
+def test_an_unknown_key_of_a_child_is_refused(key: str, hint: str) -> None:
+    name = key.partition(":")[0]
+    error = error_of(f"subtasks:\n  a:\n    agent: x\n    description: d\n    {key}\n")
+    assert (error.rule, error.line, error.field) == ("unknown-field", 5, f"subtasks.a.{name}")
+    assert error.hint.startswith(hint)
+
+
+def test_a_child_has_every_part_of_a_spec() -> None:
+    spec = {name: f"the {name}" for name in ("goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")}
+    lines = "".join(f"    {name}: {text}\n" for name, text in spec.items())
+    criteria = "    acceptance_criteria:\n      - one page\n      - in French\n"
+    child = parse_plan(f"subtasks:\n  a:\n    agent: x\n{lines}{criteria}", path="p").children[0]
+    assert {name: getattr(child, name) for name in spec} == spec
+    assert child.acceptance_criteria == ("one page", "in French")
+    assert child.description == "the goal"
+
+
+def test_criteria_may_be_a_text_with_a_list() -> None:
+    text = "subtasks:\n  a: {agent: x, description: d, acceptance_criteria: %s}\n"
+    for said, wanted in (('"- one\\n- two"', ("one", "two")), ("one page", ("one page",)), ("[]", ())):
+        assert parse_plan(text % said, path="p").children[0].acceptance_criteria == wanted
 
 
 def test_all_missing_fields_of_a_child_are_named_at_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.approvals import Action, ActionKind
@@ -134,7 +135,8 @@ class Script:
             agents = ("ghost",)
         output = self.random.choice(("", "one line"))
         said, checks = self.overrides(), self.checks()
-        return PlannedChild(key, agents, f"do {key}", tuple(needs), "", output, checks, overrides=said, children=below)
+        parts: dict[str, Any] = {"expected_output": output, "checks": checks, "overrides": said, "children": below}
+        return PlannedChild(key, agents, f"do {key}", tuple(needs), **parts)
 
     # -------------------------------------------------------------- what agents say
 

@@ -258,7 +258,7 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 )
 @click.argument("instructions", nargs=-1, type=Text())
 @click.option("--title", type=Text(), default="", help="Default: the first line of the instructions.")
-@click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
+@click.option("--file", metavar="FILE", help="Read INSTRUCTIONS from FILE (- is standard input).")
 @click.option("--context", type=Text(), default="", help="Background information.")
 @click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
 @click.option("--criterion", "criteria", type=Text(), multiple=True, help="An acceptance criterion (repeatable).")
@@ -281,7 +281,8 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 def send_command(session: Session, **said: Any) -> int | None:
     """Send a task to an agent. INSTRUCTIONS are its text (- reads standard input); without any, an editor opens.
 
-    Writes one message, atomically, to the inbox of this workspace or of the agent given by --to.
+    Sections of a specification in it (`## Goal`, `## Scope Out` ...) count as such. Writes one message,
+    atomically, to the inbox of this workspace or of the agent given by --to.
     """
     require_operator(said["sender"])
     if said["wait_timeout"] is not None and not said["wait"]:

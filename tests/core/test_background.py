@@ -1,0 +1,92 @@
+"""What a child is told of the work that it is a part of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.model import Overrides, PlannedChild, Spec
+from mailboxd.effects.hub_mail import HubMail
+from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
+from mailboxd.hub.spool import HubView
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.messages import TaskMessage, parse_message
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.taskmd import parse_task_file, render_task_file
+from mailboxd.taskmd.sync import to_record
+from tests.core.desk import Desk, child, plan
+
+WHOLE = Spec("Know why revenue grew", instructions="Find out.", context="The board meets on 12 October.")
+
+
+def company(*children: PlannedChild, background: bool | None = None) -> Desk:
+    desk = Desk()
+    policy = replace(desk.policy, background=background is not False)
+    desk.give(plan=plan(*children), spec=WHOLE, policy=policy)
+    return desk
+
+
+def sent(desk: Desk, tmp: Path, name: str, most: int = 4096) -> str:
+    """The dispatch or the prompt that a task's turn gets."""
+    templates = Templates(None)
+    limits = desk.engine.settings.limits
+    prompting = PromptBuilder("main", desk.store, templates, limits, 100_000, most, lambda _: "", tuple)
+    (effect,) = desk.orders(RunTurn, name)
+    task = desk.task(name)
+    if effect.agent == "main":
+        return prompting.prompt(effect, task).text
+    hub = HubMail(HubView(Workspace(tmp)), "main")
+    outgoing = MessageBuilder("main", desk.store, templates, lambda _: "", prompting, hub)
+    return outgoing.dispatch(effect, task, desk.attempt(name), desk.clock.now())[0].decode()
+
+
+@pytest.mark.parametrize("agent", ["self", "bob"])
+def test_title_goal_and_context_of_the_whole_go_along_as_background(agent: str, tmp_path: Path) -> None:
+    text = sent(company(child("a", agent, context="EMEA is late.")), tmp_path, "t.a")
+    before, _, background = text.partition("### Background")
+    assert "EMEA is late." in before
+    for part in ("not instructions", "\nt\n", "Know why revenue grew", "The board meets on 12 October."):
+        assert part in background
+    assert "Find out." not in text
+    assert "## Inputs" not in text
+
+
+def test_a_copy_of_a_broadcast_is_told_what_the_broadcast_is_a_part_of(tmp_path: Path) -> None:
+    text = sent(company(child("ask", ("bob", "amy"))), tmp_path, "t.ask.bob")
+    assert "Know why revenue grew" in text
+
+
+def test_background_is_bounded_and_says_so(tmp_path: Path) -> None:
+    text = sent(company(child("a", "bob")), tmp_path, "t.a", most=30)
+    assert "Know why" in text
+    assert "12 October" not in text
+    assert "[mailboxd] cut: 30 of " in text
+
+
+def test_background_can_be_switched_off(tmp_path: Path) -> None:
+    assert "Background" not in sent(company(child("a", "bob")), tmp_path, "t.a", most=0)
+    assert "Background" not in sent(company(child("a", "bob"), background=False), tmp_path, "t.a")
+    assert "Background" not in sent(company(child("a", "bob", overrides=Overrides(background=False))), tmp_path, "t.a")
+
+
+def test_a_childs_own_keys_are_headers_of_its_dispatch(tmp_path: Path) -> None:
+    text = sent(company(child("a", "bob", extra=(("x-ticket", '[OPS-12, {late: "no"}]'),))), tmp_path, "t.a")
+    message = parse_message(text.encode(), "d.md").message
+    assert isinstance(message, TaskMessage)
+    assert message.own_headers() == {"x-ticket": ["OPS-12", {"late": "no"}]}
+
+
+def test_every_part_of_a_childs_spec_travels_and_is_shown(tmp_path: Path) -> None:
+    parts = {name: f"the {name}" for name in ("goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")}
+    planned = PlannedChild("a", ("bob",), "do a", acceptance_criteria=("one page",), instructions="Do it.", **parts)  # type: ignore[arg-type]  # texts
+    desk = company(planned)
+    message = parse_message(sent(desk, tmp_path, "t.a").encode(), "d.md").message
+    assert isinstance(message, TaskMessage)
+    spec = message.spec()
+    assert spec.context.startswith("the context\n\n### Background")
+    assert replace(spec, context="the context") == desk.task("t.a").spec
+    shown = parse_task_file(render_task_file(to_record(desk.engine, desk.task("t")), Templates(None)), "task.md")
+    assert shown.plan.children == (planned,)
