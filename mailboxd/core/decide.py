@@ -33,6 +33,7 @@ from mailboxd.core.inputs import (
     CheckEnded,
     Checkpoint,
     ChildEdited,
+    ChildrenDue,
     Edited,
     FileMade,
     ImportedDispatched,
@@ -151,6 +152,8 @@ def decide(
     match given:
         case Redispatch():
             _redispatched(builder, given)
+        case ChildrenDue(children):
+            plans.create_children(builder, children)
         case Start():
             attempts.start(builder)
         case TurnEnded():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mailboxd.core.approvals import Action
-from mailboxd.core.model import Check
+from mailboxd.core.model import Check, NewChild
 from mailboxd.core.vocabulary import Gate, Notice, Turn
 
 
@@ -51,6 +51,13 @@ class LookUp:
 @dataclass(frozen=True, slots=True)
 class StopTurns:
     """Stop every running turn of this task: it was cancelled or superseded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateChildren:
+    """Create children of the task: a part of a plan that is too large for one transaction. Done by `Engine.tick`."""
+
+    children: tuple[NewChild, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +152,4 @@ class AnswerPermission:
 
 Acting = Prepare | Perform | Verify | AnswerPermission
 """The effects of planned actions."""
-Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce | RunCheck | Notify | Acting
+Effect = RunTurn | LookUp | StopTurns | CreateChildren | Compose | Send | Resend | Bounce | RunCheck | Notify | Acting

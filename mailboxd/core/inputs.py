@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mailboxd.core.approvals import OfApproval
-from mailboxd.core.model import NO_USAGE, Finding, Origin, Plan, PlannedChild, Policy, Spec, Usage
+from mailboxd.core.model import NO_USAGE, Finding, NewChild, Origin, Plan, PlannedChild, Policy, Spec, Usage
 from mailboxd.core.outcomes import Answer, Made, Outcome
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict
 
@@ -244,6 +244,13 @@ class TimePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildrenDue:
+    """More children of an adopted plan are to be created."""
+
+    children: tuple[NewChild, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Edited:
     """A legal edit of task.md, by a person or by the agent in its turn."""
 
@@ -287,5 +294,16 @@ OperatorInput = Clarification | Steer | Cancel | Retry | Unblock | Pause | Resum
 Order = OperatorInput | Edited | ChildEdited
 """What the task's sender or the operator may order."""
 Input = (
-    NewTask | Redispatch | Start | TurnEnded | Reply | TimePassed | CheckEnded | ByTool | OfApproval | Imported | Order
+    NewTask
+    | Redispatch
+    | ChildrenDue
+    | Start
+    | TurnEnded
+    | Reply
+    | TimePassed
+    | CheckEnded
+    | ByTool
+    | OfApproval
+    | Imported
+    | Order
 )

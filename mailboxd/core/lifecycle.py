@@ -498,6 +498,8 @@ def _child_failed(view: TaskView) -> str | None:
         )
     if children.failed:
         return view.failed_child or "a child failed"
+    if view.children_due:
+        return None
     return "every child was cancelled" if children.total and gone == children.total else None
 
 
@@ -516,7 +518,7 @@ def review_round(task: Task) -> int:
 def join_is_met(view: TaskView) -> bool:
     """Whether a coordinating task can make its result of its children's."""
     task, children = view.task, view.children
-    if not children.total:
+    if not children.total or view.children_due:
         return False
     if task.broadcast and task.policy.join is not Join.ALL:
         return _joined(view) is not None

@@ -258,6 +258,15 @@ class PlannedChild:
 
 
 @dataclass(frozen=True, slots=True)
+class NewChild:
+    """A child of an adopted plan that is to be created, with its id and those of its dependencies."""
+
+    id: str
+    planned: PlannedChild
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     children: tuple[PlannedChild, ...]
     synthesis: Synthesis | None = None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 
 from mailboxd.core.budget import consented, planned_too_much
 from mailboxd.core.decision_builder import Decision, DecisionBuilder
-from mailboxd.core.effects import Effect
+from mailboxd.core.effects import CreateChildren
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.fixpoint import run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task, changed
+from mailboxd.core.model import NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
@@ -301,9 +301,18 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
             builder.amend(why, held=why)
-    _Creation(ctx, builder.events, builder.effects).add(builder.task, plan.children, scopes)
+    _Creation(builder).plan(builder.task, plan.children, scopes)
     tally = builder.view.children
     builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def create_children(builder: DecisionBuilder, children: Sequence[NewChild]) -> None:
+    """Create more children of a plan that was adopted, also if their parent has ended: they end with it."""
+    family = builder.view.family
+    scopes = [] if family is None else [level.ids for level in (*reversed(family.outer), family.existing)]
+    _Creation(builder).create(builder.task, children, scopes)
+    tally = builder.view.children
+    builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(children)))
 
 
 def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:
@@ -331,27 +340,43 @@ def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
     return f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`" if others else None
 
 
-@dataclass(slots=True)
 class _Creation:
-    """Creates the children of a plan, each at its fixed point."""
+    """Creates the children of a plan, each at its fixed point; orders the creation of those that exceed the limit."""
 
-    ctx: Context
-    events: list[Event]
-    effects: list[tuple[str, Effect]]
-    taken: set[str] = field(default_factory=set)
+    def __init__(self, builder: DecisionBuilder) -> None:
+        self.ctx = builder.ctx
+        self.events = builder.events
+        self.effects = builder.effects
+        self._left = self.ctx.limits.children_at_once
+        self._taken: set[str] = set()
 
-    def add(self, parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]]) -> None:
+    def plan(self, parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]]) -> None:
+        """Create children, or order their creation; `scopes` has ids by key, from the outermost level to theirs."""
         ids = dict(scopes[-1]) | {child.key: self.ctx.new_id("tsk") for child in children}
-        for child in children:
-            needs = tuple(_lookup(need, [*scopes[:-1], ids]) for need in child.depends_on)
+        scopes = [*scopes[:-1], ids]
+        new = [
+            NewChild(ids[child.key], child, tuple(_lookup(need, scopes) for need in child.depends_on))
+            for child in children
+        ]
+        # the copies of a broadcast come together: its join counts them
+        at_once = len(new) if parent.broadcast else min(len(new), max(self._left, 0))
+        self._left -= at_once
+        for start in range(at_once, len(new), self.ctx.limits.children_at_once):
+            later = tuple(new[start : start + self.ctx.limits.children_at_once])
+            self.effects.append((parent.id, CreateChildren(later)))
+        self.create(parent, new[:at_once], scopes)
+
+    def create(self, parent: Task, children: Sequence[NewChild], scopes: Sequence[Mapping[str, str]]) -> None:
+        for new in children:
+            child = new.planned
             below = _broadcast(child) if len(child.agents) > 1 else child.children
-            task, derived = self._child(parent, child, ids[child.key], bool(below))
-            self.events.append(_created(task, needs, derived))
-            view = TaskView(task, parent_phase=parent.phase, unmet=len(needs))
+            task, derived = self._child(parent, child, new.id, bool(below))
+            self.events.append(_created(task, new.needs, derived))
+            view = TaskView(task, parent_phase=parent.phase, unmet=len(new.needs))
             builder = DecisionBuilder(view, self.ctx, events=self.events, effects=self.effects)
             run_to_fixpoint(builder)
             if below:
-                self.add(builder.task, below, [*scopes[:-1], ids, {}])
+                self.plan(builder.task, below, [*scopes, {}])
 
     def _child(
         self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
@@ -387,9 +412,9 @@ class _Creation:
     def _name(self, wanted: str) -> str:
         """The local id, made distinct if another task has it: a root task may have a child's name."""
         ordinal = 1
-        while (name := distinct(wanted, ordinal)) in self.taken or not self.ctx.is_free(name):
+        while (name := distinct(wanted, ordinal)) in self._taken or not self.ctx.is_free(name):
             ordinal += 1
-        self.taken.add(name)
+        self._taken.add(name)
         return name
 
 

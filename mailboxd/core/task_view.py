@@ -91,6 +91,8 @@ class TaskView:
     cancelled_need: str = ""
     """Key of a dependency that was cancelled for good."""
     children: ChildCounts = ChildCounts()
+    children_due: bool = False
+    """Children of an adopted plan are still to be created."""
     failed_child: str = ""
     """Key and reason of a child that failed, when one has."""
     answers: tuple[tuple[str, int], ...] = ()
@@ -143,6 +145,8 @@ class Limits:
     edges: int = 50_000
     questions: int = 5
     """Questions that a task may ask, over all its attempts."""
+    children_at_once: int = 1_000
+    """Children of a plan that are created in one transaction: no command waits for more."""
     tree: int = 100_000
     """Tasks below one root."""
     turns: int = 0

@@ -16,19 +16,19 @@ from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clock import Clock
 from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.health_writer import Health
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.process_table import CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
-from mailboxd.engine.reports import Reports
+from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.health import Component, Grade
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, WakeReason
 from mailboxd.intake.archive import Archiver
-from mailboxd.intake.arrivals import Arrivals
+from mailboxd.intake.arrivals import Arrivals, Mail
 from mailboxd.mailbox.task_files import TaskFileChanges
 from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
@@ -279,15 +279,16 @@ class Daemon:
 
     def _record_round(self, look: bool) -> bool:
         """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
-        more, seen = False, self.arrivals.seen
+        more, seen, look = False, self.arrivals.seen, look and not self._stopping
+        mail = self._read_mail() if look else None
         with self.engine.batch():
             self._try(Component.COLLECTING, self._collect)
             self._check_gateway()
             self._check_peers()
             self._check_hub()
-            if look and not self._stopping:
-                more = self._take_files()
-            self.engine.tick(self.arrivals.read_until())
+            if look and not self.health.is_troubled(Component.SCANNING):
+                more = self._take_files(mail)
+            more = self.engine.tick(self.arrivals.read_until()) or more
             if self.arrivals.seen == seen:
                 return self._begin() or more
         with self.engine.batch():
@@ -373,15 +374,27 @@ class Daemon:
                 self._try(Component.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
         self._try(Component.DISCOVERY, self.peers.continue_asking)
 
-    def _take_files(self) -> bool:
-        """Take the files of inbox/ and the edits in tasks/; returns whether there are more."""
-        schedule, now, mono = self._schedule, to_epoch(self.engine.now), self.engine.clock.monotonic()
+    def _read_mail(self) -> Mail | None:
+        """Read the files of inbox/, before the transaction: no command waits while a large plan is parsed."""
+        schedule, mono = self._schedule, self.engine.clock.monotonic()
         schedule.mail, schedule.file_ready_at = False, None
         if schedule.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
             self._check_environment(mono)
         schedule.restart_timer(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _RETRY))
         try:
-            taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Component.FILING))
+            now = to_epoch(self.engine.clock.now())
+            mail = self.arrivals.read(now, can_file=not self.health.is_troubled(Component.FILING))
+        except WorldError as error:
+            self._failed(Component.SCANNING, error)
+            return None
+        self._works(Component.SCANNING)
+        return mail
+
+    def _take_files(self, mail: Mail | None) -> bool:
+        """Take the files of inbox/ and the edits in tasks/; returns whether there are more."""
+        schedule, now, mono = self._schedule, to_epoch(self.engine.now), self.engine.clock.monotonic()
+        try:
+            taken = self.arrivals.take(mail)
             schedule.mail = taken.more
             seen = schedule.scan_tasks(self.engine.clock, lambda: self.taskmd.scan(now))
         except StoreError:
@@ -395,12 +408,11 @@ class Daemon:
         return schedule.mail
 
     def _check_environment(self, mono: float) -> None:
-        """How it stands with what the work needs; inside a batch."""
+        """How it stands with what the work needs."""
         if self.watcher.check(mono):
             self._schedule.tasks = True
         if self.watcher.inbox_was_replaced():
-            rearmed = {"at": self.engine.now, "path": "mailbox/inbox"}
-            self.engine.record(Event(Kind.INBOX_REARMED, None, rearmed))
+            self.reports.append(Happened(Kind.INBOX_REARMED, None, {"path": "mailbox/inbox"}))
         self.archiving.try_again()
         self.health.say(Component.WATCHING, self.watcher.reason, Grade.AMBER)
         self.health.say(Component.SPACE, self.room(), Grade.AMBER)

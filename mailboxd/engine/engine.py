@@ -29,7 +29,18 @@ from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role, passed
 from mailboxd.core.fixpoint import reach_fixpoint
-from mailboxd.core.inputs import Edited, Input, OperatorInput, Redispatch, Reply, Retry, Start, TimePassed, TurnEnded
+from mailboxd.core.inputs import (
+    ChildrenDue,
+    Edited,
+    Input,
+    OperatorInput,
+    Redispatch,
+    Reply,
+    Retry,
+    Start,
+    TimePassed,
+    TurnEnded,
+)
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
 from mailboxd.core.model import Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Planned
@@ -338,8 +349,11 @@ class Engine:
         for task_id in [*self.store.tasks.drafts(), *self.store.tasks.held()]:
             self.handle(task_id, TimePassed(""))
 
-    def tick(self, read_until: str | None = None) -> None:
-        """Handle everything that is due. `read_until`: mail has been read up to this time; None = all of it."""
+    def tick(self, read_until: str | None = None) -> bool:
+        """Handle everything that is due; returns whether more children of large plans are to be created.
+
+        `read_until`: mail has been read up to this time; None = all of it.
+        """
         self.broken = self.store.breakers.not_closed()
         for broken in self.broken:
             if (event := breaker.pause_over(broken, self.now)) is not None:
@@ -348,6 +362,12 @@ class Engine:
             self.handle(task_id, TimePassed(read_until))
         for task_id, approval_id in self.store.approvals.expired(self.now):
             self.handle(task_id, ApprovalExpired(approval_id))
+        due = self.store.outbox.children_due()
+        if due is not None:
+            order, effect = due
+            self.store.outbox.finish(order.id)
+            self.handle(order.task, ChildrenDue(effect.children))
+        return due is not None
 
     def gateway_is_back(self, unreached: Collection[str]) -> None:
         """Allow trial turns at once, now that the gateway answers again, for agents that it had cut off."""
@@ -427,7 +447,9 @@ class Engine:
                 if planned := event.data.get("planned"):
                     self.store.meta.add_planned(self.now, plus(self.now, -_HOUR), planned)
             elif event.kind in _SETTLES or (
-                event.kind is Kind.TASK_CREATED and not born.issuperset(event.data["needs"])
+                event.kind is Kind.TASK_CREATED
+                and not born.issuperset(event.data["needs"])
+                and self.store.tasks.cancelled_dependency(event.task)
             ):
                 worklist.append(event.task)
         for task_id, effect in decision.effects:
@@ -454,6 +476,8 @@ def _brings_plan(input_: Input) -> bool:
     match input_:
         case TurnEnded(answer=Planned()) | Reply(answer=Planned()):
             return True
+        case ChildrenDue(children):
+            return any(new.planned.children for new in children)
         case Edited(added=added):
             return bool(added)
         case _:

@@ -254,6 +254,8 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     waiting = _waiting(task)
     if waiting is Waiting.CHILDREN:
         text = f"waits for {task.open_children} {'subtask' if task.open_children == 1 else 'subtasks'}"
+        if any(order.kind == "create_children" for order in task.pending):
+            text += "; more of its plan are being created"
         return Cause(task.local_id, "children", text)
     if waiting is Waiting.NOTHING:
         return Cause(task.local_id, "executing", task.reason or "is executing")

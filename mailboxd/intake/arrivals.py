@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mailboxd.core.times import to_text
@@ -11,7 +11,8 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, WorldError
 from mailboxd.intake.archive import InboxFile, stored_name
 from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.inbox import Arrival, Inbox, Refusal
+from mailboxd.mailbox.inbox import Arrival, Inbox, Refusal, Scan
+from mailboxd.protocol.messages import Parsed
 
 # Rate limit of one sender: messages above it wait in the inbox, none is refused for it
 #
@@ -93,6 +94,15 @@ _log = logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
+class Mail:
+    """What was read of the inbox at `now`, in seconds since 1970."""
+
+    now: float
+    scan: Scan
+    arrivals: Sequence[tuple[Arrival, InboxFile, Parsed | MessageError]]
+
+
+@dataclass(frozen=True, slots=True)
 class IntakeResult:
     """When to scan again: at these times (seconds since 1970), or at once if there is `more`."""
 
@@ -118,30 +128,38 @@ class Arrivals:
     _read_until: float = 0.0
     _is_behind: bool = True
 
-    def take(self, now: float, *, can_file: bool) -> IntakeResult:
-        """Take the files that are ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
+    def read(self, now: float, *, can_file: bool = True) -> Mail | None:
+        """Read the files that are ready, outside of any transaction. `now` is seconds since 1970. Raises WorldError.
 
-        With `can_file` false nothing is taken, because it could not be moved out of the inbox.
+        With `can_file` false nothing is read, because it could not be moved out of the inbox.
         """
         self._is_behind = True
         if not can_file:
-            return IntakeResult([], more=False)
+            return None
         self.require_directories()
         scan = self.inbox.scan(now, AT_ONCE)
-        times = [scan.next_scan_at]
-        every: list[Arrival | Refusal] = [*scan.arrivals, *scan.refused]
-        for found in every:
-            file = _file(found)
-            if self.engine.store.messages.awaits_filing(file.name, file.stamp):
-                continue  # it was taken, and not moved because of a crash or an obstacle
-            if isinstance(found, Arrival):
-                times.append(self._take(found, file, now))
-            else:
-                self.intake.reject(file, found.error)
-        self.seen += len(every)
-        self._read_until, self._is_behind = scan.read_until, scan.read_until < now
+        files = [(arrival, _file(arrival)) for arrival in scan.arrivals]
+        return Mail(now, scan, [(arrival, file, self.intake.parse(file)) for arrival, file in files])
+
+    def take(self, mail: Mail | None) -> IntakeResult:
+        """Take what was read; inside a batch. Raises WorldError."""
+        if mail is None:
+            return IntakeResult([], more=False)
+        scan, times = mail.scan, [mail.scan.next_scan_at]
+        for arrival, file, parsed in mail.arrivals:
+            if not self._awaits_filing(file):
+                times.append(self._take(arrival, file, parsed, mail.now))
+        for refused in scan.refused:
+            if not self._awaits_filing(file := _file(refused)):
+                self.intake.reject(file, refused.error)
+        self.seen += len(mail.arrivals) + len(scan.refused)
+        self._read_until, self._is_behind = scan.read_until, scan.read_until < mail.now
         self.is_catching_up = scan.truncated and not scan.read_until
         return IntakeResult([time for time in times if time is not None], scan.truncated)
+
+    def _awaits_filing(self, file: InboxFile) -> bool:
+        """Whether it was taken, and not moved because of a crash or an obstacle."""
+        return self.engine.store.messages.awaits_filing(file.name, file.stamp)
 
     def read_until(self) -> str | None:
         """All files that came before this time have been taken, or will not be soon. None: all files."""
@@ -149,9 +167,8 @@ class Arrivals:
             return None
         return to_text(self._read_until) if self._read_until else ""
 
-    def _take(self, arrival: Arrival, file: InboxFile, now: float) -> float | None:
+    def _take(self, arrival: Arrival, file: InboxFile, parsed: Parsed | MessageError, now: float) -> float | None:
         """Pass an arrival on, or defer it; return until when (seconds since 1970)."""
-        parsed = self.intake.parse(file)
         until = arrival.first_seen + self.incomplete
         unfinished = isinstance(parsed, MessageError) and parsed.rule in _INCOMPLETE and now < until
         sender = UNKNOWN_SENDER if isinstance(parsed, MessageError) else parsed.message.from_

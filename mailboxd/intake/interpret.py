@@ -6,6 +6,8 @@ moved afterwards. So a message counts once, however often it arrives and whereve
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
 from mailboxd.core.decision_builder import REST_SECONDS, is_rest
@@ -53,7 +55,6 @@ from mailboxd.protocol.messages import (
     TaskMessage,
     parse_message,
 )
-from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import rewritten
 from mailboxd.protocol.strict_yaml import flow
 
@@ -72,7 +73,10 @@ class Intake:
         self._store = engine.store
 
     def parse(self, file: InboxFile) -> Parsed | MessageError:
-        """Parse a file's message; records nothing, so an incomplete file can still be deferred."""
+        """Parse a file's message; records nothing, so an incomplete file can still be deferred.
+
+        Use it outside of transactions: a large plan takes half a second.
+        """
         try:
             raw = file.raw or b""  # the inbox has checked its size
             parsed = parse_message(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
@@ -82,6 +86,9 @@ class Intake:
             rule = "no-frontmatter" if parsed.plain else "missing-field"
             problem = f"required headers are missing: {', '.join(parsed.assumed)}"
             return MessageError(rule, problem, "Write them; `inbox.accept_plain_files: true` does without.", file.name)
+        if isinstance(parsed.message, TaskMessage):
+            with suppress(MessageError):  # it is refused when it is received, with the message
+                _ = parsed.message.plan
         return parsed
 
     def receive(self, file: InboxFile, parsed: Parsed) -> str:
@@ -229,7 +236,6 @@ class Intake:
                 "See limits.depth.",
                 field="depth",
             )
-        dag = message.section("DAG")
         new = NewTask(
             task_id=message.task_id,
             subtask_id=message.subtask_id,
@@ -240,7 +246,7 @@ class Intake:
             policy=apply(settings.policy, message.overrides()),
             origin=origin,
             depth=depth,
-            plan=parse_plan(dag, path="DAG") if dag.strip() else None,
+            plan=message.plan,
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
         )

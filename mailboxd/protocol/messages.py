@@ -16,7 +16,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from mailboxd.core.approvals import Action, merged
-from mailboxd.core.model import Finding, Overrides, Spec
+from mailboxd.core.model import Finding, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
@@ -35,6 +35,7 @@ from mailboxd.protocol import headers
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.headers import CONVERTERS, NO_OVERRIDES, OVERRIDES, PROTOCOL, Source, findings
 from mailboxd.protocol.markdown import Section, join_body, split_body, trim
+from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import Yaml, load
 
@@ -220,6 +221,12 @@ class TaskMessage(Message):
     ) = None
     """The ancestors' agents, from the root to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The plan in `## DAG`, if there is one. Raises MessageError."""
+        dag = self.section("DAG")
+        return parse_plan(dag, path="DAG") if dag.strip() else None
 
     def spec(self) -> Spec:
         """The spec in its sections; missing parts are derived."""

@@ -15,6 +15,7 @@ from mailboxd.core.effects import (
     AnswerPermission,
     Bounce,
     Compose,
+    CreateChildren,
     Effect,
     LookUp,
     Notify,
@@ -35,6 +36,7 @@ EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,
     "look_up": LookUp,
     "stop_turns": StopTurns,
+    "create_children": CreateChildren,
     "compose": Compose,
     "send": Send,
     "resend": Resend,
@@ -102,13 +104,27 @@ class Outbox:
         return dict(rows.fetchall())
 
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
-        """Pending effects that are not delayed, in order; `passed` is the offset."""
+        """Pending effects that are not delayed, in order; `passed` is the offset.
+
+        Without the creation of children, for which nothing is performed.
+        """
         rows = self._db.execute(
-            f"SELECT {_ORDER} FROM outbox"
-            " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
+            f"SELECT {_ORDER} FROM outbox WHERE state = 'pending' AND kind <> 'create_children'"
+            " AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
             (now, limit, passed),
         )
         return [_order(row) for row in rows]
+
+    def children_due(self) -> tuple[Order, CreateChildren] | None:
+        """The next children of large plans that are to be created, or None."""
+        row = self._db.execute(
+            f"SELECT {_ORDER} FROM outbox WHERE state = 'pending' AND kind = 'create_children' ORDER BY seq LIMIT 1"
+        ).fetchone()
+        if row is None:
+            return None
+        order = _order(row)
+        assert isinstance(order.effect, CreateChildren)
+        return order, order.effect
 
     def begin(self, order_id: str, boot: str) -> None:
         """Mark a turn as begun: once committed, its call may have been made in this boot."""

@@ -100,6 +100,7 @@ TASK_CONTEXT = (
     "SELECT t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
     " (SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
     " AND o.state = 'pending'),"
+    " EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.kind = 'create_children' AND o.state = 'pending'),"
     " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
     " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks FROM tasks t WHERE t.id = ?"
 )

@@ -9,10 +9,11 @@ from typing import Any
 
 from mailboxd.core import lifecycle
 from mailboxd.core.approvals import Approval
+from mailboxd.core.effects import CreateChildren
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import review_round
-from mailboxd.core.model import Attempt, Finding, Spent, Task
+from mailboxd.core.model import Attempt, Finding, NewChild, Spent, Task
 from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Review, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.store.conditions import ENDED, OPEN
@@ -138,7 +139,7 @@ class Tasks:
             raise KeyError(task_id)
         parent = None if task.parent is None else self.get(task.parent)
         row = self._db.execute(TASK_CONTEXT, (task_id,)).fetchone()
-        unmet, kids, completed, failed, cancelled, turns, asked, *spent = row
+        unmet, kids, completed, failed, cancelled, turns, children_due, asked, *spent = row
         in_gate = task.phase in _GATES
         asking = bool(asked) and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
@@ -149,6 +150,7 @@ class Tasks:
             unmet=unmet,
             cancelled_need=self.cancelled_dependency(task_id) if unmet else "",
             children=ChildCounts(kids, completed, failed, cancelled),
+            children_due=bool(children_due),
             failed_child=self._failed_child(task_id) if failed else "",
             answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
             reviews=self._reviews(task, review_round(task)) if in_gate else (),
@@ -278,7 +280,18 @@ class Tasks:
         )
         for key, need in rows:
             needs[key].append(need)
+        for new in self._children_due(parent):
+            keys[new.planned.key], needs[new.planned.key] = new.id, list(new.planned.depends_on)
         return Level(needs, node, keys)
+
+    def _children_due(self, parent: str) -> Iterator[NewChild]:
+        """The children of its plan that are still to be created."""
+        rows = self._db.execute(
+            "SELECT data FROM outbox WHERE task = ? AND kind = 'create_children' AND state = 'pending' ORDER BY seq",
+            (parent,),
+        )
+        for (text,) in rows:
+            yield from from_json(CreateChildren, json.loads(text)).children
 
     def needs_by_key(self, parent: str) -> Mapping[str, Sequence[str]]:
         """The keys of each child's dependencies, for children that have any."""

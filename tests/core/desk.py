@@ -72,11 +72,15 @@ class Desk:
 
     def give(self, name: str = "t", plan: Plan | None = None, *, sender: str = "boss", **fields: Any) -> Task:
         """New work, and at once whatever can start."""
+        self.arrive(name, plan, sender=sender, **fields)
+        self.start()
+        return self.task(name)
+
+    def arrive(self, name: str = "t", plan: Plan | None = None, *, sender: str = "boss", **fields: Any) -> None:
+        """New work."""
         spec = fields.pop("spec", Spec(goal=name, instructions="Do it.", expected_output="It, done."))
         policy = fields.pop("policy", self.policy)
         self.handle(None, NewTask(name, None, name, sender, name, spec, policy, plan=plan, **fields))
-        self.start()
-        return self.task(name)
 
     def handle(
         self, name: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
@@ -152,6 +156,10 @@ class Desk:
             for order in pending
             if (kind is None or isinstance(order.effect, kind)) and task in (None, order.task)
         ]
+
+    def keys(self, name: str = "t") -> list[str]:
+        """The keys of its children."""
+        return [child.key for child in self.store.tasks.children(self.task(name).id)]
 
     def path(self, name: str = "t") -> list[str]:
         """The phases the task went through."""

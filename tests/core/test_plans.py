@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from mailboxd.core.effects import Compose, RunTurn, Send
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, Remedy, Retry, Unblock
 from mailboxd.core.model import Origin, Overrides, Plan, PlannedChild, Spec
-from mailboxd.core.outcomes import Failed, Failure, Planned, Results
+from mailboxd.core.outcomes import Failed, Failure, Planned, Results, Succeeded
 from mailboxd.core.plans import MOST_STEPS, admit, delegation_path, step
 from mailboxd.core.task_view import Level, Limits
 from mailboxd.core.vocabulary import Join, Mode, Phase, Synthesis, Turn
+from mailboxd.effects import turns
 from mailboxd.errors import PlanError
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
@@ -280,6 +281,82 @@ def test_a_child_of_a_nested_plan_waits_for_a_sibling_of_its_parent() -> None:
     assert desk.phases("t.p", "t.p.c", "t.p.d") == ["executing", "execution_ready", "executing"]
     desk.done("t.x")
     assert desk.phase("t.p.c") is Phase.EXECUTING
+
+
+SLICED = Limits(children_at_once=2)
+
+
+def test_a_large_plan_is_created_a_part_in_each_round() -> None:
+    desk = Desk(limits=SLICED)
+    children = [child("a", "bob", "e"), child("b"), child("c"), child("d", "self", "a"), child("e")]
+    desk.arrive(plan=plan(*children))
+    keys = [["a", "b"], ["a", "b", "c", "d"], ["a", "b", "c", "d", "e"]]
+    assert desk.keys() == keys[0]
+    for round_, present in enumerate(keys[1:]):
+        with desk.engine.batch():
+            assert desk.engine.tick() is True, f"round {round_}"
+        assert desk.keys() == present
+    with desk.engine.batch():
+        assert desk.engine.tick() is False
+    desk.start()
+    desk.done("t.b", "t.c", "t.e")
+    assert desk.phases("t.a", "t.d") == ["executing", "execution_ready"]
+    desk.done("t.a")
+    desk.done("t.d")
+    assert desk.orders(RunTurn)[0].turn is Turn.SYNTHESIS
+
+
+def test_a_task_does_not_end_before_all_children_of_its_plan_are_there() -> None:
+    desk = Desk(limits=SLICED)
+    desk.arrive(plan=plan(child("a"), child("b"), child("c")))
+    with desk.engine.batch():
+        desk.engine.schedule()
+        for order in desk.store.outbox.pending(desk.engine.now, 9):
+            assert isinstance(order.effect, RunTurn)
+            desk.engine.handle(order.task, turns.ended(order, order.effect, Succeeded("done"), DONE))
+            desk.store.outbox.finish(order.id)
+    assert desk.phases("t", "t.a", "t.b") == ["executing", "completed", "completed"]
+    assert desk.orders() == []
+    desk.start()
+    desk.done("t.c")
+    assert desk.orders(RunTurn)[0].turn is Turn.SYNTHESIS
+
+
+def test_children_of_a_task_that_has_ended_meanwhile_end_with_it_and_are_there_for_a_retry() -> None:
+    desk = Desk(with_policy(max_attempts=1), limits=SLICED)
+    desk.arrive(plan=plan(*map(child, "abc")))
+    with desk.engine.batch():
+        desk.engine.schedule()
+        order = desk.store.outbox.pending(desk.engine.now, 1)[0]
+        assert isinstance(order.effect, RunTurn)
+        desk.engine.handle(order.task, turns.ended(order, order.effect, Failed("no"), None))
+        desk.store.outbox.finish(order.id)
+    assert (desk.phase(), desk.keys()) == (Phase.FAILED, ["a", "b"])
+    desk.start()
+    assert desk.phase("t.c") is Phase.CANCELLED
+    desk.command("t", Retry())
+    assert desk.phase("t.c") is not Phase.CANCELLED
+
+
+def test_copies_of_a_broadcast_and_nested_plans_are_created_in_parts_too() -> None:
+    desk = Desk(limits=SLICED)
+    nested = child("p", children=(child("x"), child("y"), child("z", "self", "x", "q")))
+    desk.give(plan=plan(child("q"), nested, child("all", ("bob", "cid", "dora"))))
+    for _ in range(3):
+        desk.start()
+    assert desk.keys("t") == ["q", "p", "all"]
+    assert desk.keys("t.p") == ["x", "y", "z"]
+    assert desk.keys("t.all") == ["bob", "cid", "dora"]
+    needs = desk.store.tasks.dependencies(desk.task("t.p.z").id)
+    assert sorted(task.local_id for task in needs) == ["t.p.x", "t.q"]
+
+
+def test_a_key_that_is_still_to_come_is_taken() -> None:
+    desk = Desk(limits=SLICED)
+    desk.arrive(plan=plan(*map(child, "abc")))
+    with pytest.raises(PlanError) as caught:
+        desk.handle("t", Edited((child("c"),)))
+    assert caught.value.rule == "duplicate-subtask"
 
 
 def test_when_all_children_are_completed_the_own_agent_synthesises_in_its_session() -> None:

@@ -29,7 +29,7 @@ CHILDREN = 10
 
 STATEMENTS_PER_MESSAGE = 15
 """For a reply to an unknown task: 12, and its share of the rounds."""
-STATEMENTS_PER_CHILD = 100
+STATEMENTS_PER_CHILD = 110
 """From the plan to the result: its writes, 14 reads, and the statements of its rounds, of which load adds some."""
 
 WRITES_PER_MESSAGE = {"INSERT bodies": 1, "INSERT events": 2, "INSERT messages": 1, "UPDATE messages": 1}

@@ -534,6 +534,12 @@ MUTANTS = (
         law=one_turn_in_every_order,
     ),
     Mutant(
+        "a task ends before all children of its plan are created",
+        "if not children.total or view.children_due:",
+        "if not children.total:",
+        law=test_plans.test_a_task_does_not_end_before_all_children_of_its_plan_are_there,
+    ),
+    Mutant(
         "what another process committed is not read",
         "                        self.cache.forget()\n",
         "                        pass\n",

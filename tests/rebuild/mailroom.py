@@ -131,9 +131,10 @@ class Mailroom:
     def look(self) -> None:
         """A round of the daemon: what was reported, what lies in the inbox, what is due, what may start."""
         parts = self._parts()
+        mail = parts.arrivals.read(to_epoch(self.clock.now()))
         with self.engine.batch():
             self.reports.record_all()
-            parts.arrivals.take(to_epoch(self.engine.now), can_file=True)
+            parts.arrivals.take(mail)
             self.engine.tick()
             self.engine.schedule()
         parts.archiving.perform()

@@ -20,6 +20,7 @@ from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
 from mailboxd.core.model import Attempt, BreakerRules, Escalation, Task
 from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
+from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import CheckVerdict, Notice, Phase, Turn, Waiting
 from mailboxd.effects import turns
 from mailboxd.engine.engine import Engine
@@ -223,6 +224,7 @@ def new_engine(store: Store, clock: ManualClock, random: Random) -> Engine:
         store,
         Settings(
             agent=OWN,
+            limits=Limits(children_at_once=2),
             slots=SLOTS,
             slots_per_agent=SLOTS_PER_AGENT,
             escalation=Escalation(2, "big", "eve"),
