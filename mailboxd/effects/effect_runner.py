@@ -205,7 +205,8 @@ class EffectRunner:
             except Exception as bug:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.append(*_given_up(order, turns.of_bug(bug)))
-        for keep in (self.starting.dispatches.write, self.starting.dispatches.sync, self._take_receipts):
+        dispatches, hub = self.starting.dispatches, self.posting.hub
+        for keep in (dispatches.write, dispatches.sync, hub.recorded, self._take_receipts):
             try:  # even after an error above: sent messages need their files, and an overdue sync wakes the loop
                 keep()
             except WorldError as error:

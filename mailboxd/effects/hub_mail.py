@@ -82,7 +82,7 @@ class HubMail:
                 yield order, _outcome(order, receipt)
 
     def recorded(self) -> None:
-        """The transaction is committed: the receipts that were read are removed. Raises WorldError."""
+        """Remove the receipts that were read before the last transaction. Raises WorldError."""
         while self._read:
             Spool(self.view.ws).recorded(self._read[-1])
             self._read.pop()
