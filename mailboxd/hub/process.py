@@ -193,6 +193,8 @@ class Hub:
             "at": self.clock.now(),
             "host": self.settings.host,
             "url": self.settings.url,
+            "send": self.settings.send,
+            "accept": self.settings.accept,
             "trouble": self.trouble,
             "refused_by_server": sorted({why for _, why in self.refused_by_server.values()}),
             "hosts": {

@@ -46,10 +46,10 @@ class HubReport:
 def hub_report(membership: Membership) -> HubReport:
     """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
     settings = membership.settings()
-    facts: dict[str, Any] = {"trouble": NOT_RUNNING}
+    facts: dict[str, Any] = {"trouble": NOT_RUNNING, **settings.model_dump(include={"send", "accept"})}
     with suppress(ValueError):
         facts |= json.loads(membership.state.read(STATUS) or b"{}")
     if not wakeup.poke(membership.folder):
         facts["trouble"] = NOT_RUNNING
-    facts |= {"host": settings.host, "url": settings.url, "send": settings.send, "accept": settings.accept}
+    facts |= {"host": settings.host, "url": settings.url}
     return HubReport(facts)

@@ -1,0 +1,148 @@
+"""What may fail between hosts, and what must come of it (docs/scale.md)."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import eventually, task
+from tests.hub.conftest import Joined
+from tests.hub.farm import Farm, Host
+
+pytestmark = pytest.mark.slow
+
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Result of {title}."}}
+TWO = {"alpha": {"main": WORK}, "beta": {"writer": WORK}}
+
+
+def gives_to(agent: str, count: int = 1) -> dict[str, Any]:
+    names = [f"x{number}" for number in range(count)]
+    return {name: {"agent": agent, "description": "Work", "expected_output": "One line."} for name in names}
+
+
+def until_sent(host: Host, count: int) -> None:
+    """The server has stored so many messages, and no receipt is back."""
+    eventually(lambda: len(host.spooled("sent")) >= count, 30, host.last_words)
+
+
+def work_waits(farm: Farm, count: int = 1) -> None:
+    """Work for a host whose hub process is down: the server has it."""
+    farm.start()
+    farm["beta"].stop_hub()
+    farm["alpha"]["main"].drop("go.md", task("job", plan=gives_to("beta.writer", count)))
+    until_sent(farm["alpha"], count)
+
+
+def is_done_once(farm: Farm, count: int) -> None:
+    farm["alpha"]["main"].until("job")
+    assert len(farm["beta"].executions(agent="writer")) == count
+    farm.at_rest()
+
+
+def test_work_waits_for_a_host_that_is_off_and_its_time_to_reply_does_not_begin(joined: Joined) -> None:
+    farm = joined(TWO)
+    work_waits(farm)
+    main = farm["alpha"]["main"]
+    eventually(lambda: "the host beta was last heard of at" in main.call("why", "job").stdout, why=farm.last_words)
+    assert main.task("job.x0")["due"] is None
+    (attempt,) = main.attempts("job.x0")
+    assert attempt["acknowledged"] == 0
+    main.drop("local.md", task("local"))
+    main.until("local")
+    farm["beta"].start_hub()
+    is_done_once(farm, 1)
+
+
+def test_work_waits_while_the_hub_process_is_gone_and_why_says_so(joined: Joined) -> None:
+    farm = joined(TWO)
+    farm.start()
+    farm["alpha"].kill_hub()
+    main = farm["alpha"]["main"]
+    main.drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(lambda: "the hub process is not running: mailboxd hub run" in main.call("why", "job").stdout)
+    assert farm["alpha"].hub("status").returncode == 1
+    farm["alpha"].start_hub()
+    is_done_once(farm, 1)
+
+
+def test_the_loss_of_everything_on_the_server_loses_no_mail(joined: Joined) -> None:
+    farm = joined(TWO)
+    work_waits(farm, 3)
+    farm.server.kill()
+    shutil.rmtree(farm.server.folder / "store")
+    farm.server.start()
+    farm["beta"].start_hub()
+    is_done_once(farm, 3)
+
+
+def test_a_server_that_is_set_back_to_an_old_copy_repeats_and_loses_nothing(joined: Joined) -> None:
+    farm = joined(TWO)
+    work_waits(farm, 2)
+    farm.server.kill()
+    shutil.copytree(farm.server.folder / "store", farm.server.folder / "old")
+    farm.server.start()
+    farm["beta"].start_hub()
+    farm["alpha"]["main"].until("job")
+    farm["beta"].stop_hub()
+    farm["alpha"]["main"].drop("more.md", task("more", plan=gives_to("beta.writer")))
+    until_sent(farm["alpha"], 1)
+    farm.server.kill()
+    shutil.rmtree(farm.server.folder / "store")
+    (farm.server.folder / "old").rename(farm.server.folder / "store")
+    farm.server.start()
+    farm["beta"].start_hub()
+    farm["alpha"]["main"].until("more")
+    assert len(farm["beta"].executions(agent="writer")) == 3
+    assert not farm["beta"]["writer"].mail("duplicate"), "a repetition was delivered into the mailbox"
+    farm.at_rest()
+
+
+def test_no_receipt_is_given_before_the_daemon_has_committed(joined: Joined) -> None:
+    farm = joined(TWO)
+    farm.start()
+    writer = farm["beta"]["writer"]
+    writer.kill()
+    farm["alpha"]["main"].drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(writer.unread, why=farm.last_words)
+    until_sent(farm["alpha"], 1)
+    farm["beta"].kill_hub()  # it forgets that it owes a receipt; the sender asks again
+    farm["beta"].start_hub()
+    assert farm["alpha"].spooled("sent")
+    writer.start()
+    is_done_once(farm, 1)
+
+
+def test_work_that_the_other_host_refuses_fails_with_its_reason(joined: Joined) -> None:
+    farm = joined(TWO, openclaw={"discovery": "false"})
+    farm.start()
+    main = farm["alpha"]["main"]
+    main.drop("unknown.md", task("unknown", plan=gives_to("beta.nobody")))
+    eventually(lambda: main.rejections() == {"unknown.md": "unknown-agent"}, why=farm.last_words)
+    settings = farm["beta"].folder / "hub.yaml"
+    settings.write_text(settings.read_text().replace('accept: ["*"]', "accept: [gamma.x]"))
+    eventually(lambda: farm["beta"].status()["accept"] == ["gamma.x"], 20, farm.last_words)
+    main.drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(lambda: "does not let alpha.main give work" in main.task("job.x0").get("error", ""), 40, farm.last_words)
+    assert farm["beta"].executions() == []
+    assert any("does not let alpha.main" in why for why in farm["beta"].refused())
+
+
+def test_work_that_was_cancelled_before_the_other_host_took_it_is_cancelled_there(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": {"mailbox": "true", "default": {"delay": 60}}}})
+    work_waits(farm)
+    main = farm["alpha"]["main"]
+    assert main.call("cancel", "job").returncode == 0
+    farm["beta"].start_hub()
+    eventually(lambda: farm["beta"]["writer"].phases() == {"job.x0": "cancelled"}, 40, farm.last_words)
+
+
+def test_mail_for_a_host_that_was_removed_fails(joined: Joined) -> None:
+    farm = joined(TWO)
+    work_waits(farm)
+    farm["alpha"].ordered("revoke", "beta")
+    main = farm["alpha"]["main"]
+    eventually(lambda: "is on no host of the hub" in main.task("job.x0").get("error", ""), 40, farm.last_words)
+    farm["beta"].start_hub()
+    eventually(lambda: farm["beta"].status()["trouble"], 20, farm.last_words)

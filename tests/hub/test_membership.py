@@ -1,0 +1,121 @@
+"""Founding, inviting, joining, revoking: the files of this host, and what the server is told."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import nkeys
+import pytest
+
+from mailboxd.errors import ConfigError, Refused, UnavailableError
+from mailboxd.hub.membership import HostKeys, Invitation, Members, Membership, nkey, nkey_seed
+from mailboxd.hub.server import permissions
+from mailboxd.keys import PrivateKey
+from tests.hub.farm import Host
+
+
+@pytest.fixture
+def founder(tmp_path: Path) -> Host:
+    host = Host(tmp_path / "alpha", "alpha", {})
+    host.ordered("init", "alpha", "--address", "127.0.0.1:4222")
+    return host
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Host:
+    return Host(tmp_path / "beta", "beta", {})
+
+
+def membership(host: Host) -> Membership:
+    return Membership.of(host.env)
+
+
+def invited(founder: Host, name: str = "beta") -> str:
+    return founder.ordered("invite", name).split()[-1]
+
+
+def test_the_keys_are_those_that_nats_reads() -> None:
+    key = PrivateKey.new()
+    pair = nkeys.from_seed(bytearray(nkey_seed(key).encode()))
+    assert pair.public_key.decode() == nkey(key.public)
+    assert key.public.verifies(pair.sign(b"nonce"), b"nonce")
+
+
+def test_what_the_founder_writes_is_its_owners_alone(founder: Host) -> None:
+    secret = [path for path in founder.folder.rglob("*") if path.is_file()]
+    names = {"hub.yaml", "host.key", "hosts.json", "server.pem", "nats.conf", "cert.pem", "key.pem"}
+    assert {path.name for path in secret} == names
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in secret} == {0}
+
+
+def test_the_server_syncs_every_message_speaks_tls_and_knows_each_host(founder: Host) -> None:
+    invited(founder)
+    text = (founder.folder / "server" / "nats.conf").read_text()
+    members = membership(founder).members(membership(founder).settings().founder)
+    assert "sync_interval: always" in text
+    assert "tls {" in text
+    for host in ("alpha", "beta"):
+        key = members.key(host)
+        assert key is not None
+        assert nkey(key) in text
+
+
+def test_a_host_may_publish_under_its_own_name_only() -> None:
+    allowed = permissions("beta", founder=False)
+    said = json.dumps(allowed)
+    assert all("beta" in subject or "STREAM.INFO" in subject for subject in allowed["publish"]["allow"])
+    assert "STREAM.CREATE" not in said
+    assert "STREAM.MSG" not in said, "it could read other hosts' mail"
+    assert "STREAM.CREATE" in json.dumps(permissions("alpha", founder=True))
+
+
+def test_a_host_that_joined_knows_the_others_and_belongs_to_one_hub(founder: Host, other: Host) -> None:
+    other.ordered("join", invited(founder), "--send", "alpha.*")
+    settings = membership(other).settings()
+    assert (settings.host, settings.send, settings.accept) == ("beta", ("alpha.*",), ())
+    assert HostKeys(membership(other))("alpha") == membership(founder).key().public
+    assert other.hub("join", invited(founder, "gamma")).returncode == 1
+    assert founder.hub("invite", "beta").returncode == 1
+
+
+def test_a_token_that_is_cut_or_changed_is_no_token(founder: Host, tmp_path: Path) -> None:
+    token = invited(founder)
+    invitation = Invitation.parse(token)
+    for text in (token[:-9], "", "x", token.replace("mailboxd-hub-1", "mailboxd-hub-9")):
+        with pytest.raises(ConfigError):
+            Invitation.parse(text)
+    other = Membership.of({"XDG_STATE_HOME": str(tmp_path / "other")})
+    for changed in (replace(invitation, key=PrivateKey.new().file_text()), replace(invitation, founder="ed25519:x")):
+        with pytest.raises(ConfigError):
+            other.join(changed, (), ())
+    assert not other.exists()
+
+
+def test_a_list_that_the_founder_did_not_sign_counts_nowhere(founder: Host) -> None:
+    path, own = founder.folder / "hosts.json", membership(founder).key()
+    forged = Members(9, {"alpha": str(PrivateKey.new().public)}).signed(PrivateKey.new())
+    assert Members.verified(asdict(forged), own.public) is None
+    path.write_text(json.dumps(asdict(forged)))
+    with pytest.raises(ConfigError, match="not signed by the hub's founder"):
+        HostKeys(membership(founder))("alpha")
+
+
+def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> None:
+    other.ordered("join", invited(founder))
+    with pytest.raises(Refused, match="not-founder"):
+        membership(other).change_hosts("gamma", PrivateKey.new().public)
+    founder.ordered("revoke", "beta")
+    assert HostKeys(membership(founder))("beta") is None
+    assert "beta" not in (founder.folder / "server" / "nats.conf").read_text()
+
+
+def test_a_host_that_left_belongs_to_no_hub(founder: Host, other: Host) -> None:
+    other.ordered("join", invited(founder))
+    other.ordered("leave")
+    with pytest.raises(UnavailableError):
+        membership(other).settings()
+    assert other.hub("status").returncode == 69
+    assert other.hub("run").returncode == 69
