@@ -41,13 +41,13 @@ class HubMail:
 
     def name_for(self, receiver: str) -> str:
         """This agent's name in a message to that receiver."""
-        info = self.view.info
-        return f"{info.host}.{self.agent}" if info is not None and self.serves(receiver) else self.agent
+        info = self.view.info if self.serves(receiver) else None
+        return self.agent if info is None else f"{info.host}.{self.agent}"
 
     def path_for(self, receiver: str, path: tuple[str, ...]) -> tuple[str, ...]:
         """A delegation path in which agents of this host have their full names, for a receiver on another one."""
-        info = self.view.info
-        if info is None or not self.serves(receiver):
+        info = self.view.info if self.serves(receiver) else None
+        if info is None:
             return path
         hosts = {*info.hosts, info.host}
         return tuple(

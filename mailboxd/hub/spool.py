@@ -200,13 +200,16 @@ class HubView:
 
     def address(self, agent: str) -> Address | None:
         """The address of an agent on another host that belongs to the hub; None for any other name."""
-        info, address = self.info, Address.parse(agent)
-        return address if info is not None and address is not None and address.host in info.hosts else None
+        address = Address.parse(agent)
+        if address is None:  # most names: no file is looked at for them
+            return None
+        info = self.info
+        return address if info is not None and address.host in info.hosts else None
 
     def refused(self, agent: str) -> str | None:
         """Why an agent on another host may not be given work; None = it may, or it is on none."""
-        info, address = self.info, self.address(agent)
-        if info is None or address is None:
+        address = self.address(agent)
+        if address is None or (info := self.info) is None:
             return None
         peer = info.peers.get(str(address))
         if peer is None and any(name.startswith(f"{address.host}.") for name in info.peers):
@@ -230,8 +233,8 @@ class HubView:
 
     def holds_up(self, agent: str) -> str:
         """What keeps mail for an agent on another host; empty for any other name."""
-        info, address = self.info, self.address(agent)
-        if info is None or address is None:
+        address = self.address(agent)
+        if address is None or (info := self.info) is None:
             return ""
         if trouble := self.trouble:
             return f"mail for {address} waits for the hub: {trouble}"
