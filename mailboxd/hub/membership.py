@@ -79,10 +79,15 @@ def _pattern(value: str) -> str:
     return value
 
 
+def _sequence(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
 Patterns = Annotated[
-    tuple[Annotated[str, AfterValidator(_pattern)], ...],
-    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-    Field(max_length=1_000),
+    tuple[Annotated[str, AfterValidator(_pattern)], ...], BeforeValidator(_sequence), Field(max_length=1_000)
+]
+Servers = Annotated[
+    tuple[Annotated[str, AfterValidator(_url)], ...], BeforeValidator(_sequence), Field(min_length=1, max_length=9)
 ]
 
 
@@ -90,7 +95,7 @@ class HubSettings(Section):
     """This host's part in a hub: hub.yaml."""
 
     host: Annotated[str, AfterValidator(_host)] = Field(description="This host's name in the hub.")
-    url: Annotated[str, AfterValidator(_url)] = Field(description="Address of the server.")
+    servers: Servers = Field(description="Addresses of the server, or of the servers of a cluster.")
     founder: Annotated[str, AfterValidator(_founder)] = Field(description="Public key of the host that founded it.")
     send: Patterns = Field((), description="Agents of other hosts to which agents here may give work.")
     accept: Patterns = Field((), description="Agents of other hosts whose work agents here take.")
@@ -100,11 +105,12 @@ class HubSettings(Section):
 
     def text(self) -> str:
         """The file, with its comments."""
-        lists = {name: "[" + ", ".join(f'"{one}"' for one in getattr(self, name)) + "]" for name in ("send", "accept")}
+        names = ("servers", "send", "accept")
+        lists = {name: "[" + ", ".join(f'"{one}"' for one in getattr(self, name)) + "]" for name in names}
         server = f"listen: {self.listen}\nreplicas: {self.replicas}\n" if self.listen else ""
         return (
             "# This host's part in the hub; `mailboxd hub run` reads it again when it has changed.\n"
-            f"host: {self.host}\nurl: {self.url}\nfounder: {self.founder}\n{server}\n"
+            f"host: {self.host}\nservers: {lists['servers']}\nfounder: {self.founder}\n{server}\n"
             '# To whom agents here may give work, and whose work they take: [beta.writer], [beta.*], ["*"].\n'
             f"send: {lists['send']}\naccept: {lists['accept']}\n"
         )
@@ -152,7 +158,7 @@ class Invitation:
     """All that a host needs to join. It contains the host's private key."""
 
     host: str
-    url: str
+    servers: tuple[str, ...]
     founder: str
     key: str
     certificate: str
@@ -234,7 +240,9 @@ class Membership:
             hint = "Run `mailboxd hub leave` first."
             raise Refused("hub-exists", f"this host belongs to a hub already: {self.folder}", hint)
         try:
-            named = {name: getattr(invitation, name) for name in ("host", "url", "founder")}
+            named = {name: getattr(invitation, name) for name in ("host", "founder")} | {
+                "servers": tuple(invitation.servers)
+            }
             settings = HubSettings(**named, send=send, accept=accept, listen=listen)
             key = PrivateKey.parse(invitation.key)
         except ValueError as error:

@@ -129,9 +129,13 @@ class Hub:
     def say_trouble(self, why: str) -> None:
         """Why nothing can be sent or received; empty if it can."""
         if why != self.trouble:
-            _log.log(logging.WARNING if why else logging.INFO, "%s", why or f"connected to {self.settings.url}")
+            _log.log(logging.WARNING if why else logging.INFO, "%s", why or f"connected to {self.server}")
             self.trouble = why
             self.tell_daemons()
+
+    @property
+    def server(self) -> str:
+        return f"the server {' or '.join(self.settings.servers)}"
 
     # what is here
 
@@ -192,7 +196,7 @@ class Hub:
             "pid": os.getpid(),
             "at": self.clock.now(),
             "host": self.settings.host,
-            "url": self.settings.url,
+            "servers": self.settings.servers,
             "send": self.settings.send,
             "accept": self.settings.accept,
             "trouble": self.trouble,
@@ -604,12 +608,12 @@ async def _connect(hub: Hub) -> None:
 
     async def failed(error: Exception) -> None:
         if not hub.nc.is_connected:
-            hub.say_trouble(f"the server {hub.settings.url} does not answer: {_text(error)}")
+            hub.say_trouble(f"{hub.server} does not answer: {_text(error)}")
         else:
-            _log.warning("the server %s says: %s", hub.settings.url, _text(error))
+            _log.warning("%s says: %s", hub.server, _text(error))
 
     async def disconnected() -> None:
-        hub.say_trouble(f"the connection to the server {hub.settings.url} is lost")
+        hub.say_trouble(f"the connection to {hub.server} is lost")
 
     async def reconnected() -> None:
         hub.woken.set()
@@ -617,7 +621,7 @@ async def _connect(hub: Hub) -> None:
     while not hub.nc.is_connected:
         try:
             await hub.nc.connect(
-                hub.settings.url,
+                list(hub.settings.servers),
                 name=f"mailboxd {hub.settings.host}",
                 tls=context,
                 nkeys_seed_str=nkey_seed(hub.key),
@@ -656,7 +660,7 @@ async def _carry(hub: Hub) -> None:
             await _prepare(hub, js)
         except (TimeoutError, NatsError) as error:
             if hub.nc.is_connected:
-                hub.say_trouble(f"the server {hub.settings.url} is not ready: {_text(error)}")
+                hub.say_trouble(f"{hub.server} is not ready: {_text(error)}")
         else:
             hub.say_trouble("")
         hub.look_around()

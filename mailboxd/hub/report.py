@@ -30,7 +30,7 @@ class HubReport:
 
     def lines(self) -> Iterator[str]:
         facts = self.facts
-        yield f"host {facts['host']}, server {facts['url']}: {self.trouble or 'connected'}"
+        yield f"host {facts['host']}, server {', '.join(facts['servers'])}: {self.trouble or 'connected'}"
         for host, state in sorted(facts.get("hosts", {}).items()):
             agents = ", ".join(sorted(state["agents"])) or "no agents"
             yield f"  {host}: last heard of at {state['at']}, {agents}" if state["at"] else f"  {host}: never heard of"
@@ -51,5 +51,5 @@ def hub_report(membership: Membership) -> HubReport:
         facts |= json.loads(membership.state.read(STATUS) or b"{}")
     if not wakeup.poke(membership.folder):
         facts["trouble"] = NOT_RUNNING
-    facts |= {"host": settings.host, "url": settings.url}
+    facts |= {"host": settings.host, "servers": settings.servers}
     return HubReport(facts)

@@ -96,11 +96,11 @@ class Host(Company):
 
 
 class Server:
-    """The NATS server that the founder's `hub init` configured."""
+    """A NATS server with the configuration that the founder's `hub init` wrote."""
 
-    def __init__(self, founder: Host) -> None:
-        self.folder = founder.folder / "server"
-        self.log = founder.root / "server.log"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder.parent / f"{folder.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -118,20 +118,48 @@ class Server:
 class Farm:
     """Hosts that belong to one hub. The first founds it and runs the server."""
 
-    def __init__(self, root: Path, hosts: Mapping[str, Mapping[str, Any]], **settings: Any) -> None:
+    def __init__(self, root: Path, hosts: Mapping[str, Mapping[str, Any]], *, nodes: int = 1, **settings: Any) -> None:
         self.hosts = {name: Host(root / name, name, agents) for name, agents in hosts.items()}
         for host in self.hosts.values():
             for agent in host.agents.values():
                 agent.settle_in({"synthesis": "concat", **settings})
         founder, *others = self.hosts.values()
-        self.port = free_port()
+        ports = [free_port() for _ in range(nodes)]
+        self.port = ports[0]
         allowed = ("--send", "*", "--accept", "*")
-        founder.ordered("init", founder.name, "--address", f"127.0.0.1:{self.port}", *allowed)
-        self.server = Server(founder)
-        self.server.start()
+        addresses = [word for port in ports for word in ("--address", f"127.0.0.1:{port}")]
+        founder.ordered("init", founder.name, *addresses, "--listen", f"127.0.0.1:{self.port}", *allowed)
+        self.servers = [Server(founder.folder / "server")]
+        if nodes == 1:
+            self.servers[0].start()
         for host in others:
             token = founder.ordered("invite", host.name).split()[-1]
             host.ordered("join", token, *allowed)
+        if nodes > 1:
+            self._cluster(founder, ports)
+
+    def _cluster(self, founder: Host, ports: list[int]) -> None:
+        """More servers, as docs/scale.md says: copies of the directory, each with its cluster.conf."""
+        first = self.servers[0].folder
+        settings = founder.folder / "hub.yaml"
+        settings.write_text(settings.read_text().replace("replicas: 1", f"replicas: {len(ports)}"))
+        inner = [free_port() for _ in ports]
+        routes = [f"nats://127.0.0.1:{port}" for port in inner]
+        text = (first / "nats.conf").read_text() + "include cluster.conf\n"
+        self.servers += [Server(founder.root / f"server{number}") for number in range(1, len(ports))]
+        for number, server in enumerate(self.servers):
+            server.folder.mkdir(exist_ok=True)
+            own = text.replace(f":{ports[0]}", f":{ports[number]}")
+            for name in ("store", "nats.pid"):
+                own = own.replace(f"{first}/{name}", f"{server.folder}/{name}")
+            (server.folder / "nats.conf").write_text(own)
+            cluster = {"name": "hub", "listen": f"127.0.0.1:{inner[number]}", "routes": routes}
+            (server.folder / "cluster.conf").write_text(f"server_name: n{number}\ncluster: {json.dumps(cluster)}\n")
+            server.start()
+
+    @property
+    def server(self) -> Server:
+        return self.servers[0]
 
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
@@ -160,10 +188,12 @@ class Farm:
             host.at_rest()
 
     def last_words(self) -> str:
-        server = self.server.log.read_text(errors="replace")[-2000:] if self.server.log.exists() else ""
+        logs = [server.log.read_text(errors="replace")[-1000:] for server in self.servers if server.log.exists()]
+        server = "\n".join(logs)
         return "\n".join(host.last_words() for host in self.hosts.values()) + f"\n--- server\n{server}"
 
     def close(self) -> None:
         for host in self.hosts.values():
             host.close()
-        self.server.kill()
+        for server in self.servers:
+            server.kill()

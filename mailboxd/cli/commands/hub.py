@@ -48,11 +48,18 @@ def _lists(function: click.decorators.FC) -> click.decorators.FC:
     exits={EXIT_NO: "this host belongs to a hub already"},
 )
 @click.argument("host")
-@click.option("--address", required=True, help="Where other hosts reach the server here; with or without a port.")
+@click.option(
+    "--address", required=True, multiple=True, help="Where other hosts reach the server; repeat it for a cluster."
+)
 @click.option("--listen", help="Where the server listens. Default: 0.0.0.0 and that port.")
 @_lists
 def _init(
-    session: Session, host: str, address: str, listen: str | None, send: tuple[str, ...], accept: tuple[str, ...]
+    session: Session,
+    host: str,
+    address: tuple[str, ...],
+    listen: str | None,
+    send: tuple[str, ...],
+    accept: tuple[str, ...],
 ) -> None:
     """Found a hub: this host, called HOST, runs its server and invites other hosts.
 
@@ -66,16 +73,19 @@ def _init(
     from mailboxd.keys import PrivateKey
 
     membership = _membership(as_operator=True)
-    name, _, port = address.rpartition(":") if address.rpartition(":")[2].isdecimal() else (address, "", str(_PORT))
+    places = [one.rpartition(":") if one.rpartition(":")[2].isdecimal() else (one, ":", str(_PORT)) for one in address]
+    servers = tuple(f"tls://{name}:{port}" for name, _, port in places)
     key = PrivateKey.new()
     founder = str(key.public)
     members = Members(1, {host: founder}).signed(key)
     files = server.ServerFiles.of(membership)
-    server.write_certificate(files, [name.strip("[]"), "localhost", "127.0.0.1"], session.clock.now())
+    server.write_certificate(
+        files, [*(name.strip("[]") for name, _, _ in places), "localhost", "127.0.0.1"], session.clock.now()
+    )
     secret = key.file_text().strip()
     certificate = files.certificate.read_text()
-    invitation = Invitation(host, f"tls://{name}:{port}", founder, secret, certificate, asdict(members))
-    membership.join(invitation, send, accept, listen or f"0.0.0.0:{port}")
+    invitation = Invitation(host, servers, founder, secret, certificate, asdict(members))
+    membership.join(invitation, send, accept, listen or f"0.0.0.0:{places[0][2]}")
     server.configure(membership)
     command = f"nats-server -c {shlex.quote(str(files.config))}"
     if session.as_json:
@@ -109,7 +119,7 @@ def _invite(session: Session, host: str) -> None:
     members = membership.change_hosts(host, key.public)
     is_running = server.configure(membership)
     secret = key.file_text().strip()
-    invitation = Invitation(host, settings.url, settings.founder, secret, membership.certificate(), asdict(members))
+    invitation = Invitation(host, settings.servers, settings.founder, secret, membership.certificate(), asdict(members))
     token = invitation.token()
     say(to_json({"host": host, "token": token}) if session.as_json else f"mailboxd hub join {token}")
     if not is_running:
@@ -126,9 +136,9 @@ def _join(session: Session, token: str, send: tuple[str, ...], accept: tuple[str
     membership = _membership(as_operator=True)
     settings = membership.join(Invitation.parse(token), send, accept)
     if session.as_json:
-        say(to_json({"host": settings.host, "url": settings.url, "folder": str(membership.folder)}))
+        say(to_json({"host": settings.host, "servers": settings.servers, "folder": str(membership.folder)}))
         return
-    say(f"this host is {settings.host} in the hub at {settings.url}")
+    say(f"this host is {settings.host} in the hub at {', '.join(settings.servers)}")
     say(f"whom it gives work to and takes it from: {for_terminal(str(membership.folder / 'hub.yaml'))}")
     say("now run the hub process: mailboxd hub run")
 

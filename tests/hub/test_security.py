@@ -1,0 +1,247 @@
+"""What a hostile host, a hostile server and a stranger can and cannot do. The test speaks as the host gamma."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from mailboxd.hub.membership import Membership, nkey_seed
+from mailboxd.hub.protocol import STREAM, Receipt, digest, incoming
+from mailboxd.keys import PrivateKey, signed
+from tests.e2e.support import eventually, task
+from tests.hub.farm import Farm, Host
+
+pytestmark = pytest.mark.slow
+
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    """Alpha and beta work; gamma has joined, and what it does is up to the test."""
+    hosts = {"alpha": {"main": WORK}, "beta": {"writer": WORK}, "gamma": {"spy": WORK}}
+    farm = Farm(tmp_path_factory.mktemp("farm"), hosts)
+    for name in ("alpha", "beta"):
+        for agent in farm[name].agents.values():
+            agent.start()
+        farm[name].start_hub()
+    eventually(lambda: farm["alpha"].is_connected_with("beta"), 30, farm.last_words)
+    yield farm
+    farm.close()
+
+
+class Spy:
+    """Gamma's connection, and the refusals that the server told it."""
+
+    def __init__(self, client: Client, refusals: list[str]) -> None:
+        self.client = client
+        self.refusals = refusals
+
+    async def sends(self, subject: str, raw: bytes, message_id: str = "msg_1") -> None:
+        headers = {"Mailboxd-Id": message_id, "Nats-Msg-Id": secrets.token_hex(8)}
+        await self.client.jetstream().publish(subject, raw, headers=headers)
+
+    async def is_refused(self, action: Awaitable[object]) -> bool:
+        before = len(self.refusals)
+        try:
+            await action
+            await self.client.flush()
+        except (NatsError, TimeoutError):
+            pass
+        for _ in range(100):
+            if len(self.refusals) > before:
+                return "permissions violation" in self.refusals[-1].lower()
+            await asyncio.sleep(0.05)
+        return False
+
+
+def as_gamma(farm: Farm, does: Callable[[Spy], Awaitable[None]]) -> None:
+    member = Membership.of(farm["gamma"].env)
+    refusals: list[str] = []
+
+    async def refused(error: Exception) -> None:
+        refusals.append(str(error))
+
+    async def run() -> None:
+        client = await nats.connect(
+            list(member.settings().servers),
+            tls=ssl.create_default_context(cadata=member.certificate()),
+            nkeys_seed_str=nkey_seed(member.key()),
+            inbox_prefix="_INBOX.gamma",
+            error_cb=refused,
+        )
+        try:
+            await does(Spy(client, refusals))
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+
+
+def key_of(host: Host) -> PrivateKey:
+    return Membership.of(host.env).key()
+
+
+def test_a_host_can_neither_send_as_another_nor_read_what_is_for_another(farm: Farm) -> None:
+    async def does(spy: Spy) -> None:
+        client, api = spy.client, "$JS.API"
+        create = f"{api}.CONSUMER.CREATE.{STREAM}.gamma.{incoming('beta')}"
+        forbidden = [
+            client.publish("mb.v1.beta.mail.writer.alpha", b"forged"),
+            client.publish("mb.v1.beta.receipt.alpha", b"forged"),
+            client.publish("mb.v1.card.alpha", b"forged"),
+            client.publish(create, b"{}", reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.CONSUMER.MSG.NEXT.{STREAM}.beta", b"", reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.STREAM.MSG.GET.{STREAM}", b'{"seq":1}', reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.DIRECT.GET.{STREAM}", b'{"seq":1}', reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.STREAM.DELETE.{STREAM}", b"", reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.STREAM.PURGE.{STREAM}", b"", reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.STREAM.UPDATE.{STREAM}", b"{}", reply="_INBOX.gamma.x"),
+            client.publish(f"$JS.ACK.{STREAM}.beta.1.1.1.1.1", b"+ACK"),
+            client.subscribe("mb.v1.beta.>"),
+            client.subscribe("_INBOX.beta.>"),
+            client.subscribe(">"),
+        ]
+        for action in forbidden:
+            assert await spy.is_refused(action), spy.refusals
+
+    as_gamma(farm, does)
+
+
+@pytest.mark.parametrize("seed", [None, PrivateKey.new()], ids=["anonymous", "unknown key"])
+def test_a_stranger_is_not_let_in(farm: Farm, seed: PrivateKey | None) -> None:
+    member = Membership.of(farm["alpha"].env)
+
+    async def connect() -> None:
+        await nats.connect(
+            list(member.settings().servers),
+            tls=ssl.create_default_context(cadata=member.certificate()),
+            allow_reconnect=False,
+            connect_timeout=10,
+            nkeys_seed_str=nkey_seed(seed) if seed else None,
+        )
+
+    with pytest.raises((NatsError, OSError)):
+        asyncio.run(connect())
+
+
+def test_another_server_is_not_trusted(farm: Farm, tmp_path: Path) -> None:
+    other = Host(tmp_path / "delta", "delta", {})
+    other.ordered("init", "delta", "--address", f"127.0.0.1:{farm.port}")
+    member = Membership.of(other.env)
+
+    async def connect() -> None:
+        context = ssl.create_default_context(cadata=member.certificate())
+        await nats.connect(f"tls://127.0.0.1:{farm.port}", tls=context, allow_reconnect=False)
+
+    with pytest.raises((NatsError, OSError)):
+        asyncio.run(connect())
+
+
+def mail(sender: str, to: str, message_id: str) -> bytes:
+    return task("job", sender=sender, to=to, message_id=message_id, subtask_id="x").encode()
+
+
+def changed(raw: bytes) -> bytes:
+    return raw.replace(b"One line.", b"All your secrets.")
+
+
+REFUSED: dict[str, tuple[str, str, Callable[[bytes, PrivateKey], bytes], str]] = {
+    "forged sender": ("alpha.main", "beta.writer", lambda raw, key: signed(raw, key), "claims to be from alpha.main"),
+    "unsigned": ("gamma.spy", "beta.writer", lambda raw, key: raw, "not signed by the host gamma"),
+    "changed": ("gamma.spy", "beta.writer", lambda raw, key: changed(signed(raw, key)), "was changed after that"),
+    "another's key": ("gamma.spy", "beta.writer", lambda raw, key: signed(raw, PrivateKey.new()), "not signed by the"),
+    "for another": ("gamma.spy", "alpha.main", lambda raw, key: signed(raw, key), "addressed to alpha.main"),
+    "no message": ("gamma.spy", "beta.writer", lambda raw, key: b"\xff\x00", ""),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mail_that_its_host_did_not_sign_is_refused_and_recorded(farm: Farm, case: str) -> None:
+    sender, to, made, reason = REFUSED[case]
+    message_id, beta = f"msg_{secrets.token_hex(8)}", farm["beta"]
+    before = len(beta.refused())
+    raw = made(mail(sender, to, message_id), key_of(farm["gamma"]))
+
+    async def does(spy: Spy) -> None:
+        await spy.sends("mb.v1.beta.mail.writer.gamma", raw, message_id)
+
+    as_gamma(farm, does)
+    eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
+    assert reason in beta.refused()[-1]
+    assert message_id not in str(beta["writer"].mail()) + str(beta["writer"].unread())
+
+
+def test_a_subject_of_no_known_kind_is_refused_by_the_server(farm: Farm) -> None:
+    async def does(spy: Spy) -> None:
+        assert await spy.is_refused(spy.sends("mb.v1.beta.mail.writer.more.gamma", b"?"))
+
+    as_gamma(farm, does)
+
+
+def test_a_repeated_message_of_gamma_is_taken_once(farm: Farm) -> None:
+    message_id, writer = f"msg_{secrets.token_hex(8)}", farm["beta"]["writer"]
+    raw = signed(mail("gamma.spy", "beta.writer", message_id), key_of(farm["gamma"]))
+
+    async def does(spy: Spy) -> None:
+        for _ in range(5):
+            await spy.sends("mb.v1.beta.mail.writer.gamma", raw, message_id)
+
+    as_gamma(farm, does)
+    eventually(lambda: [row for row in writer.mail() if row["message_id"] == message_id], 20, farm.last_words)
+    as_gamma(farm, does)
+    eventually(lambda: farm["beta"].status()["counts"]["repeats"] >= 5, 20, farm.last_words)
+    assert [row["verdict"] for row in writer.mail() if row["message_id"] == message_id] == ["accepted"]
+
+
+def test_what_claims_to_come_from_another_host_counts_only_with_its_signature(farm: Farm) -> None:
+    """Another program of this user drops it into the inbox."""
+    writer = farm["beta"]["writer"]
+    writer.drop("forged.md", task("forged", sender="alpha.main", to="beta.writer"))
+    eventually(lambda: writer.rejections().get("forged.md") == "unsigned", 20, farm.last_words)
+
+
+def test_a_receipt_of_the_wrong_host_or_about_other_bytes_settles_nothing(farm: Farm) -> None:
+    alpha, main = farm["alpha"], farm["alpha"]["main"]
+    farm["beta"].stop_hub()
+    plan = {"x": {"agent": "beta.writer", "description": "X", "expected_output": "One line."}}
+    main.drop("go.md", task("waits", plan=plan))
+    (name,) = eventually(lambda: alpha.spooled("sent"), 20, farm.last_words)
+    (path,) = alpha.root.glob(f"ws/main/.mailboxd/hub/sent/{name}")
+    raw, message_id = path.read_bytes(), name.removesuffix(".md")
+    before = len(alpha.refused())
+
+    async def does(spy: Spy) -> None:
+        key = key_of(farm["gamma"])
+        for sender, sha256 in (("gamma", digest(raw)), ("beta", digest(raw)), ("gamma", digest(b""))):
+            receipt = Receipt(message_id, sha256, sender, "alpha", "2026-11-25T00:00:00.000Z").signed(key.sign)
+            await spy.sends("mb.v1.alpha.receipt.gamma", receipt.to_bytes())
+        await spy.sends("mb.v1.alpha.receipt.gamma", b"{}")
+
+    as_gamma(farm, does)
+    eventually(lambda: len(alpha.refused()) == before + 4, 20, farm.last_words)
+    assert alpha.spooled("sent") == [name]
+    farm["beta"].start_hub()
+    main.until("waits")
+
+
+def test_a_card_that_its_host_did_not_sign_or_that_is_old_is_not_heard(farm: Farm) -> None:
+    alpha = farm["alpha"]
+
+    async def does(spy: Spy) -> None:
+        await spy.client.publish("mb.v1.card.gamma", b'{"card": "{}", "signature": "x"}')
+        await spy.client.publish("mb.v1.card.gamma", b"[" * 10_000)
+        await spy.client.flush()
+
+    as_gamma(farm, does)
+    assert not alpha.status()["hosts"]["gamma"]["at"]
+    assert not alpha.status()["trouble"]
