@@ -21,7 +21,7 @@ from mailboxd.agents.json_output import brief
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment, inside_agent
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
-from mailboxd.doctor import agent, machine, openclaw, workspace
+from mailboxd.doctor import agent, hub, machine, openclaw, workspace
 from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
 from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
 from mailboxd.errors import MailboxdError
@@ -136,6 +136,7 @@ def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe
     yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
     probe_keys = lambda: workspace.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
     yield Probe("keys", "keys", "mailboxd connect keys list", probe_keys)
+    yield Probe("hub", "hub", "mailboxd hub status", lambda: hub.probe_hub(target.environ))
     yield Probe("database", "database", "mailboxd db verify", lambda: check_database(ws.database))
     yield Probe("skill", "skill", "mailboxd connect skill status", lambda: skill_state(ws.root))
     probe_harnesses = lambda: agent.probe_harnesses(ws.root, target.acp, target.environ)  # noqa: E731
@@ -259,6 +260,7 @@ GROUPS: dict[str, tuple[Check, ...]] = {
         workspace.mailbox,
         workspace.attention,
         workspace.signing_keys,
+        hub.hub,
     ),
 }
 """All checks, in the order of the report."""

@@ -6,11 +6,13 @@ A fact is None if it was not probed or its probe failed (see `Facts.failures`).
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
+from mailboxd.hub.report import HostSigns
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
 
@@ -166,6 +168,35 @@ class Keys:
     owner: int = 0
 
 
+# The hub
+
+
+@dataclass(frozen=True, slots=True)
+class HubFacts:
+    """This host's part in the hub."""
+
+    host: str
+    folder: str
+    settings: str
+    """The path of hub.yaml."""
+    trouble: str = ""
+    """Why nothing can be sent or received."""
+    extra: bool = True
+    """The extra `hub` is installed."""
+    server: str | None = None
+    """The configuration of the server here, if it runs on this host."""
+    syncs: bool = True
+    """That server acknowledges only what is on its disk."""
+    send: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
+    hosts: Mapping[str, HostSigns] = field(default_factory=dict)
+    """The other hosts."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """Since when the oldest message of an agent here waits for its receipt."""
+    refused: int = 0
+    """How much mail of other hosts was refused and kept."""
+
+
 # OpenClaw
 
 
@@ -290,6 +321,7 @@ class Facts:
     database: DatabaseCheck | None = None
     mailbox: MailboxFacts | None = None
     keys: Keys | None = None
+    hub: HubFacts | None = None
     skill: SkillState | None = None
     harnesses: tuple[HarnessInfo, ...] | None = None
 

@@ -31,14 +31,14 @@ from nats.js.errors import APIError
 from mailboxd import config, user_state
 from mailboxd.clock import SystemClock
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import LockedError, MailboxdError, MessageError, UnavailableError, WorldError
 from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.membership import HostKeys, HubSettings, Members, Membership, nkey_seed
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
-from mailboxd.hub.report import STATUS
+from mailboxd.hub.report import STATUS, HostSigns
 from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
 from mailboxd.keys import PrivateKey, PublicKey, parse_signature
 from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
@@ -74,18 +74,6 @@ class Local:
     spool: Spool
 
 
-@dataclass(slots=True)
-class HostState:
-    """What a card of another host said, and when."""
-
-    at: str = ""
-    said_at: str = ""
-    """By its own clock."""
-    agents: Mapping[str, str] = field(default_factory=dict)
-    skew: float = 0.0
-    """Seconds that its clock is ahead of this one, as far as its card shows."""
-
-
 class Refusal(Exception):
     """Mail that is not carried or delivered, and why."""
 
@@ -102,7 +90,7 @@ class Hub:
     clock: SystemClock = field(default_factory=SystemClock)
     local: dict[str, Local] = field(default_factory=dict)
     """By agent id in lower case."""
-    hosts: dict[str, HostState] = field(default_factory=dict)
+    hosts: dict[str, HostSigns] = field(default_factory=dict)
     trouble: str = "the hub process is starting"
     refused_by_server: dict[str, tuple[float, str]] = field(default_factory=dict)
     """Until when a message is not offered again, and why it was refused, by its id."""
@@ -188,10 +176,12 @@ class Hub:
 
     def status(self) -> dict[str, object]:
         """For `mailboxd hub status`."""
-        waiting: dict[str, dict[str, int]] = {}
+        waiting: dict[str, dict[str, object]] = {}
         for name, one in self.local.items():
             with suppress(WorldError):
-                waiting[name] = {place: len(one.spool.names(place)) for place in (NEW, SENT)}
+                since = one.spool.waiting_since()
+                counts = {place: len(one.spool.names(place)) for place in (NEW, SENT)}
+                waiting[name] = {**counts, "since": "" if since is None else to_text(since)}
         return {
             "pid": os.getpid(),
             "at": self.clock.now(),
@@ -202,7 +192,7 @@ class Hub:
             "trouble": self.trouble,
             "refused_by_server": sorted({why for _, why in self.refused_by_server.values()}),
             "hosts": {
-                host: asdict(self.hosts.get(host, HostState()))
+                host: asdict(self.hosts.get(host, HostSigns()))
                 for host in self._members().hosts
                 if host != self.settings.host
             },
@@ -482,7 +472,7 @@ class Hub:
             skew = to_epoch(card["at"]) - to_epoch(self.clock.now())
             if card["host"] != host or host == self.settings.host:
                 return
-            known = self.hosts.get(host, HostState())
+            known = self.hosts.get(host, HostSigns())
             if card["at"] <= known.said_at:
                 return  # an old card, repeated
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -491,7 +481,7 @@ class Hub:
             _log.info("heard of the host %s, with %s", host, ", ".join(sorted(agents)) or "no agents")
         if abs(skew) > _MOST_SKEW and abs(known.skew) <= _MOST_SKEW:
             _log.warning("the clock of the host %s differs from this one by %+.1f s", host, skew)
-        self.hosts[host] = HostState(self.clock.now(), card["at"], agents, round(skew, 1))
+        self.hosts[host] = HostSigns(self.clock.now(), card["at"], agents, round(skew, 1))
         newer = Members.verified(card.get("members"), PublicKey.parse(self.settings.founder))
         if newer is not None and newer.version > self._members().version:
             self.membership.update(newer)

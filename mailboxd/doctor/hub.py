@@ -1,0 +1,91 @@
+"""Checks of this host's part in the hub: the process, the server, the other hosts, and mail that waits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+
+from mailboxd.core.times import to_epoch
+from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, note, ok, warning
+from mailboxd.host.pip_extras import to_add
+from mailboxd.hub.membership import Membership
+from mailboxd.hub.report import hub_report
+from mailboxd.hub.server import ServerFiles
+
+_SKEW, _SILENT, _LONG = 1.0, 60.0, 3_600.0
+"""Seconds of difference between clocks, without a sign of a host, and without a receipt, that are worth a word."""
+
+
+def hub(facts: Facts) -> Iterator[CheckResult]:
+    found = facts.hub
+    if found is None:
+        return
+    results = [*_process(found), *_hosts(found, facts), *_mail(found, facts)]
+    yield from results
+    if not any(result.level in ("warning", "error") for result in results):
+        yield ok(
+            "hub", f"this host is {found.host} in the hub, with {', '.join(sorted(found.hosts)) or 'no other host'}"
+        )
+
+
+def _process(found: HubFacts) -> Iterator[CheckResult]:
+    if not found.extra:
+        yield error("hub-extra", "this host belongs to a hub, and the packages for it are not installed", to_add("hub"))
+    elif found.trouble:
+        yield error(
+            "hub", found.trouble, "mailboxd hub run" if "not running" in found.trouble else "mailboxd hub status"
+        )
+    if found.server is not None and not found.syncs:
+        text = f"{found.server} lacks `sync_interval: always`: a power cut would lose what the server has acknowledged"
+        yield error("hub-sync", text, edit(found.server, "in jetstream { }: sync_interval: always"))
+    if not found.send and not found.accept:
+        text = f"{found.host} neither gives work to agents of other hosts nor takes any from them"
+        yield note("hub-nobody", text, edit(found.settings, "send and accept"))
+
+
+def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
+    for host, state in sorted(found.hosts.items()):
+        if not found.trouble and (not state.at or to_epoch(facts.now) - to_epoch(state.at) > _SILENT):
+            since = f"since {state.at}" if state.at else "yet"
+            yield warning("hub-silent", f"nothing was heard of the host {host} {since}", "mailboxd hub status")
+        if abs(state.skew) > _SKEW:
+            text = f"the clock of the host {host} differs from this one by {state.skew:+.1f} s"
+            yield warning("hub-clock", text, "timedatectl")
+    for peer in facts.peers or ():
+        if peer.id.lower().partition(".")[0] in found.hosts:
+            text = f"OpenClaw's agent {peer.id} has the name of an agent on another host, and comes first"
+            yield warning("hub-clash", text, "rename it, or the host")
+
+
+def _mail(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
+    for agent, since in sorted(found.waiting.items()):
+        if to_epoch(facts.now) - to_epoch(since) > _LONG:
+            text = f"mail of {agent} has waited for a receipt since {since}"
+            yield warning("hub-waiting", text, "mailboxd hub status")
+    if found.refused:
+        folder = shlex.quote(f"{found.folder}/refused")
+        yield note("hub-refused", f"mail of other hosts was refused: {found.refused}", f"ls {folder}")
+
+
+def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
+    """None if this host belongs to no hub. Raises ConfigError, WorldError."""
+    membership = Membership.of(environ)
+    if not membership.exists():
+        return None
+    settings, report = membership.settings(), hub_report(membership)
+    files = ServerFiles.of(membership) if settings.listen else None
+    return HubFacts(
+        host=settings.host,
+        folder=str(membership.folder),
+        settings=str(membership.folder / "hub.yaml"),
+        trouble=report.trouble,
+        extra=all(find_spec(name) is not None for name in ("cryptography", "nats", "nkeys")),
+        server=str(files.config) if files else None,
+        syncs=files is None or "sync_interval: always" in files.config.read_text(),
+        send=settings.send,
+        accept=settings.accept,
+        hosts=report.hosts,
+        waiting=report.waiting,
+        refused=sum(1 for _ in membership.folder.glob("refused/*.json")),
+    )

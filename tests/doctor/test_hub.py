@@ -1,0 +1,72 @@
+"""Doctor's checks of this host's part in the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.agents.openclaw import Peer
+from mailboxd.doctor.facts import HubFacts
+from mailboxd.doctor.hub import hub, probe_hub
+from mailboxd.host.pip_extras import to_add
+from mailboxd.hub.report import HostSigns
+from tests.doctor.facts import ALPHA, HEALTHY, but
+from tests.hub.farm import Host
+
+NOW, LONG_AGO = HEALTHY.now, "2026-11-20T00:00:00.000Z"
+HEARD = {"beta": HostSigns(NOW)}
+FINE: dict[str, Any] = {"send": ("*",), "accept": ("*",), "hosts": HEARD}
+
+
+def found(**said: Any) -> list[tuple[str, str, str]]:
+    peers = said.pop("peers", (ALPHA,))
+    facts = but(hub=HubFacts("alpha", "/state/hub", "/state/hub/hub.yaml", **{**FINE, **said}), peers=peers)
+    return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in hub(facts)]
+
+
+def test_without_a_hub_nothing_is_reported() -> None:
+    assert list(hub(HEALTHY)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "slug", "level", "fix"),
+    [
+        ({}, "hub", "ok", ""),
+        ({"trouble": "the hub process is not running"}, "hub", "error", "mailboxd hub run"),
+        ({"trouble": "the server does not answer"}, "hub", "error", "mailboxd hub status"),
+        ({"extra": False}, "hub-extra", "error", to_add("hub")),
+        ({"server": "/s/nats.conf", "syncs": False}, "hub-sync", "error", "sync_interval: always"),
+        ({"send": (), "accept": ()}, "hub-nobody", "note", "send and accept"),
+        ({"hosts": {"beta": HostSigns()}}, "hub-silent", "warning", "mailboxd hub status"),
+        ({"hosts": {"beta": HostSigns(LONG_AGO)}}, "hub-silent", "warning", "mailboxd hub status"),
+        ({"hosts": {"beta": HostSigns(NOW, skew=-3.0)}}, "hub-clock", "warning", "timedatectl"),
+        ({"peers": (Peer("Beta.writer", "B", "/b", False),)}, "hub-clash", "warning", "rename"),
+        ({"waiting": {"main": LONG_AGO}}, "hub-waiting", "warning", "mailboxd hub status"),
+        ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),
+    ],
+)
+def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: str, fix: str) -> None:
+    (result,) = [one for one in found(**said) if one[0] == slug]
+    assert result[1] == level
+    assert fix in result[2]
+
+
+def test_mail_that_has_just_been_sent_is_no_trouble() -> None:
+    assert [one[0] for one in found(waiting={"main": NOW})] == ["hub"]
+
+
+def test_the_probe_reads_what_is_there(tmp_path: Path) -> None:
+    host = Host(tmp_path / "alpha", "alpha", {})
+    assert probe_hub(host.env) is None
+    host.ordered("init", "alpha", "--address", "127.0.0.1:4222", "--send", "beta.*")
+    seen = probe_hub(host.env)
+    assert seen is not None
+    assert (seen.host, seen.send, seen.accept, seen.syncs, seen.hosts) == ("alpha", ("beta.*",), (), True, {})
+    assert seen.trouble == "the hub process is not running: mailboxd hub run"
+    config = host.folder / "server" / "nats.conf"
+    config.write_text(config.read_text().replace("sync_interval: always", ""))
+    changed = probe_hub(host.env)
+    assert changed is not None
+    assert not changed.syncs
