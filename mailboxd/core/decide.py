@@ -197,20 +197,37 @@ def _void_what_was_edited(builder: DecisionBuilder, before: Task) -> None:
 
 
 def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
-    """Ended work gets a new attempt; live work continues, and its reply will name the newer attempt.
+    """A newer attempt: ended work gets one, too; live work continues, and its reply will name it. Raises Refused.
 
     Work that was cancelled by anyone but its sender stays cancelled, and the newer attempt gets that reply.
     """
     task = builder.task
-    if task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
+    newer = new.origin.attempt > max(task.origin.attempt, 1)
+    if not task.phase.is_terminal:
+        _taken_over(builder, new, newer)
+    elif not newer:
+        hint = "A higher `attempt` has it done again, another `task_id` makes it other work."
+        raise Refused("ended", f"{task.local_id} is {task.phase}, and this text is another one under its id", hint)
+    elif task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
         builder.amend("a cancel is final: the sender's newer attempt gets the same reply", origin=new.origin)
         announce_end(builder)
-    elif not task.phase.is_terminal:
-        builder.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
-        conversation.ask_again(builder)
-        spec_drafting.ask_again(builder)
     else:
         operator_orders.redispatch(builder, new)
+
+
+def _taken_over(builder: DecisionBuilder, new: Redispatch, newer: bool) -> None:
+    """Live work continues under the sender's newer dispatch. Another text counts for it; other terms are refused."""
+    known = builder.task.origin
+    if not newer and known.terms not in ("", new.origin.terms):
+        problem = f"{builder.task.local_id} is under way, and this message has other headers or another plan"
+        hint = "Instructions can change: `type: steer`. For the rest, cancel it and send it as another task."
+        raise Refused("id-conflict", problem, hint)
+    builder.amend("the sender's newer dispatch takes over the work under way", origin=new.origin)
+    if known.content not in ("", new.origin.content):
+        operator_orders.change(builder, new)
+    if newer:
+        conversation.ask_again(builder)
+        spec_drafting.ask_again(builder)
 
 
 def _edited(builder: DecisionBuilder, edit: Edited) -> None:

@@ -92,12 +92,14 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Redispatch:
-    """The sender dispatches known work again as a newer attempt: a retry or rework."""
+    """The sender dispatches known work again: as a newer attempt (a retry, rework), or with other content."""
 
     spec: Spec
     origin: Origin
     findings: str
     deadline: str | None = None
+    text: str = ""
+    """The body of its message, for work that is under way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,10 @@ class Origin:
     reply_token: str | None = None
     root_task_id: str | None = None
     traceparent: str | None = None
+    content: str = ""
+    """A digest of what the work is; empty = unknown."""
+    terms: str = ""
+    """A digest of the policy and the plan that came with it."""
     delegation_path: tuple[str, ...] = ()
     """`core.plans.step` of each agent from the first one down to the sender."""
 

@@ -30,7 +30,14 @@ from mailboxd.core.inputs import (
     Steer,
     Unblock,
 )
-from mailboxd.core.lifecycle import Trigger, applies, redispatch_trigger, require_unblockable, retry_trigger
+from mailboxd.core.lifecycle import (
+    BEFORE_EXECUTION,
+    Trigger,
+    applies,
+    redispatch_trigger,
+    require_unblockable,
+    retry_trigger,
+)
 from mailboxd.core.model import Task
 from mailboxd.core.vocabulary import OPERATORS, Phase, WeakSpec, same_agent
 from mailboxd.errors import Refused
@@ -172,7 +179,7 @@ def resume(builder: DecisionBuilder, order: Resume) -> None:
 
 def write_spec(builder: DecisionBuilder, order: SpecWritten) -> None:
     """Raises Refused."""
-    spec_drafting.written(builder, order.spec)
+    spec_drafting.written(builder, order.spec, f"the {OPERATOR}")
 
 
 def _release(builder: DecisionBuilder, order: Unblock) -> None:
@@ -209,6 +216,15 @@ def require_not_acting(task: Task) -> None:
     if task.phase is Phase.READY_TO_RESUME:
         problem = f"{task.local_id}: its approved actions are running or about to run"
         raise Refused("about-to-run", problem, "Cancel it, or wait until they have ended.")
+
+
+def change(builder: DecisionBuilder, new: Redispatch) -> None:
+    """Let live work follow the text that its sender sent anew: as its spec, or by new instructions. Raises Refused."""
+    task = builder.task
+    if task.phase in BEFORE_EXECUTION:
+        spec_drafting.written(builder, new.spec, task.sender)
+    else:
+        steer(builder, Steer(task.sender, f"The task was sent again. It now says:\n\n{new.text}"))
 
 
 def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:

@@ -188,8 +188,8 @@ def clarified(builder: DecisionBuilder, said: Clarification) -> None:
 # Writing
 
 
-def written(builder: DecisionBuilder, spec: Spec) -> None:
-    """The operator writes the spec. Raises Refused once work has started, or if a ready task would get a weak one."""
+def written(builder: DecisionBuilder, spec: Spec, by: str) -> None:
+    """`by` writes the spec. Raises Refused once work has started, or if a ready task would get a weak one."""
     task = builder.task
     if task.phase not in BEFORE_EXECUTION:
         raise Refused(
@@ -206,12 +206,12 @@ def written(builder: DecisionBuilder, spec: Spec) -> None:
             raise Refused(
                 "weak-spec", f"{task.local_id} is ready, and with this spec it is not: {specs.problems_text(found)}"
             )
-        builder.amend("the operator rewrote the spec", spec=spec, planned_actions=spec.planned_actions)
+        builder.amend(f"{by} rewrote the spec", spec=spec, planned_actions=spec.planned_actions)
         return
     back_to_draft(builder)
     if task.mending.waiting_for is Waiting.ANSWER:
         _wait(builder, "the question about the spec is answered by writing it", Waiting.NOTHING)
-    _replace_spec(builder, "the operator rewrote the spec", spec)
+    _replace_spec(builder, f"{by} rewrote the spec", spec)
 
 
 def back_to_draft(builder: DecisionBuilder) -> None:

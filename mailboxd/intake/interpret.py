@@ -7,6 +7,7 @@ moved afterwards. So a message counts once, however often it arrives and whereve
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
@@ -150,7 +151,10 @@ class Intake:
         task: str | None = None,
         of: str | None = None,
     ) -> None:
-        """Record why a file is rejected, and notify the sender of a task. `of`: the message to which it belongs."""
+        """Record why a file is rejected, and notify the sender of a task, unless its work is under way.
+
+        `of`: the message to which it belongs.
+        """
         hint = error.hint[:500] or f"`mailboxd explain {error.rule}` says what to do."
         reason: dict[str, object] = {"rule": error.rule, "problem": error.problem[:2000], "hint": hint}
         if isinstance(error, MessageError):
@@ -159,7 +163,7 @@ class Intake:
             reason["of"] = of
         again = self._store.messages.was_rejected(file.sha256)  # its sender is notified only once
         record_message(self._engine, file, "rejected", message, proof, task=task, reason=reason)
-        if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
+        if isinstance(message, TaskMessage) and not (error.rule == "id-conflict" or again or self._is_live(message)):
             bounce = Bounce(
                 self._engine.new_id("msg"),
                 message.from_,
@@ -172,6 +176,10 @@ class Intake:
                 may_pass=error.rule in _PASSING,
             )
             self._engine.order("", bounce)
+
+    def _is_live(self, message: TaskMessage) -> bool:
+        known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
+        return known is not None and not known.phase.is_terminal
 
     # Verdicts
 
@@ -205,23 +213,27 @@ class Intake:
         return "accepted", asked.task
 
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
-        """Take new work, a repeat of it, or ended work that is assigned again (section 2, "Repeats")."""
+        """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         origin = _origin(message)
         if known is None:
             return self._new_task(message, origin)
-        if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
+        latest = max(known.origin.attempt, 1)
+        if message.attempt is None:
+            origin = replace(origin, attempt=known.origin.attempt)
+        elif message.attempt < latest:
+            return "late", known.id
+        newer = origin.attempt > latest and (origin.attempt_id is None or origin.attempt_id != known.origin.attempt_id)
+        if newer or _differs(known.origin, origin):
             findings = message.section("Findings") or "The work was assigned again."
-            redispatch = Redispatch(message.spec(), origin, findings, message.deadline)
-            self._engine.handle(known.id, redispatch, actor=message.from_)
+            again = Redispatch(message.spec(), origin, findings, message.deadline, message.text)
+            self._engine.handle(known.id, again, actor=message.from_)
             return "accepted", known.id
-        if known.phase.is_terminal:
-            if was_told(self._store, known):
-                self._engine.order(known.id, Resend())
-            else:  # its sender had cancelled the task
-                self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
-            return "duplicate", known.id
-        return "ignored", known.id
+        if known.phase.is_terminal and was_told(self._store, known):
+            self._engine.order(known.id, Resend())
+        elif known.phase.is_terminal:  # its sender had cancelled the task
+            self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
+        return "duplicate", known.id
 
     def _new_task(self, message: TaskMessage, origin: Origin) -> tuple[str, str | None]:
         settings = self._engine.settings
@@ -358,13 +370,20 @@ def _usage(message: AnyMessage) -> Usage:
     return Usage(output_tokens=message.usage_tokens, cost_usd=message.cost_usd)
 
 
-def _origin(message: Message) -> Origin:
+def _differs(known: Origin, new: Origin) -> bool:
+    """Whether the same work is sent with other content, as far as that is known."""
+    return bool(known.content) and (known.content, known.terms) != (new.content, new.terms)
+
+
+def _origin(message: TaskMessage) -> Origin:
     return Origin(
+        content=message.content,
+        terms=message.terms,
         message_id=message.message_id,
         attempt=message.attempt or 0,
         attempt_id=message.attempt_id,
         reply_token=message.reply_token,
         root_task_id=message.root_task_id,
         traceparent=message.traceparent,
-        delegation_path=message.delegation_path or () if isinstance(message, TaskMessage) else (),
+        delegation_path=message.delegation_path or (),
     )

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -33,7 +34,15 @@ from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import headers
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
-from mailboxd.protocol.headers import CONVERTERS, NO_OVERRIDES, OVERRIDES, PROTOCOL, Source, findings
+from mailboxd.protocol.headers import (
+    CONVERTERS,
+    NO_OVERRIDES,
+    OVERRIDES,
+    PROTOCOL,
+    Source,
+    findings,
+    override_headers,
+)
 from mailboxd.protocol.markdown import Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
@@ -204,6 +213,10 @@ def _storable_finding(finding: Finding) -> Finding:
     return Finding(finding.severity, storable_text(finding.message), file or None, finding.line, uri or None)
 
 
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 class TaskMessage(Message):
     """A task, with a plan for it if there is a section `## DAG`."""
 
@@ -234,6 +247,17 @@ class TaskMessage(Message):
         spec = derive_spec(self.title, self.preamble, self.sections, lambda name: texts.get(name.casefold(), ""))
         actions = merged(self.planned_actions, spec.planned_actions)
         return replace(spec, planned_actions=actions) if actions else spec
+
+    @property
+    def content(self) -> str:
+        """A digest of what the work is: the body without the plan, and without what one attempt is told of another."""
+        own = [(s.name, s.text) for s in self.sections if not (s.is_called("DAG") or s.is_called("Findings"))]
+        return _digest(self.title, self.preamble, *chain.from_iterable(own))
+
+    @property
+    def terms(self) -> str:
+        """A digest of the headers that override the policy, of the planned actions and the plan."""
+        return _digest(repr(override_headers(self.overrides())), repr(self.planned_actions), self.section("DAG"))
 
     def overrides(self) -> Overrides:
         """The headers that override the policy."""

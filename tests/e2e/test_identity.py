@@ -112,12 +112,12 @@ def test_the_same_id_with_other_bytes_is_a_conflict_and_the_first_stands(found: 
     company.at_rest()
 
 
-def test_the_same_work_under_way_in_another_message_is_ignored(found: Found) -> None:
+def test_the_same_work_under_way_in_another_message_has_no_effect(found: Found) -> None:
     company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}})
     alpha = company["alpha"]
     alpha.start()
     assert taken(alpha, "a.md", task("once", message_id="m-1")) == "accepted"
-    assert taken(alpha, "b.md", task("once", message_id="m-2")) == "ignored"
+    assert taken(alpha, "b.md", task("once", message_id="m-2")) == "duplicate"
     alpha.until("once")
     company.at_rest()
     assert len(company.executions()) == 1

@@ -26,6 +26,7 @@ from tests.core import (
     test_gates,
     test_pace,
     test_plans,
+    test_sent_again,
     test_spec_drafting,
 )
 from tests.properties.planting import Fault, planted
@@ -109,6 +110,13 @@ def two_writers() -> None:
     test_two_writers.law()
 
 
+def _other_headers_are_refused() -> None:
+    desk = test_sent_again.started()
+    test_sent_again.test_other_headers_or_another_plan_are_refused_while_the_work_lives(
+        desk, test_sent_again.sent(gates="quality_gate")
+    )
+
+
 def one_turn_in_every_order() -> None:
     test_small_scopes.law()
 
@@ -168,6 +176,23 @@ MUTANTS = (
         "    if view.parent_phase in CLOSES_CHILDREN:\n        raise",
         "    if not view:\n        raise",
         test_plans.test_a_child_of_a_cancelled_parent_is_not_retried_alone,
+    ),
+    # ------------------------------------------------------------ work that is sent again
+    Mutant(
+        "another text for running work is ignored",
+        '    if known.content not in ("", new.origin.content):\n',
+        "    if not known:\n",
+    ),
+    Mutant(
+        "ended work takes another text without a newer attempt",
+        "    elif not newer:\n        hint",
+        "    elif not task:\n        hint",
+    ),
+    Mutant(
+        "other headers for running work are ignored",
+        'if not newer and known.terms not in ("", new.origin.terms):',
+        "if not newer and not known:",
+        _other_headers_are_refused,
     ),
     # ------------------------------------------------------------ questions
     Mutant(

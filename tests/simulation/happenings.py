@@ -148,9 +148,15 @@ def operate(world: World) -> None:
     task = world.script.random.choice([task for task in tasks if task.phase is phase])
     match command:
         case "redispatch":
-            number = task.origin.attempt + 1
-            again = Origin(attempt=number, attempt_id=f"theirs-{number}")
-            world.handle(task.id, Redispatch(Spec(goal=task.title, instructions="Again."), again, "Do it better."))
+            number = task.origin.attempt + world.script.chance(0.8)
+            content = world.script.random.choice(("first", "second", "third"))
+            again = Origin(attempt=number, attempt_id=f"theirs-{number}", content=content, terms="own")
+            spec = Spec(goal=task.title, instructions=f"Again: {content}.")
+            events = world.handle(task.id, Redispatch(spec, again, "Do it better.", text=content))
+            if task.phase.is_terminal and number == task.origin.attempt:
+                assert events is None, "ended work was changed"
+            elif not task.phase.is_terminal and events and content != task.origin.content:
+                assert content in world.task(task.id).spec.instructions, "another text was ignored"
         case "steer":
             world.handle(task.id, Steer(task.sender, "Use blue."))
         case "retry":

@@ -63,7 +63,7 @@ class Script:
             title=f"Task {number}",
             spec=self.spec(number),
             policy=self.policy(),
-            origin=Origin(attempt=1, attempt_id=f"theirs-{number}-1"),
+            origin=Origin(attempt=1, attempt_id=f"theirs-{number}-1", content="first", terms="own"),
             plan=self.plan(0) if self.chance(0.3) else None,
             cancelled="cancelled before it came" if self.chance(0.03) else "",
         )
