@@ -171,10 +171,7 @@ class Unit:
 
     @property
     def folder(self) -> Path:
-        """The directory of this user's units."""
-        home = self.environ.get("XDG_CONFIG_HOME", "")
-        base = Path(home) if home.startswith("/") else Path(self.environ.get("HOME") or Path.home()) / ".config"
-        return base / "systemd" / "user"
+        return user_units(self.environ)
 
     @property
     def drop_in(self) -> Path:
@@ -285,13 +282,11 @@ class Unit:
     def _local(self) -> str:
         """The drop-in: what is specific to this machine."""
         passed = {name: self.environ[name] for name in _PASSED_ON if self.environ.get(name)}
-        lines = [
-            f'Environment="{_quoted(f"{name}={text}")}"' for name, text in {"PATH": self._path(), **passed}.items()
-        ]
+        lines = [f'Environment="{quoted(f"{name}={text}")}"' for name, text in {"PATH": self._path(), **passed}.items()]
         lines += [
-            f'ReadWritePaths="-{_quoted(passed[name])}"' for name in _WRITABLE if passed.get(name, "").startswith("/")
+            f'ReadWritePaths="-{quoted(passed[name])}"' for name in _WRITABLE if passed.get(name, "").startswith("/")
         ]
-        program = " ".join(f'"{_quoted(word)}"'.replace("$", "$$") for word in command())
+        program = " ".join(f'"{quoted(word)}"'.replace("$", "$$") for word in command())
         return _HEAD.format(unit=self.name.replace("\\", "\\\\")) + "\n".join(
             [*lines, "ExecStart=", f"ExecStart={program}", ""]
         )
@@ -302,16 +297,23 @@ class Unit:
         return os.pathsep.join(dict.fromkeys(folder for folder in folders if folder.startswith("/")))
 
 
-def command() -> tuple[str, ...]:
-    """The daemon's command in this installation (pipx, uv, a virtual environment)."""
-    return (sys.executable, "-P", "-m", "mailboxd.cli", "run")
+def user_units(environ: Mapping[str, str]) -> Path:
+    """The directory of this user's units."""
+    home = environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".config"
+    return base / "systemd" / "user"
 
 
-def packaged_unit() -> bytes:
-    """The packaged unit file: inside the package in a wheel, next to it in a source checkout."""
+def command(*words: str) -> tuple[str, ...]:
+    """A command in this installation (pipx, uv, a virtual environment); without words, the daemon's."""
+    return (sys.executable, "-P", "-m", "mailboxd.cli", *(words or ("run",)))
+
+
+def packaged_unit(name: str = TEMPLATE) -> bytes:
+    """A packaged unit file: inside the package in a wheel, next to it in a source checkout."""
     package = Path(str(files("mailboxd")))
     inside = package / "systemd"
-    return ((inside if inside.is_dir() else package.parent / "systemd") / "user" / TEMPLATE).read_bytes()
+    return ((inside if inside.is_dir() else package.parent / "systemd") / "user" / name).read_bytes()
 
 
 def no_manager(ws: Workspace, why: str) -> UnavailableError:
@@ -328,7 +330,7 @@ def lingers(environ: Mapping[str, str]) -> bool:
     return "/" not in name and name != "" and (Path("/var/lib/systemd/linger") / name).exists()
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A value escaped for quotes in a unit file. Raises ConfigError if it is not printable."""
     if not text.isprintable():
         raise ConfigError(f"{ascii(text)[:200]} cannot be written into a unit file; use another environment")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -41,6 +42,11 @@ def _lists(function: click.decorators.FC) -> click.decorators.FC:
     return send(accept(function))
 
 
+_service_option = click.option(
+    "--service", is_flag=True, help="Also install and start it as a service of this user (systemd)."
+)
+
+
 @verb(
     "init",
     "hub init alpha --address alpha.example.org",
@@ -53,6 +59,7 @@ def _lists(function: click.decorators.FC) -> click.decorators.FC:
 )
 @click.option("--listen", help="Where the server listens. Default: 0.0.0.0 and that port.")
 @_lists
+@_service_option
 def _init(
     session: Session,
     host: str,
@@ -60,6 +67,7 @@ def _init(
     listen: str | None,
     send: tuple[str, ...],
     accept: tuple[str, ...],
+    service: bool,
 ) -> None:
     """Found a hub: this host, called HOST, runs its server and invites other hosts.
 
@@ -92,8 +100,9 @@ def _init(
         say(to_json({"host": host, "folder": str(membership.folder), "server": command}))
         return
     say(f"wrote {for_terminal(str(membership.folder))}")
-    say(f"now run the server:  {for_terminal(command)}")
-    say("and the hub process: mailboxd hub run")
+    if not _installed(service, files.config):
+        say(f"now run the server:  {for_terminal(command)}")
+        say("and the hub process: mailboxd hub run")
     say("then invite a host:  mailboxd hub invite NAME")
 
 
@@ -129,7 +138,8 @@ def _invite(session: Session, host: str) -> None:
 @verb("join", "hub join mailboxd-hub-1.eNp... --send '*' --accept 'alpha.*'", exits={EXIT_NO: "this host has a hub"})
 @click.argument("token")
 @_lists
-def _join(session: Session, token: str, send: tuple[str, ...], accept: tuple[str, ...]) -> None:
+@_service_option
+def _join(session: Session, token: str, send: tuple[str, ...], accept: tuple[str, ...], service: bool) -> None:
     """Join a hub with the TOKEN of `hub invite`."""
     from mailboxd.hub.membership import Invitation
 
@@ -140,7 +150,8 @@ def _join(session: Session, token: str, send: tuple[str, ...], accept: tuple[str
         return
     say(f"this host is {settings.host} in the hub at {', '.join(settings.servers)}")
     say(f"whom it gives work to and takes it from: {for_terminal(str(membership.folder / 'hub.yaml'))}")
-    say("now run the hub process: mailboxd hub run")
+    if not _installed(service):
+        say("now run the hub process: mailboxd hub run")
 
 
 @verb("revoke", "hub revoke beta", exits=_EXITS | {EXIT_NO: "this host did not found the hub"})
@@ -166,10 +177,11 @@ def _leave(session: Session) -> None:
     """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
     from mailboxd import user_state
     from mailboxd.hub.spool import write_info
+    from mailboxd.setup.hub_service import HubServices
 
     membership = _membership(as_operator=True)
     membership.settings()
-    gone = membership.leave()
+    gone = [*HubServices(os.environ).uninstall(), *membership.leave()]
     for ws in user_state.workspaces(os.environ):
         write_info(ws, None)
     if session.as_json:
@@ -210,6 +222,16 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
     from mailboxd.hub.process import serve
 
     asyncio.run(serve(membership, os.environ))
+
+
+def _installed(wanted: bool, server: Path | None = None) -> bool:
+    """Install the services, if that is wanted, and say so."""
+    if wanted:
+        from mailboxd.setup.hub_service import HubServices
+
+        for path in HubServices(os.environ, server).install():
+            say(f"started {for_terminal(path.name)}")
+    return wanted
 
 
 def _membership(*, as_operator: bool = False) -> Membership:
