@@ -17,6 +17,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, DataTable, Footer, Input, Static
 
 from mailboxd.cli.operator_actions import require_operator
+from mailboxd.cli.text import counted
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -292,7 +293,7 @@ class Board(App[None]):
 
 
 def _head(workspace: Row) -> Text:
-    states = ", ".join(f"{count} {word}" for word, count in workspace.get("states", {}).items())
+    states = counted(workspace.get("states", {}))
     runs = "" if workspace.get("running") else ", no daemon"
     return Text(for_terminal(f"{workspace['agent'] or workspace['name']}  {workspace['grade']}{runs}  {states}"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.text import fit, lasted, meter, pad, state, symbol, width
+from mailboxd.cli.text import counted, fit, lasted, meter, pad, state, symbol, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -59,7 +59,7 @@ def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator
 
 def _counted(others: list[Node]) -> str:
     counts = Counter(WAITING_FOR_YOU if node["need"] else node["phase"] for node in others)
-    return f"{len(others)} more: {', '.join(f'{count} {word}' for word, count in counts.most_common())}"
+    return f"{len(others)} more: {counted(dict(counts.most_common()))}"
 
 
 def _kept(root: Node, most: int) -> dict[str, int]:
@@ -199,8 +199,8 @@ def _head(screen: ScreenState, room: int) -> list[str]:
     clock = f"{screen.now[11:19]}Z"
     title = fit(screen.title, room - width(f"  {screen.grade}{runs}  {clock}"))
     first = f"{title}  {grade}{runs}"
-    counted = ", ".join(f"{count} {word}" for word, count in screen.states.items()) or "no tasks yet"
-    return [first + " " * max(room - width(first) - len(clock), 2) + clock, fit(counted, room)]
+    states = counted(screen.states) or "no tasks yet"
+    return [first + " " * max(room - width(first) - len(clock), 2) + clock, fit(states, room)]
 
 
 def _for_you(screen: ScreenState, room: int, height: int) -> list[str]:

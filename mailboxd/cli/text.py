@@ -19,7 +19,7 @@ import click
 
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS
 
 PHASES = {
     "spec_draft": ("…", "yellow"),
@@ -82,12 +82,17 @@ _WAITS = ("‖", "yellow")
 
 def phase(word: str) -> str:
     """`✓ completed`, in color."""
-    return _colored(*PHASES[word], f" {word}")
+    return _colored(*PHASES[word], f" {WORDS[word]}")
 
 
 def state(row: Mapping[str, Any]) -> str:
     """The displayed state of a task with `phase` and `need`: its phase, or that it waits for a person."""
     return _colored(*_WAITS, f" {WAITING_FOR_YOU}") if row["need"] else phase(row["phase"])
+
+
+def counted(states: Mapping[str, int]) -> str:
+    """`2 waiting for you, 3 pending`."""
+    return ", ".join(f"{count} {WORDS.get(state, state)}" for state, count in states.items())
 
 
 def symbol(row: Mapping[str, Any]) -> str:

@@ -56,10 +56,16 @@ class Situation:
     """It waits before its next attempt."""
     asks: bool = False
     """It has an open question."""
+    has_result: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Its circuit is open."""
+        return self.phase is Phase.CIRCUIT_OPEN
 
     @property
     def blocked(self) -> bool:
-        return self.phase is Phase.CIRCUIT_OPEN or (bool(self.held) and not is_paused(self.held))
+        return self.is_open or (bool(self.held) and not is_paused(self.held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +284,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         Unblock,
         unblock,
         from_text=lambda text: Unblock(Remedy.ACCEPT, text),
-        makes_sense=lambda now: now.blocked,
+        makes_sense=lambda now: now.is_open and now.has_result,
         label="Accept the last result",
         done="Completed with its last good result.",
         leads_to=Phase.COMPLETED,
@@ -288,8 +294,8 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         Unblock,
         unblock,
         from_text=lambda text: Unblock(Remedy.FAIL, text),
-        makes_sense=lambda now: now.blocked,
-        label="Fail",
+        makes_sense=lambda now: now.is_open,
+        label="Give up",
         dangerous=True,
         done="Failed, as you decided.",
         leads_to=Phase.FAILED,
@@ -310,8 +316,8 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         Pause,
         pause,
         from_text=Pause,
-        makes_sense=lambda now: not now.phase.is_terminal and not now.held,
-        label="Pause with subtasks",
+        makes_sense=lambda now: not (now.phase.is_terminal or now.held or now.is_open or now.asks),
+        label="Pause",
         done="Paused: running turns finish, and no other starts.",
     ),
     OperatorOrder(
@@ -330,7 +336,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         cancel_task,
         from_text=lambda text: Cancel(OPERATOR, text),
         makes_sense=lambda now: not now.phase.is_terminal,
-        label="Cancel with subtasks",
+        label="Cancel",
         dangerous=True,
         done="Cancelled, with all its subtasks.",
         leads_to=Phase.CANCELLED,

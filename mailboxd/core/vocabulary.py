@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 SELF = "self"
@@ -51,6 +52,11 @@ class Phase(StrEnum):
         return self in TERMINAL
 
 
+WORDS: Mapping[str, str] = {
+    **{phase: phase.replace("_", " ") for phase in Phase},
+    Phase.EXECUTION_READY: "pending",
+}
+"""The phases in words: whatever has not started is pending, as in task.md, be it ready or not."""
 TERMINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, AttemptStatus, Phase
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, AttemptStatus, Phase
 
 
 class Tone(StrEnum):
@@ -40,20 +40,21 @@ class Style:
     tone: Tone
 
 
-PHASE_STYLES: Mapping[str, Style] = {
-    Phase.SPEC_DRAFT: Style("spec draft", "…", Shape.CUT, Tone.CHECK),
-    Phase.SPEC_REVIEW: Style("spec review", "?", Shape.CUT, Tone.CHECK),
-    Phase.EXECUTION_READY: Style("ready", "○", Shape.BOX, Tone.IDLE),
-    Phase.EXECUTING: Style("executing", "▶", Shape.PILL, Tone.BUSY),
-    Phase.SPEC_GATE: Style("spec gate", "?", Shape.CUT, Tone.CHECK),
-    Phase.QUALITY_GATE: Style("quality gate", "?", Shape.CUT, Tone.CHECK),
-    Phase.AWAITING_APPROVAL: Style("awaiting approval", "‖", Shape.HEXAGON, Tone.ASK),
-    Phase.READY_TO_RESUME: Style("ready to resume", "▷", Shape.PILL, Tone.BUSY),
-    Phase.COMPLETED: Style("completed", "✓", Shape.ROUND, Tone.GOOD),
-    Phase.FAILED: Style("failed", "✗", Shape.NOTCH, Tone.BAD),
-    Phase.CIRCUIT_OPEN: Style("circuit open", "!", Shape.NOTCH, Tone.BAD),
-    Phase.CANCELLED: Style("cancelled", "–", Shape.BOX, Tone.OFF),
+_LOOKS = {
+    Phase.SPEC_DRAFT: ("…", Shape.CUT, Tone.CHECK),
+    Phase.SPEC_REVIEW: ("?", Shape.CUT, Tone.CHECK),
+    Phase.EXECUTION_READY: ("○", Shape.BOX, Tone.IDLE),
+    Phase.EXECUTING: ("▶", Shape.PILL, Tone.BUSY),
+    Phase.SPEC_GATE: ("?", Shape.CUT, Tone.CHECK),
+    Phase.QUALITY_GATE: ("?", Shape.CUT, Tone.CHECK),
+    Phase.AWAITING_APPROVAL: ("‖", Shape.HEXAGON, Tone.ASK),
+    Phase.READY_TO_RESUME: ("▷", Shape.PILL, Tone.BUSY),
+    Phase.COMPLETED: ("✓", Shape.ROUND, Tone.GOOD),
+    Phase.FAILED: ("✗", Shape.NOTCH, Tone.BAD),
+    Phase.CIRCUIT_OPEN: ("!", Shape.NOTCH, Tone.BAD),
+    Phase.CANCELLED: ("–", Shape.BOX, Tone.OFF),
 }
+PHASE_STYLES: Mapping[str, Style] = {phase: Style(WORDS[phase], *look) for phase, look in _LOOKS.items()}
 STATE_STYLES: Mapping[str, Style] = {
     WAITING_FOR_YOU: Style(WAITING_FOR_YOU, "‖", Shape.HEXAGON, Tone.ASK),
     **PHASE_STYLES,
@@ -70,14 +71,14 @@ _UNKNOWN = Style("unknown", "?", Shape.BOX, Tone.IDLE)
 _URGENCY = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK, Tone.IDLE, Tone.GOOD, Tone.OFF)
 
 
-def style_of(phase: str) -> Style:
-    """The style of a phase or displayed state, or that of an unknown one."""
-    return STATE_STYLES.get(phase, _UNKNOWN)
+def style_of(state: str) -> Style:
+    """The style of a displayed state, or that of an unknown one."""
+    return STATE_STYLES.get(state, _UNKNOWN)
 
 
 def most_urgent_tone(counts: Mapping[str, int]) -> Tone:
     """The tone of a stack: that of its most urgent tasks."""
-    tones = {style_of(phase).tone for phase, count in counts.items() if count}
+    tones = {style_of(state).tone for state, count in counts.items() if count}
     return next((tone for tone in _URGENCY if tone in tones), Tone.IDLE)
 
 
@@ -86,7 +87,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
     parts = sorted(
         (item for item in counts.items() if item[1]), key=lambda item: _URGENCY.index(style_of(item[0]).tone)
     )
-    return ", ".join(f"{count:,} {style_of(phase).symbol} {style_of(phase).word}" for phase, count in parts)
+    return ", ".join(f"{count:,} {style_of(state).symbol} {style_of(state).word}" for state, count in parts)
 
 
 class EdgeKind(StrEnum):
@@ -98,7 +99,7 @@ class EdgeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A task or, with `counts` (tasks per phase), a stack of several tasks drawn as one.
+    """A task or, with `counts` (tasks per state), a stack of several tasks drawn as one.
 
     `id` is unique in the graph and not shown. `below` counts subtasks that are not drawn. `href` comes from the caller,
     never from a message.
@@ -106,7 +107,7 @@ class Node:
 
     id: str
     label: str
-    phase: str = ""
+    state: str = ""
     note: str = ""
     href: str = ""
     title: str = ""
@@ -120,10 +121,10 @@ class Node:
 
     @property
     def style(self) -> Style:
-        """The style of the phase; of a stack, the counts and the most urgent tone."""
+        """The style of the state; of a stack, the counts and the most urgent tone."""
         if self.counts:
             return Style(counts_text(self.counts), "≡", Shape.STACK, most_urgent_tone(self.counts))
-        return style_of(self.phase)
+        return style_of(self.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Child:
     id: str
     name: str
     label: str
-    phase: str
+    state: str
     agent: str
     title: str = ""
     kids: int = 0
@@ -173,7 +174,7 @@ class Child:
     @property
     def urgency(self) -> int:
         """0 is the most urgent."""
-        tone = style_of(self.phase).tone
+        tone = style_of(self.state).tone
         return _URGENT.index(tone) if tone in _URGENT else len(_URGENT)
 
 
@@ -222,7 +223,7 @@ def _alike(kids: Sequence[Child]) -> list[list[Child]]:
             needed.setdefault(need, []).append(kid.id)
     groups: dict[object, list[Child]] = {}
     for kid in kids:
-        has_visible_subtasks = kid.kids > 0 and kid.phase not in ("completed", "cancelled")
+        has_visible_subtasks = kid.kids > 0 and kid.state not in ("completed", "cancelled")
         key = kid.id if has_visible_subtasks else (kid.needs, frozenset(needed.get(kid.id, ())), kid.kids > 0)
         groups.setdefault(key, []).append(kid)
     return list(groups.values())
@@ -243,5 +244,5 @@ def _edges(parent: str, kids: Iterable[Child], drawn: dict[str, str]) -> Iterabl
 
 
 def _stack(node: str, name: str, group: Sequence[Child], link: Link) -> Node:
-    counts = Counter(kid.phase for kid in group)
+    counts = Counter(kid.state for kid in group)
     return Node(node, f"{len(group):,} tasks", counts=dict(counts), href=link(name, True), title=f"subtasks of {name}")

@@ -359,7 +359,8 @@ def transition(call: ToolCall, given: Transition) -> Answer:
 
 
 def _order(task: Task, to: Phase, note: str) -> OperatorInput:
-    order = leading_to(to, Situation(task.phase, task.held, task.not_before is not None))
+    # with a result or not: the engine says that none is there
+    order = leading_to(to, Situation(task.phase, task.held, task.not_before is not None, has_result=True))
     if order is None or order.from_text is None:
         raise Refused(
             "illegal-transition",

@@ -5,6 +5,8 @@ Apart from the types of the core, which `mailboxd status` does not load.
 
 from __future__ import annotations
 
+from mailboxd.core.vocabulary import WAITING_FOR_YOU
+
 ABOVE = (
     "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM tasks WHERE id = ?"
     " UNION ALL SELECT t.id, t.parent FROM above a JOIN tasks t ON t.id = a.parent)"
@@ -47,6 +49,10 @@ NEED = (
 """Why the task (`t`) waits for a person, as an `attention.Need`; NULL if it does not."""
 WAITING_FOR_PERSON = f"(SELECT t.id, t.phase, t.updated_at, t.seq, {NEED} AS need FROM tasks t WHERE {OPEN})"
 """Open tasks with their `need`, if any. Costs O(open tasks)."""
+
+
+STATE = f"coalesce(CASE WHEN {NEED} IS NULL THEN NULL ELSE '{WAITING_FOR_YOU}' END, t.phase)"
+"""What is displayed of the task (`t`): that it waits for a person, or its phase."""
 
 
 def is_not_held(task: str) -> str:

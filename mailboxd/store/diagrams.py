@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mailboxd.core.times import to_epoch, to_text
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, Waiting
 from mailboxd.drawing.gantt import Bar, Crowd, Window
-from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse, style_of
-from mailboxd.store.conditions import BELOW, NEED
+from mailboxd.drawing.graph import STATE_STYLES, Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse
+from mailboxd.store.conditions import BELOW, NEED, STATE
 from mailboxd.store.reports import Report, Row
 
 MOST_NODES = 200
@@ -19,9 +19,10 @@ MOST_CHILDREN = 1_000
 """Children of one task that are read one by one; of more only the number in each phase."""
 _NODES_WITH_ENDED = 60
 _SINGLED_OUT = 12
-_NODE = "t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.phase, t.executor, t.title, t.kids"
+_NODE = f"t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, {STATE}, t.executor, t.title, t.kids"
 _WAITS = "EXISTS (SELECT 1 FROM dependencies d WHERE d.task = t.id)"
-_URGENT = tuple(phase.value for phase in Phase if style_of(phase).tone not in (Tone.GOOD, Tone.OFF, Tone.IDLE))
+_QUIET = (Tone.GOOD, Tone.OFF, Tone.IDLE)
+_URGENT = tuple(str(state) for state, style in STATE_STYLES.items() if style.tone not in _QUIET)
 
 
 def no_link(_name: str, _stacked: bool) -> str:
@@ -38,7 +39,8 @@ def task_timeline(report: Report, task_id: str) -> Row:
     with report.snapshot():
         tasks = report.rows(
             f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, {NEED} AS need,"
-            " t.title, t.created_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id ORDER BY t.depth, t.seq",
+            " t.title, t.created_at, t.updated_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id"
+            " ORDER BY t.depth, t.seq",
             task_id,
         )
         attempts = report.rows(
@@ -76,13 +78,24 @@ def _in_order(tasks: list[Row], attempts: dict[str, list[Row]]) -> list[Row]:
 
 def timeline_bars(rows: Sequence[Row], link: Link = no_link) -> list[Bar]:
     """The attempts in the `rows` of a timeline, as bars to draw."""
-    return [_bar(row["task"], attempt, link(row["task"], False)) for row in rows for attempt in row["attempts"]]
+    return [
+        bar
+        for row in rows
+        for attempt in row["attempts"]
+        for bar in _bars(row["task"], attempt, row["updated_at"] if row["need"] else None, link(row["task"], False))
+    ]
 
 
-def _bar(name: str, attempt: Row, href: str) -> Bar:
+def _bars(name: str, attempt: Row, waits_since: str | None, href: str) -> Iterator[Bar]:
+    """An attempt; one that has asked a person is not running since then."""
     note = f"attempt {attempt['ordinal']} by {attempt['agent']}" + (f": {attempt['error']}" if attempt["error"] else "")
     end = to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None
-    return Bar(name, to_epoch(attempt["started_at"]), end, attempt["status"], note, href)
+    start, asked = to_epoch(attempt["started_at"]), None
+    if waits_since is not None and attempt["waiting_for"] == Waiting.ANSWER:
+        asked = end = to_epoch(waits_since)
+    yield Bar(name, start, end, attempt["status"], note, href)
+    if asked is not None:
+        yield Bar(name, asked, None, WAITING_FOR_YOU, note, href)
 
 
 # A timeline for a page: of many subtasks that ran in the window, most are a crowd, until so few are left that each has
@@ -140,12 +153,15 @@ class _FoldedTimeline:
         if self._count >= MOST_LINES or self._looked_at > _MOST_LOOKED_AT:
             return
         attempts = self._report.rows(
-            "SELECT ordinal, executor AS agent, status, started_at, finished_at, error_summary AS error FROM attempts a"
-            f" WHERE task = ? AND {_ACTIVE} ORDER BY ordinal DESC LIMIT {_ATTEMPTS}",
+            "SELECT a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at, a.finished_at,"
+            f" a.error_summary AS error, CASE WHEN {NEED} IS NULL THEN NULL ELSE t.updated_at END AS waits_since"
+            " FROM attempts a JOIN tasks t ON t.id = a.task"
+            f" WHERE a.task = ? AND {_ACTIVE} ORDER BY a.ordinal DESC LIMIT {_ATTEMPTS}",
             task_id, *self._active,
         )  # fmt: skip
         self._count += bool(attempts)
-        self._lines += [_bar(label, attempt, self._link(name, False)) for attempt in reversed(attempts)]
+        for attempt in reversed(attempts):
+            self._lines += _bars(label, attempt, attempt["waits_since"], self._link(name, False))
         if not kids:
             return
         alone = self._alone(task_id, kids)
@@ -168,8 +184,8 @@ class _FoldedTimeline:
             return ran
         marks = ", ".join("?" * len(_URGENT))
         return self._report.db.execute(
-            f"{columns} WHERE t.parent = ? AND (t.kids > 0 OR t.phase IN ({marks}))"
-            f" ORDER BY t.phase NOT IN ('failed', 'circuit_open', 'awaiting_approval'), t.seq LIMIT {_SOUGHT}",
+            f"{columns} WHERE t.parent = ? AND (t.kids > 0 OR {STATE} IN ({marks}))"
+            f" ORDER BY {STATE} NOT IN ('failed', '{WAITING_FOR_YOU}'), t.seq LIMIT {_SOUGHT}",
             (parent, *_URGENT),
         ).fetchall()
 
@@ -224,14 +240,14 @@ class _TaskGraph:
     def _add(self, kid: Child, depth: int) -> None:
         href = self._link(kid.name, False)
         title = f"{kid.name}: {kid.title}"
-        self._nodes[kid.id] = Node(kid.id, kid.label, kid.phase, kid.agent, href, title, kid.kids)
+        self._nodes[kid.id] = Node(kid.id, kid.label, kid.state, kid.agent, href, title, kid.kids)
         if kid.kids:
-            ended = kid.phase in ("completed", "cancelled")
+            ended = kid.state in ("completed", "cancelled")
             heapq.heappush(self._open, (ended, depth, len(self._nodes), kid))
 
     def _unfold(self, parent: Child, depth: int, room: int) -> None:
         node = self._nodes[parent.id]
-        self._nodes[parent.id] = Node(node.id, node.label, node.phase, node.note, node.href, node.title)
+        self._nodes[parent.id] = Node(node.id, node.label, node.state, node.note, node.href, node.title)
         if parent.kids > MOST_CHILDREN:
             self._unfold_many(parent, depth, room)
             return
@@ -255,7 +271,7 @@ class _TaskGraph:
         counts = self._counts(parent.id)
         first, second = f"{parent.id}/0", f"{parent.id}/1"
         for kid, waits in self._singled_out(parent.id, min(_SINGLED_OUT, room - 2)):
-            counts[waits][kid.phase] -= 1
+            counts[waits][kid.state] -= 1
             self._add(kid, depth + 1)
             self._edges.append(Edge(first, kid.id) if waits else Edge(parent.id, kid.id, EdgeKind.CHILD))
         for stack, waits in ((first, 0), (second, 1)):
@@ -270,16 +286,16 @@ class _TaskGraph:
 
     def _counts(self, parent: str) -> dict[int, dict[str, int]]:
         counts: dict[int, dict[str, int]] = {}
-        sql = f"SELECT {_WAITS}, t.phase, count(*) FROM tasks t WHERE t.parent = ? GROUP BY 1, 2"
-        for waits, phase, count in self._report.db.execute(sql, (parent,)):
-            counts.setdefault(waits, {})[phase] = count
+        sql = f"SELECT {_WAITS}, {STATE}, count(*) FROM tasks t WHERE t.parent = ? GROUP BY 1, 2"
+        for waits, state, count in self._report.db.execute(sql, (parent,)):
+            counts.setdefault(waits, {})[state] = count
         return counts
 
     def _singled_out(self, parent: str, most: int) -> list[tuple[Child, int]]:
         marks = ", ".join("?" * len(_URGENT))
         rows = self._report.db.execute(
-            f"SELECT {_NODE}, {_WAITS} FROM tasks t WHERE t.parent = ? AND t.phase IN ({marks})"
-            " ORDER BY t.phase NOT IN ('failed', 'circuit_open', 'awaiting_approval'), t.seq LIMIT ?",
+            f"SELECT {_NODE}, {_WAITS} FROM tasks t WHERE t.parent = ? AND {STATE} IN ({marks})"
+            f" ORDER BY {STATE} NOT IN ('failed', '{WAITING_FOR_YOU}'), t.seq LIMIT ?",
             (parent, *_URGENT, most),
         )
         return [(Child(*row[:-1]), row[-1]) for row in rows]

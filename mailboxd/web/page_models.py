@@ -197,7 +197,7 @@ class PageModels:
         graph = diagrams.task_graph(report, task_id, link=linked(workspace))
         sizes: Counter[str] = Counter()
         for node in graph.nodes:
-            sizes.update(node.counts or {node.phase: 1})
+            sizes.update(node.counts or {node.state: 1})
         svg = graph_svg(graph, "The task and its subtasks", standalone=False)
         hidden = sum(node.below for node in graph.nodes)
         return {"svg": svg, "nodes": len(graph.nodes), "tasks": sum(sizes.values()), "hidden": hidden}
@@ -292,11 +292,12 @@ def _together(workspaces: Sequence[Row]) -> Row:
 
 def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
     """The item with what its form needs."""
-    row = {**asdict(item), "question": "", "orders": (), "approval": approval}
+    row = {**asdict(item), "question": "", "orders": (), "coordinates": False, "approval": approval}
     if task is not None and item.kind in OF_TASKS:
         question = task.question
-        now = Situation(task.phase, task.held, task.not_before is not None, question is not None)
+        now = Situation(task.phase, task.held, task.not_before is not None, question is not None, task.has_result)
         row |= {"question": question.text if question else "", "orders": sensible(now)}
+        row["coordinates"] = task.coordinates
     return row | {"target": item.id or (f"order-{item.task}" if item.task else item.kind)}
 
 
@@ -315,7 +316,8 @@ def hidden_tokens(raw: bytes) -> bytes:
 
 def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
     """The orders that make sense now; the engine checks them in any case."""
-    return sensible(Situation(Phase(found["phase"]), found["held"] or "", bool(found["not_before"]), asks))
+    pausing, has_result = bool(found["not_before"]), bool(found["results"])
+    return sensible(Situation(Phase(found["phase"]), found["held"] or "", pausing, asks, has_result))
 
 
 # Search

@@ -90,7 +90,7 @@ def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
     lines = plain(task_output.first_lines(node("job", "executing", *kids), NOW, 80, 6))
     assert len(lines) <= 6
     assert "‖ waiting for you 1m40s  stuck (beta)  no answer" in "\n".join(lines)
-    assert "│  └─ … 49 more: 49 execution_ready" in lines
+    assert "│  └─ … 49 more: 49 pending" in lines
     assert any(line.startswith("└─ … 98") and "completed" in line for line in lines)
 
 
@@ -217,6 +217,6 @@ def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
     for room in (60, 80, 200):
         lines = plain(fleet.lines(rows, NOW, room))
         assert all(width(line) <= room for line in lines), lines
-    assert "2 running, 4 ready" in lines[3]
+    assert "2 running, 4 pending" in lines[3]
     assert fleet.summary(rows) == "3 workspaces, 2 need attention"
     assert "\x1b" not in "".join(lines)

@@ -199,7 +199,7 @@ def test_output_fits_any_encoding(stage: Stage) -> None:
     stage.create("job")
     done = call(stage, "tree", "job", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0
-    assert done.stdout.startswith("\\u25cb execution_ready  job (alpha)")
+    assert done.stdout.startswith("\\u25cb pending  job (alpha)")
 
 
 @pytest.mark.parametrize(("variable", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

@@ -156,7 +156,7 @@ def test_a_tree_shows_every_level_with_words_and_symbols(stage: Stage) -> None:
     assert found["children"][1]["depends_on"] == ["a"]
     lines = stage.run("tree", "job", env={"COLUMNS": "80"}).stdout.splitlines()
     assert [line[: line.index("○")] for line in lines] == ["", "├─ ", "│  ├─ ", "│  └─ ", "└─ "]
-    assert lines[3] == "│  └─ ○ execution_ready  y (beta)  after x: Do y"
+    assert lines[3] == "│  └─ ○ pending  y (beta)  after x: Do y"
     assert len(stage.json("tree", "job.a")["children"]) == 2
 
 

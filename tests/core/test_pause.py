@@ -91,9 +91,18 @@ def test_a_paused_task_whose_circuit_is_open_is_retried_and_stays_paused() -> No
 
 
 @pytest.mark.parametrize(
-    ("held", "offered"),
-    [("", ["pause", "cancel"]), (HELD, ["resume", "cancel"]), ("over budget", ["unblock-retry", "cancel"])],
+    ("situation", "offered"),
+    [
+        (Situation(Phase.EXECUTING), ["pause", "cancel"]),
+        (Situation(Phase.EXECUTING, HELD), ["resume", "cancel"]),
+        (Situation(Phase.EXECUTING, "over budget"), ["unblock-retry", "cancel"]),
+        (Situation(Phase.EXECUTING, asks=True), ["answer", "cancel"]),
+        (Situation(Phase.CIRCUIT_OPEN), ["unblock-retry", "unblock-fail", "cancel"]),
+        (
+            Situation(Phase.CIRCUIT_OPEN, has_result=True),
+            ["unblock-retry", "unblock-accept", "unblock-fail", "cancel"],
+        ),
+    ],
 )
-def test_what_is_offered(held: str, offered: list[str]) -> None:
-    names = [order.name for order in sensible(Situation(Phase.EXECUTING, held))]
-    assert [name for name in names if name not in ("unblock-accept", "unblock-fail")] == offered
+def test_what_is_offered(situation: Situation, offered: list[str]) -> None:
+    assert [order.name for order in sensible(situation)] == offered

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.vocabulary import Phase
+from mailboxd.drawing.gantt import Bar
 from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
 from mailboxd.drawing.svg import graph_svg
-from mailboxd.store.diagrams import MOST_CHILDREN, MOST_NODES, task_graph
+from mailboxd.store.diagrams import MOST_CHILDREN, MOST_NODES, folded_timeline, task_graph, task_timeline, timeline_bars
 from mailboxd.store.reports import opened
 from tests.cli.stage import Stage, child, make
 from tests.store.crowd import multiply
@@ -53,10 +54,27 @@ def test_a_small_tree_is_drawn_whole_with_what_needs_what(stage: Stage) -> None:
         task_graph(report, "tsk_none")
 
 
+def test_what_waits_for_a_person_is_drawn_so_and_its_attempt_runs_no_longer(stage: Stage) -> None:
+    stage.create("big", child("a", "alpha"), child("b", "beta", ("a",)))
+    stage.start()
+    stage.clock.advance(60)
+    stage.end_turn("big.a", "---\ntype: question\n---\nWhich airport?\n")
+    states = {node.label: node.style.word for node in _outline(stage).nodes}
+    assert states == {"big": "executing", "a": "waiting for you", "b": "pending"}
+    stage.clock.advance(600)
+    with opened(stage.ws.database) as report:
+        drawn, _ = folded_timeline(report, report.find("big"), stage.clock.now())
+        listed = timeline_bars(task_timeline(report, report.find("big"))["rows"])
+    for bars in (drawn, listed):
+        of_a = [bar for bar in bars if isinstance(bar, Bar) and bar.row.endswith("a")]
+        assert [(bar.status, bar.end is None) for bar in of_a] == [("running", False), ("waiting for you", True)]
+        assert of_a[0].end == of_a[1].start == of_a[0].start + 60
+
+
 def _tasks(graph: Graph) -> Counter[str]:
     drawn: Counter[str] = Counter()
     for node in graph.nodes:
-        drawn.update(node.counts or {node.phase: 1})
+        drawn.update(node.counts or {node.state: 1})
     return drawn
 
 

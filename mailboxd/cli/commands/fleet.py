@@ -132,7 +132,7 @@ _SHORT = (
     ("running", ("executing", "ready_to_resume")),
     ("review", ("spec_review", "spec_gate", "quality_gate")),
     ("draft", ("spec_draft",)),
-    ("ready", ("execution_ready",)),
+    ("pending", ("execution_ready",)),
 )
 """States in the order in which a line counts them."""
 _MOST_ITEMS = 3
@@ -233,7 +233,7 @@ def _told(row: Row, now: str) -> Iterator[str]:
 
 
 def _open(counts: dict[str, int]) -> str:
-    """`2 running, 1 ready`; empty if nothing is open."""
+    """`2 running, 1 pending`; empty if nothing is open."""
     short = ((word, sum(counts.get(phase, 0) for phase in phases)) for word, phases in _SHORT)
     return ", ".join(f"{count} {word}" for word, count in short if count)
 

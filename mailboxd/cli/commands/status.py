@@ -10,7 +10,7 @@ import click
 from mailboxd import attention, health
 from mailboxd.cli.session import Id, Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import PHASES, columns, fit, pad, room, say, state, table, to_json, when
+from mailboxd.cli.text import PHASES, columns, counted, fit, pad, room, say, state, table, to_json, when
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
@@ -129,13 +129,12 @@ def _print(found: dict[str, Any]) -> None:
 def _print_all(found: dict[str, Any]) -> None:
     daemon = found["daemon"]
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running; start `mailboxd run`"
-    counted = ", ".join(f"{count} {state}" for state, count in found["states"].items()) or "none yet"
     files = found["messages"]
     _entry("agent", found["agent"] or "no configuration; `mailboxd init --agent ID` writes one")
     _entry("daemon", runs)
     if found["calls"]:
         _entry("calls", _calls(found["calls"]))
-    _wrapped("tasks", counted)
+    _wrapped("tasks", counted(found["states"]) or "none yet")
     _entry(
         "messages",
         f"{files['received']} received = {files['archived']} archived + {files['rejected']} rejected"
