@@ -139,7 +139,8 @@ class Verify:
 class Notify:
     """Tell people what has become of the task, or what of it waits for them."""
 
-    what: Notice
+    what: Notice = Notice.APPROVAL
+    """Orders of earlier versions name an approval only."""
     approval_id: str = ""
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.effects import LookUp, Notify, RunTurn
+from mailboxd.core.vocabulary import Notice
 from mailboxd.store import event_log
 from mailboxd.store.database import connect, migrate, migrations
 from mailboxd.store.opening import open_workspace
@@ -55,6 +57,16 @@ def test_it_is_migrated_and_its_events_replay_to_its_tables(path: Path) -> None:
         after = {row[0]: row[1] for row in store.db.execute("SELECT seq, hash FROM events")}
         assert after == before, "a migration has touched the log"
         event_log.check(store.db)
+
+
+def test_its_orders_can_be_read(path: Path) -> None:
+    with closing(open_workspace(path, NOW)) as store:
+        orders = store.outbox.pending("9999", 10_000)
+        assert {order.effect.__class__ for order in orders} & {RunTurn, LookUp}
+        notify = """INSERT INTO outbox (id, kind, task, agent, data, state, at)
+                    VALUES ('x', 'notify', '', '', '{"approval_id": "apr_1"}', 'pending', '')"""
+        store.db.execute(notify)
+        assert store.outbox.get("x").effect == Notify(Notice.APPROVAL, "apr_1")
 
 
 def test_what_it_becomes_is_what_a_new_database_is(path: Path) -> None:
