@@ -1,6 +1,8 @@
 """The shape of the code, as far as the import contracts in pyproject.toml cannot see it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,13 @@ def test_the_version_stands_in_one_place() -> None:
     lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
     (version,) = [line.split('"')[1] for line in lines if line.startswith("version = ")]
     assert [name(path) for path in MODULES if f'"{version}"' in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_daemon_loads_no_event_loop_and_no_client_of_the_hub() -> None:
+    code = (
+        "import sys, mailboxd.daemon.supervise\n"
+        "heavy = {'asyncio', 'nats', 'nkeys', 'cryptography', 'jinja2', 'starlette'} & set(sys.modules)\n"
+        "assert not heavy, sorted(heavy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from mailboxd.agents import process
 from mailboxd.agents.acp import transport
-from mailboxd.agents.acp.transport import HarnessInfo, probe
+from mailboxd.agents.acp.probe import HarnessInfo, probe
 from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief

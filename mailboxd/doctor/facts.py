@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mailboxd.agents.acp.transport import HarnessInfo
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.hub.report import HostSigns
 from mailboxd.integration import PluginState, SkillState

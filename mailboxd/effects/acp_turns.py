@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mailboxd.agents.acp import transport, turn_files
-from mailboxd.agents.acp.harness import kill_leftover
 from mailboxd.agents.acp.turn_files import TurnRequest
 from mailboxd.agents.call_dir import Exit, refusal
 from mailboxd.agents.json_output import text_at
@@ -208,7 +207,7 @@ class HarnessTurns:
         """The outcome and artifacts of an ended turn; processes it left running are killed."""
         folder = self._folder(effect.turn_id)
         self._told.pop(effect.turn_id, None)
-        kill_leftover(folder)
+        transport.kill_leftover(folder)
         if isinstance(outcome, Unknown):
             outcome = replace(outcome, run_id=effect.turn_id)  # leads to its session
         return outcome, transport.artifacts(folder)
@@ -237,6 +236,6 @@ class HarnessTurns:
 
     def looked_up(self, call: Call, exit_: Exit) -> Outcome:
         """The outcome of a lost turn, as reported by its harness."""
-        kill_leftover(self._folder(call.id))
+        transport.kill_leftover(self._folder(call.id))
         self.calls.discard_when_recorded(call.id)
         return transport.recovered_outcome(exit_, "it was interrupted during the turn")

@@ -10,5 +10,6 @@ the harness behind.
     session_updates  what the harness reports while it works, and how the turn ended
     conversation     initialize, a session, one prompt, cancel (needs the extra `acp`)
     program          the command line and its exit status; which files changed; the same turn through `acpx`
-    transport        the daemon's side: which program runs which turn, and whether a harness can be used at all
+    transport        the daemon's side: which program runs which turn, and what came of it
+    probe            whether a harness can be used at all
 """

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from mailboxd.agents.acp import turn_files
 from mailboxd.agents.openclaw import mark_inside
-from mailboxd.agents.process import identity, survivors
+from mailboxd.agents.process import identity
 
 _LIMIT = 8 * 1024 * 1024
 """Bytes read ahead."""
@@ -220,18 +220,3 @@ class FrameTransport:
                     raise TooLarge(f"a frame of more than {LARGEST} bytes") from None
                 continue
             return b"".join(parts)
-
-
-# After a crash of this program
-
-
-def kill_leftover(folder: Path) -> int:
-    """Kill the harness of a call whose program has ended; returns the number of processes.
-
-    A forged harness.json can only hit processes of this user, which its author could kill anyway.
-    """
-    left = survivors(turn_files.read_note(folder, turn_files.HARNESS) or {})
-    for pid in left:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    return len(left)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp import harness, turn_files
+from mailboxd.agents.acp import transport, turn_files
 from mailboxd.agents.call_dir import read_exit
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, spawn
@@ -178,15 +178,15 @@ def test_a_killed_program_leaves_a_harness_that_is_found_and_ended(stage: Stage)
     child.kill()
     assert stage.end() == Unknown("killed by signal 9, no output")
     assert len(stage.processes()) == 2  # neither the pipe nor a group has ended it: it is in a session of its own
-    assert harness.kill_leftover(stage.folder) == 2
+    assert transport.kill_leftover(stage.folder) == 2
     eventually(lambda: not stage.processes())
-    assert harness.kill_leftover(stage.folder) == 0
+    assert transport.kill_leftover(stage.folder) == 0
 
 
 def test_a_harness_file_that_names_another_process_kills_nothing(stage: Stage) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
         turn_files.write(stage.folder, turn_files.HARNESS, {"pid": other.pid, "start_time": 1, "boot_id": "x"})
-        assert harness.kill_leftover(stage.folder) == 0
+        assert transport.kill_leftover(stage.folder) == 0
         assert other.poll() is None
         other.kill()
 
