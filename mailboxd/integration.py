@@ -24,7 +24,8 @@ from pathlib import Path
 from mailboxd import config
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, brief, complaint, parse_object, text_at
-from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.openclaw import OpenClaw, parse_version
+from mailboxd.agents.openclaw_versions import offer
 from mailboxd.agents.process import NotStarted, ask
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError, WorldError
@@ -185,7 +186,7 @@ def _remove(ws: Workspace, names: Iterable[str]) -> None:
         *folders, last = name.split("/")
         with suppress(FileNotFoundError), directory(ws.root, *_SKILL_DIR, *folders) as fd:
             os.unlink(last, dir_fd=fd)
-    for *above, last in ((*_SKILL_DIR, "references"), _SKILL_DIR):
+    for *above, last in ((*_SKILL_DIR, "references"), _SKILL_DIR, _SKILL_DIR[:1]):
         with suppress(OSError), directory(ws.root, *above) as fd:  # not empty: it has other files
             os.rmdir(last, dir_fd=fd)
 
@@ -194,7 +195,6 @@ PLUGIN = "mailboxd"
 OPENCLAW_TIMEOUT = 180.0
 """Timeout of one command of OpenClaw; an installation usually takes 15 s on an idle machine."""
 _RESTART_SECONDS = 90.0
-_NO_RELOAD = 'no command "reload"'
 _HOOK = "before_agent_reply"
 _NOT_FOUND = "Plugin not found"
 NOT_INSTALLED = "it is not installed"
@@ -309,14 +309,14 @@ def install_plugin(
 def reload_plugin(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
     """Make a running gateway load the installed plugin; returns a sentence about the result. Never raises.
 
-    OpenClaw without `plugins reload` (at least 2026.8.1 to 2026.9.2) loads a plugin reliably only when the gateway
-    starts, so the gateway is restarted once its work is done.
+    Without `plugins reload` the gateway is restarted once its work is done.
     """
     try:
-        answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
-        if answer.rc == 0:
-            return "the running gateway has loaded it; no restart is needed"
-        if _NO_RELOAD not in complaint(answer):
+        version = parse_version(ask(openclaw.version_argv(), environment, OPENCLAW_TIMEOUT))
+        if offer(version).plugins_reload:
+            answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
+            if answer.rc == 0:
+                return "the running gateway has loaded it; no restart is needed"
             return f"no running gateway has loaded it; it is loaded at the next start: {complaint(answer)}"
         answer = ask(openclaw.gateway_restart_argv(), environment, OPENCLAW_TIMEOUT)
         if answer.rc != 0:

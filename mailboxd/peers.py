@@ -25,8 +25,6 @@ from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import from_config
 from mailboxd.agents.json_output import parse_object
 from mailboxd.agents.openclaw import (
-    MESSAGING_BY_DEFAULT,
-    MINIMUM_VERSION,
     Messaging,
     OpenClaw,
     parse_agents,
@@ -35,6 +33,7 @@ from mailboxd.agents.openclaw import (
     parse_rules,
     parse_version,
 )
+from mailboxd.agents.openclaw_versions import Version, offer, why_too_old, why_untested
 from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_loopback
 from mailboxd.core.sanitize import first_line, storable_line
@@ -42,6 +41,7 @@ from mailboxd.core.vocabulary import OPERATORS, SELF
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
+from mailboxd.host.process import cores
 from mailboxd.hub.spool import HubView
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp, directory, read_file
@@ -139,7 +139,7 @@ class Peers:
     has_rules: bool = False
     """OpenClaw has answered this or an earlier daemon. Until then no other agent is given work."""
     messaging: Messaging = ANYONE
-    version: tuple[int, int, int] | None = None
+    version: Version | None = None
     too_old: str = ""
     """Why this OpenClaw must not be used; empty = it may be."""
     _config_file: str = ""
@@ -232,7 +232,7 @@ class Peers:
             case "discovery.gateway":
                 self._take_gateway(exit_)
             case _:
-                self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
+                self.messaging = parse_messaging(exit_, self.version) or self.messaging
         if not self._waiting and not self._queue:
             self._blocks_intake = False
             if not self.known:
@@ -268,12 +268,10 @@ class Peers:
 
     def _take_version(self, exit_: Exit) -> None:
         self.version = parse_version(exit_)
-        if self.version is not None and self.version < MINIMUM_VERSION:
-            found, wanted = (".".join(map(str, version)) for version in (self.version, MINIMUM_VERSION))
-            self.too_old = (
-                f"OpenClaw {found} is too old: when its gateway goes away during a turn, it silently runs the "
-                f"turn again. Install {wanted} or newer, or point openclaw.command to another one."
-            )
+        if self.version is not None:
+            self.too_old = why_too_old(self.version)
+            if untested := why_untested(self.version):
+                _log.warning("%s: `mailboxd doctor`", untested)
 
     def _take_agents(self, exit_: Exit) -> None:
         found = parse_agents(exit_)
@@ -289,7 +287,8 @@ class Peers:
         rules = parse_rules(exit_, self.agent)
         if rules is not None:
             self.allowed = None if rules.allowed.anyone else tuple(sorted(rules.allowed.agents))
-            self.roles, self.calls.lane, self.has_rules = rules.roles, rules.lane, True
+            self.roles, self.has_rules = rules.roles, True
+            self.calls.lane = rules.lane or offer(self.version).lane(cores())
 
     def _take_gateway(self, exit_: Exit) -> None:
         """The gateway's address; only one on this machine, without TLS, can be asked whether it is ready."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, cli_error, count_at, parse, parse_object, text_at
+from mailboxd.agents.openclaw_versions import Version, offer
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import is_id
 
@@ -102,7 +103,7 @@ class OpenClaw:
         return (*self.command, "config", "set", path, "true", "--strict-json")
 
     def plugin_reload_argv(self, plugin: str) -> tuple[str, ...]:
-        """Reload a plugin in the running gateway; fails if none runs, and does not exist in 2026.9.2.
+        """Reload a plugin in the running gateway; fails if none runs. Not every version has it.
 
         2026.9.6 needs it: a plugin that is enabled after it was allowed to read messages is loaded without hooks.
         """
@@ -161,10 +162,6 @@ def child_environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> 
 # Which agents exist, and which may this agent give work to? `openclaw agent` does not enforce these rules, so mailboxd
 # does. The configuration is read through the CLI, never from its file (JSON5, includes, migrations in memory).
 
-MINIMUM_VERSION = (2026, 8, 1)
-"""Older versions silently repeat a turn when the gateway goes away in the middle of it."""
-MESSAGING_BY_DEFAULT = (2026, 9, 2)
-
 _VERSION = re.compile(r"OpenClaw (\d{4})\.(\d{1,2})\.(\d{1,4})(?![\d.])")
 _UNSET = "Config path is valid but unset"
 
@@ -221,7 +218,7 @@ class Messaging:
         return not self.patterns or any(_glob(pattern, agent) for pattern in self.patterns)
 
 
-def parse_version(exit_: Exit) -> tuple[int, int, int] | None:
+def parse_version(exit_: Exit) -> Version | None:
     """The version that `openclaw --version` names, None if it names none."""
     found = _VERSION.search(exit_.stdout[:4096].decode("utf-8", "replace")) if exit_.rc == 0 else None
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
@@ -276,20 +273,17 @@ def parse_config_file(exit_: Exit) -> str:
     return path if path.startswith("/") else ""
 
 
-def parse_messaging(exit_: Exit, version: tuple[int, int, int]) -> Messaging | None:
-    """The rule out of `config get tools.agentToAgent --json`, None if that failed.
-
-    Unset means enabled for all since 2026.9.2, disabled in 2026.8.2.
-    """
+def parse_messaging(exit_: Exit, version: Version | None) -> Messaging | None:
+    """The rule out of `config get tools.agentToAgent --json`, None if that failed."""
     if (cli_error(exit_) or "").startswith(_UNSET):
         return messaging(None, version)
     rule = parse_object(exit_)
     return None if exit_.rc != 0 or rule is None else messaging(rule, version)
 
 
-def messaging(rule: object, version: tuple[int, int, int]) -> Messaging:
-    """The rule of the section `tools.agentToAgent`; None if unset."""
-    by_default = version >= MESSAGING_BY_DEFAULT
+def messaging(rule: object, version: Version | None) -> Messaging:
+    """The rule of the section `tools.agentToAgent`; None if unset, where each version has its own default."""
+    by_default = offer(version).messaging
     said = rule if isinstance(rule, dict) else {}
     return Messaging(enabled=said.get("enabled", by_default) is True, patterns=_texts(said.get("allow", [])))
 

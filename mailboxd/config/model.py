@@ -304,7 +304,9 @@ class LimitsSection(Section):
     """Concurrency, depth and sizes."""
 
     turns: Whole = number(4, "turns", 1, 256, "Concurrent turns, at most half of the gateway's.")
-    turns_per_agent: Whole = number(1, "turns", 1, 256, "Concurrent turns of one agent.")
+    turns_per_agent: Whole = number(
+        0, "turns", 0, 256, "Concurrent turns of one agent. 0: as many as there may be in all."
+    )
     tree: Whole = number(100_000, "tasks", 1, 10_000_000, "Tasks below one root.")
     planned_per_tree: Whole = number(
         200, "tasks", 0, 10_000_000, "Tasks planned by agents below one root, then held; 0: no limit."

@@ -76,7 +76,7 @@ def settings(config: Config) -> Settings:
         limits=limits(config),
         jitter_share=config.retry.jitter,
         slots=config.limits.turns,
-        slots_per_agent=config.limits.turns_per_agent,
+        slots_per_agent=config.limits.turns_per_agent or config.limits.turns,
         open_per_sender=config.limits.sender_open_tasks,
         turns_per_hour=config.limits.turns_per_agent_hour,
         escalation=Escalation(escalation.from_attempt, escalation.model, escalation.agent, escalation.harness),

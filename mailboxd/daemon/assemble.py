@@ -204,7 +204,7 @@ def _calls(
     carrier: GatewayTransport | None,
 ) -> ProcessTable:
     limits = config.limits
-    caps = Caps(limits.turns, limits.turns_per_agent, limits.call_bytes)
+    caps = Caps(limits.turns, limits.turns_per_agent or limits.turns, limits.call_bytes)
     if carrier is not None:
         caps = replace(caps, call_bytes=gateway.TURN_BYTES, programs=gateway.PROGRAMS)
     with (

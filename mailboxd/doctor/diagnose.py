@@ -18,7 +18,8 @@ from typing import Any
 from mailboxd import config as configuration
 from mailboxd.agents.gateway.transport import TURN_BYTES, pairing_file
 from mailboxd.agents.json_output import brief
-from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment, inside_agent
+from mailboxd.agents.openclaw import OpenClaw, child_environment, inside_agent
+from mailboxd.agents.openclaw_versions import OLDEST
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
 from mailboxd.doctor import agent, hub, machine, openclaw, workspace
@@ -153,7 +154,7 @@ def _program(target: Target, _: Mapping[str, Any], __: Clock) -> Iterator[Probe]
 
 def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
     probes, release = target.openclaw, known.get("release")
-    if release is None or release.version is None or release.version < MINIMUM_VERSION:
+    if release is None or release.version is None or release.version < OLDEST:
         return
     yield Probe("peers", "agents", "openclaw agents list", probes.peers)
     yield Probe("agents", "allow lists", "openclaw config get agents --json", probes.agents)

@@ -12,11 +12,10 @@ from enum import StrEnum
 
 from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
+from mailboxd.agents.openclaw_versions import Version
 from mailboxd.hub.report import HostSigns
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
-
-Version = tuple[int, int, int]
 
 
 class Level(StrEnum):

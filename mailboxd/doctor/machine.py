@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from mailboxd.doctor.facts import CheckResult, Facts, Inotify, Version, edit, error, note, ok, warning
+from mailboxd.agents.openclaw_versions import shown
+from mailboxd.doctor.facts import CheckResult, Facts, Inotify, edit, error, note, ok, warning
 
 MIN_PYTHON = (3, 11, 0)
 MIN_WATCHES = 1_000
@@ -24,9 +25,9 @@ _MB = 1_000_000
 
 
 def python(facts: Facts) -> Iterator[CheckResult]:
-    found = version_text(facts.python)
+    found = shown(facts.python)
     if facts.python < MIN_PYTHON:
-        wanted = version_text(MIN_PYTHON)
+        wanted = shown(MIN_PYTHON)
         yield error("python", f"Python {found} is too old; {wanted} is needed", "uv python install 3.13")
     else:
         yield ok("python", f"Python {found}")
@@ -152,7 +153,3 @@ def probe_clock() -> bool | None:
         return None
     (status,) = struct.unpack_from("i", answer, _TIMEX_STATUS_OFFSET)
     return not status & _STA_UNSYNC
-
-
-def version_text(version: Version) -> str:
-    return ".".join(map(str, version))

@@ -15,8 +15,6 @@ from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import ready
 from mailboxd.agents.json_output import at, brief, cli_error, complaint, count_at, parse_object, text_at
 from mailboxd.agents.openclaw import (
-    MESSAGING_BY_DEFAULT,
-    MINIMUM_VERSION,
     OpenClaw,
     Peer,
     messaging,
@@ -24,6 +22,7 @@ from mailboxd.agents.openclaw import (
     parse_allowed,
     parse_version,
 )
+from mailboxd.agents.openclaw_versions import NEWEST, Version, offer, shown, why_too_old, why_untested
 from mailboxd.agents.process import ask
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.agents.scripted import NAME as STAND_IN
@@ -39,15 +38,14 @@ from mailboxd.doctor.facts import (
     Release,
     Tools,
     Transport,
-    Version,
     edit,
     error,
     note,
     ok,
     warning,
 )
-from mailboxd.doctor.machine import version_text
 from mailboxd.errors import MailboxdError, UnavailableError
+from mailboxd.host.process import cores
 
 DRAINING = "gateway-draining"
 _INSTALL = "npm install -g openclaw@latest"
@@ -72,15 +70,12 @@ def version(facts: Facts) -> Iterator[CheckResult]:
     if found.version is None:
         text = f"the program does not report its version: {found.answer or 'no output'}"
         yield error("openclaw-version", text, _INSTALL, "nvm install node  # if OpenClaw needs a newer Node")
-    elif found.version < MINIMUM_VERSION:
-        yield error(
-            "openclaw-version",
-            f"OpenClaw {version_text(found.version)} is too old (it may silently run a turn twice); "
-            f"{version_text(MINIMUM_VERSION)} is needed",
-            _INSTALL,
-        )
+    elif too_old := why_too_old(found.version):
+        yield error("openclaw-version", too_old, _INSTALL)
+    elif untested := why_untested(found.version):
+        yield warning("openclaw-version", untested, f"npm install -g openclaw@{shown(NEWEST)}  # or a newer mailboxd")
     else:
-        yield ok("openclaw-version", f"OpenClaw {version_text(found.version)}")
+        yield ok("openclaw-version", f"OpenClaw {shown(found.version)}")
 
 
 def gateway(facts: Facts) -> Iterator[CheckResult]:
@@ -124,9 +119,9 @@ def gateway_version(facts: Facts) -> Iterator[CheckResult]:
     found, release = facts.gateway, facts.release
     if found is None or release is None or release.version is None or not found.version:
         return
-    shown = version_text(release.version)
-    if found.version != shown:
-        text = f"the gateway is OpenClaw {found.version}, the program {shown}: only one of them was updated"
+    program = shown(release.version)
+    if found.version != program:
+        text = f"the gateway is OpenClaw {found.version}, the program {program}: only one of them was updated"
         yield warning("gateway-version", text, _restart(found))
 
 
@@ -144,9 +139,11 @@ def transport(facts: Facts) -> Iterator[CheckResult]:
 
 
 def lane(facts: Facts) -> Iterator[CheckResult]:
-    lane = facts.agents.lane if facts.agents is not None else None
-    turns = facts.settings.turns
-    if lane is not None and turns > max(lane // 2, 1):
+    turns, version = facts.settings.turns, facts.release.version if facts.release is not None else None
+    if facts.agents is None:
+        return
+    lane = facts.agents.lane or offer(version).lane(cores())
+    if turns > max(lane // 2, 1):
         yield warning(
             "lane",
             f"limits.turns is {turns}, more than half of the {lane} concurrent turns of the gateway: users wait",
@@ -229,7 +226,7 @@ class OpenClawProbes:
     def tools(self, version: Version | None) -> Tools:
         """The `tools` section. Raises UnavailableError."""
         exit_ = self._run(self.openclaw.config_get_argv("tools"))
-        return _answered(parse_tools(exit_, version or MESSAGING_BY_DEFAULT), exit_)
+        return _answered(parse_tools(exit_, version), exit_)
 
     def exec_policy(self) -> ExecPolicy:
         """How the agent's shell commands are treated. Raises UnavailableError."""
@@ -354,7 +351,7 @@ def _entry(section: object, own: str) -> tuple[str, object]:
     return "", None
 
 
-def parse_tools(exit_: Exit, version: Version) -> Tools | None:
+def parse_tools(exit_: Exit, version: Version | None) -> Tools | None:
     """Parse `config get tools --json`; an unset section is empty."""
     unset = (cli_error(exit_) or "").startswith(_UNSET)
     section = {} if unset else parse_object(exit_)

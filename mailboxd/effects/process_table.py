@@ -283,7 +283,7 @@ class ProcessTable:
             tuple(call.id for call in turns),
             self.free_bytes(now),
             self.caps.call_bytes,
-            self.caps.per_agent,
+            min(self.caps.per_agent, most),
             Counter(call.agent for call in turns),
             {call.session_key for call in self.running.values()},
         )

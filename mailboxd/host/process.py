@@ -20,6 +20,11 @@ def name() -> str:
         return f"uid:{os.getuid()}"
 
 
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 # File descriptors kept in reserve, so that the daemon can continue when there are no others
 
 _HELD = 12

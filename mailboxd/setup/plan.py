@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 from mailboxd import config, integration, user_state
 from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
 from mailboxd.agents.json_output import cli_error, complaint, parse_object
-from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
+from mailboxd.agents.openclaw import OpenClaw, Peer, child_environment, parse_config_file
+from mailboxd.agents.openclaw_versions import shown, why_too_old
 from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
-from mailboxd.doctor.machine import version_text
 from mailboxd.doctor.openclaw import OpenClawProbes
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError
 from mailboxd.host.pip_extras import to_add
@@ -566,16 +566,12 @@ def find_installation(environ: Mapping[str, str], clock: Clock) -> tuple[Install
     release = probes.release()
     if release.version is None:
         raise UnavailableError(f"openclaw does not report its version: {release.answer}; try `openclaw --version`")
-    version = version_text(release.version)
-    if release.version < MINIMUM_VERSION:
-        needed = version_text(MINIMUM_VERSION)
-        raise UnavailableError(
-            f"OpenClaw {version} is too old, {needed} is needed; run `npm install -g openclaw@latest`"
-        )
+    if too_old := why_too_old(release.version):
+        raise UnavailableError(f"{too_old}: `npm install -g openclaw@latest`")
     path = parse_config_file(ask(openclaw.config_file_argv(), environment, _SECONDS))
     return Installation(
         openclaw, environ, environment, clock, path, cache(partial(_gateway, openclaw, environment))
-    ), version
+    ), shown(release.version)
 
 
 def _gateway(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str, bool]:

@@ -56,7 +56,8 @@ class Meta:
         """How many calls run, and how many more may."""
         free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB, or it would be written in every round
         memory = [free, room.call_bytes] if room.is_short else None
-        self.report("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
+        said = {"most": room.most, "per_agent": room.per_agent, "running": room.running, "memory": memory}
+        self.report("room", json.dumps(said))
 
     def room(self) -> Capacity | None:
         """None before the first daemon."""
@@ -65,7 +66,7 @@ class Meta:
             return None
         stored = json.loads(text)
         free, call = stored["memory"] or (None, 1)
-        return Capacity(stored["most"], tuple(stored["running"]), free, call)
+        return Capacity(stored["most"], tuple(stored["running"]), free, call, stored["per_agent"])
 
     def set_paced(self, paced: Mapping[str, str]) -> None:
         """Which agents have used up their turns of an hour, and until when."""

@@ -20,7 +20,7 @@ from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
 from mailboxd.store.conditions import BELOW, ENDED, NEED, OPEN, RUNNABLE
 from mailboxd.store.database import connect, other_schema, schema_version
-from mailboxd.store.meta import Meta
+from mailboxd.store.meta import PEERS, Meta
 
 if TYPE_CHECKING:
     from mailboxd.core.model import Spec
@@ -279,7 +279,9 @@ class Report:
         if room is None:
             return None
         memory = {"free": room.free_bytes, "call": room.call_bytes} if room.is_short else None
-        return {"running": len(room.running), "most": room.most, "memory": memory}
+        lane = json.loads(Meta(self.db).get(PEERS) or "{}").get("lane")
+        counts = {"most": room.most, "most_per_agent": room.per_agent, "lane": lane}
+        return {"running": len(room.running), **counts, "memory": memory}
 
     def limits(self) -> dict[str, int] | None:
         """The limits of the latest daemon, by their names in the configuration; None before the first daemon."""

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import (
-    MINIMUM_VERSION,
     Allowed,
     Messaging,
     Peer,
@@ -19,6 +18,7 @@ from mailboxd.agents.openclaw import (
     parse_rules,
     parse_version,
 )
+from mailboxd.agents.openclaw_versions import OLDEST
 from tests.agents.recorded import printed, recorded
 
 NEW, OLD = (2026, 9, 6), (2026, 8, 2)
@@ -27,7 +27,7 @@ NEW, OLD = (2026, 9, 6), (2026, 8, 2)
 def test_the_version_is_read_and_compared() -> None:
     version = parse_version(recorded("version"))
     assert version == (2026, 9, 6)
-    assert version >= MINIMUM_VERSION > (2026, 7, 35)
+    assert version >= OLDEST > (2026, 7, 35)
 
 
 @pytest.mark.parametrize("said", [b"", b"OpenClaw", b"openclaw 1.2", b"OpenClaw 2026.9.6.1", b"\xff"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import MESSAGING_BY_DEFAULT
+from mailboxd.agents.openclaw_versions import NEWEST
 from mailboxd.doctor import openclaw
 from mailboxd.doctor.facts import ExecPolicy
 
@@ -107,14 +107,14 @@ def test_agents_unset_or_unanswered() -> None:
 
 
 def test_tools_unset_set_or_unanswered() -> None:
-    nothing = openclaw.parse_tools(unset("tools"), MESSAGING_BY_DEFAULT)
+    nothing = openclaw.parse_tools(unset("tools"), NEWEST)
     assert nothing is not None
     assert nothing.section == {}
     assert nothing.messaging.enabled
-    some = openclaw.parse_tools(said({"agentToAgent": {"enabled": False}}), MESSAGING_BY_DEFAULT)
+    some = openclaw.parse_tools(said({"agentToAgent": {"enabled": False}}), NEWEST)
     assert some is not None
     assert not some.messaging.enabled
-    assert openclaw.parse_tools(Exit(1, b"{}"), MESSAGING_BY_DEFAULT) is None
+    assert openclaw.parse_tools(Exit(1, b"{}"), NEWEST) is None
 
 
 @pytest.mark.parametrize(

@@ -214,18 +214,19 @@ def test_a_hard_linked_plugin_is_copied_for_openclaw(tmp_path: Path, monkeypatch
 # A running gateway
 
 
-OLD = 'OpenClaw plugins has no command "reload".'
+NEW, OLD = "OpenClaw 2026.9.6", "OpenClaw 2026.9.2"
 
 
 @pytest.mark.parametrize(
-    ("reload", "restart", "health", "says"),
+    ("version", "reload", "restart", "health", "says"),
     [
-        ("exit 0", "exit 9", "exit 9", "no restart is needed"),
-        ("echo no gateway runs >&2; exit 1", "exit 9", "exit 9", "at the next start: no gateway runs"),
-        (f"echo '{OLD}' >&2; exit 1", "echo ECONNREFUSED >&2; exit 1", "exit 9", "at the next start: ECONNREFUSED"),
-        (f"echo '{OLD}' >&2; exit 1", """echo '{"result":"deferred"}'""", "exit 9", "once its current work is done"),
+        (NEW, "exit 0", "exit 9", "exit 9", "no restart is needed"),
+        (NEW, "echo no gateway runs >&2; exit 1", "exit 9", "exit 9", "at the next start: no gateway runs"),
+        (OLD, "exit 9", "echo ECONNREFUSED >&2; exit 1", "exit 9", "at the next start: ECONNREFUSED"),
+        (OLD, "exit 9", """echo '{"result":"deferred"}'""", "exit 9", "once its current work is done"),
         (
-            f"echo '{OLD}' >&2; exit 1",
+            OLD,
+            "exit 9",
             """echo '{"result":"scheduled"}'""",
             "mkdir up && exit 1; exit 0",
             "has restarted",
@@ -233,11 +234,12 @@ OLD = 'OpenClaw plugins has no command "reload".'
     ],
 )
 def test_a_gateway_that_cannot_reload_is_asked_to_restart(
-    reload: str, restart: str, health: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, reload: str, restart: str, health: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "openclaw"
-    program.write_text(f"#!/bin/sh\ncase $2 in reload) {reload};; restart) {restart};; *) {health};; esac\n")
+    answers = f"--version*) echo '{version}';; *reload*) {reload};; *restart*) {restart};; *) {health};;"
+    program.write_text(f'#!/bin/sh\ncase "$*" in {answers} esac\n')
     program.chmod(0o755)
     assert says in reload_plugin(OpenClaw((str(program),)), {"PATH": os.environ["PATH"]}, SystemClock())
     assert (tmp_path / "up").exists() is ("mkdir" in health)

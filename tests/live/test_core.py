@@ -6,17 +6,23 @@ One test per version, because a gateway takes as long to start as all the rest; 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 
 import pytest
 
+from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import finish, has_ended
+from mailboxd.core.outcomes import Succeeded
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart, some_of
 from tests.live.gateway import run_of
 from tests.live.install import OLDER
-from tests.live.model import Text
+from tests.live.model import Hang, Text
 from tests.live.test_doctor import Examined
+from tests.live.test_gateway_transport import carrier, paired, until_asked
 
 FROM_ALPHA = "---\ntype: task\ntask_id: chat\nfrom: alpha\n---\n\nDo it.\n"
 
@@ -36,6 +42,7 @@ def test_setup_work_a_dispatch_and_doctor_on_an_older_openclaw(found_apart: Foun
     a_dispatch_and_its_reply_cost_no_call(company)
     what_is_said_in_a_chat_goes_to_the_model(company)
     doctor_proves_the_plugin(company, release)
+    a_turn_whose_program_is_killed_is_asked_about(company)
     company.at_rest()
 
 
@@ -105,3 +112,25 @@ def doctor_proves_the_plugin(company: LiveCompany, release: str) -> None:
     canaries = ("plugin", "canary-turn", "canary-message", "canary-filed")
     assert [told.level(slug) for slug in canaries] == ["ok"] * 4, told.found
     assert len(company.model.calls) == 1
+
+
+def a_turn_whose_program_is_killed_is_asked_about(company: LiveCompany) -> None:
+    """The gateway answers for the idempotency key of a run, in flight and ended, before it looks at the agent."""
+    company.model.reset()
+    company.model.on(Hang("Once."), agent="alpha")
+    turns = paired(company)
+    try:
+        turn = turns.begin()
+        until_asked(company.model, turn)
+        os.kill(carrier(turns.directory), signal.SIGKILL)
+        eventually(lambda: has_ended(turn.child.pidfd), 20)
+        again = turns.gateway.adopt(turn.child.directory)
+        assert again is not None
+        company.model.release()
+        for child in (again, turns.begin(call=turn.call).child):
+            outcome = classify(finish(child, 200))
+            assert isinstance(outcome, Succeeded), outcome
+            assert (outcome.text, outcome.run_id) == ("Once.", turn.call)
+        assert len(company.model.made(task=turn.call)) == 1
+    finally:
+        turns.gateway.close()

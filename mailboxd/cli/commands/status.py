@@ -133,7 +133,7 @@ def _print_all(found: dict[str, Any]) -> None:
     _entry("agent", found["agent"] or "no configuration; `mailboxd init --agent ID` writes one")
     _entry("daemon", runs)
     if found["calls"]:
-        _entry("calls", _calls(found["calls"]))
+        _wrapped("calls", _calls(found["calls"]))
     _wrapped("tasks", counted(found["states"]) or "none yet")
     _entry(
         "messages",
@@ -165,7 +165,9 @@ def _limits(limits: dict[str, int]) -> str:
 
 
 def _calls(calls: dict[str, Any]) -> str:
-    text = f"{calls['running']} of {calls['most']} are running"
+    text = f"{calls['running']} of {calls['most']} are running, at most {calls['most_per_agent']} of one agent"
+    if calls["lane"]:
+        text += f"; OpenClaw runs {calls['lane']} at once, mailboxd takes at most half"
     if calls["memory"]:
         free, call = calls["memory"]["free"] >> 20, calls["memory"]["call"] >> 20
         text += f"; not enough memory for another: {free} MiB free, {call} MiB per call"
