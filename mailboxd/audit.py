@@ -144,7 +144,7 @@ def present(ws: Workspace) -> Iterator[str]:
     """
     with world_errors(f"read {ws.mailbox}"):
         for place in PLACES:
-            found = {str(path) for path in walk(ws, PurePosixPath(place), 4 if place == "archive" else 0)}
+            found = {str(path) for path in walk(ws, PurePosixPath(place), 4 if place == "archive" else 1)}
             reasons = {path + REASON for path in found} if place == "rejected" else set()
             yield from sorted(found - reasons)
 
@@ -154,7 +154,7 @@ def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) ->
     place = PurePosixPath(path)
     with world_errors(f"read mailbox/{path}"), directory(ws.mailbox, *place.parent.parts) as fd:
         found = digest_of(fd, place.name)
-    if place.parts[0] == "outbox" and any(place.name.startswith(f"{message_id}.") for message_id in ordered):
+    if place.parts[0] == "outbox" and any(message_id in place.name for message_id in ordered):
         return None
     if place.parts[0] != "outbox" and judged & {place.name, *(found or ())[:1]}:
         return None

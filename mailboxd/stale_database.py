@@ -10,7 +10,6 @@ to the file) the whole chain is verified, and files newer than the latest event 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -30,15 +29,13 @@ from mailboxd.intake.archive import RECOVERED, InboxFile, record_message, stored
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
-from mailboxd.mailbox.maildir import read_message
+from mailboxd.mailbox.maildir import INDEX, is_day, read_message
 from mailboxd.protocol.messages import Parsed, ReplyMessage, TaskMessage, parse_message
 from mailboxd.store import audit_queries
 from mailboxd.store.journal import folder_of
 from mailboxd.store.opening import changed, older
 from mailboxd.store.store import Store
 
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_INDEX = "INDEX.md"
 _LARGEST = 16 << 20
 _NAMED = 3
 _AT_GATES = frozenset({Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
@@ -66,8 +63,7 @@ class _Found:
 
     @property
     def id(self) -> str:
-        """The message id in the name of a sent message."""
-        return _id_of(self.name)
+        return self.parsed.message.message_id or ""
 
 
 def require_newest(ws: Workspace, store: Store) -> None:
@@ -114,15 +110,15 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
         known = store.messages.names_in(str(folder))
         for name, written in _names(ws, folder, since, known):
             path = str(folder / name)
-            if place == "outbox" and not _is_ours(name, since):
-                continue
             raw = read_message(ws, path, _LARGEST)
             try:
                 parsed = parse_message(raw or b"", path, max_bytes=_LARGEST)
             except MessageError:
                 continue  # not a message, or not one that would be judged
             if place == "outbox":
-                is_known = store.messages.sent_path(_id_of(name)) is not None
+                composed = time_of(parsed.message.message_id or "")
+                is_ours = composed is not None and to_epoch(composed) > since
+                is_known = not is_ours or store.messages.sent_path(parsed.message.message_id or "") is not None
             else:
                 is_known = (
                     parsed.sha256 in judged
@@ -133,7 +129,7 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
 
 
 def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
-    """outbox/ and the days of archive/ and outbox/ that changed after `since`.
+    """The days of archive/ and outbox/ that changed after `since`, and outbox/ itself, as it was before it had days.
 
     Unreadable ones are skipped: intake reports them.
     """
@@ -142,11 +138,11 @@ def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
             if place == "outbox" and os.fstat(fd).st_mtime >= since:
                 yield PurePosixPath(place)
             with os.scandir(fd) as found:
-                days = sorted(entry.name for entry in found if _DAY.fullmatch(entry.name))
-            for day in days:
-                status = os.stat(day, dir_fd=fd, follow_symlinks=False)
+                folders = sorted(PurePosixPath(place, entry.name) for entry in found)
+            for folder in filter(is_day, folders):
+                status = os.stat(folder.name, dir_fd=fd, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode) and status.st_mtime >= since:
-                    yield PurePosixPath(place, day)
+                    yield folder
 
 
 def _names(ws: Workspace, folder: PurePosixPath, since: float, known: set[str]) -> Iterator[tuple[str, float]]:
@@ -155,21 +151,11 @@ def _names(ws: Workspace, folder: PurePosixPath, since: float, known: set[str]) 
         with os.scandir(fd) as found:
             names = sorted({entry.name for entry in found} - known)
         for name in names:
-            if is_temporary(name) or name == _INDEX:
+            if is_temporary(name) or name == INDEX:
                 continue
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) and status.st_ctime >= since:
                 yield name, status.st_mtime
-
-
-def _id_of(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _is_ours(name: str, since: float) -> bool:
-    """Whether a file in outbox/ has a name as mailboxd writes it, of a message composed after `since`."""
-    made = time_of(_id_of(name))
-    return made is not None and to_epoch(made) > since
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class Room:
         self.reports = Reports(self.engine)
         self.begin()
         self.good = self.filed("good", "archive/2026-01-01/good.md", "accepted")
-        self.bad = self.filed("bad", "rejected/bad.md", "rejected")
+        self.bad = self.filed("bad", "rejected/2026-01-01/bad.md", "rejected")
 
     def begin(self) -> None:
         """Another daemon."""
@@ -158,7 +158,7 @@ def test_a_day_that_was_lost_while_no_daemon_ran_is_restored(keeping: Room) -> N
 
 def test_a_rejected_file_is_restored_with_its_reason(keeping: Room) -> None:
     keeping.bad.unlink()
-    assert "rejected/bad.md was missing" in keeping.look()[0]
+    assert "rejected/2026-01-01/bad.md was missing" in keeping.look()[0]
     assert keeping.bad.read_bytes() == b"said"
     assert b'"name": "bad.md"' in (keeping.bad.parent / "bad.md.reason.json").read_bytes()
 

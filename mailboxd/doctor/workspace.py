@@ -8,7 +8,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from mailboxd.core.sanitize import for_file_name
@@ -33,6 +33,7 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.mailbox.maildir import REASON, walk
 
 NETWORK = frozenset(
     {
@@ -194,7 +195,7 @@ def mailbox(facts: Facts) -> Iterator[CheckResult]:
         return
     if found.rejected:
         text = f"rejected files in mailbox/rejected/: {found.rejected}"
-        yield note("rejected", text, f"cat {_root(facts)}/mailbox/rejected/*.reason.json")
+        yield note("rejected", text, f"cat {_root(facts)}/mailbox/rejected/*/*.reason.json")
     if found.stale:
         text = f"temporary files in mailbox/inbox/ that are older than ten minutes: {_some(found.stale)}"
         yield note("abandoned", text, f"ls -lA {_root(facts)}/mailbox/inbox")
@@ -272,7 +273,9 @@ def probe_daemon(ws: Workspace) -> Daemon:
 
 def probe_mailbox(ws: Workspace, now: str) -> MailboxFacts:
     """Count the files in inbox/ and rejected/. Raises OSError."""
-    rejected = sum(1 for name in _names(ws.rejected) if not name.endswith(".reason.json"))
+    rejected = 0
+    with suppress(FileNotFoundError):
+        rejected = sum(not path.name.endswith(REASON) for path in walk(ws, PurePosixPath("rejected"), 1))
     stale = tuple(sorted(for_file_name(name) for name in _temporary(ws.inbox, to_epoch(now) - _STALE_SECONDS)))
     return MailboxFacts(rejected, sum(1 for _ in _names(ws.inbox)), stale)
 

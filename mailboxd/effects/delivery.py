@@ -23,16 +23,15 @@ from mailboxd.core.session_keys import message_key
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.effects.hub_mail import HubMail
-from mailboxd.effects.message_builder import MessageBuilder, file_name, row_of_sent
+from mailboxd.effects.message_builder import MessageBuilder, place_of, row_of_sent
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import tells_of_end
 from mailboxd.engine.reports import Finished, Happened, Noted, Reports
 from mailboxd.errors import WorldError
 from mailboxd.mailbox import maildir
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.files import open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import deliver
 from mailboxd.store.messages import SYNCED
 from mailboxd.store.store import Order
 
@@ -75,11 +74,11 @@ class MessageDelivery:
 
         What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
         """
-        name = file_name(message_id, kind, local_id)
-        raw = self._read(f"outbox/{name}") or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)
-        deliver(self.ws.outbox, name, raw, below=self.ws.root)
+        path = place_of(message_id, kind, to, local_id)
+        raw = self._read(path) or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)
+        maildir.write(self.ws, path, raw)
         if self.engine.store.messages.sent_path(message_id) is None:
-            message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
+            message = row_of_sent(message_id, kind, self.engine.settings.agent, to, path, raw)
             self.reports.append(Happened(Kind.MESSAGE_SENT, task or None, {"message": message}))
         return raw
 
@@ -123,7 +122,7 @@ class MessageDelivery:
         task = self.engine.store.tasks.get(order.task)
         if task is None or tells_of_end(task, message_id):
             return False
-        return not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
+        return not self._read(place_of(message_id, "reply", order.effect.to, task.local_id))
 
     def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
         """The receiver and the bytes of a message, from outbox/ if it is there."""
@@ -141,8 +140,8 @@ class MessageDelivery:
                 return (task.sender if task else ""), (self._read(path) if path else b"")
 
     def _read(self, path: str) -> bytes:
-        *folders, name = path.split("/")
-        with world_errors(f"read {path}"), directory(self.ws.root, "mailbox", *folders) as fd:
+        place, name = path.rsplit("/", 1)
+        with world_errors(f"read mailbox/{path}"), maildir.require_day(self.ws, place) as fd:
             file = open_regular(fd, name)
             if file is None:
                 return b""
@@ -242,7 +241,7 @@ def undelivered(order: Order, message_id: str, to: str, reason: str) -> tuple[Ha
 # of them until then is written again from the database when the daemon starts.
 
 KeptMessage = tuple[str, bytes]
-"""A message that is kept: its name in outbox/, and its bytes."""
+"""A message that is kept: its path below mailbox/, and its bytes."""
 
 _LATER = 1.0
 """Seconds after which what was written is synced."""
@@ -256,27 +255,27 @@ class DispatchedMessages:
     due: float | None = 0.0
     """When something has to be synced, on the monotonic clock; None = everything is."""
     _taken: dict[str, bytes] = field(default_factory=dict)
-    """What has no file yet, by its name: a call that is refused again and again takes its message each time."""
+    """What has no file yet, by its path: a call that is refused again and again takes its message each time."""
     _written: set[str] = field(default_factory=set)
-    """The names of what has its file, not synced yet."""
+    """The paths of what has its file, not synced yet."""
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
     def keep(self, effect: RunTurn, task: Task, raw: bytes) -> KeptMessage:
         """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
-        path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
+        path = place_of(effect.message_id, "task", effect.agent, task.local_id)
         message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
         self.engine.store.messages.keep_body(effect.message_id, raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
-        return str(message["name"]), raw
+        return path, raw
 
     def take(self, effect: RunTurn, kept: KeptMessage | None) -> bytes:
         """The bytes of a message whose keeping is committed. Its file waits for `write`, and the call for neither.
 
         `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
         """
-        name, raw = kept or self.engine.store.messages.kept(effect.message_id)
-        self._taken[name] = raw
+        path, raw = kept or self.engine.store.messages.kept(effect.message_id)
+        self._taken[path] = raw
         if self.due is None:
             self.due = self.engine.clock.monotonic() + _LATER
         return raw
@@ -301,11 +300,11 @@ class DispatchedMessages:
         last, unsynced = self.engine.store.last_event(), self.engine.store.messages.unsynced()
         try:
             if self._doubtful:  # after a failure a second fsync would only say that nothing is left to write
-                for name, raw in unsynced:
-                    maildir.restore(self.ws, name, raw)
+                for path, raw in unsynced:
+                    maildir.restore(self.ws, path, raw)
             else:
-                maildir.put(self.ws, [(name, raw) for name, raw in unsynced if name not in self._written])
-            maildir.sync(self.ws, [name for name, _ in unsynced])
+                maildir.put(self.ws, [(path, raw) for path, raw in unsynced if path not in self._written])
+            maildir.sync(self.ws, [path for path, _ in unsynced])
         except WorldError:
             self._doubtful = True
             raise

@@ -225,6 +225,8 @@ def joined(*texts: str) -> str:
 
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_RESULT = 900_000
+_LONGEST_SUBJECT = 200
+"""Characters of type, receiver and task in a file name of outbox/."""
 """Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
 
 
@@ -388,9 +390,13 @@ class MessageBuilder:
         }
 
 
-def file_name(message_id: str, kind: str, local_id: str) -> str:
-    """The name of a sent message's file in outbox/."""
-    return f"{message_id}.{kind}.{local_id}"[:200] + ".md"
+def place_of(message_id: str, kind: str, to: str, local_id: str) -> str:
+    """Where the file of a sent message is, below mailbox/: by the day of its id, and sorted by its time."""
+    at = ids.time_of(message_id)
+    if at is None:
+        raise ValueError(f"{message_id!r} has no time")
+    clock = at[11:23].replace(":", "").replace(".", "-")
+    return f"outbox/{at[:10]}/{clock}.{f'{kind}.{to}.{local_id}'[:_LONGEST_SUBJECT]}.{message_id}.md"
 
 
 def row_of_sent(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:
@@ -403,7 +409,7 @@ def row_of_sent(message_id: str, kind: str, sender: str, to: str, path: str, raw
         "sender": sender,
         "receiver": to,
         "verdict": "sent",
-        "name": path.partition("/")[2],
+        "name": path.rpartition("/")[2],
         "path": path,
         "sha256": hashlib.sha256(raw).hexdigest(),
         "size": len(raw),

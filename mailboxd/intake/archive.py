@@ -21,7 +21,7 @@ from mailboxd.errors import WorldError
 from mailboxd.keys import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace, storable_name
-from mailboxd.mailbox.maildir import MoveRequest, move_out, put_back, read_message
+from mailboxd.mailbox.maildir import MoveRequest, move_out, read_message, write
 from mailboxd.protocol.messages import Message
 from mailboxd.store.messages import Filed, Unfiled
 from mailboxd.store.store import Store
@@ -241,7 +241,7 @@ class ArchiveWatch:
             replaced = tops  # checking it includes all below
         self._replaced |= replaced
         for place, found in now.items():
-            changed = place != "archive" and before and found != before.get(place, found)
+            changed = place not in _TOPS and before and found != before.get(place, found)
             if found is None or place in replaced or (changed and not tops):
                 self._sweeps.setdefault(place, "")
         self._directories = now
@@ -250,7 +250,7 @@ class ArchiveWatch:
 
     def _directory_stats(self) -> dict[str, tuple[_Identity, int] | None]:
         found: dict[str, tuple[_Identity, int] | None] = {}
-        for place in (*_TOPS, *self.engine.store.messages.archive_days()):
+        for place in (*_TOPS, *(day for top in _TOPS for day in self.engine.store.messages.days_in(top))):
             try:
                 status = (self.ws.mailbox / place).lstat()
             except OSError:
@@ -324,7 +324,7 @@ class ArchiveWatch:
         item = self.engine.store.messages.judged(file.id)
         reason = _reason(item) if item.rejected else None
         try:
-            put_back(self.ws, file.path, raw, reason)
+            write(self.ws, file.path, raw, reason)
         except WorldError as error:
             return f"mailbox/{file.path} is missing, and cannot be restored: {error}"
         self._restored.append(file.path)
@@ -416,9 +416,8 @@ class Archiver:
 
     def _request(self, item: Unfiled) -> MoveRequest:
         name, raw = file_system_name(item.name, item.stamp), self.engine.store.messages.body(item.id)
-        if item.rejected:
-            return MoveRequest(name, _stamp(item), raw, "rejected", _reason(item))
-        return MoveRequest(name, _stamp(item), raw, f"archive/{item.at[:10]}")
+        place, reason = ("rejected", _reason(item)) if item.rejected else ("archive", None)
+        return MoveRequest(name, _stamp(item), raw, f"{place}/{item.at[:10]}", reason)
 
     def _report(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
         for item, place in zip(items, places, strict=True):

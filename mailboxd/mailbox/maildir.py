@@ -10,11 +10,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from mailboxd.core.sanitize import for_file_name
@@ -45,6 +47,9 @@ from mailboxd.mailbox.layout import Workspace, clash_name, first_free, is_file_n
 # every step first checks for the work of an earlier run, so a kill at any point is repaired by a repetition.
 
 REASON = ".reason.json"
+INDEX = "INDEX.md"
+"""The list of a day's messages in archive/DATE/; no message has that name."""
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 IsFiled = Callable[[str], bool]
 """Whether a path (relative to mailbox/) is recorded as that of another file."""
@@ -224,6 +229,8 @@ class Move:
 
         def is_used(number: int) -> bool:
             name = request.final_name(number)
+            if name == INDEX:
+                return True
             beside = None if reason is None else lstat(target, name + REASON)
             return lstat(target, name) is not None or (
                 beside is not None and not holds(target, name + REASON, reason or b"")
@@ -263,7 +270,8 @@ def move_out(ws: Workspace, requests: Sequence[MoveRequest], taken: IsFiled) -> 
     with ExitStack() as opened, world_errors(f"move mail out of {ws.inbox}"):
         inbox = opened.enter_context(directory(ws.root, "mailbox", "inbox"))
         targets = {
-            place: opened.enter_context(_target(ws, place)) for place in dict.fromkeys(one.place for one in requests)
+            place: opened.enter_context(require_day(ws, place))
+            for place in dict.fromkeys(one.place for one in requests)
         }
         for group in _groups(requests):
             moves = [Move(inbox, targets[request.place], request) for request in group]
@@ -303,8 +311,8 @@ def _groups(requests: Iterable[MoveRequest]) -> Iterator[list[MoveRequest]]:
 
 
 @contextmanager
-def _target(ws: Workspace, place: str) -> Iterator[int]:
-    """Open a directory below mailbox/; that of a day is created, archive/ and rejected/ must exist."""
+def require_day(ws: Workspace, place: str) -> Iterator[int]:
+    """Open a directory below mailbox/; that of a day is created, archive/, rejected/ and outbox/ must exist."""
     top, *day = place.split("/")
     with directory(ws.root, "mailbox", top) as fd:
         for name in day:
@@ -315,17 +323,21 @@ def _target(ws: Workspace, place: str) -> Iterator[int]:
         yield fd
 
 
-def put_back(ws: Workspace, path: str, raw: bytes, reason: Mapping[str, object] | None) -> None:
-    """Write a missing message to its path below mailbox/ again, and its reason beside it; durable.
+def write(ws: Workspace, path: str, raw: bytes, reason: Mapping[str, object] | None = None) -> None:
+    """Write a message to its path below mailbox/, and its reason beside it; durable. It may be there already.
 
-    Replaces nothing. Raises WorldError.
+    Replaces nothing. Raises WorldError, also if another file has that name.
     """
     place, name = path.rsplit("/", 1)
-    with world_errors(f"put back mailbox/{path}"), _target(ws, place) as fd:
+    with world_errors(f"write mailbox/{path}"), require_day(ws, place) as fd:
         if reason is not None:
             with suppress(FileExistsError):
                 publish(fd, name + REASON, _text_of(reason))
-        publish(fd, name, raw)
+        try:
+            publish(fd, name, raw)
+        except FileExistsError:
+            if not holds(fd, name, raw):
+                raise
         os.fsync(fd)
 
 
@@ -407,7 +419,7 @@ def read_message(ws: Workspace, path: str, most: int = _LARGEST) -> bytes | None
 
 
 def walk(ws: Workspace, below: PurePosixPath, depth: int = 4) -> Iterator[PurePosixPath]:
-    """The paths of all files below a directory of mailbox/, by name, without temporary ones and the journal.
+    """The paths of all files below a directory of mailbox/, by name, without temporary ones, journal and indexes.
 
     A directory more than `depth` levels down counts as a file. No link is followed. Raises OSError.
     """
@@ -418,8 +430,13 @@ def walk(ws: Workspace, below: PurePosixPath, depth: int = 4) -> Iterator[PurePo
             continue  # the journal, and those of earlier logs
         if is_directory and depth:
             yield from walk(ws, below / name, depth - 1)
-        elif not is_temporary(name):
+        elif not is_temporary(name) and not (name == INDEX and is_day(below)):
             yield below / name
+
+
+def is_day(folder: PurePosixPath) -> bool:
+    """Whether a directory below mailbox/ is that of a day: archive/DATE, rejected/DATE or outbox/DATE."""
+    return len(folder.parts) == 2 and _DAY.fullmatch(folder.name) is not None
 
 
 # Files in outbox/, whose bytes are in the database too: written at once, synced later, restored after a power cut
@@ -429,16 +446,17 @@ _MANY = 8
 
 
 def put(ws: Workspace, messages: Iterable[tuple[str, bytes]]) -> None:
-    """Create files, complete but not yet durable; skip those that exist with the same bytes.
+    """Create files by their paths below mailbox/, complete but not yet durable; skip those with the same bytes.
 
     Raises WorldError, also if a file of that name has other bytes: it is left as it is.
     """
-    with world_errors("enter mailbox/outbox"), directory(ws.root, "mailbox", "outbox") as fd:
-        for name, raw in messages:
-            try:
-                _put(fd, name, raw)
-            except OSError as error:
-                raise refusal(f"write mailbox/outbox/{name}", error) from error
+    for place, of_place in groupby(messages, key=lambda message: message[0].rpartition("/")[0]):
+        with world_errors(f"enter mailbox/{place}"), require_day(ws, place) as fd:
+            for path, raw in of_place:
+                try:
+                    _put(fd, path.rpartition("/")[2], raw)
+                except OSError as error:
+                    raise refusal(f"write mailbox/{path}", error) from error
 
 
 def _put(dir_fd: int, name: str, raw: bytes) -> None:
@@ -449,25 +467,26 @@ def _put(dir_fd: int, name: str, raw: bytes) -> None:
             raise OSError(errno.EEXIST, "another file has that name; move it away") from None
 
 
-def sync(ws: Workspace, names: Iterable[str]) -> None:
+def sync(ws: Workspace, paths: Iterable[str]) -> None:
     """Make files durable that `put` wrote. Raises WorldError: then none counts as durable."""
-    names = list(names)
-    if not names:
-        return
-    with world_errors("sync mailbox/outbox"), directory(ws.root, "mailbox", "outbox") as fd:
-        if len(names) >= _MANY and files.sync_reports_errors():
-            files.sync_file_system(fd)
-            return
-        for name in names:
-            if (file := open_regular(fd, name)) is not None:
-                try:
-                    os.fsync(file)
-                finally:
-                    os.close(file)
-        os.fsync(fd)
+    paths = list(paths)
+    many = len(paths) >= _MANY and files.sync_reports_errors()
+    for place, of_place in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+        with world_errors(f"sync mailbox/{place}"), require_day(ws, place) as fd:
+            if many:
+                files.sync_file_system(fd)
+                return
+            for path in of_place:
+                if (file := open_regular(fd, path.rpartition("/")[2])) is not None:
+                    try:
+                        os.fsync(file)
+                    finally:
+                        os.close(file)
+            os.fsync(fd)
 
 
-def restore(ws: Workspace, name: str, raw: bytes) -> None:
+def restore(ws: Workspace, path: str, raw: bytes) -> None:
     """Write a file durably with its original bytes, whatever is there now. Raises WorldError."""
-    with world_errors(f"restore mailbox/outbox/{name}"), directory(ws.root, "mailbox", "outbox") as fd:
+    place, name = path.rsplit("/", 1)
+    with world_errors(f"restore mailbox/{path}"), require_day(ws, place) as fd:
         replace(fd, name, raw, lambda: True)

@@ -53,9 +53,20 @@ class Filed:
     task: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class OutsideDay:
+    """A recorded file directly in outbox/ or rejected/. `path` is relative to mailbox/."""
+
+    id: str
+    path: str
+    at: str
+    type: str
+    message_id: str
+    receiver: str
+
+
 _FILED = "SELECT id, path, sha256, coalesce(size, 0), task FROM messages"
 _UNFILED = "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FROM messages"
-_DAY = len("archive/2026-01-01")
 
 
 class Messages:
@@ -177,16 +188,29 @@ class Messages:
         ends = (after or f"{place}/", f"{place}0", limit)  # the character after the slash
         return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", ends)]
 
-    def archive_days(self) -> list[str]:
-        """The directories of days in archive/, relative to mailbox/."""
-        following = "SELECT path FROM messages WHERE path > {} AND path < 'archive0' ORDER BY path LIMIT 1"
-        first, other = following.format("'archive/'"), following.format(f"substr(known.path, 1, {_DAY}) || '0'")
+    def days_in(self, place: str) -> list[str]:
+        """The directories of days in archive/, rejected/ or outbox/ that have recorded files, relative to mailbox/."""
+        following = f"SELECT path FROM messages WHERE path > {{}} AND path < '{place}0' ORDER BY path LIMIT 1"
+        day = len(f"{place}/2026-01-01")
+        first, other = following.format(f"'{place}/'"), following.format(f"substr(known.path, 1, {day}) || '0'")
         rows = self._db.execute(
             f"WITH RECURSIVE known (path) AS (SELECT ({first}) UNION ALL SELECT ({other}) FROM known"
-            f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {_DAY}) FROM known"
-            f" WHERE substr(path, {_DAY + 1}, 1) = '/'"
+            f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {day}) FROM known"
+            f" WHERE substr(path, {day + 1}, 1) = '/'"
         )
         return [row[0] for row in rows]
+
+    def outside_days(self, after: str, limit: int) -> list[OutsideDay]:
+        """Those of these files with paths greater than `after`, by path."""
+        columns = "id, path, at, coalesce(type, ''), coalesce(message_id, ''), coalesce(receiver, '')"
+        rows = self._db.execute(
+            # in outbox/ names began with a letter, and days begin with a digit
+            f"SELECT {columns} FROM messages WHERE path > max(?1, 'outbox/:') AND path < 'outbox0'"
+            f" UNION ALL SELECT {columns} FROM messages WHERE path > max(?1, 'rejected/') AND path < 'rejected0'"
+            " AND path NOT LIKE 'rejected/%/%' ORDER BY path LIMIT ?2",
+            (after, limit),
+        )
+        return [OutsideDay(*row) for row in rows]
 
     def head_of(self, name: str, since: str) -> tuple[str, str | None, str] | None:
         """The message that a file of this name may continue, its task, and the time of its latest part.
@@ -234,9 +258,9 @@ class Messages:
         return None if row is None else row[0]
 
     def kept(self, message_id: str) -> tuple[str, bytes]:
-        """Name in outbox/ and kept bytes of a sent message. Raises KeyError."""
+        """Path below mailbox/ and kept bytes of a sent message. Raises KeyError."""
         row = self._db.execute(
-            "SELECT m.name, b.raw FROM messages m JOIN bodies b ON b.message = m.id"
+            "SELECT m.path, b.raw FROM messages m JOIN bodies b ON b.message = m.id"
             " WHERE m.message_id = ? AND m.direction = 'out'",
             (message_id,),
         ).fetchone()
@@ -245,8 +269,8 @@ class Messages:
         return row[0], row[1]
 
     def unsynced(self) -> list[tuple[str, bytes]]:
-        """Name in outbox/ and bytes of the messages sent since outbox/ was last synced."""
-        return self._db.execute(f"SELECT m.name, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()
+        """Path below mailbox/ and bytes of the messages sent since outbox/ was last synced."""
+        return self._db.execute(f"SELECT m.path, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()
 
 
 def _unfiled(row: tuple[Any, ...]) -> Unfiled:

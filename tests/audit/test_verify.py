@@ -79,20 +79,20 @@ def a_file_that_nobody_recorded(alpha: Agent) -> None:
 
 
 def a_byte_of_a_rejected_file(alpha: Agent) -> None:
-    flip(mailbox(alpha, "rejected", "bad.md"))
+    flip(only(mailbox(alpha, "rejected"), "bad.md"))
 
 
 def another_reason(alpha: Agent) -> None:
-    path = mailbox(alpha, "rejected", "bad.md.reason.json")
+    path = only(mailbox(alpha, "rejected"), "bad.md.reason.json")
     path.write_text(path.read_text().replace("unknown-type", "bad-id"))
 
 
 def no_reason(alpha: Agent) -> None:
-    mailbox(alpha, "rejected", "bad.md.reason.json").unlink()
+    only(mailbox(alpha, "rejected"), "bad.md.reason.json").unlink()
 
 
 def a_sent_message_is_gone(alpha: Agent) -> None:
-    only(mailbox(alpha, "outbox"), "*.reply.one.md").unlink()
+    only(mailbox(alpha, "outbox"), "*.reply.*.one.*.md").unlink()
 
 
 def a_message_that_was_never_sent(alpha: Agent) -> None:
@@ -210,10 +210,10 @@ TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
     an_archived_file_is_gone: ("files", "one.md"),
     an_archived_file_is_a_link: ("files", "one.md"),
     a_file_that_nobody_recorded: ("files", "planted.md"),
-    a_byte_of_a_rejected_file: ("files", "rejected/bad.md"),
+    a_byte_of_a_rejected_file: ("files", "/bad.md"),
     another_reason: ("files", "bad.md.reason.json"),
     no_reason: ("files", "bad.md.reason.json"),
-    a_sent_message_is_gone: ("files", ".reply.one.md"),
+    a_sent_message_is_gone: ("files", ".reply.operator.one."),
     a_message_that_was_never_sent: ("files", "outbox/forged.md"),
     the_last_events_are_dropped: ("journal", "events/"),
     an_event_in_the_middle_is_dropped: ("chain", "event 10"),

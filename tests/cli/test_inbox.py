@@ -123,9 +123,10 @@ def test_the_newest_and_the_broken_are_where_they_belong(stage: Stage) -> None:
 
 
 def test_a_rejected_file_waits_with_its_reason_until_a_better_one_comes(stage: Stage) -> None:
-    assert put(stage, "---\ntype: task\nfrom: operator\n---\n\nDo it.\n") == "rejected"
+    assert put(stage, "---\ntask-id: q3\nfrom: operator\n---\n\nDo it.\n") == "rejected"
     item = stage.item("rejected")
-    assert item["text"].startswith("rejected mailbox/inbox/q3.md: required headers are missing: task_id")
+    assert item["text"].startswith("rejected mailbox/inbox/q3.md: required headers are missing: type, task_id")
+    assert "Is 'task-id' a misspelling of task_id?" in item["text"]
     assert put(stage, TASK.format("")) == "accepted"
     assert kinds(stage) == []
 

@@ -132,7 +132,7 @@ class Agent:
 
     def sent(self, kind: str) -> list[str]:
         """The messages of one type in outbox/, oldest first."""
-        return [path.read_text() for path in sorted((self.root / "mailbox" / "outbox").glob(f"*.{kind}.*"))]
+        return [path.read_text() for path in sorted((self.root / "mailbox" / "outbox").glob(f"*/*.{kind}.*"))]
 
     # ------------------------------------------------------------ what the database says
 

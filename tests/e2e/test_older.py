@@ -96,7 +96,7 @@ def without_journal(alpha: Agent) -> None:
 
 def an_older_copy_beside_an_archive_that_knows_more(alpha: Agent, copy: Path) -> None:
     an_older_copy_beside_files_that_know_more(alpha, copy)
-    for path in (alpha.root / "mailbox" / "outbox").iterdir():
+    for path in (alpha.root / "mailbox" / "outbox").glob("*/*"):
         path.unlink()
 
 

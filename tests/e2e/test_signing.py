@@ -51,7 +51,7 @@ def test_daemons_with_keys_sign_and_know_each_other(found: Found, tmp_path: Path
     alpha.run()
     assert [row["verdict"] for row in alpha.mail() if row["name"] == "again.md"] == ["duplicate"]
 
-    replies = sorted((alpha.root / "mailbox" / "outbox").glob("*.reply.*"))
+    replies = sorted((alpha.root / "mailbox" / "outbox").glob("*/*.reply.*"))
     assert replies
     for reply in replies:
         assert 'signature: "ed25519:' in reply.read_text()

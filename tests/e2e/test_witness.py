@@ -35,11 +35,11 @@ def sql(*statements: str) -> Callable[[Path], None]:
 
 
 def archived(root: Path) -> Path:
-    return next((root / "mailbox" / "archive").rglob("*.md"))
+    return next(path for path in (root / "mailbox" / "archive").rglob("*.md") if path.name != "INDEX.md")
 
 
 def sent(root: Path) -> Path:
-    return next((root / "mailbox" / "outbox").iterdir())
+    return next((root / "mailbox" / "outbox").glob("*/*"))
 
 
 TAMPERINGS: dict[str, Callable[[Path], object]] = {
@@ -55,8 +55,10 @@ TAMPERINGS: dict[str, Callable[[Path], object]] = {
     "an archived file that is gone": lambda root: archived(root).unlink(),
     "an archived file that was changed": lambda root: archived(root).write_text("x"),
     "an archived file that nobody knows": lambda root: shutil.copy(archived(root), f"{archived(root)}.copy"),
-    "an archived file that was moved to rejected": lambda root: archived(root).rename(root / "mailbox/rejected/x.md"),
-    "a reason that is gone": lambda root: next((root / "mailbox/rejected").glob("*.reason.json")).unlink(),
+    "an archived file that was moved to rejected": lambda root: archived(root).rename(
+        next((root / "mailbox/rejected").iterdir()) / "x.md"
+    ),
+    "a reason that is gone": lambda root: next((root / "mailbox/rejected").rglob("*.reason.json")).unlink(),
     "a sent message that is gone": lambda root: sent(root).unlink(),
     "a sent message that was changed": lambda root: sent(root).write_text("x"),
     "a temporary file that was left": lambda root: (root / "mailbox" / "archive" / ".x.tmp").write_text(""),

@@ -255,8 +255,10 @@ def _arrival(case: Case, row: Row, at_rest: bool) -> Iterator[str]:
 
 def _files(mailbox: Path) -> Iterator[str]:
     """What lies in the archive (by day) and in rejected/, where it may be anything."""
-    yield from (str(path.relative_to(mailbox)) for path in (mailbox / "archive").glob("2*/*"))
-    for path in (mailbox / "rejected").iterdir():
+    yield from (
+        str(path.relative_to(mailbox)) for path in (mailbox / "archive").glob("2*/*") if path.name != "INDEX.md"
+    )
+    for path in (mailbox / "rejected").glob("*/*"):
         if not path.name.endswith(".reason.json"):
             yield str(path.relative_to(mailbox))
 

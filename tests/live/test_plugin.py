@@ -88,7 +88,7 @@ def test_a_dispatch_and_its_reply_cost_no_call_and_arrive_byte_for_byte(company:
     assert model.per_attempt() == {("beta", "two.count", "1"): 1}
     company.at_rest()
     for sender, receiver in ((alpha, beta), (beta, alpha)):
-        sent = files(sender.root, "mailbox/outbox/*")
+        sent = files(sender.root, "mailbox/outbox/*/*")
         sent = {digest: raw for digest, raw in sent.items() if b"to: operator" not in raw}
         arrived = files(receiver.root, "mailbox/archive/*/*")
         assert sent

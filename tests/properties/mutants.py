@@ -511,7 +511,7 @@ MUTANTS = (
     ),
     Mutant(
         "a message that a crash left is written anew",
-        'raw = self._read(f"outbox/{name}") or self.sign(raw)',
+        "raw = self._read(path) or self.sign(raw)",
         "raw = self.sign(raw)",
         in_town=True,
     ),

@@ -125,8 +125,8 @@ class House:
         for process in self.processes.running():
             if process.house == self.name:
                 self.processes.end(process, Exit(-9, b""))
-        for name, _ in self.store.messages.unsynced():
-            file = self.ws.outbox / name
+        for path, _ in self.store.messages.unsynced():
+            file = self.ws.mailbox / path
             if chance(0.3):
                 file.unlink(missing_ok=True)
             elif chance(0.3) and file.exists():

@@ -67,7 +67,7 @@ class Pair:
         taker = self.beta if giver is self.alpha else self.alpha
         giver.settle()
         texts = []
-        for path in sorted(giver.ws.outbox.glob(f"*.{kind}.*")):
+        for path in sorted(giver.ws.outbox.glob(f"*/*.{kind}.*")):
             if path.name not in self.carried:
                 self.carried.add(path.name)
                 texts.append(path.read_text())
@@ -235,7 +235,7 @@ def test_the_answer_to_a_question_that_was_put_twice_counts_whichever_of_the_two
     pair.retries()
     pair.gives()
     pair.beta.settle()
-    first, _ = sorted(pair.beta.ws.outbox.glob("*.question.*"))
+    first, _ = sorted(pair.beta.ws.outbox.glob("*/*.question.*"))
     asked = first.name.split(".")[0]
     answer = message("answer", "job", "Blue.", sender="alpha", subtask_id="x", in_reply_to=asked)
     pair.beta.put(answer.encode())
@@ -253,7 +253,7 @@ def test_ended_work_that_was_never_told_of_is_told_when_it_is_asked_for_again(pa
         pair.alpha.put(task("errand", wording, sender="boss").encode())
         pair.look(pair.alpha)
         pair.alpha.settle()
-        (told,) = pair.alpha.ws.outbox.glob("*.reply.errand.md")
+        (told,) = pair.alpha.ws.outbox.glob("*/*.reply.*.errand.*")
         assert "cancelled by boss" in told.read_text()
 
 
@@ -296,11 +296,11 @@ def test_an_end_that_is_overtaken_before_its_reply_is_written_goes_unreported(
         room.put(dispatched_again(2))
     room.look()
     room.settle()
-    assert list(room.ws.outbox.iterdir()) == []
+    assert list(room.ws.outbox.glob("*/*")) == []
     room.clock.advance(1.0)
     room.done("Second.")
     room.settle()
-    (reply_,) = room.ws.outbox.iterdir()
+    (reply_,) = room.ws.outbox.glob("*/*")
     assert "status: done" in reply_.read_text()
 
 
@@ -314,6 +314,6 @@ def test_ended_work_is_reported_when_it_is_dispatched_again(room: Mailroom, repo
         room.put(raw)
         room.look()
     room.settle()
-    last = max(room.ws.outbox.glob("*.reply.t.md")).read_text()
+    last = max(room.ws.outbox.glob("*/*.reply.*.t.*")).read_text()
     assert "attempt_id: again-2" in last
     assert "cancelled by boss" in last

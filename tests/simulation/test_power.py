@@ -66,7 +66,7 @@ def begun(house: House) -> list[str]:
 
 
 def sent(house: House) -> Path:
-    (file,) = house.ws.outbox.glob("*.task.*")
+    (file,) = house.ws.outbox.glob("*/*.task.*")
     return file
 
 

@@ -13,7 +13,8 @@ from mailboxd.engine.engine import Pacing
 from mailboxd.errors import WorldError
 from mailboxd.host.process import Reserve
 from mailboxd.mailbox import maildir
-from mailboxd.mailbox.maildir import deliver
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import write
 from tests.simulation.test_power import TASK, founded
 
 
@@ -119,7 +120,7 @@ def test_a_message_whose_call_was_overtaken_lies_in_the_outbox_as_the_record_say
         house.work()
         assert house.processes.all == []
         (kept,) = house.store.messages.unsynced()
-        assert (house.ws.outbox / kept[0]).read_bytes() == kept[1]
+        assert (house.ws.mailbox / kept[0]).read_bytes() == kept[1]
 
 
 def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_are_refused(
@@ -141,7 +142,7 @@ def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_
         monkeypatch.undo()
         (tmp_path / "away").rename(house.ws.turns)
         house.work()
-        assert len(list(house.ws.outbox.glob("*.task.*"))) == 1
+        assert len(list(house.ws.outbox.glob("*/*.task.*"))) == 1
         assert house.daemon.effects.starting.dispatches.are_written
 
 
@@ -168,12 +169,12 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
     """As many as one page has, for an agent that takes nothing now: what was ordered after them is performed."""
     written: list[str] = []
 
-    def noted(folder: Path, name: str, raw: bytes, *, below: Path) -> str:
-        written.append(name)
-        return deliver(folder, name, raw, below=below)
+    def noted(ws: Workspace, path: str, raw: bytes) -> None:
+        written.append(path)
+        write(ws, path, raw)
 
     monkeypatch.setattr("mailboxd.effects.effect_runner.BATCH", 2)
-    monkeypatch.setattr("mailboxd.effects.delivery.deliver", noted)
+    monkeypatch.setattr(maildir, "write", noted)
     monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
     with founded(tmp_path / "ada") as house:
         house.drop("job.md", TASK, 1)
@@ -183,9 +184,8 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
         assert child is not None
         with house.daemon.engine.batch():
             for number in range(4):
-                house.store.outbox.add(
-                    f"snd_{number}", child.id, Send(f"msg_{number}", "steer", "dora", "Faster."), "2026"
-                )
+                steer = Send(house.daemon.engine.new_id("msg"), "steer", "dora", "Faster.")
+                house.store.outbox.add(f"snd_{number}", child.id, steer, "2026")
         house.drop(
             "next.md",
             TASK.replace(b"task_id: job", b"task_id: next").replace(b"m-1", b"m-2").replace(b"carl", b"erin"),
