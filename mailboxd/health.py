@@ -45,6 +45,7 @@ class Component(StrEnum):
     RENDERING = "writing task files"
     SENDING = "sending"
     RETENTION = "archiving tasks"
+    INDEX = "writing the index"
     ARCHIVE = "archive"
     SIGNING = "signing the log"
     WATCHING = "watching"

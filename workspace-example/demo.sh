@@ -123,7 +123,7 @@ fail() {
 
 is_ready() { grep -q ': ready: ' -- "$demo/logs/$1.log" 2>/dev/null; }
 
-reply() { compgen -G "$demo/analyst/mailbox/outbox/*.reply.q3.md" | head -n 1; }
+reply() { compgen -G "$demo/analyst/mailbox/outbox/*/*.reply.*.q3.*.md" | head -n 1; }
 
 # the story
 
@@ -178,8 +178,9 @@ done
 sleep 0.3 # for the sentence about the reply
 stop
 
-say "the answer: analyst/mailbox/outbox/$(basename "$(reply)")"
-sed '1,/^## Results$/d' -- "$(reply)"
+answer=$(reply)
+say "the answer: ${answer#"$demo/"}"
+sed '1,/^## Results$/d' -- "$answer"
 
 say "the two levels: the analyst's plan, and the writer's plan for one part of it"
 cd -- "$demo"

@@ -26,6 +26,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
+_MARKDOWN = re.compile(r"[\\|<>\[\]`*]")
 _UNSAFE_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -89,6 +90,11 @@ def for_file_name(name: str) -> str:
     bytes that are not UTF-8.
     """
     return _UNSAFE_IN_NAME.sub(_percent, name)
+
+
+def for_table(text: str) -> str:
+    """`text` in a cell of a Markdown table: on one line, and nothing in it is a cell, a link or HTML."""
+    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def one_line(text: str) -> str:

@@ -52,6 +52,7 @@ from mailboxd.hub.membership import HostKeys, Membership
 from mailboxd.hub.spool import HubView
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals, SenderQuota
+from mailboxd.intake.daily_index import DailyIndex
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys import Keyring, Trust, signed, signer
 from mailboxd.mailbox import lock
@@ -169,6 +170,7 @@ def put_together(
         effects=_effect_runner(ws, config, peers, templates, taskmd, reports, hub),
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
+        index=DailyIndex(core.store, ws, core.clock),
         retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
         heads=signed_heads.SignedHeads(core.store, core.clock, signed_heads.signer(ws, os.environ)),
         peers=peers,

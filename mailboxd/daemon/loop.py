@@ -29,6 +29,7 @@ from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, WakeReason
 from mailboxd.intake.archive import Archiver
 from mailboxd.intake.arrivals import Arrivals, Mail
+from mailboxd.intake.daily_index import DailyIndex
 from mailboxd.mailbox.task_files import TaskFileChanges
 from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
@@ -165,7 +166,7 @@ _LONG = 600.0
 """Seconds after which a peer without a daemon is more than one that is being restarted."""
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
-_CAN_WAIT = frozenset({Component.RENDERING, Component.RETENTION, Component.SIGNING, Component.CLEANUP})
+_CAN_WAIT = frozenset({Component.RENDERING, Component.RETENTION, Component.INDEX, Component.SIGNING, Component.CLEANUP})
 _log = logging.getLogger("mailboxd")
 
 
@@ -177,6 +178,7 @@ class Daemon:
     archiving: Archiver
     taskmd: TaskMarkdown
     retention: Retention
+    index: DailyIndex
     heads: SignedHeads
     peers: Peers
     calls: ProcessTable
@@ -274,6 +276,7 @@ class Daemon:
         begun += self._check_archive()
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._schedule.mail)
         begun += self._try(Component.RETENTION, self.retention.perform)
+        self._try(Component.INDEX, lambda: self.index.perform(self._logged_event))
         self._checkpoints.perform()
         return begun + self._try(Component.SIGNING, self.heads.perform) > 0 or more or bool(self.reports)
 
@@ -455,7 +458,7 @@ class Daemon:
         sync = None if self.reserve.why else self.effects.starting.dispatches.due
         clocked = (
             *(self._schedule.next, self.health.next_beat, self.calls.next_deadline()),
-            *(sync, rendering, self._checkpoints.due, self.archiving.archive_watch.due),
+            *(sync, rendering, self._checkpoints.due, self.archiving.archive_watch.due, self.index.due),
             self.peers.gateway.due,
         )
         moments = [moment - mono for moment in clocked if moment is not None]
@@ -519,3 +522,5 @@ class Daemon:
         self._try(Component.SIGNING, self.heads.write)
         self._record_round(look=False)
         self._report()
+        while self.index.due is not None and self._stopping < 2 and not self.health.is_troubled(Component.INDEX):
+            self._try(Component.INDEX, lambda: self.index.perform(self._logged_event, now=True))

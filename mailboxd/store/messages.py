@@ -65,6 +65,24 @@ class OutsideDay:
     receiver: str
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A message as the index of its day lists it. `path` is relative to mailbox/, `task` a local id or as it says."""
+
+    id: str
+    at: str
+    sender: str
+    receiver: str
+    type: str
+    task: str
+    verdict: str
+    path: str
+
+
+_LISTED = (
+    "m.id, m.at, coalesce(m.sender, ''), coalesce(m.receiver, ''), coalesce(m.type, ''), coalesce(t.local_id,"
+    " m.task_id || coalesce('.' || m.subtask_id, ''), ''), m.verdict, m.path"
+)
 _FILED = "SELECT id, path, sha256, coalesce(size, 0), task FROM messages"
 _UNFILED = "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FROM messages"
 
@@ -211,6 +229,25 @@ class Messages:
             (after, limit),
         )
         return [OutsideDay(*row) for row in rows]
+
+    def listed_on(self, day: str, places: Iterable[str]) -> list[Listed]:
+        """The messages whose files are in the directories of a day, in the order of their ids."""
+        ranges = [(f"{place}/{day}/", f"{place}/{day}0") for place in places]
+        select = f"SELECT {_LISTED} FROM messages m LEFT JOIN tasks t ON t.id = m.task WHERE m.path > ? AND m.path < ?"
+        return sorted(
+            (Listed(*row) for ends in ranges for row in self._db.execute(select, ends)), key=lambda one: one.id
+        )
+
+    def listed_after(self, seq: int, limit: int) -> tuple[list[Listed], int | None]:
+        """The messages filed and sent after an event, in that order, and the last event looked at; None: all."""
+        rows = self._db.execute(
+            f"SELECT e.seq, {_LISTED} FROM events e"
+            " JOIN messages m ON m.id = coalesce(json_extract(e.data, '$.id'), json_extract(e.data, '$.message.id'))"
+            " LEFT JOIN tasks t ON t.id = m.task WHERE e.seq > ? AND e.kind IN ('message.filed', 'message.sent')"
+            " AND m.path IS NOT NULL ORDER BY e.seq LIMIT ?",
+            (seq, limit),
+        ).fetchall()
+        return [Listed(*row[1:]) for row in rows], rows[-1][0] if len(rows) == limit else None
 
     def head_of(self, name: str, since: str) -> tuple[str, str | None, str] | None:
         """The message that a file of this name may continue, its task, and the time of its latest part.

@@ -511,8 +511,8 @@ MUTANTS = (
     ),
     Mutant(
         "a message that a crash left is written anew",
-        "raw = self._read(path) or self.sign(raw)",
-        "raw = self.sign(raw)",
+        "raw = self._read(path) or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)",
+        "raw = (self.hub.sign if self.hub.serves(to) else self.sign)(raw)",
         in_town=True,
     ),
     Mutant(
