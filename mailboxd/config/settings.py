@@ -39,6 +39,8 @@ class Settings:
     checks: CheckRules = CheckRules()
     harnesses: tuple[str, ...] = ()
     """The names under `acp.harnesses`."""
+    readers: frozenset[str] = frozenset()
+    """Those of them that may only read."""
     may_perform: Callable[[Action], str | None] = lambda _action: None
     """See `core.task_view.Context`, also for the three below."""
     approval_seconds: float = 86_400.0
@@ -85,6 +87,7 @@ def settings(config: Config) -> Settings:
         ),
         heartbeat=config.heartbeat_seconds,
         harnesses=tuple(config.acp.harnesses),
+        readers=frozenset(name for name, one in config.acp.harnesses.items() if set(one.capabilities) <= {"read"}),
         checks=CheckRules(checks.commands, checks.timeout_seconds, find_spec("jsonschema") is not None),
         may_perform=partial(may_not_perform, action_rules(config)),
         approval_seconds=config.approvals.expire_seconds,

@@ -41,8 +41,9 @@ from mailboxd.core.outcomes import (
 from mailboxd.core.reviews import review_ended
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import next_session_key
+from mailboxd.core.task_view import Context
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting, same_agent
+from mailboxd.core.vocabulary import AttemptStatus, ExecutorKind, Mode, Phase, Runtime, Turn, Waiting, same_agent
 from mailboxd.errors import PlanError, Refused
 
 CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of the model, or of OpenClaw."
@@ -84,6 +85,7 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
         executor=task.executor,
         runtime=Runtime.ACP if harness else Runtime.OPENCLAW,
         worker_ref=harness,
+        executor_kind=_kind(ctx, harness),
         status=AttemptStatus.RUNNING,
         waiting_for=waiting_for,
         session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
@@ -95,6 +97,12 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
     builder.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
     builder.view = changed(builder.view, attempt=attempt)
     return ordinal
+
+
+def _kind(ctx: Context, harness: str) -> ExecutorKind:
+    if not harness:
+        return ExecutorKind.BUILDER
+    return ExecutorKind.RESEARCH if ctx.only_reads(harness) else ExecutorKind.EXTERNAL_CODER
 
 
 # The end of a turn

@@ -5,8 +5,10 @@ The outcome of a turn, and the answer of its agent, are in `core.outcomes`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from mailboxd.core.approvals import OfApproval
 from mailboxd.core.model import NO_USAGE, Finding, NewChild, Origin, Plan, PlannedChild, Policy, Spec, Usage
@@ -29,11 +31,13 @@ class Checkpoint:
 
     note: str
     attempt_id: str | None = None
+    type: str = "progress"
+    payload: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FileMade:
-    """A file of the workspace as evidence; `sha256` was computed by mailboxd."""
+    """A file of the workspace as evidence, with the `sha256` that mailboxd computed, or an address without one."""
 
     kind: str
     uri: str

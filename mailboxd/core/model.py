@@ -13,6 +13,7 @@ from mailboxd.core.approvals import Action
 from mailboxd.core.vocabulary import (
     TURN_SECONDS,
     AttemptStatus,
+    ExecutorKind,
     Gate,
     Join,
     Mode,
@@ -193,6 +194,8 @@ class Policy:
     """How a weak spec is completed."""
     synthesis: Synthesis = Synthesis.AGENT
     join: Join = Join.ALL
+    labels: tuple[str, ...] = ()
+    """Names by which people find the task and, unless they have their own, its children."""
     background: bool = True
     """Its children are told what they are a part of."""
     priority: int = 0
@@ -221,6 +224,7 @@ class Overrides:
     reviewers: tuple[str, ...] | None = None
     synthesis: Synthesis | None = None
     join: Join | None = None
+    labels: tuple[str, ...] | None = None
     background: bool | None = None
     priority: int | None = None
     deadline: str | None = None
@@ -423,6 +427,7 @@ class Attempt:
     """The peer missed its heartbeat, which was recorded."""
     worker_ref: str = ""
     """The harness that works for the executor; empty = the executor itself."""
+    executor_kind: ExecutorKind = ExecutorKind.BUILDER
 
 
 # Backoff (protocol section 4, "Retry")

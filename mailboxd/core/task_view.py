@@ -184,6 +184,8 @@ class Context:
     """Why this agent may not be given work; None = it may (protocol section 5)."""
     may_use: Callable[[str], str | None] = lambda _harness: None
     """Why a harness may not be given work; None = it may."""
+    only_reads: Callable[[str], bool] = lambda _harness: False
+    """Whether a harness may only read."""
     may_check: Callable[[Check], str | None] = lambda _check: None
     """Why a check may not be run here; None = it may."""
     may_perform: Callable[[Action], str | None] = lambda _action: None

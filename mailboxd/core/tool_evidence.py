@@ -6,16 +6,16 @@ Evidence is recorded in the caller's name and moves no phase.
 
 from __future__ import annotations
 
-from mailboxd.core.attempts import answered
+from mailboxd.core.conversation import renew_lease
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import end_attempt, open_circuit
-from mailboxd.core.inputs import ByTool, Checkpoint, FileMade, OpenCircuit, Progress, ReviewGiven, ReviewKind
+from mailboxd.core.inputs import ByTool, Checkpoint, FileMade, OpenCircuit, ReviewGiven, ReviewKind
 from mailboxd.core.lifecycle import OPEN_CIRCUIT, review_round
 from mailboxd.core.outcomes import Reviewed
 from mailboxd.core.reviews import reviewed_by
 from mailboxd.core.roles import REVIEWERS, require_executor, require_reviewer
-from mailboxd.core.vocabulary import AttemptStatus, Gate, Turn, same_agent
+from mailboxd.core.vocabulary import AttemptStatus, Gate, Waiting, same_agent
 from mailboxd.errors import Refused
 
 _GATES = {
@@ -27,9 +27,9 @@ _GATES = {
 def handle(builder: DecisionBuilder, given: ByTool) -> None:
     """Handle the input. Raises Refused."""
     match given:
-        case Checkpoint(note, attempt_id):
-            _require_part(builder, attempt_id)
-            _checkpoint(builder, note)
+        case Checkpoint():
+            _require_part(builder, given.attempt_id)
+            _checkpoint(builder, given)
         case FileMade():
             _require_part(builder, given.attempt_id)
             _file(builder, given)
@@ -58,11 +58,14 @@ def _require_live(builder: DecisionBuilder, attempt_id: str | None) -> None:
         raise Refused("stale-attempt", f"{attempt_id} is not the present attempt of {builder.task.local_id}")
 
 
-def _checkpoint(builder: DecisionBuilder, note: str) -> None:
-    if builder.role is Role.EXECUTOR:
-        answered(builder, Progress(note), Turn.DISPATCH, builder.actor)
-    elif builder.attempt is not None:
-        builder.record(Kind.ATTEMPT_CHECKPOINT, attempt=builder.attempt.id, note=note)
+def _checkpoint(builder: DecisionBuilder, given: Checkpoint) -> None:
+    attempt = builder.attempt
+    if attempt is None:
+        raise AssertionError("a checkpoint is about an attempt")
+    said = {"type": given.type} | ({"payload": given.payload} if given.payload else {})
+    builder.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=given.note, **said)
+    if builder.role is Role.EXECUTOR and attempt.waiting_for is Waiting.REPLY:
+        renew_lease(builder)
 
 
 def _file(builder: DecisionBuilder, file: FileMade) -> None:

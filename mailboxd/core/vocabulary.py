@@ -70,6 +70,14 @@ class Runtime(StrEnum):
     ACP = "acp"
 
 
+class ExecutorKind(StrEnum):
+    """What works on an attempt: an agent, a harness that only reads, or one that changes files."""
+
+    BUILDER = "builder"
+    RESEARCH = "research"
+    EXTERNAL_CODER = "external_coder"
+
+
 class Join(StrEnum):
     """What completes a broadcast: every copy, the first one, or more than half with the same answer."""
 

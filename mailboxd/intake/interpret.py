@@ -217,14 +217,14 @@ class Intake:
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         origin = _origin(message)
         if known is None:
-            return self._new_task(message, origin)
+            return "accepted", self.new_task(message, actor=message.from_).id
         latest = max(known.origin.attempt, 1)
         if message.attempt is None:
             origin = replace(origin, attempt=known.origin.attempt)
         elif message.attempt < latest:
             return "late", known.id
         newer = origin.attempt > latest and (origin.attempt_id is None or origin.attempt_id != known.origin.attempt_id)
-        if newer or _differs(known.origin, origin):
+        if newer or differs(known.origin, message):
             findings = message.section("Findings") or "The work was assigned again."
             again = Redispatch(message.spec(), origin, findings, message.deadline, message.text)
             self._engine.handle(known.id, again, actor=message.from_)
@@ -235,7 +235,8 @@ class Intake:
             self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
         return "duplicate", known.id
 
-    def _new_task(self, message: TaskMessage, origin: Origin) -> tuple[str, str | None]:
+    def new_task(self, message: TaskMessage, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd") -> Task:
+        """Record new work. Raises Refused, MessageError, PlanError."""
         settings = self._engine.settings
         depth = message.depth or 0
         most = settings.open_per_sender
@@ -256,22 +257,22 @@ class Intake:
             title=message.title or message.task_id,
             spec=message.spec(),
             policy=apply(settings.policy, message.overrides()),
-            origin=origin,
+            origin=_origin(message),
             depth=depth,
             plan=message.plan,
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
         )
-        task = self.create(new, actor=message.from_)
+        task = self.create(new, actor, role)
         path = self._store.messages.recovered_path(message.from_, message.task_id, message.subtask_id)
         if path is not None and not task.phase.is_terminal:  # it ended after the backup that was restored
             why = f"mailbox/{path} assigned this work before, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
-        return "accepted", task.id
+        return task
 
-    def create(self, new: NewTask, actor: str) -> Task:
+    def create(self, new: NewTask, actor: str, role: Role = Role.ORCHESTRATOR) -> Task:
         """Record a new task; inside a batch. Raises PlanError if its plan cannot be carried out."""
-        created = self._engine.handle(None, new, actor=actor)[0]
+        created = self._engine.handle(None, new, role, actor)[0]
         task = self._store.tasks.get(str(created.task))
         if task is None:
             raise AssertionError(f"{new.local_id} was not recorded")
@@ -370,9 +371,9 @@ def _usage(message: AnyMessage) -> Usage:
     return Usage(output_tokens=message.usage_tokens, cost_usd=message.cost_usd)
 
 
-def _differs(known: Origin, new: Origin) -> bool:
-    """Whether the same work is sent with other content, as far as that is known."""
-    return bool(known.content) and (known.content, known.terms) != (new.content, new.terms)
+def differs(known: Origin, again: TaskMessage) -> bool:
+    """Whether known work is sent again with other content, as far as that is known."""
+    return bool(known.content) and (known.content, known.terms) != (again.content, again.terms)
 
 
 def _origin(message: TaskMessage) -> Origin:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from mailboxd.core.approvals import ActionDeclared, Approval, ApprovalDecision, Resolve
+from mailboxd.core.approvals import Action, ActionDeclared, Approval, ApprovalDecision, Resolve
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
     Checkpoint,
     FileMade,
     Input,
-    NewTask,
     OpenCircuit,
     OperatorInput,
     ReviewGiven,
@@ -29,15 +31,18 @@ from mailboxd.core.model import Finding, Spec, Task
 from mailboxd.core.operator_orders import Situation, leading_to
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
 from mailboxd.core.sanitize import storable_text
-from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, local_id_of, same_agent
+from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, same_agent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
-from mailboxd.intake.interpret import Intake
+from mailboxd.intake.interpret import Intake, differs
 from mailboxd.mailbox.files import directory, open_regular
 from mailboxd.mailbox.layout import STATE
 from mailboxd.mcp.tokens import Caller
-from mailboxd.protocol.spec import read_action
+from mailboxd.protocol.headers import LABEL, MAX_NAMES
+from mailboxd.protocol.markdown import Section
+from mailboxd.protocol.messages import TaskMessage
+from mailboxd.protocol.spec import read_action, spec_sections
 from mailboxd.store import reports, task_queries
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import details
@@ -45,6 +50,8 @@ from mailboxd.store.task_queries import details
 # Arguments
 
 _MAX_PROBLEMS = 5
+_MAX_PAYLOAD = 10_000
+_ADDRESS = re.compile(r"[\x21-\x7e]+")
 
 
 def _id(value: str) -> str:
@@ -63,7 +70,38 @@ def _words(least: int, most: int) -> Callable[[str], str]:
     return check
 
 
+def _phase(value: str) -> str:
+    if value not in list(Phase):
+        raise ValueError(f"write one of {', '.join(Phase)}")
+    return value
+
+
+def _small(value: dict[str, Any]) -> dict[str, Any]:
+    if len(json.dumps(value)) > _MAX_PAYLOAD:
+        raise ValueError(f"write at most {_MAX_PAYLOAD} characters of JSON; more belongs into an artifact")
+    return value
+
+
+def _address(value: str) -> str:
+    """An address outside the workspace: a web page, or the URN of a ticket, without credentials."""
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        parts = urlsplit("")
+    known = bool(parts.hostname) if parts.scheme in ("http", "https") else bool(parts.path) and parts.scheme == "urn"
+    if not known or len(value) > 2_000 or "@" in parts.netloc or _ADDRESS.fullmatch(value) is None:
+        raise ValueError("write an address like https://example.org/pull/7 or urn:ticket:OPS-7, without a password")
+    return value
+
+
+def _label(value: str) -> str:
+    if LABEL.fullmatch(value) is None:
+        raise ValueError("write a label: 1 to 64 of A-Z a-z 0-9 . _ : / -")
+    return value
+
+
 Id = Annotated[str, AfterValidator(_id)]
+Label = Annotated[str, AfterValidator(_label)]
 Line = Annotated[str, AfterValidator(_words(1, 500))]
 Note = Annotated[str, AfterValidator(_words(1, 4_000))]
 MaybeNote = Annotated[str, AfterValidator(_words(0, 4_000))]
@@ -80,28 +118,27 @@ class TaskArguments(Arguments):
     task: Id
 
 
-class Create(Arguments):
-    task_id: Id
-    title: Line
-    instructions: Body = ""
-    context: Body = ""
-    expected_output: Body = ""
-    acceptance_criteria: Annotated[list[Line], Field(max_length=100)] = []
+class Get(TaskArguments):
+    include_events_limit: Annotated[int, Field(ge=0, le=200, description="latest events")] = 0
 
 
 class Transition(TaskArguments):
+    from_phase: Annotated[str, AfterValidator(_phase), Field(description="refused if it has left this phase")]
     to: Literal["cancelled", "execution_ready", "completed", "failed"]
-    note: MaybeNote = ""
+    reason: Note
 
 
 class RecordCheckpoint(TaskArguments):
     note: Note
+    checkpoint_type: Id = "progress"
+    payload: Annotated[dict[str, Any], AfterValidator(_small)] = {}
     attempt_id: Id | None = None
 
 
 class RecordArtifact(TaskArguments):
     kind: Literal["primary_output", "test_report", "diff", "review_report", "other"]
-    path: Annotated[Line, Field(description="below the workspace")]
+    path: Annotated[Line, Field(description="of a file below the workspace")] | None = None
+    uri: Annotated[str, AfterValidator(_address), Field(description="of a PR, ticket or page instead")] | None = None
     summary: MaybeNote = ""
     attempt_id: Id | None = None
 
@@ -149,6 +186,27 @@ class ActionArgument(Arguments):
     undo: list[str] = []
 
 
+class Create(Arguments):
+    """The parts of a spec, as the sections of a task message."""
+
+    task_id: Id
+    title: Line
+    goal: Body = ""
+    instructions: Body = ""
+    context: Body = ""
+    expected_output: Body = ""
+    scope_in: Body = ""
+    scope_out: Body = ""
+    inputs: Body = ""
+    outputs: Body = ""
+    acceptance_criteria: Annotated[list[Line], Field(max_length=100)] = []
+    risks: Body = ""
+    planned_actions: Annotated[
+        list[dict[str, Any]], Field(max_length=100, description="as of task_request_approval")
+    ] = []
+    labels: Annotated[list[Label], Field(max_length=MAX_NAMES)] = []
+
+
 class RequestApproval(TaskArguments):
     action: ActionArgument
 
@@ -165,6 +223,7 @@ class OpenCircuitArguments(TaskArguments):
 
 class ListReady(Arguments):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
+    label: Label | None = None
 
 
 def checked(kind: type[Arguments], values: object) -> Arguments:
@@ -247,6 +306,7 @@ _TASK_KEYS = (
     "local_id", "parent", "title", "phase", "status", "mode", "from", "agent", "reason", "error", "findings",
     "result_summary", "planned_actions", "due",
 )  # fmt: skip
+_EVENT_KEYS = ("at", "kind", "role", "actor", "text")
 _CHILD_KEYS = ("key", "local_id", "title", "agent", "phase", "depends_on", "result_summary", "error")
 
 
@@ -277,40 +337,61 @@ class ToolCall:
 
 
 def create(call: ToolCall, given: Create) -> Answer:
-    """Create a root task for the operator. Repeating a task_id has no further effect."""
+    """Create a root task for the operator, as its message would. Repeating the call has no further effect."""
     require(call.caller.role, Verb.CREATE)
     engine = call.engine
-    spec = Spec(
-        goal=given.title,
-        instructions=given.instructions,
-        context=given.context,
-        expected_output=given.expected_output,
-        acceptance_criteria=tuple(given.acceptance_criteria),
-    )
+    message = _message(given)
     with engine.batch():
         known = engine.store.tasks.by_work(_OPERATOR, given.task_id, None)
-        if known is not None:
-            return call.state(known) | {"created": False}
-        local_id = Intake(engine).free_local_id(local_id_of(given.task_id, None))
-        new = NewTask(given.task_id, None, local_id, _OPERATOR, given.title, spec, engine.settings.policy)
-        engine.handle(None, new, call.caller.role, call.caller.name)
-    return {"task": local_id, "phase": str(call.task(local_id).phase), "created": True}
+        if known is None:
+            task = Intake(engine).new_task(message, call.caller.role, call.caller.name)
+        elif differs(known.origin, message):
+            hint = "Other work needs another task_id; task_transition to execution_ready runs ended work again."
+            raise Refused("id-conflict", f"{known.local_id} exists, with other content", hint)
+        else:
+            task = known
+    return call.state(task) | {"created": known is None}
 
 
-def get(call: ToolCall, given: TaskArguments) -> Answer:
+def _message(given: Create) -> TaskMessage:
+    """The message that creates this task. Raises Refused."""
+    said = given.model_dump(exclude={"task_id", "title", "labels", "planned_actions", "acceptance_criteria"})
+    try:
+        actions = tuple(_action(action) for action in given.planned_actions)
+    except MessageError as error:
+        raise Refused(error.rule, error.problem, error.hint) from error
+    spec = Spec(**said, acceptance_criteria=tuple(given.acceptance_criteria), planned_actions=actions)
+    sections = tuple(Section(heading, text) for heading, text in spec_sections(spec))
+    named = {"task_id": given.task_id, "from": _OPERATOR, "title": given.title, "labels": tuple(given.labels) or None}
+    return TaskMessage.model_validate({**named, "sections": sections})
+
+
+def _action(said: object) -> Action:
+    """The planned action. Raises Refused, MessageError."""
+    return read_action(checked(ActionArgument, said).model_dump(exclude_unset=True))
+
+
+def get(call: ToolCall, given: Get) -> Answer:
     require(call.caller.role, Verb.READ)
     task = call.engine.read(call.task(given.task).id, call.caller.role, call.caller.name)
-    known = details(Report(call.engine.store.db), task.id)
+    report = Report(call.engine.store.db)
+    known = details(report, task.id)
     attempt = call.engine.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
     whole = {
         **{name: known[name] for name in _TASK_KEYS},
         "attempt": task.attempt,
         "attempt_id": attempt.id if attempt else None,
+        "executor_kind": str(attempt.executor_kind) if attempt else None,
+        "labels": known["policy"]["labels"],
         "spec": {name: value for name, value in known["spec"].items() if value},
         "results": known["results"],
         "children": [{name: child[name] for name in _CHILD_KEYS} for child in known["children"]],
         "reviews": known["reviews"],
         "artifacts": known["artifacts"],
+        "events": [
+            {name: event[name] for name in _EVENT_KEYS}
+            for event in task_queries.latest_events(report, task.id, given.include_events_limit)
+        ],
     }
     return {name: _cut(value) for name, value in whole.items() if value not in (None, "", [], {})}
 
@@ -329,12 +410,12 @@ def list_ready(call: ToolCall, given: ListReady) -> Answer:
     require(role, Verb.READ)
     report = Report(call.engine.store.db)
     if role is Role.EXECUTOR:
-        return {"tasks": reports.of_executor(report, name, given.limit)}
+        return {"tasks": reports.of_executor(report, name, given.label, given.limit)}
     if role in REVIEWERS:
         gates = (Gate.QUALITY_GATE,) if role is Role.QUALITY_REVIEWER else (Gate.SPEC_REVIEW, Gate.SPEC_GATE)
-        asked = (row for row in reports.at_gates(report, name, gates) if _owes(call, row.pop("id")))
+        asked = (row for row in reports.at_gates(report, name, given.label, gates) if _owes(call, row.pop("id")))
         return {"tasks": list(islice(asked, given.limit))}
-    return {"tasks": reports.ready(report, given.limit)}
+    return {"tasks": reports.ready(report, given.label, given.limit)}
 
 
 def _owes(call: ToolCall, task_id: str) -> bool:
@@ -350,7 +431,10 @@ def transition(call: ToolCall, given: Transition) -> Answer:
     require(role, Verb.COMMAND if role is Role.OPERATOR else Verb.TRANSITION)
     with call.engine.batch():
         task = call.task(given.task)
-        order = _order(task, Phase(given.to), given.note)
+        if task.phase != given.from_phase:
+            problem = f"{task.local_id} is {task.phase}, not {given.from_phase}: {task.reason}"
+            raise Refused("stale-phase", problem, "Read it again with task_get, and decide anew.")
+        order = _order(task, Phase(given.to), given.reason)
         if role is Role.OPERATOR:
             events = call.engine.command(task, order, call.caller.name)
         else:
@@ -382,14 +466,18 @@ def open_circuit(call: ToolCall, given: OpenCircuitArguments) -> Answer:
 
 def record_checkpoint(call: ToolCall, given: RecordCheckpoint) -> Answer:
     require(call.caller.role, Verb.CHECKPOINT)
-    return call.record(call.task(given.task), Checkpoint(given.note, given.attempt_id))
+    return call.record(
+        call.task(given.task), Checkpoint(given.note, given.attempt_id, given.checkpoint_type, given.payload)
+    )
 
 
 def record_artifact(call: ToolCall, given: RecordArtifact) -> Answer:
-    """Record a file. It is hashed first, so that no transaction waits for the disk."""
+    """Record a file, or an address. A file is hashed first, so that no transaction waits for the disk."""
     require(call.caller.role, Verb.ARTIFACT)
     task = call.task(given.task)
-    uri, sha256 = file_digest(call.root, given.path)
+    if (given.path is None) == (given.uri is None):
+        raise Refused("bad-arguments", "give either the path of a file or a uri", "A uri is not fetched or hashed.")
+    uri, sha256 = (given.uri, "") if given.uri else file_digest(call.root, given.path or "")
     made = FileMade(given.kind, uri, sha256, given.summary or uri, given.attempt_id)
     return call.record(task, made) | {"uri": uri, "sha256": sha256}
 
@@ -469,7 +557,7 @@ def _tool(
 
 TOOLS: Mapping[str, Tool] = {
     "task_create": _tool("Create a root task.", Create, create, V.CREATE, idempotent=True),
-    "task_get": _tool("Read a task: spec, state, results, reviews.", TaskArguments, get, V.READ, read_only=True),
+    "task_get": _tool("Read a task: spec, state, results, reviews, events.", Get, get, V.READ, read_only=True),
     "task_transition": _tool(
         "Cancel, retry (execution_ready), or decide an open circuit.",
         Transition,
@@ -483,7 +571,7 @@ TOOLS: Mapping[str, Tool] = {
         "Report progress; extends the lease.", RecordCheckpoint, record_checkpoint, V.CHECKPOINT
     ),
     "task_record_artifact": _tool(
-        "Record a file of the workspace as evidence.", RecordArtifact, record_artifact, V.ARTIFACT
+        "Record a file of the workspace, or a uri, as evidence.", RecordArtifact, record_artifact, V.ARTIFACT
     ),
     "task_append_review": _tool(
         "Review a task that you were asked to review; the first verdict counts.",

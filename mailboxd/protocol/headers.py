@@ -40,6 +40,7 @@ SEVERITIES = ("critical", "major", "minor")
 TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
 """An ancestor's agent and a digest of its goal: `core.plans.step`."""
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
@@ -211,6 +212,7 @@ CONVERTERS: dict[str, Convert] = {
     "delegation_path": names(pattern(STEP, "steps like `agent:0123456789abcdef`")),
     "gates": names(choice(Gate, Gate)),
     "reviewers": names(identifier),
+    "labels": names(pattern(LABEL, "labels of 1 to 64 of A-Z a-z 0-9 . _ : / -")),
     **dict.fromkeys(("idempotent", "background"), boolean),
     **dict.fromkeys(("budget_usd", "cost_usd"), money),
     "synthesis": choice(Synthesis, Synthesis),

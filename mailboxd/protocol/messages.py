@@ -88,6 +88,7 @@ def _matching(pattern: Any) -> AfterValidator:
 
 
 Id = Annotated[str, AfterValidator(_id)]
+Label = Annotated[str, _matching(headers.LABEL)]
 Step = Annotated[str, _matching(headers.STEP)]
 Time = Annotated[str, AfterValidator(_time)]
 Text = Annotated[str, _if_text(trim)]
@@ -226,6 +227,7 @@ class TaskMessage(Message):
     title: Annotated[str, _if_text(_task_title), Field(max_length=MAX_TITLE)] = ""
     synthesis: Synthesis | None = None
     join: Join | None = None
+    labels: Annotated[tuple[Label, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None = None
     background: bool | None = None
     runtime: Runtime | None = None
     harness: Id | None = None

@@ -14,6 +14,8 @@ ABOVE = (
 """The task and its ancestors; the parameter is the task's id."""
 BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
 """The task and its descendants; ?1 is the task's id."""
+LABELLED = "EXISTS (SELECT 1 FROM json_each(t.policy, '$.labels') WHERE value = ?)"
+"""A task with this label."""
 ENDED = "('completed', 'failed', 'cancelled')"
 """The phases of tasks that have ended."""
 _HELD = (

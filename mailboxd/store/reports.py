@@ -18,7 +18,7 @@ from mailboxd.core.vocabulary import Mode, Phase, child_status, is_id, task_stat
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
-from mailboxd.store.conditions import BELOW, ENDED, NEED, OPEN, RUNNABLE
+from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, RUNNABLE
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.meta import PEERS, Meta
 
@@ -116,7 +116,13 @@ class Report:
         return list(rows)
 
     def tasks(
-        self, *, everything: bool = False, children: bool = False, phase: str | None = None, agent: str | None = None
+        self,
+        *,
+        everything: bool = False,
+        children: bool = False,
+        phase: str | None = None,
+        agent: str | None = None,
+        label: str | None = None,
     ) -> list[Row]:
         """Root tasks, or with `children` all tasks, oldest first.
 
@@ -125,9 +131,9 @@ class Report:
         where, args = ["1"], []
         if not children:
             where.append("t.parent IS NULL")
-        for column, wanted in (("phase", phase), ("executor", agent)):
+        for condition, wanted in (("t.phase = ?", phase), ("t.executor = ?", agent), (LABELLED, label)):
             if wanted is not None:
-                where.append(f"t.{column} = ?")
+                where.append(condition)
                 args.append(wanted)
         kept = " AND ".join(where)
         if not everything and phase is None:
@@ -356,28 +362,37 @@ def workspace_summary(report: Report) -> Row:
 _SHOWN = "t.local_id AS task, t.title, t.phase, t.executor AS agent, t.attempt"
 
 
-def ready(report: Report, limit: int) -> list[Row]:
-    """Tasks that start as soon as a slot is free, in scheduling order."""
-    return report.rows(f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} ORDER BY t.priority DESC, t.seq LIMIT ?", limit)
+_ANY_OR_LABELLED = f"(?1 IS NULL OR {LABELLED.replace('?', '?1')})"
 
 
-def of_executor(report: Report, agent: str, limit: int) -> list[Row]:
+def ready(report: Report, label: str | None, limit: int) -> list[Row]:
+    """Tasks that start as soon as a slot is free, in scheduling order; those with the label, if one is given."""
+    sql = (
+        f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} AND {_ANY_OR_LABELLED} ORDER BY t.priority DESC, t.seq LIMIT ?2"
+    )
+    return report.rows(sql, label, limit)
+
+
+def of_executor(report: Report, agent: str, label: str | None, limit: int) -> list[Row]:
     """The agent's tasks that are ready or executing."""
     return report.rows(
-        f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ? COLLATE NOCASE AND (({RUNNABLE}) OR t.phase = 'executing')"
-        " ORDER BY t.priority DESC, t.seq LIMIT ?",
+        f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ?2 COLLATE NOCASE AND (({RUNNABLE}) OR t.phase = 'executing')"
+        f" AND {_ANY_OR_LABELLED} ORDER BY t.priority DESC, t.seq LIMIT ?3",
+        label,
         agent,
         limit,
     )
 
 
-def at_gates(report: Report, agent: str, gates: tuple[str, ...]) -> list[Row]:
+def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ...]) -> list[Row]:
     """Tasks at one of `gates` that the agent was asked to review there, with `id`. A view tells whether it still is."""
     marks = ", ".join("?" * len(gates))
     return report.rows(
-        f"SELECT t.id, {_SHOWN} FROM tasks t WHERE t.phase IN ({marks}) AND EXISTS (SELECT 1 FROM review_requests r"
+        f"SELECT t.id, {_SHOWN} FROM tasks t WHERE {_ANY_OR_LABELLED} AND t.phase IN ({marks})"
+        " AND EXISTS (SELECT 1 FROM review_requests r"
         "  WHERE r.task = t.id AND r.gate = t.phase AND r.reviewer = ? COLLATE NOCASE)"
         " ORDER BY t.priority DESC, t.seq",
+        label,
         *gates,
         agent,
     )

@@ -115,7 +115,7 @@ _BOOL = {
     "checked",
     "void",
 }
-_ENUMS = {"mode", "runtime", "phase", "status", "waiting_for", "purpose", "side_effect_kind", "state"}
+_ENUMS = {"executor_kind", "mode", "runtime", "phase", "status", "waiting_for", "purpose", "side_effect_kind", "state"}
 
 
 _SHARED = frozenset(

@@ -14,7 +14,7 @@ from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.errors import UnavailableError
-from mailboxd.store.conditions import BELOW, ENDED, NEED
+from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED
 from mailboxd.store.reports import SUMMARY, Report, Row, status_of, summary
 
 _TASK = (
@@ -95,9 +95,9 @@ def _whole(kind: Callable[..., Any], text: str) -> Row:
 
 def _attempts(report: Report, task_id: str) -> list[Row]:
     rows = report.rows(
-        "SELECT id, ordinal, executor, runtime, worker_ref, status, waiting_for, session_key, session_ref, run_id,"
-        " error_summary, usage, question_turns, model, escalated, silent, started_at, finished_at FROM attempts"
-        " WHERE task = ? ORDER BY ordinal",
+        "SELECT id, ordinal, executor, executor_kind, runtime, worker_ref, status, waiting_for, session_key,"
+        " session_ref, run_id, error_summary, usage, question_turns, model, escalated, silent, started_at, finished_at"
+        " FROM attempts WHERE task = ? ORDER BY ordinal",
         task_id,
     )
     return [
@@ -270,6 +270,7 @@ class Filter:
 
     phase: str = ""
     agent: str = ""
+    label: str = ""
     words: str = ""
     parent: str = ""
     children: bool = False
@@ -281,7 +282,7 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -
     if wanted.parent:
         where.append("t.parent = ?")
         args.append(wanted.parent)
-    elif not wanted.children and not (wanted.phase or wanted.agent or wanted.words):
+    elif not wanted.children and not (wanted.phase or wanted.agent or wanted.label or wanted.words):
         where.append("t.parent IS NULL")
     if wanted.phase == WAITING_FOR_YOU:
         where.append(f"{NEED} IS NOT NULL")
@@ -291,6 +292,9 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -
     if wanted.agent:
         where.append("t.executor = ? COLLATE NOCASE")
         args.append(wanted.agent)
+    if wanted.label:
+        where.append(LABELLED)
+        args.append(wanted.label)
     for word in wanted.words.split()[:8]:
         where.append("(instr(lower(t.title), ?) OR instr(lower(t.local_id), ?))")
         args += [word.lower(), word.lower()]

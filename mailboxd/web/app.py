@@ -208,6 +208,7 @@ class WebApp:
         wanted = Filter(
             phase=asked.get("phase", "") if asked.get("phase", "") in STATE_STYLES else "",
             agent=asked.get("agent", "") if is_id(asked.get("agent", "")) else "",
+            label=asked.get("label", "")[:64],
             words=asked.get("q", "")[:200],
             children=asked.get("children") == "1",
         )

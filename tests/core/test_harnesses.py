@@ -13,7 +13,7 @@ from mailboxd.core.events import Role
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.model import BreakerRules, Escalation, Overrides, PlannedChild, Policy
 from mailboxd.core.outcomes import Aborted, Failed, Made, Question, Succeeded, Unknown
-from mailboxd.core.vocabulary import Phase, Runtime, Turn
+from mailboxd.core.vocabulary import ExecutorKind, Phase, Runtime, Turn
 from mailboxd.errors import PlanError
 from mailboxd.store import event_log
 from tests.core.desk import DONE, Desk, child, plan, with_policy
@@ -40,6 +40,15 @@ def test_a_task_for_a_harness_is_this_agents_own_work() -> None:
     assert (attempt.executor, attempt.runtime, attempt.worker_ref) == ("main", Runtime.ACP, "coder")
     assert (turn(at).agent, turn(at).turn, turn(at).harness) == ("main", Turn.WORK, "coder")
     assert at.task("t").runtime is Runtime.ACP
+
+
+def test_an_attempt_says_what_works_on_it() -> None:
+    at = desk(readers=frozenset({"other"}))
+    at.give("a")
+    at.give("b", policy=ACP)
+    at.give("c", policy=replace(ACP, harness="other"))
+    kinds = [at.attempt(name).executor_kind for name in "abc"]
+    assert kinds == [ExecutorKind.BUILDER, ExecutorKind.EXTERNAL_CODER, ExecutorKind.RESEARCH]
 
 
 @pytest.mark.parametrize(

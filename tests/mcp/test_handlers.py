@@ -38,6 +38,61 @@ def test_a_person_creates_a_root_task_once(stand: Stand) -> None:
     assert stand.call(OPERATOR, "task_get", task="q3")["spec"]["acceptance_criteria"] == ["One page."]
 
 
+def test_a_task_is_created_with_its_whole_spec_and_labels_as_by_its_message(stand: Stand) -> None:
+    texts = (
+        "goal",
+        "instructions",
+        "context",
+        "expected_output",
+        "scope_in",
+        "scope_out",
+        "inputs",
+        "outputs",
+        "risks",
+    )
+    spec: dict[str, Any] = {name: f"the {name}\n\n## DAG\n\nsubtasks: {{a: {{agent: self}}}}" for name in texts}
+    publish = {"id": "publish", "kind": "command", "argv": ["make", "publish"]}
+    spec |= {"acceptance_criteria": ["One page."], "planned_actions": [publish]}
+    made = stand.call(OPERATOR, "task_create", task_id="q3", title="Sum up", labels=["finance", "team:a"], **spec)
+    assert made["created"] is True, made
+    read = stand.call(OPERATOR, "task_get", task="q3")
+    assert read["labels"] == ["finance", "team:a"]
+    assert {name: read["spec"][name] for name in texts} == {name: spec[name] for name in texts}
+    assert read["spec"]["acceptance_criteria"] == ["One page."]
+    assert [action["id"] for action in read["spec"]["planned_actions"]] == ["publish"]
+    assert "children" not in read
+    assert stand.stage.run("ls", "--label", "team:a", "--json").output.count('"local_id"') == 1
+    assert stand.stage.run("ls", "--label", "team:b", "--json").output.strip() == "[]"
+    listed = stand.call(OPERATOR, "task_list_ready", label="finance")["tasks"]
+    assert [row["task"] for row in listed] == ["q3"]
+    assert stand.call(OPERATOR, "task_list_ready", label="other") == {"tasks": []}
+
+
+def test_a_known_task_is_not_created_again_with_other_content(stand: Stand) -> None:
+    given = {"task_id": "q3", "title": "Sum up", "instructions": "Read it."}
+    stand.call(OPERATOR, "task_create", **given)
+    before = stand.last_event()
+    for other in ({"instructions": "Write it."}, {"labels": ["new"]}, {"title": "Sum it"}):
+        assert stand.call(OPERATOR, "task_create", **given | other)["error"]["rule"] == "id-conflict", other
+    assert stand.last_event() == before
+    assert stand.drop(message("task", "q3", "# Task: Sum up\n\n## Instructions\n\nRead it.", sender="operator")) == (
+        "duplicate"
+    ), "a file says the same"
+
+
+def test_a_task_is_read_with_its_latest_events(stand: Stand) -> None:
+    stand.executing()
+    assert "events" not in stand.call(OPERATOR, "task_get", task="t")
+    shown = stand.call(OPERATOR, "task_get", task="t", include_events_limit=1)["events"]
+    assert [(event["kind"], event["actor"]) for event in shown] == [("attempt.started", "mailboxd")]
+    assert len(stand.call(OPERATOR, "task_get", task="t", include_events_limit=50)["events"]) > 1
+
+
+def test_the_kind_of_its_executor_is_known(stand: Stand) -> None:
+    stand.executing()
+    assert stand.call(OPERATOR, "task_get", task="t")["executor_kind"] == "builder"
+
+
 def overtake(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Let something happen in another process right before the next transaction of this one."""
     batch = Engine.batch
@@ -65,7 +120,7 @@ def test_an_order_is_about_the_task_as_it_is_when_it_is_given(stand: Stand, monk
     """Its circuit opens while the call is under way: then the order is what it is for an open circuit."""
     stand.at_gate(Gate.QUALITY_GATE)
     overtake(monkeypatch, lambda: stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="it loops"))
-    assert stand.call(OPERATOR, "task_transition", task="t", to="completed")["phase"] == "completed"
+    assert stand.call(OPERATOR, "task_transition", **orders("circuit_open", "completed"))["phase"] == "completed"
 
 
 def test_a_reviewer_can_read_what_it_needs_without_secrets(stand: Stand) -> None:
@@ -149,6 +204,44 @@ def test_a_file_becomes_an_artifact_with_a_hash_that_we_computed(stand: Stand) -
         "kind": "test_report", "uri": "workspace:out/report.txt", "sha256": digest, "produced_by": "alpha",
         "attempt": stand.attempt(),
     }  # fmt: skip
+
+
+def test_a_checkpoint_has_a_type_and_a_payload(stand: Stand) -> None:
+    stand.executing()
+    said = {"note": "tests ran", "checkpoint_type": "tests", "payload": {"passed": 12, "failed": ["a", "b"]}}
+    assert stand.call(EXECUTOR, "task_record_checkpoint", task="t", **said)["recorded"] == ["attempt.checkpoint"]
+    [row] = stand.rows("SELECT data FROM events WHERE kind = 'attempt.checkpoint' AND role = 'executor'")
+    data = json.loads(row["data"])
+    assert (data["note"], data["type"], data["payload"]) == ("tests ran", "tests", said["payload"])
+    large = stand.call(EXECUTOR, "task_record_checkpoint", task="t", note="x", payload={"x": "y" * 10_000})
+    assert large["error"]["rule"] == "bad-arguments"
+
+
+@pytest.mark.parametrize("uri", ["https://example.org/acme/app/pull/7?x=1#files", "urn:ticket:OPS-7"])
+def test_an_address_outside_the_workspace_is_evidence(stand: Stand, uri: str) -> None:
+    stand.executing()
+    made = stand.call(EXECUTOR, "task_record_artifact", task="t", kind="diff", uri=uri, summary="the pull request")
+    assert (made["uri"], made["sha256"]) == (uri, "")
+    [row] = stand.rows("SELECT kind, uri, summary FROM artifacts")
+    assert row == {"kind": "diff", "uri": uri, "summary": "the pull request"}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"uri": uri}
+        for uri in (
+            "javascript:alert(1)", "file:///etc/passwd", "https://", "https://u:p@example.org/", "urn:", "http://a b",
+            "https://[bad", "/etc/passwd", "workspace:notes.txt", "https://example.org/\u202e", "x" * 3_000,
+        )
+    ] + [{}, {"uri": "https://example.org/7", "path": "notes.txt"}],
+)  # fmt: skip
+def test_other_addresses_are_refused(stand: Stand, named: dict[str, str]) -> None:
+    stand.executing()
+    before = stand.last_event()
+    answer = stand.call(EXECUTOR, "task_record_artifact", task="t", kind="diff", **named)
+    assert answer["error"]["rule"] == "bad-arguments"
+    assert stand.last_event() == before
 
 
 @pytest.mark.parametrize(
@@ -297,6 +390,22 @@ def test_only_a_requested_reviewer_may_review(stand: Stand) -> None:
 # Moving
 
 
+def orders(from_phase: str, to: str) -> dict[str, Any]:
+    return {"task": "t", "from_phase": from_phase, "to": to, "reason": "my word"}
+
+
+def test_an_order_about_a_phase_that_the_task_has_left_is_refused(stand: Stand) -> None:
+    stand.open_circuit()
+    before = stand.last_event()
+    refused = stand.call(OPERATOR, "task_transition", **orders("executing", "cancelled"))["error"]
+    assert refused["rule"] == "stale-phase"
+    assert "t is circuit_open, not executing: " in refused["problem"]
+    without = {name: said for name, said in orders("circuit_open", "failed").items() if name != "reason"}
+    assert stand.call(OPERATOR, "task_transition", **without)["error"]["rule"] == "bad-arguments"
+    assert stand.last_event() == before
+    assert "my word" in stand.call(OPERATOR, "task_transition", **orders("circuit_open", "failed"))["reason"]
+
+
 @pytest.mark.parametrize("who", [OPERATOR, ORCHESTRATOR])
 @pytest.mark.parametrize(
     ("to", "result", "phase"),
@@ -309,13 +418,13 @@ def test_only_a_requested_reviewer_may_review(stand: Stand) -> None:
 )
 def test_an_open_circuit_is_decided(stand: Stand, who: str, to: str, result: str, phase: str) -> None:
     stand.open_circuit(result=result)
-    assert stand.call(who, "task_transition", task="t", to=to, note="my word")["phase"] == phase
+    assert stand.call(who, "task_transition", **orders("circuit_open", to))["phase"] == phase
 
 
 @pytest.mark.parametrize(("to", "rule"), [("completed", "illegal-transition"), ("failed", "illegal-transition")])
 def test_no_order_ends_work_as_if_it_were_done(stand: Stand, to: str, rule: str) -> None:
     stand.executing()
-    assert stand.call(OPERATOR, "task_transition", task="t", to=to)["error"]["rule"] == rule
+    assert stand.call(OPERATOR, "task_transition", **orders("executing", to))["error"]["rule"] == rule
     assert stand.phase() == "executing"
 
 

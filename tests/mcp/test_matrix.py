@@ -50,7 +50,10 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
         {"task": "t", "action": {"id": "publish", "kind": "command", "argv": ["make", "publish"]}},
     ),
     "resolve_approval": ("task_resolve_approval", {"approval_id": APPROVAL, "decision": "approved"}),
-    "transition": ("task_transition", {"task": "t", "to": "cancelled"}),
+    "transition": (
+        "task_transition",
+        {"task": "t", "from_phase": "executing", "to": "cancelled", "reason": "enough"},
+    ),
     "open_circuit": ("task_open_circuit", {"task": "t", "reason": "stuck"}),
 }
 EFFECT: dict[str, list[str]] = {

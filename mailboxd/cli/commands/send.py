@@ -236,7 +236,7 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
 _HEADERS = (
-    "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
+    "labels", "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
     "budget_tokens", "harness",
 )  # fmt: skip
 _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Leave it empty to send nothing."
@@ -266,6 +266,7 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 @click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
 @click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
 @click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="The sender.")
+@click.option("--label", "labels", type=Header("labels", "NAME,..."), help="To find it by: `ls --label`.")
 @click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none.")
 @click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents.")
 @click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first.")

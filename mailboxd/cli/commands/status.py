@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import attention, health
-from mailboxd.cli.session import Id, Session, agent_of, verb
+from mailboxd.cli.session import Id, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import PHASES, columns, counted, fit, pad, room, say, state, table, to_json, when
 from mailboxd.core.sanitize import for_terminal
@@ -201,15 +201,18 @@ def _entry(name: str, text: str) -> None:
     say(f"{name:<9}  {text}".rstrip())
 
 
-@verb("ls", "ls", "ls --all --phase circuit_open", "ls --children --agent scout --json")
+@verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")
 @click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
 @click.option("--phase", "wanted", type=click.Choice(list(PHASES)), help="Only tasks in this phase.")
 @click.option("--agent", type=Id(), help="Only tasks executed by this agent.")
-def ls_command(session: Session, everything: bool, children: bool, wanted: str | None, agent: str | None) -> None:
+@click.option("--label", type=Text(), help="Only tasks with this label.")
+def ls_command(
+    session: Session, everything: bool, children: bool, wanted: str | None, agent: str | None, label: str | None
+) -> None:
     """List the open tasks and the 10 that ended most recently."""
     with session.report() as report:
-        rows = report.tasks(everything=everything, children=children, phase=wanted, agent=agent)
+        rows = report.tasks(everything=everything, children=children, phase=wanted, agent=agent, label=label)
     if session.as_json:
         say(to_json(rows))
     elif rows:

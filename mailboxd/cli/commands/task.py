@@ -140,6 +140,8 @@ def _print_task(found: dict[str, Any]) -> None:
     for name, label in (("not_before", "pauses until"), ("due", "due"), ("completed_at", "ended"), ("held", "held")):
         if found[name]:
             _entry(label, found[name])
+    if found["policy"]["labels"]:
+        _entry("labels", ", ".join(found["policy"]["labels"]))
     if found["policy"]["deadline"]:
         _entry("deadline", found["policy"]["deadline"])
     if found["spent"]["turns"] or found["spent"]["tokens"]:
