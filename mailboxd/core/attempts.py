@@ -55,7 +55,7 @@ def start(builder: DecisionBuilder) -> None:
     view, task, ctx = builder.view, builder.task, builder.ctx
     if not may_start(view):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
-    coordinates = view.children.total > 0
+    coordinates = view.children.total > 0 or view.children_due
     ordinal = begin(builder, Waiting.CHILDREN if coordinates else Waiting.TURN)
     builder.move(
         Trigger.ATTEMPT_STARTED,

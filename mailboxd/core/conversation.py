@@ -20,7 +20,7 @@ from mailboxd.core.outcomes import Results, Silence, Succeeded
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import session_key
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Notice, Phase, Synthesis, Turn, Waiting, same_agent
+from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Notice, Phase, Turn, Waiting, same_agent
 from mailboxd.errors import Refused
 
 SKIP = "REPLY_SKIP"
@@ -181,7 +181,7 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     elif attempt.waiting_for is Waiting.ANSWER:
         into = "with the answer to its question"
     elif _only_combines(builder):
-        into = "in the next attempt, if there is one" if _without_model(builder) else "when the results are combined"
+        into = "in the next attempt, if there is one" if builder.task.composes else "when the results are combined"
     else:
         into = "in another turn of the same session, when the running one has ended"
         builder.checkpoint("new instructions came", steered="\n\n".join(filter(None, [attempt.steered, text])))
@@ -190,13 +190,7 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
 
 
 def _only_combines(builder: DecisionBuilder) -> bool:
-    return builder.live.waiting_for is Waiting.CHILDREN or (
-        bool(builder.view.children.total) and _without_model(builder)
-    )
-
-
-def _without_model(builder: DecisionBuilder) -> bool:
-    return builder.task.broadcast or builder.task.policy.synthesis is not Synthesis.AGENT
+    return builder.live.waiting_for is Waiting.CHILDREN or (bool(builder.view.children.total) and builder.task.composes)
 
 
 def steer_again(builder: DecisionBuilder, turn: Turn) -> bool:

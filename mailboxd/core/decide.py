@@ -252,8 +252,8 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:
             raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no more children")
-        if task.broadcast:
-            raise Refused("illegal-edit", f"{task.local_id} is a broadcast: its children are copies of it")
+        if task.broadcast or task.body is not None:
+            raise Refused("illegal-edit", f"{task.local_id} is repeated: its children are copies or rounds of it")
         plans.adopt(builder, Plan(edit.added), builder.family)
         waits = builder.attempt is not None and builder.attempt.waiting_for
         if waits is Waiting.REPLY and task.mode is Mode.DIRECT:
@@ -264,6 +264,9 @@ def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[
     task = builder.task
     if task.attempt or task.phase.is_terminal:
         raise Refused("not-pending", f"{task.local_id} was dispatched or has ended, and can no longer be edited")
+    if task.broadcast or task.body is not None or len(planned.agents) > 1 or planned.flow.rounds:
+        problem = f"{task.local_id} is given to several agents, or has rounds"
+        raise Refused("illegal-edit", problem, "Cancel it and add another child.")
     executor = specs.executor_of(planned.agents[0], builder.ctx.agent)
     if executor != builder.ctx.agent and (why := builder.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
@@ -274,7 +277,7 @@ def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[
     spec_drafting.back_to_draft(builder)
     title = specs.child_title(planned)
     note = "edited in the parent's task.md"
-    said = {"said": planned.overrides, "extra": planned.extra, "runtime": policy.runtime}
+    said = {"said": planned.overrides, "extra": planned.extra, "runtime": policy.runtime, "flow": planned.flow}
     builder.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
     if needs is not None:
         builder.record(Kind.NEEDS_CHANGED, needs=list(needs))

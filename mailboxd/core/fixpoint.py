@@ -16,7 +16,7 @@ from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import changed
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Gate, Notice, Phase, Synthesis, Turn, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Gate, Notice, Phase, Turn, Waiting
 
 _UNREPORTED = frozenset({AttemptStatus.RUNNING, AttemptStatus.UNKNOWN, AttemptStatus.ABORTED})
 """The status of an attempt whose end its executor has not reported."""
@@ -56,6 +56,9 @@ def _apply(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
     match trigger:
         case Trigger.CANCELLED:
             cancel(builder, reason, with_parent=builder.view.parent_phase in lifecycle.CLOSES_CHILDREN)
+        case Trigger.SKIPPED:
+            stop_turns(builder)
+            builder.move(trigger, reason, skipped=True, error=reason)
         case Trigger.CHILD_FAILED:
             end_attempt(builder, AttemptStatus.FAILED, reason)
             builder.move(trigger, reason, error=task.error or reason)
@@ -128,7 +131,7 @@ def _hold_over_budget(builder: DecisionBuilder) -> None:
 def synthesise(builder: DecisionBuilder) -> None:
     """Make the task's result of its children's, by a turn of its executor or without a model."""
     task, attempt = builder.task, builder.live
-    if task.broadcast or task.policy.synthesis is not Synthesis.AGENT:
+    if task.composes:
         builder.checkpoint("the children are completed: composing their results", waiting_for=Waiting.TURN)
         builder.order(Compose(attempt.id))
     else:

@@ -27,7 +27,8 @@ from mailboxd.core.budget import is_paused
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Remedy
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.model import Policy, Task, changed
+from mailboxd.core.model import Condition, Policy, Task, changed
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import lint
 from mailboxd.core.task_view import TaskView
 from mailboxd.core.vocabulary import TERMINAL, CheckVerdict, Gate, Join, Phase, Quorum, Verdict, same_agent
@@ -70,6 +71,7 @@ class Trigger(StrEnum):
     IMPORTED_DONE = "imported as done"
     IMPORTED_FAILED = "imported as failed"
     CANCELLED = "cancelled"
+    SKIPPED = "its condition does not hold, or what it needs was skipped"
 
 
 T = Trigger
@@ -124,6 +126,7 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     # A deadline does not stop an approved action that is about to run.
     **{(phase, T.DEADLINE_PASSED): P.FAILED for phase in Phase if phase not in {*TERMINAL, P.READY_TO_RESUME}},
     **{(phase, T.CANCELLED): P.CANCELLED for phase in Phase if phase not in TERMINAL},
+    **{(phase, T.SKIPPED): P.CANCELLED for phase in (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)},
 }
 """(phase, trigger) -> phase, after the table of protocol section 4. Without a row the trigger is refused."""
 
@@ -206,7 +209,8 @@ def retry_trigger(view: TaskView) -> Trigger:
     Raises Refused.
     """
     task = view.task
-    if task.phase is Phase.CANCELLED and (task.parent is None or not task.cancelled_with_parent):
+    may_return = task.cancelled_with_parent or task.skipped
+    if task.phase is Phase.CANCELLED and (task.parent is None or not may_return):
         raise Refused("cancelled", f"{task.local_id} was cancelled, which is final", "Send the work as a new task.")
     if not applies(task, T.OPERATOR_RETRY):
         raise Refused(
@@ -397,6 +401,55 @@ def winner(join: Join, done: Sequence[Task]) -> Task:
     return next(copy for copy in in_order if vote(copy.answer, copy.result) == most)
 
 
+# The flow of a plan: conditions over answers, and rounds.
+
+
+def satisfied(condition: Condition, answer: str | None) -> bool:
+    """Whether an answer is what the condition wants, ignoring case and surrounding white space; no answer never is."""
+    if answer is None:
+        return False
+    wanted = {one.strip().casefold() for one in condition.answers}
+    return (answer.strip().casefold() in wanted) is not condition.negated
+
+
+def round_follows(task: Task, rounds: int, answer: str) -> bool:
+    """Whether another round follows after so many, the latest of which gave this answer.
+
+    Each attempt of the task may have `flow.rounds`: another attempt begins where the one before ended.
+    """
+    until = task.flow.until
+    return rounds < task.flow.rounds * task.attempt and (until is None or not satisfied(until, answer))
+
+
+def _wanted(condition: Condition) -> str:
+    return ("not " if condition.negated else "") + " or ".join(condition.answers)
+
+
+def _condition_fails(view: TaskView) -> str | None:
+    """Why the task is skipped, once its dependencies have ended."""
+    answers = {need.key: need.answer for need in view.needs}
+    if view.task.flow.needs_any and answers and all(answer is None for answer in answers.values()):
+        return "skipped: none of its dependencies was completed"
+    for condition in view.task.flow.when:
+        if condition.of in answers and not satisfied(condition, answer := answers[condition.of]):
+            said = "has no answer" if answer is None else f"answered {first_line(answer, 80)}"
+            return f"skipped: {condition.of} {said}; it runs if the answer is {_wanted(condition)}"
+    return None
+
+
+def _need_skipped(view: TaskView) -> str | None:
+    return f"skipped: its dependency {view.cancelled_need} was skipped" if view.need_skipped else None
+
+
+def _rounds_used_up(view: TaskView) -> str | None:
+    task, until = view.task, view.task.flow.until
+    if task.body is None or until is None or satisfied(until, task.answer):
+        return None
+    whose = f"the answer of {until.of}" if until.of else "the answer"
+    said = first_line(task.answer, 80)
+    return f"after {view.children.total} rounds {whose} is {said}; the last round is the one with {_wanted(until)}"
+
+
 # Planned actions: what the approvals, and the outcomes of approved actions, add up to.
 
 
@@ -538,13 +591,16 @@ def _need_cancelled(view: TaskView) -> str | None:
 
 STATE_TRIGGERED: tuple[StateTriggered, ...] = (
     *(StateTriggered(phase, T.CANCELLED, _parent_ended) for phase in Phase if phase not in TERMINAL),
+    *(StateTriggered(phase, T.SKIPPED, _need_skipped) for phase in sorted(BEFORE_EXECUTION)),
     *(StateTriggered(phase, T.CANCELLED, _need_cancelled) for phase in sorted(BEFORE_EXECUTION)),
+    *(StateTriggered(phase, T.SKIPPED, _condition_fails) for phase in sorted(BEFORE_EXECUTION)),
     StateTriggered(P.SPEC_DRAFT, T.SPEC_COMPLETE, _spec_complete),
     StateTriggered(P.SPEC_REVIEW, T.APPROVED, _verdict(Gate.SPEC_REVIEW, Verdict.APPROVED)),
     StateTriggered(P.SPEC_REVIEW, T.CHANGES_REQUESTED, _rework(Gate.SPEC_REVIEW, used_up=False)),
     StateTriggered(P.SPEC_REVIEW, T.BLOCKED, _rework(Gate.SPEC_REVIEW, used_up=True)),
     StateTriggered(P.SPEC_REVIEW, T.BLOCKED, _verdict(Gate.SPEC_REVIEW, Verdict.BLOCKED)),
     StateTriggered(P.EXECUTING, T.CHILD_FAILED, _child_failed),
+    StateTriggered(P.SPEC_GATE, T.BLOCKED, _rounds_used_up),
     StateTriggered(P.SPEC_GATE, T.APPROVED, _verdict(Gate.SPEC_GATE, Verdict.APPROVED)),
     StateTriggered(P.SPEC_GATE, T.CHANGES_REQUESTED, _rework(Gate.SPEC_GATE, used_up=False)),
     StateTriggered(P.SPEC_GATE, T.BLOCKED, _rework(Gate.SPEC_GATE, used_up=True)),

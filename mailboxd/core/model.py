@@ -192,7 +192,8 @@ class Policy:
     """A reviewer may review both the specification and the quality of the same work."""
     weak: WeakSpec = WeakSpec.DERIVE
     """How a weak spec is completed."""
-    synthesis: Synthesis = Synthesis.AGENT
+    synthesis: str = Synthesis.AGENT
+    """One of `Synthesis`, or the key of the child whose result is the task's."""
     join: Join = Join.ALL
     labels: tuple[str, ...] = ()
     """Names by which people find the task and, unless they have their own, its children."""
@@ -222,7 +223,7 @@ class Overrides:
     idempotent: bool | None = None
     gates: frozenset[Gate] | None = None
     reviewers: tuple[str, ...] | None = None
-    synthesis: Synthesis | None = None
+    synthesis: str | None = None
     join: Join | None = None
     labels: tuple[str, ...] | None = None
     background: bool | None = None
@@ -232,6 +233,36 @@ class Overrides:
     budget_tokens: int | None = None
     runtime: Runtime | None = None
     harness: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What an answer has to be: one of `answers`; if `negated`, none of them."""
+
+    answers: tuple[str, ...]
+    of: str = ""
+    """The key of the task that gives the answer; empty = the task itself."""
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """When a child runs, and how often.
+
+    Each of its rounds is a child of its own, with the round's number as its key.
+    """
+
+    when: tuple[Condition, ...] = ()
+    """What its dependencies must have answered; otherwise it is skipped."""
+    needs_any: bool = False
+    """It waits until its dependencies have ended, and needs only one of them to be completed."""
+    rounds: int = 0
+    """At most so many rounds; 0 = it is not repeated."""
+    until: Condition | None = None
+    """What a round must answer to be the last; `of` is one of its subtasks."""
+
+
+NO_FLOW = Flow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +286,7 @@ class PlannedChild:
     checks: tuple[Check, ...] = ()
     planned_actions: tuple[Action, ...] = ()
     overrides: Overrides = Overrides()
+    flow: Flow = NO_FLOW
     children: tuple[PlannedChild, ...] = ()
     """A nested plan (`subtasks:` of the node): the node then coordinates."""
     extra: tuple[tuple[str, str], ...] = ()
@@ -273,7 +305,7 @@ class NewChild:
 @dataclass(frozen=True, slots=True)
 class Plan:
     children: tuple[PlannedChild, ...]
-    synthesis: Synthesis | None = None
+    synthesis: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +417,16 @@ class Task:
     heartbeat: str | None = None
     """When its sender gets the next progress message or, with a peer, when the peer counts as silent."""
     stronger: Stronger = Stronger()
+    flow: Flow = NO_FLOW
+    body: PlannedChild | None = None
+    """What each of its rounds repeats."""
+    skipped: bool = False
+    """Cancelled because its condition does not hold, or because what it needs was skipped: a retry can reopen it."""
+
+    @property
+    def composes(self) -> bool:
+        """Whether its result is composed of its children's without a model."""
+        return self.broadcast or self.body is not None or self.policy.synthesis != Synthesis.AGENT
 
     @property
     def shown_by(self) -> str:

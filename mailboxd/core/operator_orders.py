@@ -204,7 +204,7 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
 def _fresh_start(task: Task, now: str) -> dict[str, Any]:
     """What a fresh start resets: the end, counters, pauses, the escalation, and a deadline that has passed."""
     changes: dict[str, Any] = {"failures": 0, "rework": 0, "stalls": 0, "not_before": None}
-    changes |= {"completed_at": None, "cancelled_with_parent": False}
+    changes |= {"completed_at": None, "cancelled_with_parent": False, "skipped": False}
     if task.policy.deadline is not None and task.policy.deadline <= now:
         changes["policy"] = replace(task.policy, deadline=None)
     return changes | restored(task)

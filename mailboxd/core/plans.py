@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
@@ -16,11 +16,11 @@ from mailboxd.core.fixpoint import run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
+from mailboxd.core.model import NO_FLOW, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, distinct, is_id, local_id_of
+from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, Synthesis, distinct, is_id, local_id_of
 from mailboxd.errors import PlanError
 
 # Admission: which plans can be carried out.
@@ -63,7 +63,10 @@ def admit(
 
 def size(plan: Plan) -> int:
     """The number of tasks that a plan creates."""
-    return sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
+    return sum(
+        1 + (len(child.agents) if len(child.agents) > 1 else 0) + bool(child.flow.rounds)
+        for child in walk(plan.children)
+    )
 
 
 def step(agent: str, goal: str) -> str:
@@ -113,11 +116,7 @@ def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -
     if not children:
         raise PlanError("empty-plan", "the plan has no children", "Answer with a result instead of an empty plan.")
     if depth + 1 > limits.depth:
-        raise PlanError(
-            "too-deep",
-            f"the plan would be at depth {depth + 1}, at most {limits.depth} is allowed",
-            "See limits.depth.",
-        )
+        raise _too_deep(depth + 1, limits)
     seen: set[str] = set()
     for child in children:
         if not is_id(child.key):
@@ -126,8 +125,40 @@ def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -
             raise PlanError("duplicate-subtask", f"the child {child.key} appears twice in the plan")
         seen.add(child.key)
         _check_agents(child)
+        _check_flow(child)
+        deeper = depth + 1 + bool(child.flow.rounds)  # each round is a level of its own
         if child.children:
-            _check_shape(child.children, limits, depth + 1)
+            _check_shape(child.children, limits, deeper)
+        elif deeper > limits.depth:
+            raise _too_deep(deeper, limits)
+
+
+def _too_deep(depth: int, limits: Limits) -> PlanError:
+    problem = f"the plan would be at depth {depth}, at most {limits.depth} is allowed"
+    return PlanError("too-deep", problem, "See limits.depth.")
+
+
+def _check_flow(child: PlannedChild) -> None:
+    """The tasks that its conditions, its rounds and its synthesis name."""
+    flow, below = child.flow, {inner.key for inner in child.children}
+    for condition in flow.when:
+        if condition.of not in child.depends_on:
+            problem = f"{child.key}: `when` names {condition.of[:80]!r}, on which it does not depend"
+            raise PlanError("unknown-dependency", problem, f"Write `depends_on: [{condition.of[:80]}]`.")
+    if flow.until is not None and not flow.rounds:
+        raise PlanError("bad-plan", f"{child.key}: `until` without `rounds`", "Write `rounds: N`, the most rounds.")
+    if flow.until is not None and flow.until.of and flow.until.of not in below:
+        problem = f"{child.key}: `until` names {flow.until.of[:80]!r}, which is none of its subtasks"
+        raise PlanError("unknown-dependency", problem, "Name one, or write the answer itself: `until: done`.")
+    check_synthesis(child.overrides.synthesis, below, child.key)
+
+
+def check_synthesis(synthesis: str | None, children: Collection[str], whose: str) -> None:
+    """Raise PlanError unless it is one of the words, or names one of the children."""
+    if synthesis is None or synthesis in tuple(Synthesis) or synthesis in children:
+        return
+    hint = f"Write {', '.join(Synthesis)} or the name of a subtask."
+    raise PlanError("unknown-dependency", f"{whose}: `synthesis` names {synthesis[:80]!r}, which is no subtask", hint)
 
 
 def _check_agents(child: PlannedChild) -> None:
@@ -229,6 +260,8 @@ def create(new: NewTask, ctx: Context) -> Decision:
     """
     if why := refused_harness(new.policy, ctx.may_use):
         raise PlanError("unknown-harness", why)
+    if new.plan is None:
+        check_synthesis(new.policy.synthesis, (), new.local_id)
     spec, derived = derive(new.spec, new.policy.weak)
     require_no_return(new.origin.delegation_path, ctx.agent, spec.goal)
     by_person = new.sender in OPERATORS
@@ -282,6 +315,8 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     """
     task, ctx = builder.task, builder.ctx
     admit(plan, ctx.limits, task.depth, family.existing, family.outer, family.tree)
+    keys = [child.key for child in plan.children]
+    check_synthesis(plan.synthesis or task.policy.synthesis, {*family.existing.nodes, *keys}, task.local_id)
     for child in walk(plan.children):
         for agent in child.agents:
             if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
@@ -294,7 +329,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         builder.amend("now coordinates subtasks", mode=Mode.COORDINATING)
     if plan.synthesis is not None:
         builder.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
-    keys, planned = [child.key for child in plan.children], size(plan)
+    planned = size(plan)
     if by_person:
         builder.record(Kind.PLAN_ADOPTED, children=keys)
     else:
@@ -369,7 +404,7 @@ class _Creation:
     def create(self, parent: Task, children: Sequence[NewChild], scopes: Sequence[Mapping[str, str]]) -> None:
         for new in children:
             child = new.planned
-            below = _broadcast(child) if len(child.agents) > 1 else child.children
+            below = (round_of(child, 1),) if child.flow.rounds else _below(child)
             task, derived = self._child(parent, child, new.id, bool(below))
             self.events.append(_created(task, new.needs, derived))
             view = TaskView(task, parent_phase=parent.phase, unmet=len(new.needs))
@@ -381,7 +416,11 @@ class _Creation:
     def _child(
         self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
     ) -> tuple[Task, tuple[str, ...]]:
-        ctx = self.ctx
+        ctx, several, body = self.ctx, len(planned.agents) > 1, None
+        if planned.flow.rounds:  # its rounds are checked and reviewed, not the whole
+            body = replace(planned, flow=NO_FLOW, depends_on=())
+            overrides = replace(planned.overrides, gates=frozenset(), synthesis=None)
+            planned = replace(planned, checks=(), overrides=overrides)
         policy = inherit(parent.policy, planned.overrides)
         spec, derived = derive(child_spec(planned), policy.weak)
         task = Task(
@@ -396,16 +435,18 @@ class _Creation:
             depth=parent.depth + 1,
             title=child_title(planned),
             mode=Mode.COORDINATING if coordinates else Mode.DIRECT,
-            executor=ctx.agent if len(planned.agents) > 1 else executor_of(planned.agents[0], ctx.agent),
+            executor=ctx.agent if several or body else executor_of(planned.agents[0], ctx.agent),
             runtime=policy.runtime,
             phase=Phase.SPEC_DRAFT,
             spec=spec,
             policy=policy,
             created_at=ctx.now,
             updated_at=ctx.now,
-            broadcast=len(planned.agents) > 1,
+            broadcast=several and body is None,
             said=planned.overrides,
             extra=planned.extra,
+            flow=planned.flow,
+            body=body,
         )
         return task, derived
 
@@ -418,13 +459,18 @@ class _Creation:
         return name
 
 
-def _broadcast(child: PlannedChild) -> tuple[PlannedChild, ...]:
-    """A copy of the work for each agent, under the agent's name."""
+def _below(child: PlannedChild) -> tuple[PlannedChild, ...]:
+    """Its subtasks; for a broadcast, a copy of the work for each agent, under the agent's name."""
+    if len(child.agents) == 1:
+        return child.children
     plain = replace(child.overrides, join=None)
-    return tuple(
-        replace(child, key=agent, agents=(agent,), depends_on=(), planned_actions=(), overrides=plain)
-        for agent in child.agents
-    )
+    fresh = replace(child, depends_on=(), planned_actions=(), overrides=plain, flow=NO_FLOW)
+    return tuple(replace(fresh, key=agent, agents=(agent,)) for agent in child.agents)
+
+
+def round_of(body: PlannedChild, number: int) -> PlannedChild:
+    """One round of a child that is repeated: a child of its own. Planned actions follow the last one."""
+    return replace(body, key=str(number), depends_on=(), planned_actions=(), flow=NO_FLOW)
 
 
 def _lookup(name: str, scopes: Sequence[Mapping[str, str]]) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.vocabulary import SELF, Runtime, WeakSpec
+from mailboxd.core.vocabulary import SELF, Runtime, Synthesis, WeakSpec
 
 # Lint: what makes a spec weak (protocol section 4).
 #
@@ -222,11 +222,13 @@ def child_title(planned: PlannedChild) -> str:
 def inherit(policy: Policy, said: Overrides) -> Policy:
     """A child's policy: its parent's, overridden by the plan.
 
-    Joins, budgets, harnesses and the limits of a tree are not inherited. An agent's plan can only tighten the deadline
-    and lower the priority.
+    Joins, budgets, harnesses, the limits of a tree and a child named as synthesis are not inherited. An agent's plan
+    can only tighten the deadline and lower the priority.
     """
     fresh = Policy()
     base = replace(policy, join=fresh.join, budget_usd=None, budget_tokens=None)
+    if policy.synthesis not in tuple(Synthesis):  # it names a child of the parent
+        base = replace(base, synthesis=fresh.synthesis)
     base = replace(base, runtime=fresh.runtime, harness=fresh.harness, max_tree_turns=0, max_tree_tasks=0)
     own = apply(base, said)
     deadline = min(filter(None, (policy.deadline, own.deadline)), default=None)

@@ -25,6 +25,14 @@ class ChildCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """An ended dependency; `answer` is None if it was not completed."""
+
+    key: str
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """A verdict on the current attempt at one gate."""
 
@@ -89,7 +97,11 @@ class TaskView:
     unmet: int = 0
     """Dependencies that are not completed."""
     cancelled_need: str = ""
-    """Key of a dependency that was cancelled for good."""
+    """Key of a dependency that was cancelled for good, without which it cannot start."""
+    need_skipped: bool = False
+    """That dependency was skipped."""
+    needs: tuple[Need, ...] = ()
+    """Its dependencies, once all have ended, for a task whose flow asks for them."""
     children: ChildCounts = ChildCounts()
     children_due: bool = False
     """Children of an adopted plan are still to be created."""

@@ -40,7 +40,7 @@ from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import HandedOver, MessageDelivery, undelivered
-from mailboxd.effects.message_builder import MessageBuilder
+from mailboxd.effects.message_builder import MessageBuilder, composed
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnStarter
@@ -311,12 +311,10 @@ class EffectRunner:
         order = report.order
         task = self.engine.store.tasks.get(order.task)
         if task is not None and task.phase is Phase.EXECUTING:
-            text, answer = self.outgoing.composed(task)
-            agent = self.engine.settings.agent
-            outcome, results = Succeeded(text), Results(text, answer)
-            self._take(
-                order, TurnEnded(Turn.SYNTHESIS, report.effect.attempt_id, agent, outcome, results, called=False)
-            )
+            answer = composed(self.engine.store, task)
+            agent, text = self.engine.settings.agent, answer.text if isinstance(answer, Results) else ""
+            ended = TurnEnded(Turn.SYNTHESIS, report.effect.attempt_id, agent, Succeeded(text), answer, called=False)
+            self._take(order, ended)
         self.engine.store.outbox.finish(order.id)
 
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
 from mailboxd import ids
 from mailboxd.core import plans
 from mailboxd.core.effects import Bounce, RunTurn, Send
-from mailboxd.core.lifecycle import review_round, winner
-from mailboxd.core.model import Attempt, Spec, Task
+from mailboxd.core.lifecycle import review_round, round_follows, vote, winner
+from mailboxd.core.model import Attempt, Plan, PlannedChild, Spec, Task
+from mailboxd.core.outcomes import Failure, Planned, Results
 from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import Gate, Phase, Turn
+from mailboxd.core.vocabulary import Gate, Join, Phase, Synthesis, Turn
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
@@ -100,10 +102,11 @@ class PromptBuilder:
         Both are named and marked as data.
         """
         spec, needs = task.spec, self.store.tasks.dependencies(task.id)
-        carried = self.carry(needs)
-        context = joined(spec.context, self._background(task), carried.text)
+        carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED])
+        before = self._round_before(task)
+        context = joined(spec.context, self._background(task), before.text, carried.text)
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
-        return replace(spec, context=context, inputs=inputs), carried.cuts
+        return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
 
     def _background(self, task: Task) -> str:
         """Title, goal and Context of the task that this one is a part of; empty for a root task, and if it is off."""
@@ -125,9 +128,22 @@ class PromptBuilder:
             above = self.store.tasks.get(above.parent) if above.parent else None
         return above
 
-    def carry(self, tasks: Sequence[Task]) -> Carried:
-        by_key = {task.key: task for task in tasks}
-        sources = [Upstream(task.key, task.executor, task.result) for task in tasks]
+    def _round_before(self, task: Task) -> Carried:
+        """The results of the round before the one that the task is, or is a part of."""
+        above = pairwise(islice(self.store.tasks.with_ancestors(task.id), 3))
+        latest, whole = next((pair for pair in above if pair[1].body is not None), (task, task))
+        if latest is whole or latest.key == "1":
+            return Carried("", ())
+        rounds = {one.key: one for one in self.store.tasks.children(whole.id)}
+        before = rounds[str(int(latest.key) - 1)]
+        parts = [part for part in self.store.tasks.children(before.id) if part.phase is Phase.COMPLETED]
+        carried = self.carry(parts or [before], f"round {before.key}: ")
+        heading = f"### Round {latest.key} of at most {whole.flow.rounds * whole.attempt}"
+        return replace(carried, text=f"{heading}\n\nThe results of the round before:\n\n{carried.text}")
+
+    def carry(self, tasks: Sequence[Task], prefix: str = "") -> Carried:
+        by_key = {f"{prefix}{task.key}": task for task in tasks}
+        sources = [Upstream(f"{prefix}{task.key}", task.executor, task.result) for task in tasks]
         return carry(sources, self.context_bytes, lambda source: self.keep(by_key[source.key]))
 
     def previous(self, task: Task) -> str:
@@ -221,6 +237,39 @@ class PromptBuilder:
 def joined(*texts: str) -> str:
     """The non-empty texts as paragraphs."""
     return "\n\n".join(text for text in texts if text)
+
+
+def composed(store: Store, task: Task) -> Results | Failure | Planned:
+    """The outcome of a coordinating task, composed of its children's without a model; or its next round."""
+    children = store.tasks.children(task.id)
+    done = [child for child in children if child.phase is Phase.COMPLETED]
+    if task.body is not None:
+        return _after_round(store, task, task.body, len(children), done[-1])
+    if task.broadcast and task.policy.join is not Join.ALL:
+        copy = winner(task.policy.join, done)
+        return Results(copy.result, copy.answer)
+    if task.broadcast or task.policy.synthesis == Synthesis.CONCAT:
+        return Results(concatenate([Upstream(child.key, child.executor, child.result) for child in done]))
+    if task.policy.synthesis == Synthesis.NONE:
+        return Results(f"{len(done)} children completed.")
+    return _result_of(next(child for child in children if child.key == task.policy.synthesis))
+
+
+def _after_round(store: Store, task: Task, body: PlannedChild, rounds: int, latest: Task) -> Results | Planned:
+    """The result of the latest round, with the answer that decides, or another round."""
+    of = task.flow.until.of if task.flow.until is not None else ""
+    said = next((part for part in store.tasks.children(latest.id) if of and part.key == of), latest)
+    answer = vote(said.answer, said.result) if said.phase is Phase.COMPLETED else ""
+    if round_follows(task, rounds, answer):
+        return Planned(Plan((plans.round_of(body, rounds + 1),)))
+    return Results(latest.result, answer)
+
+
+def _result_of(child: Task) -> Results | Failure:
+    """The child's result as its parent's outcome."""
+    if child.phase is Phase.COMPLETED:
+        return Results(child.result, child.answer)
+    return Failure(f"its outcome was to be the result of {child.key}, which was {child.reason}", permanent=True)
 
 
 MOST_TOKENS = RANGES["usage_tokens"][1]
@@ -321,16 +370,6 @@ class MessageBuilder:
         )
         body = render_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
         return render_message_with(message, body)
-
-    def composed(self, task: Task) -> tuple[str, str]:
-        """Result and declared answer of a coordinating task, composed of its children's without a model."""
-        done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
-        if task.broadcast and task.policy.join != "all":
-            copy = winner(task.policy.join, done)
-            return copy.result, copy.answer
-        if not task.broadcast and task.policy.synthesis == "none":
-            return f"{len(done)} children completed.", ""
-        return concatenate([Upstream(child.key, child.executor, child.result) for child in done]), ""
 
     def _previous(self, task: Task) -> str:
         """The previous result, for a peer without a daemon; one with a daemon has kept its own."""

@@ -189,7 +189,8 @@ def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -
     while waiting:
         task, whole = waiting.pop()
         for one in (*store.tasks.dependents(task.id), *(store.tasks.children(task.id) if whole else ())):
-            if one.id in found or one.phase in _PENDING or (one.phase is Phase.CANCELLED and one.id not in known):
+            gone = one.phase is Phase.CANCELLED and not one.skipped and one.id not in known
+            if one.id in found or one.phase in _PENDING or gone:
                 continue
             if one.phase not in (*_REOPENED, Phase.CANCELLED, Phase.CIRCUIT_OPEN):
                 problem = f"{one.local_id} is {one.phase} with the result that would be replaced"
@@ -202,7 +203,8 @@ def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -
 
 
 def _parents_first(tasks: Iterable[Task]) -> list[str]:
-    return [task.id for task in sorted(tasks, key=lambda task: (task.depth, task.id))]
+    """Also what was skipped after what it depends on: it would be skipped again by the answer of before."""
+    return [task.id for task in sorted(tasks, key=lambda task: (task.depth, task.skipped, task.id))]
 
 
 def _load(store: Store, task_id: str) -> Task:
@@ -450,7 +452,7 @@ class Engine:
             elif event.kind in _SETTLES or (
                 event.kind is Kind.TASK_CREATED
                 and not born.issuperset(event.data["needs"])
-                and self.store.tasks.cancelled_dependency(event.task)
+                and ("flow" in event.data["task"] or self.store.tasks.cancelled_dependency(event.task))
             ):
                 worklist.append(event.task)
         for task_id, effect in decision.effects:
@@ -466,6 +468,8 @@ class Engine:
             woken += self.store.tasks.open_children(task_id)
         if target == Phase.CANCELLED and not changes.get("cancelled_with_parent"):
             woken += self.store.tasks.open_dependents(task_id)
+        elif target == Phase.COMPLETED:
+            woken += self.store.tasks.choosing_dependents(task_id)
         return woken
 
     def _may_go_on(self, parent: Task) -> bool:

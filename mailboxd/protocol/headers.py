@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from mailboxd.core.model import Finding, Overrides
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.strict_yaml import Path, Yaml
 
@@ -215,7 +215,7 @@ CONVERTERS: dict[str, Convert] = {
     "labels": names(pattern(LABEL, "labels of 1 to 64 of A-Z a-z 0-9 . _ : / -")),
     **dict.fromkeys(("idempotent", "background"), boolean),
     **dict.fromkeys(("budget_usd", "cost_usd"), money),
-    "synthesis": choice(Synthesis, Synthesis),
+    "synthesis": identifier,
     "join": choice(Join, Join),
     "runtime": choice(Runtime, Runtime),
     "harness": identifier,

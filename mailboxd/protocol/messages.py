@@ -29,7 +29,7 @@ from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import headers
@@ -225,7 +225,7 @@ class TaskMessage(Message):
 
     type: Literal["task"] = "task"
     title: Annotated[str, _if_text(_task_title), Field(max_length=MAX_TITLE)] = ""
-    synthesis: Synthesis | None = None
+    synthesis: Id | None = None
     join: Join | None = None
     labels: Annotated[tuple[Label, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None = None
     background: bool | None = None

@@ -5,6 +5,7 @@
         agent: scout                  # [a, b, c] is a broadcast; self is this agent
         description: Find the sources
         depends_on: []                # or "a, b"
+        when: {check: approve}        # optional, like needs, rounds and until: see `core.model.Flow`
         instructions: ...             # optional, like the other parts of a spec, the optional headers of protocol
                                       # section 2, and `subtasks:`, a nested plan
         x-ticket: OPS-12              # keys that begin with `x-` are preserved, other unknown ones refused
@@ -18,19 +19,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mailboxd.core.model import Plan, PlannedChild
+from mailboxd.core.model import NO_FLOW, Condition, Flow, Plan, PlannedChild
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.specs import criteria
-from mailboxd.core.vocabulary import SELF, Synthesis, is_id
+from mailboxd.core.vocabulary import SELF, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
-from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, override_headers
+from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, choice, integer, override_headers
 from mailboxd.protocol.markdown import block_end, fenced
 from mailboxd.protocol.spec import action_lines, actions_of, checks_of, render_checks
-from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar, value_text
+from mailboxd.protocol.strict_yaml import Path, Value, Yaml, block, flow, scalar, value_text
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_EVENTS = 600_000
@@ -40,7 +41,14 @@ MAX_DEPTH = 64
 
 STATE = ("status", "dispatched_at", "completed_at", "result_summary")
 _TEXTS = ("instructions", "expected_output", "goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")
-_OWN = ("agent", "description", "depends_on", *_TEXTS, "acceptance_criteria", "checks", "planned_actions", "subtasks")
+_FLOW = ("when", "needs", "rounds", "until")
+_OWN = (
+    *("agent", "description", "depends_on", *_FLOW, *_TEXTS),
+    *("acceptance_criteria", "checks", "planned_actions", "subtasks"),
+)
+MAX_ROUNDS = 100
+_OPERATORS = {"in", "not"}
+_ANSWERS = "Write the answer, `{in: [...]}` or `{not: ...}`."
 _TOP = ("subtasks", "synthesis")
 _START = re.compile(r"(?:subtasks|synthesis) *:|\{")
 
@@ -69,7 +77,7 @@ class Dag:
     """The children of a task in order, and how their results are combined."""
 
     nodes: tuple[DagNode, ...]
-    synthesis: Synthesis | None = None
+    synthesis: str | None = None
 
     @property
     def plan(self) -> Plan:
@@ -163,6 +171,7 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
         checks=checks_of(source, node.get("checks", ""), (*where, "checks")),
         planned_actions=actions_of(source, node.get("planned_actions", ""), (*where, "planned_actions")),
         overrides=source.overrides(node, where),
+        flow=_flow(source, node, where),
         children=children,
         extra=_extra(source, node, where),
     )
@@ -175,6 +184,36 @@ def _criteria(source: Source, value: Yaml, where: Path) -> tuple[str, ...]:
     if not isinstance(value, list):
         source.fail("wrong-type", "the acceptance criteria are not a list", where, "Write `- ...` for each.")
     return tuple(text for item in value if (text := source.text(item, where)).strip())
+
+
+def _flow(source: Source, node: Mapping[str, Yaml], where: Path) -> Flow:
+    said = {name: node[name] for name in _FLOW if node.get(name, "") != ""}
+    if not said:
+        return NO_FLOW
+    when = source.mapping(said.get("when", ""), (*where, "when"))
+    until, of = said.get("until", ""), ""
+    if isinstance(until, dict) and len(until) == 1 and not {*until} <= _OPERATORS:
+        ((of, until),) = until.items()
+    return Flow(
+        when=tuple(_condition(source, answer, (*where, "when", key), key) for key, answer in when.items()),
+        needs_any=source.convert(choice(str, ("all", "any")), said.get("needs", "all"), (*where, "needs")) == "any",
+        rounds=source.convert(integer(1, MAX_ROUNDS), said["rounds"], (*where, "rounds")) if "rounds" in said else 0,
+        until=_condition(source, until, (*where, "until"), of) if until != "" else None,
+    )
+
+
+def _condition(source: Source, value: Yaml, where: Path, of: str = "") -> Condition:
+    """An answer, `{in: [several]}` or `{not: one or several}`."""
+    negated = False
+    if isinstance(value, dict):
+        if len(value) != 1 or not {*value} <= _OPERATORS:
+            source.fail("wrong-type", "this is no condition", where, _ANSWERS)
+        ((operator, value),) = value.items()
+        negated = operator == "not"
+    answers = tuple(source.text(one, where) for one in (value if isinstance(value, list) else [value]))
+    if not answers or not all(one.strip() for one in answers):
+        source.fail("wrong-type", "the condition names no answer", where, _ANSWERS)
+    return Condition(answers, of, negated)
 
 
 def _extra(source: Source, node: Mapping[str, Yaml], where: Path) -> tuple[tuple[str, str], ...]:
@@ -205,6 +244,24 @@ def render_dag(dag: Dag) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _flow_keys(said: Flow) -> Iterator[tuple[str, Value]]:
+    if said.when:
+        yield "when", {condition.of: _answers(condition) for condition in said.when}
+    if said.needs_any:
+        yield "needs", "any"
+    if said.rounds:
+        yield "rounds", str(said.rounds)
+    if said.until is not None:
+        yield "until", {said.until.of: _answers(said.until)} if said.until.of else _answers(said.until)
+
+
+def _answers(condition: Condition) -> Value:
+    answers: Value = condition.answers[0] if len(condition.answers) == 1 else list(condition.answers)
+    if condition.negated:
+        return {"not": answers}
+    return answers if isinstance(answers, str) else {"in": answers}
+
+
 def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
     inner = indent + "  "
     lines.append(f"{indent}{scalar(child.key)}:")
@@ -222,6 +279,7 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
         lines.append(f"{inner}planned_actions:")
         lines += [f"{inner}  {line}" for line in action_lines(child.planned_actions).split("\n")]
     lines += [f"{inner}{name}: {value_text(value)}" for name, value in override_headers(child.overrides).items()]
+    lines += [f"{inner}{name}: {flow(value)}" for name, value in _flow_keys(child.flow)]
     lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
     if child.children:
         lines.append(f"{inner}subtasks:")

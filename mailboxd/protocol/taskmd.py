@@ -18,7 +18,7 @@ from typing import Any
 
 from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
-from mailboxd.core.vocabulary import Mode, Synthesis, is_id
+from mailboxd.core.vocabulary import Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter
 from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
@@ -88,7 +88,7 @@ class TaskFile:
     notes: str = ""
     results: str = ""
     dag: tuple[DagNode, ...] = ()
-    synthesis: Synthesis | None = None
+    synthesis: str | None = None
     subtask_results: tuple[tuple[str, str], ...] = ()
     synthesised: str = ""
     overrides: Overrides = NO_OVERRIDES
@@ -369,7 +369,7 @@ def _compare_children(
             changed.append(after[key].planned)
     if edited.subtask_results and edited.subtask_results != current.subtask_results:
         problems.append("the results of children cannot be rewritten")
-    if edited.dag and edited.synthesis is not None and edited.synthesis is not current.synthesis and current.dag:
+    if edited.dag and edited.synthesis is not None and edited.synthesis != current.synthesis and current.dag:
         problems.append("synthesis cannot be changed while the children run")
     return tuple(node.planned for node in added), tuple(changed), tuple(cancelled), problems
 

@@ -28,6 +28,15 @@ UNMET = (
     " WHERE d.task = ?1 AND (n.phase IS NULL OR n.phase <> 'completed'))"
 )
 """The number of unmet dependencies of task ?1. A dependency without a row is a later sibling in the same plan."""
+_NEEDS_ANY = "flow <> '{}' AND json_extract(flow, '$.needs_any')"
+"""A task for which a cancelled dependency is met as well: it has ended."""
+_CANCELLED_COUNTS = (
+    "UPDATE tasks SET unmet = unmet - (SELECT count(*) FROM dependencies d JOIN tasks n ON n.id = d.needs"
+    f" WHERE d.task = ?1 AND n.phase = 'cancelled') WHERE id = ?1 AND {_NEEDS_ANY}"
+)
+_ONE_CANCELLED = (
+    f"UPDATE tasks SET unmet = unmet - ?1 WHERE id IN (SELECT task FROM dependencies WHERE needs = ?2) AND {_NEEDS_ANY}"
+)
 
 _PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
 _LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
@@ -40,6 +49,8 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
     policy: Mapping[str, Any] = task.get("policy", {})
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
     db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
+    if "flow" in task:
+        db.execute(_CANCELLED_COUNTS, (task["id"],))
     if task["parent"] is not None:
         db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (task["parent"],))
         db.execute("UPDATE tasks SET tree_tasks = tree_tasks + 1 WHERE id = ?", (task["root"],))
@@ -148,6 +159,8 @@ def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: st
     if step:  # checked first: finding nothing costs a tenth of an update
         waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (task_id,)).fetchall()
         db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
+    if gone := (target == Phase.CANCELLED) - (source == Phase.CANCELLED):
+        db.execute(_ONE_CANCELLED, (gone, task_id))
     for phase, by in ((source, -1), (target, 1)):
         if phase in TERMINAL:
             name = _KIDS[Phase(phase)]
@@ -163,6 +176,7 @@ def _needs_changed(db: sqlite3.Connection, event: Event) -> None:
     db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])
     db.execute(f"UPDATE tasks SET unmet = {UNMET} WHERE id = ?1", (event.task,))
+    db.execute(_CANCELLED_COUNTS, (event.task,))
 
 
 def _approval_requested(db: sqlite3.Connection, event: Event) -> None:

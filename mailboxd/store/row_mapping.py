@@ -26,7 +26,10 @@ ATTEMPT_COLUMNS = tuple(field.name for field in fields(Attempt))
 APPROVAL_COLUMNS = tuple(field.name for field in fields(Approval))
 STRUCTURES: Mapping[str, frozenset[str]] = {
     "tasks": frozenset(
-        {"stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"}
+        {
+            *("stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"),
+            *("flow", "body"),
+        }
     ),
     "attempts": frozenset({"usage"}),
     "approvals": frozenset({"action"}),
@@ -109,6 +112,7 @@ _BOOL = {
     "circuit_open",
     "broadcast",
     "cancelled_with_parent",
+    "skipped",
     "token_echoed",
     "acknowledged",
     "silent",
@@ -119,7 +123,7 @@ _ENUMS = {"executor_kind", "mode", "runtime", "phase", "status", "waiting_for", 
 
 
 _SHARED = frozenset(
-    {"stronger", "policy", "said", "origin", "extra", "sections", "usage", "mending", "planned_actions"}
+    {"stronger", "policy", "said", "origin", "extra", "sections", "usage", "mending", "planned_actions", "flow"}
 )
 """Structures that many rows share: parsed once and, being frozen, reused."""
 
@@ -161,8 +165,8 @@ def _readers(kind: Callable[..., Any]) -> tuple[tuple[int, _Reader], ...]:
     return tuple(readers)
 
 
-def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:
-    return read_field(kind, name, json.loads(text))
+def _parse(kind: Callable[..., Any], name: str, text: str | None) -> Any:
+    return None if text is None else read_field(kind, name, json.loads(text))
 
 
 _shared = lru_cache(maxsize=4096)(_parse)

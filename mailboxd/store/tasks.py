@@ -12,9 +12,9 @@ from mailboxd.core.approvals import Approval
 from mailboxd.core.effects import CreateChildren
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.json_codec import from_json
-from mailboxd.core.lifecycle import review_round
-from mailboxd.core.model import Attempt, Finding, NewChild, Spent, Task
-from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Review, TaskView
+from mailboxd.core.lifecycle import BEFORE_EXECUTION, review_round
+from mailboxd.core.model import NO_FLOW, Attempt, Finding, NewChild, Spent, Task
+from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Need, Review, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.store.conditions import ENDED, OPEN
 from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, TASK, TASK_CONTEXT, read_approval, read_attempt, read_task
@@ -143,12 +143,17 @@ class Tasks:
         in_gate = task.phase in _GATES
         asking = bool(asked) and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
+        early = task.phase in BEFORE_EXECUTION
+        strict = unmet and not task.flow.needs_any
+        cancelled_need, need_skipped = (strict and self.cancelled_dependency(task_id)) or ("", 0)
         return TaskView(
             task=task,
             attempt=self.attempt(task_id, task.attempt),
             parent_phase=None if parent is None else parent.phase,
             unmet=unmet,
-            cancelled_need=self.cancelled_dependency(task_id) if unmet else "",
+            cancelled_need=cancelled_need,
+            need_skipped=bool(need_skipped),
+            needs=self._needs(task_id) if task.flow != NO_FLOW and not unmet and early else (),
             children=ChildCounts(kids, completed, failed, cancelled),
             children_due=bool(children_due),
             failed_child=self._failed_child(task_id) if failed else "",
@@ -164,14 +169,30 @@ class Tasks:
             family=self.family(task) if family else None,
         )
 
-    def cancelled_dependency(self, task_id: str) -> str:
-        """The key of a dependency that was cancelled for good, or an empty string."""
-        row = self._db.execute(
-            "SELECT n.key FROM dependencies d JOIN tasks n ON n.id = d.needs"
+    def cancelled_dependency(self, task_id: str) -> tuple[str, int] | None:
+        """The key of a dependency that was cancelled for good, and whether it was skipped."""
+        found: tuple[str, int] | None = self._db.execute(
+            "SELECT n.key, n.skipped FROM dependencies d JOIN tasks n ON n.id = d.needs"
             " WHERE d.task = ? AND n.phase = 'cancelled' AND NOT n.cancelled_with_parent ORDER BY n.seq LIMIT 1",
             (task_id,),
         ).fetchone()
-        return "" if row is None else row[0]
+        return found
+
+    def _needs(self, task_id: str) -> tuple[Need, ...]:
+        """The task's dependencies with their answers."""
+        return tuple(
+            Need(need.key, lifecycle.vote(need.answer, need.result) if need.phase is Phase.COMPLETED else None)
+            for need in self.dependencies(task_id)
+        )
+
+    def choosing_dependents(self, task_id: str) -> list[str]:
+        """Ids of open tasks that this one may let run, or be skipped, by its answer."""
+        rows = self._db.execute(
+            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task"
+            f" WHERE d.needs = ? AND t.flow <> '{{}}' AND {OPEN} ORDER BY t.seq",
+            (task_id,),
+        )
+        return [row[0] for row in rows]
 
     def open_dependents(self, task_id: str) -> list[str]:
         rows = self._db.execute(

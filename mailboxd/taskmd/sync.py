@@ -203,6 +203,8 @@ def _status(task: Task) -> str:
 
 def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
     """A child as its plan would list it now. `own`: the agent that `self` means here."""
+    if task.body is not None:
+        return replace(task.body, depends_on=needs, flow=task.flow, children=())
     spec, given_to = stated(task.spec), task.stronger.instead_of or task.executor
     description, goal = (spec.goal, "") if first_line(spec.goal) == task.title else (task.title, spec.goal)
     return PlannedChild(
@@ -223,6 +225,7 @@ def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ..
         checks=spec.checks,
         planned_actions=spec.planned_actions,
         overrides=task.said,
+        flow=task.flow,
         extra=task.extra,
     )
 
@@ -491,11 +494,13 @@ class TaskMarkdown:
             self.engine.handle(task.id, SpecWritten(spec), actor="task.md")
 
     def _change(self, task: Task, planned: PlannedChild, child: Task) -> None:
-        if child.broadcast or len(planned.agents) > 1:
-            raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
         needs = self.engine.needs_of_edited(task, planned)
         before = {needed.id for needed in self.engine.store.tasks.dependencies(child.id)}
-        self.engine.handle(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
+        self.engine.handle(
+            child.id,
+            ChildEdited(planned, None if before == {*needs} and planned.flow == child.flow else needs),
+            actor="task.md",
+        )
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
         """Keep a refused text beside the file, which is rendered again."""

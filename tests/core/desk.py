@@ -22,6 +22,7 @@ from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, 
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Phase, Turn, Verdict
 from mailboxd.effects import turns
+from mailboxd.effects.message_builder import composed
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
@@ -108,6 +109,7 @@ class Desk:
         effect = order.effect
         outcome, answer = (Succeeded("said"), said) if isinstance(said, Answer) else (said, None)
         if isinstance(effect, Compose):
+            answer = composed(self.store, self.task(name))
             ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "main", outcome, answer)
         else:
             assert isinstance(effect, RunTurn | LookUp)

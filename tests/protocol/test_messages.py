@@ -234,7 +234,7 @@ def test_an_invalid_id_is_refused_and_never_corrected(field: str, text: str) -> 
         ("gates: {a: b}", "wrong-type", "a list"),
         ("reviewers: a, b/c", "bad-id", "128"),
         ("reviewers: [[a]]", "wrong-type", "an id"),
-        ("synthesis: magic", "wrong-type", "agent or concat or none"),
+        ("synthesis: a child", "bad-id", ""),
         ("join: any", "wrong-type", "all or first or majority"),
         ("reply_token: a b", "wrong-type", "printable ASCII"),
         ("traceparent: 00-x", "wrong-type", "traceparent"),

@@ -57,7 +57,7 @@ def error_of(text: str, first_line: int = 1) -> MessageError:
 
 def test_every_field_of_a_child_is_read() -> None:
     plan = parse_plan(FULL, path="plan.md")
-    assert plan.synthesis is Synthesis.CONCAT
+    assert plan.synthesis == Synthesis.CONCAT
     research, votes, nested = plan.children
     assert research == PlannedChild(
         key="research",

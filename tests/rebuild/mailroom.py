@@ -19,7 +19,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
 from mailboxd.effects.delivery import MessageDelivery
 from mailboxd.effects.hub_mail import HubMail
-from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
+from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder, composed
 from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
@@ -192,8 +192,8 @@ class Mailroom:
             case Send() | Bounce():
                 parts.posting.begin(order, order.effect)
             case Compose() as effect if found is not None:
-                text, said = parts.outgoing.composed(found)
-                ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "alpha", Succeeded(text), Results(text, said))
+                answer = composed(self.engine.store, found)
+                ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "alpha", Succeeded("composed"), answer)
                 self.reports.append(Ended(order, replace(ended, called=False)))
             case _:
                 self.reports.append(Finished(order.id))

@@ -11,6 +11,7 @@ from mailboxd.core.inputs import CheckEnded, Clarification, Remedy, Reply, SpecW
 from mailboxd.core.outcomes import Results, Reviewed, Succeeded
 from mailboxd.core.vocabulary import CheckVerdict, Turn, Verdict, Waiting
 from mailboxd.effects import turns
+from mailboxd.effects.message_builder import composed
 from mailboxd.engine.engine import Engine
 from mailboxd.store import event_log
 from mailboxd.store.store import Order
@@ -92,7 +93,8 @@ def _perform(world: World, order: Order) -> int:
         case RunTurn() | LookUp() as effect:
             ended = turns.ended(order, effect, said, Results("fine", "yes"))
         case Compose(attempt_id):
-            ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, said, Results("composed"))
+            answer = composed(world.store, world.task(order.task))
+            ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, said, answer)
         case Prepare() | Perform() | Verify():
             carry_out(world, order, smoothly=True)
             return 1

@@ -52,6 +52,7 @@ TABLE = {
 """The protocol's table, typed off once more, without "any not terminal -> cancelled"."""
 ANEW = {"operator: retry, it had not started", "the sender dispatched it again, it had not started"}
 LATE = "its deadline passed"
+SKIPPED = "its condition does not hold, or what it needs was skipped"
 REOPENED = {"operator: retry", "the sender dispatched it again", *ANEW}
 
 
@@ -79,6 +80,10 @@ class Known:
     verdicts: dict[str, str] = field(default_factory=dict)
     actions: list[dict[str, Any]] = field(default_factory=list)
     spec: Mapping[str, Any] = field(default_factory=dict)
+    flow: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
+    answer: str = ""
+    skipped: bool = False
     broadcast: bool = False
     passed: set[str] = field(default_factory=set)
     """Checks of the latest attempt that have passed."""
@@ -123,14 +128,27 @@ class Book:
         row = data["task"]
         assert row["phase"] == "spec_draft", "a task begins as a draft"
         assert "spec" in row, "a task is recorded with its spec"
+        if row.get("parent") and "rounds" in self.tasks[row["parent"]].flow:
+            self._none_too_many(task, row)
         self.tasks[task] = Known(
             row["local_id"], row.get("parent"), row["policy"], row["executor"], frozenset(data["needs"]),
             actions=row.get("planned_actions", []), spec=row["spec"],
-            broadcast=row.get("broadcast", False),
+            broadcast=row.get("broadcast", False), flow=row.get("flow", {}), key=row["key"],
         )  # fmt: skip
 
     def _task_needs_changed(self, task: str, data: dict[str, Any], _role: str) -> None:
         self.tasks[task].needs = frozenset(data["needs"])
+
+    def _none_too_many(self, task: str, row: Mapping[str, Any]) -> None:
+        """Rounds come one after the other, at most as many as each attempt may have, and none after the last."""
+        whole = self.tasks[row["parent"]]
+        rounds = [self.tasks[one] for one in self.tasks if self.tasks[one].parent == row["parent"] and one != task]
+        assert row["key"] == str(len(rounds) + 1), "rounds are numbered"
+        assert len(rounds) < whole.flow["rounds"] * max(whole.ordinal, 1), f"{whole.name} has too many rounds"
+        assert all(one.phase in ENDED for one in rounds), "a round follows the one before"
+        until = whole.flow.get("until")
+        if rounds and until and not until.get("of"):
+            assert not _holds(until, rounds[-1].answer), f"{whole.name} goes on after its last round"
 
     def _parts(self, task: str, kind: str, data: dict[str, Any], role: str) -> None:
         """The parts of an event in the order in which they happened: the turn, the end of the attempt, the phases."""
@@ -172,6 +190,9 @@ class Book:
         known.spec = changes.get("spec", known.spec)
         known.actions = changes.get("planned_actions", known.actions)
         known.held = changes.get("held", known.held)
+        known.flow = changes.get("flow", known.flow)
+        known.skipped = changes.get("skipped", known.skipped)
+        known.answer = (changes.get("answer") or changes.get("result", known.answer)).strip()
         if "not_before" in changes:
             known.not_before = changes["not_before"] or ""
 
@@ -187,6 +208,8 @@ class Book:
         elif data["trigger"] == LATE:
             assert target == "failed", "what is too late fails"
             assert known.policy["deadline"] <= data["at"], f"{known.name} is not late yet"
+        elif data["trigger"] == SKIPPED:
+            assert self._is_skipped(known), f"{known.name} was skipped without a reason"
         elif target != "cancelled":
             assert (source, target) in TABLE, f"the protocol has no row {source} -> {target}"
         self.taken.add((source, data["trigger"]))
@@ -245,8 +268,11 @@ class Book:
         known, attempt = self.tasks[task], data["attempt"]
         assert not known.live, f"{known.name} has two live attempts"
         assert known.phase == "execution_ready", "an attempt starts from execution_ready"
-        unmet = [self.tasks[need].name for need in known.needs if self.tasks[need].phase != "completed"]
+        needs = [self.tasks[need] for need in known.needs]
+        met = ("completed", "cancelled") if known.flow.get("needs_any") else ("completed",)
+        unmet = [need.name for need in needs if need.phase not in met]
         assert not unmet, f"{known.name} started before {unmet} was completed"
+        assert not self._is_skipped(known), f"{known.name} started, and its condition does not hold"
         if known.parent is not None:
             assert self.tasks[known.parent].phase == "executing", "a child runs while its parent executes"
         if attempt["waiting_for"] == "turn":
@@ -262,6 +288,15 @@ class Book:
         known.ordinal, known.live, known.last = attempt["ordinal"], attempt["id"], attempt
         known.passed = set()
         assert known.spec.get("goal"), "an attempt needs a goal"
+
+    def _is_skipped(self, known: Known) -> bool:
+        needs = {self.tasks[need].key: self.tasks[need] for need in known.needs}
+        said = {key: need.answer if need.phase == "completed" else None for key, need in needs.items()}
+        if known.flow.get("needs_any") and said and not any(answer is not None for answer in said.values()):
+            return True
+        if not known.flow.get("needs_any") and any(need.skipped for need in needs.values()):
+            return True
+        return any(not _holds(one, said[one["of"]]) for one in known.flow.get("when", ()) if one["of"] in said)
 
     def _attempt_checkpoint(self, task: str, data: dict[str, Any], _role: str) -> None:
         assert data["attempt"] == self.tasks[task].live, "only a live attempt goes on"
@@ -281,6 +316,10 @@ class Book:
         known.lost = known.last["executor"] if status == "unknown" else keeps
         if status == "unknown":
             known.permitted = False
+
+
+def _holds(condition: Mapping[str, Any], answer: str | None) -> bool:
+    return answer is not None and (answer in condition["answers"]) is not condition.get("negated", False)
 
 
 def _judges(policy: Mapping[str, Any], gate: str, authors: Collection[str]) -> set[str]:
@@ -316,7 +355,8 @@ STANDING = {
     " WHERE c.phase NOT IN ('completed', 'failed', 'cancelled') AND p.phase IN ('spec_gate', 'quality_gate',"
     " 'awaiting_approval', 'ready_to_resume', 'completed', 'failed', 'cancelled')",
     "the count of unmet needs is wrong": "SELECT local_id FROM tasks t WHERE unmet <> (SELECT count(*) FROM"
-    " dependencies d JOIN tasks n ON n.id = d.needs WHERE d.task = t.id AND n.phase <> 'completed')",
+    " dependencies d JOIN tasks n ON n.id = d.needs WHERE d.task = t.id AND n.phase <> 'completed' AND NOT"
+    " (n.phase = 'cancelled' AND coalesce(json_extract(t.flow, '$.needs_any'), 0)))",
     "the count of children is wrong": "SELECT local_id FROM tasks t WHERE"
     " kids <> (SELECT count(*) FROM tasks c WHERE c.parent = t.id)"
     " OR kids_completed <> (SELECT count(*) FROM tasks c WHERE c.parent = t.id AND c.phase = 'completed')"

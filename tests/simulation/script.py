@@ -9,7 +9,19 @@ from typing import Any
 from mailboxd.clock import ManualClock
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.inputs import NewTask, Progress
-from mailboxd.core.model import Check, Origin, Overrides, Plan, PlannedChild, Policy, Spec, Usage
+from mailboxd.core.model import (
+    NO_FLOW,
+    Check,
+    Condition,
+    Flow,
+    Origin,
+    Overrides,
+    Plan,
+    PlannedChild,
+    Policy,
+    Spec,
+    Usage,
+)
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -135,8 +147,25 @@ class Script:
             agents = ("ghost",)
         output = self.random.choice(("", "one line"))
         said, checks = self.overrides(), self.checks()
-        parts: dict[str, Any] = {"expected_output": output, "checks": checks, "overrides": said, "children": below}
+        flow = self.flow([name for name in needs if name in before], [one.key for one in below])
+        parts: dict[str, Any] = {
+            "expected_output": output,
+            "checks": checks,
+            "overrides": said,
+            "flow": flow,
+            "children": below,
+        }
         return PlannedChild(key, agents, f"do {key}", tuple(needs), **parts)
+
+    def flow(self, needs: list[str], below: list[str]) -> Flow:
+        """Mostly none; else a condition, a join of branches, or rounds."""
+        if self.chance(0.6):
+            return NO_FLOW
+        when = tuple(Condition(("yes",), name, self.chance(0.5)) for name in needs if self.chance(0.5))
+        rounds = self.random.randint(1, 3) if self.chance(0.25) else 0
+        of = self.random.choice(("", *below))
+        until = Condition(("yes",), of, self.chance(0.3)) if rounds and self.chance(0.6) else None
+        return Flow(when, self.chance(0.4), rounds, until)
 
     # -------------------------------------------------------------- what agents say
 

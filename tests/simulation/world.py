@@ -19,10 +19,11 @@ from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, R
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
 from mailboxd.core.model import Attempt, BreakerRules, Escalation, Task
-from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
+from mailboxd.core.outcomes import Answer, Failed, Succeeded, Unknown
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import CheckVerdict, Notice, Phase, Turn, Waiting
 from mailboxd.effects import turns
+from mailboxd.effects.message_builder import composed
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids
@@ -177,8 +178,8 @@ class World:
         for order in self.store.outbox.pending(self.clock.now(), 500):
             match order.effect:
                 case Compose(attempt_id):
-                    results = Results("composed", answer="yes")
-                    ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, Succeeded("composed"), results)
+                    said = composed(self.store, self.task(order.task))
+                    ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, Succeeded("composed"), said)
                     self._report(order, replace(ended, called=False))
                 case RunTurn() | LookUp() | Prepare() | Perform() | Verify():
                     pass
