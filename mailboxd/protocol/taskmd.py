@@ -74,7 +74,7 @@ class TaskFile:
     """A task.md. Empty text = absent. Texts are storable and have no blank lines around them.
 
     A task with children is coordinating, whatever `mode` says. `extra_headers` are unknown headers (values as YAML
-    text) and `extra_sections` unknown sections by heading; both are preserved in order.
+    text) and `extra_sections` other sections by heading, those of the specification first; both are preserved.
     """
 
     task_id: str = ""
@@ -100,7 +100,8 @@ class TaskFile:
         normal["title"] = storable_line(self.title)
         normal["mode"] = Mode.COORDINATING if self.dag else self.mode
         normal["subtask_results"] = tuple((key, _normal(text)) for key, text in self.subtask_results)
-        normal["extra_sections"] = tuple((storable_line(name), _normal(text)) for name, text in self.extra_sections)
+        extra = ((storable_line(name), _normal(text)) for name, text in self.extra_sections)
+        normal["extra_sections"] = tuple(sorted(extra, key=lambda section: not is_spec_section(*section)))
         for name, value in normal.items():
             object.__setattr__(self, name, value)
 
@@ -134,11 +135,14 @@ def render_task_file(task: TaskFile, templates: Templates) -> bytes:
     own = _OWN_PLACE[task.mode]
     values = {_KNOWN[heading.lower()]: parts.get(heading, "") for heading in own}
     others = [{"heading": heading, "text": text} for heading, text in parts.items() if heading not in own and text]
-    others += [{"heading": heading, "text": escape_outline(text)} for heading, text in task.extra_sections]
-    body = templates.render(name, title=title, others=others, **values)
+    extra = [{"heading": heading, "text": escape_outline(text)} for heading, text in task.extra_sections]
+    specs = sum(is_spec_section(*section) for section in task.extra_sections)  # they come first
+    others += extra[specs:]
+    body = templates.render(name, title=title, spec=extra[:specs], others=others, **values)
     override = templates.override(name)
     if override is not None:
-        wanted = [(heading, parts.get(heading, "")) for heading in own] + [(o["heading"], o["text"]) for o in others]
+        wanted = [(heading, parts.get(heading, "")) for heading in own]
+        wanted += [(one["heading"], one["text"]) for one in (*extra[:specs], *others)]
         _check_complete(outline(body), title, wanted, str(override))
     return front_matter.join(_front_matter(task), body.strip("\n") + "\n")
 
