@@ -257,7 +257,7 @@ def _results(builder: DecisionBuilder, results: Results, turn: Turn, agent: str)
         builder.checkpoint("the plan is in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
         builder.amend("text beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
         return
-    if steer_again(builder, turn):
+    if steer_again(builder):
         return
     actions = merged(task.spec.planned_actions, results.planned_actions)
     if (why := approval_requests.refused(builder, actions)) is not None:

@@ -16,6 +16,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt
 from mailboxd.core.fixpoint import stop_turns
 from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.lifecycle import join_is_met
 from mailboxd.core.outcomes import Results, Silence, Succeeded
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import session_key
@@ -36,6 +37,8 @@ def order_turn(builder: DecisionBuilder, note: str = "") -> None:
     """Order the next turn of the live attempt, in its session; `note` is text for this turn only."""
     attempt, ctx = builder.live, builder.ctx
     turn = Turn.WORK if same_agent(attempt.executor, ctx.agent) else Turn.DISPATCH
+    if join_is_met(builder.view):
+        turn = Turn.SYNTHESIS
     message_id = ctx.new_id("msg") if turn is Turn.DISPATCH else ""
     whose, turn_id = (attempt.executor, attempt.id, attempt.session_key), ctx.new_id("trn")
     model, harness = attempt.model, attempt.worker_ref
@@ -193,18 +196,12 @@ def _only_combines(builder: DecisionBuilder) -> bool:
     return builder.live.waiting_for is Waiting.CHILDREN or (bool(builder.view.children.total) and builder.task.composes)
 
 
-def steer_again(builder: DecisionBuilder, turn: Turn) -> bool:
+def steer_again(builder: DecisionBuilder) -> bool:
     """Whether another turn has to follow, because new instructions arrived during this one."""
     attempt = builder.live
     if not attempt.steered:
         return False
     builder.checkpoint("its results are from before the new instructions: another turn", steered="")
     note = blockquote("New instructions came while you worked, and your results have to follow them", attempt.steered)
-    if turn is Turn.SYNTHESIS:
-        turn_id = builder.ctx.new_id("trn")
-        key = attempt.session_key
-        effect = RunTurn(turn_id, turn, attempt.executor, attempt.id, key, note=note, model=attempt.model)
-        builder.order(replace(effect, harness=attempt.worker_ref))
-    else:
-        order_turn(builder, note)
+    order_turn(builder, note)
     return True

@@ -344,10 +344,9 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
 def create_children(builder: DecisionBuilder, children: Sequence[NewChild]) -> None:
     """Create more children of a plan that was adopted, also if their parent has ended: they end with it."""
     family = builder.view.family
-    scopes: list[Mapping[str, str]] = (
-        [] if family is None else [level.ids for level in (*reversed(family.outer), family.existing)]
-    )
-    scopes = [*scopes[:-1], {**(scopes[-1] if scopes else {}), **{new.planned.key: new.id for new in children}}]
+    levels = () if family is None else (*reversed(family.outer), family.existing)
+    ids = {key: one for level in levels[-1:] for key, one in level.ids.items()}
+    scopes = [*(level.ids for level in levels[:-1]), ids | {new.planned.key: new.id for new in children}]
     _Creation(builder).create(builder.task, children, scopes)
     tally = builder.view.children
     builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(children)))

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from typing import Any
 
 from mailboxd import ids
 from mailboxd.core import plans
@@ -18,7 +19,7 @@ from mailboxd.core.model import Attempt, Plan, PlannedChild, Spec, Task
 from mailboxd.core.outcomes import Failure, Planned, Results
 from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text
+from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Join, Phase, Synthesis, Turn
 from mailboxd.effects.hub_mail import HubMail
@@ -105,8 +106,23 @@ class PromptBuilder:
         carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED])
         before = self._round_before(task)
         context = joined(spec.context, self._background(task), before.text, carried.text)
+        if answers := self._deciding_answers(task):
+            declare = _DECLARE.format(", ".join(answers), answers[0])
+            spec = replace(stated(spec), instructions=joined(spec.instructions, declare))
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
+
+    def _deciding_answers(self, task: Task) -> tuple[str, ...]:
+        """The answers of the task, or of the broadcast that it is a copy of, that conditions of its plan name."""
+        node, *above = self.store.tasks.with_ancestors(task.id)
+        if above and above[0].broadcast:
+            node, *above = above
+        choosing = filter(None, map(self.store.tasks.get, self.store.tasks.choosing_dependents(node.id)))
+        found = [condition for one in choosing for condition in one.flow.when if condition.of == node.key]
+        for of, whole in zip(("", node.key), above, strict=False):  # a round, and a part of one
+            if whole.body is not None and whole.flow.until is not None and whole.flow.until.of == of:
+                found.append(whole.flow.until)
+        return tuple(dict.fromkeys(answer for condition in found for answer in condition.answers))
 
     def _background(self, task: Task) -> str:
         """Title, goal and Context of the task that this one is a part of; empty for a root task, and if it is off."""
@@ -161,20 +177,26 @@ class PromptBuilder:
             sender=task.sender,
             title=task.title,
             spec=spec,
-            peers=tuple(self.peers()),
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
-            depth_left=max(self.limits.depth - task.depth - 1, 0),
-            children_left=self.limits.children,
-            may_ask=True,
             deadline=task.policy.deadline,
+            **self._forms(task),
         )
         return Prompt(render_prompt(self.templates, prompt), cuts)
 
+    def _forms(self, task: Task) -> dict[str, Any]:
+        """What an answer about the task may be: its executor may plan (how much), and ask."""
+        depth = max(self.limits.depth - task.depth - 1, 0)
+        return {
+            "peers": tuple(self.peers()), "depth_left": depth, "children_left": self.limits.children, "may_ask": True,
+        }  # fmt: skip
+
     def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
-        done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
-        carried = self.carry(done)
+        children = self.store.tasks.children(task.id)
+        carried = self.carry([child for child in children if child.phase is Phase.COMPLETED])
+        gone = [f"- {child.key}: {child.reason}" for child in children if child.phase is Phase.CANCELLED]
+        not_done = f"### Not done\n\n{quote_fence(chr(10).join(gone), 'cancelled subtasks')}" if gone else ""
         prompt = SynthesisPrompt(
             local_id=task.local_id,
             attempt=task.attempt,
@@ -182,10 +204,11 @@ class PromptBuilder:
             sender=task.sender,
             title=task.title,
             spec=task.spec,
-            results=carried.text,
+            results=joined(carried.text, not_done),
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
+            **self._forms(task),
         )
         return Prompt(render_prompt(self.templates, prompt), carried.cuts)
 
@@ -271,6 +294,20 @@ def _result_of(child: Task) -> Results | Failure:
         return Results(child.result, child.answer)
     return Failure(f"its outcome was to be the result of {child.key}, which was {child.reason}", permanent=True)
 
+
+_DECLARE = """\
+Declare your answer, because it decides what follows; it counts if it is one of: {}. Begin with these lines:
+
+~~~
+---
+type: reply
+status: done
+answer: {}
+---
+## Results
+
+The result itself
+~~~"""
 
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_RESULT = 900_000

@@ -231,7 +231,7 @@ class ReplyBody:
 
 @dataclass(frozen=True, slots=True)
 class SynthesisPrompt:
-    """A turn that combines the results of the children. `results` is the text of `carry`."""
+    """A turn that combines the results of the children, or goes on planning. `results` is the text of `carry`."""
 
     kind: ClassVar[str] = "synthesis"
     local_id: str
@@ -244,6 +244,10 @@ class SynthesisPrompt:
     findings: str = ""
     note: str = ""
     previous: str = ""
+    peers: tuple[Peer, ...] = ()
+    depth_left: int = 0
+    children_left: int = 0
+    may_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.effects import RunTurn
-from mailboxd.core.model import Overrides, PlannedChild, Spec
+from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild, Spec
+from mailboxd.core.outcomes import Results
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.hub.spool import HubView
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.answer import read_answer
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.taskmd import parse_task_file, render_task_file
@@ -90,3 +92,33 @@ def test_every_part_of_a_childs_spec_travels_and_is_shown(tmp_path: Path) -> Non
     assert replace(spec, context="the context") == desk.task("t.a").spec
     shown = parse_task_file(render_task_file(to_record(desk.engine, desk.task("t")), Templates(None)), "task.md")
     assert shown.plan.children == (planned,)
+
+
+def test_whose_answer_decides_is_told_to_declare_it_and_how(tmp_path: Path) -> None:
+    flow = Flow((Condition(("approve",), "a"),))
+    text = sent(company(child("a", "bob"), child("b", "bob", "a", flow=flow)), tmp_path, "t.a")
+    assert "it counts if it is one of: approve. Begin with" in text
+    form = text.partition("~~~\n")[2].partition("\n~~~")[0]
+    assert read_answer(form) == Results("The result itself", "approve")
+
+
+def test_a_round_is_told_what_the_round_before_brought(tmp_path: Path) -> None:
+    parts = (child("build", "bob"), child("review", "amy", "build"))
+    flow = Flow(rounds=3, until=Condition(("approve",), "review"))
+    desk = company(child("loop", "self", flow=flow, children=parts, overrides=Overrides(synthesis="build")))
+    assert "Round" not in sent(desk, tmp_path, "t.loop.1.build")
+    desk.ends("t.loop.1.build", Results("first version"))
+    assert "it counts if it is one of: approve" in sent(desk, tmp_path, "t.loop.1.review")
+    desk.ends("t.loop.1.review", Results("too short", "revise"))
+    desk.done("t.loop.1", "t.loop")
+    text = sent(desk, tmp_path, "t.loop.2.build")
+    assert "### Round 2 of at most 3" in text
+    for part in ("### round 1: build (from agent bob)", "first version", "### round 1: review", "too short"):
+        assert part in text
+
+
+def test_the_synthesis_hears_what_was_not_done(tmp_path: Path) -> None:
+    skip = Flow((Condition(("no",), "a"),))
+    desk = company(child("a", "bob"), child("b", "bob", "a", flow=skip))
+    desk.ends("t.a", Results("x", "yes"))
+    assert "- b: skipped: a answered yes; it runs if the answer is no" in sent(desk, tmp_path, "t")

@@ -394,3 +394,15 @@ def test_ended_work_is_never_late() -> None:
     assert desk.phase() is Phase.COMPLETED
     with refused(desk, "ended"):
         desk.handle("t", Steer("boss", "More."))
+
+
+def test_after_a_question_of_the_synthesis_the_synthesis_continues() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob")))
+    desk.done("t.a")
+    desk.ends("t", Question("Which currency?"))
+    desk.handle("t", Clarification("boss", "EUR"))
+    (turn,) = desk.orders(RunTurn, "t")
+    assert (turn.turn, "EUR" in turn.note) == (Turn.SYNTHESIS, True)
+    desk.plans("t", child("b", "bob", "a"))
+    assert desk.phases("t", "t.b") == ["executing", "executing"]

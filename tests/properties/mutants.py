@@ -23,6 +23,7 @@ from tests.core import (
     test_budget,
     test_conversation,
     test_escalation,
+    test_flow,
     test_gates,
     test_pace,
     test_plans,
@@ -581,6 +582,33 @@ MUTANTS = (
         "    if end != size:\n        os.ftruncate(file, end)\n",
         "    if end > size:\n        os.ftruncate(file, end)\n",
         law=two_writers,
+    ),
+    Mutant(
+        "a condition is read the other way round",
+        "in wanted) is not condition.negated",
+        "in wanted) is condition.negated",
+        law=test_flow.test_the_branch_that_is_not_taken_is_skipped_with_all_that_needs_it,
+    ),
+    Mutant(
+        "nobody looks at what an answer decides",
+        "            woken += self.store.tasks.choosing_dependents(task_id)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "what needs any waits for what was cancelled",
+        "        db.execute(_ONE_CANCELLED, (gone, task_id))\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "rounds never end",
+        "return rounds < task.flow.rounds * task.attempt and",
+        "return",
+    ),
+    Mutant(
+        "what was never approved is completed after the last round",
+        "if task.body is None or until is None or satisfied(until, task.answer):",
+        "if True:",
+        law=test_flow.test_rounds_that_are_used_up_open_the_circuit_and_a_retry_grants_as_many_again,
     ),
     Mutant(
         "a checkpoint does not reach its table",

@@ -129,8 +129,12 @@ def test_a_synthesis_prompt_carries_the_results_as_data() -> None:
     prompt = render_prompt(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", "T", SPEC, results))
     assert "### a (from agent scout)" in prompt
     assert "Found it" in prompt
-    (failure,) = formats(prompt)
-    assert read_answer(failure) == Failure("Why")
+    failure, done = (read_answer(form) for form in formats(prompt))
+    assert failure == Failure("Why, and what would be needed", "What was achieved")
+    assert isinstance(done, Results)
+    more = SynthesisPrompt("a", 1, "me", "boss", "T", SPEC, results, depth_left=1, children_left=5, may_ask=True)
+    forms = {type(read_answer(form)) for form in formats(render_prompt(PACKAGED, more))}
+    assert forms == {Planned, Question, Failure, Results}
 
 
 @pytest.mark.parametrize("gate", list(Gate))
@@ -271,7 +275,7 @@ def test_an_override_that_is_no_readable_file_is_refused(tmp_path: Path) -> None
 
 def test_every_packaged_template_says_what_it_is_given() -> None:
     packaged = sorted((Path(__file__).parents[2] / "templates").glob("*.md.j2"))
-    assert len(packaged) == 10
+    assert len(packaged) == 11
     for path in packaged:
         assert path.read_text("utf-8").startswith("{#-"), path.name
 

@@ -107,6 +107,8 @@ def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
     attempt = world.store.tasks.attempt(task_id, task.attempt) if task.attempt else None
     waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
     older = attempt is not None and attempt.id != ended.attempt_id
+    if ended.turn is Turn.ANSWER and attempt is not None and attempt.question == ended.question:
+        return  # the same question was asked again
     if ended.turn in (Turn.REVIEW, Turn.DRAFT):
         world.handle(task_id, ended)
     elif older or not waits:

@@ -82,7 +82,8 @@ class Known:
     spec: Mapping[str, Any] = field(default_factory=dict)
     flow: Mapping[str, Any] = field(default_factory=dict)
     key: str = ""
-    answer: str = ""
+    declared: str = ""
+    result: str = ""
     skipped: bool = False
     broadcast: bool = False
     passed: set[str] = field(default_factory=set)
@@ -90,6 +91,10 @@ class Known:
     held: str = ""
     unreached: str = ""
     """The attempt whose turn provably never ran."""
+
+    @property
+    def answer(self) -> str:
+        return (self.declared or self.result).strip()
 
 
 @dataclass(slots=True)
@@ -192,7 +197,8 @@ class Book:
         known.held = changes.get("held", known.held)
         known.flow = changes.get("flow", known.flow)
         known.skipped = changes.get("skipped", known.skipped)
-        known.answer = (changes.get("answer") or changes.get("result", known.answer)).strip()
+        known.declared = changes.get("answer", known.declared)
+        known.result = changes.get("result", known.result)
         if "not_before" in changes:
             known.not_before = changes["not_before"] or ""
 
