@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.core.effects import RunTurn
+from mailboxd.core.effects import RunTurn, StopTurns
 from mailboxd.core.inputs import Cancel, Edited, Remedy, Retry, Unblock
-from mailboxd.core.model import Condition, Flow, Overrides, Plan, PlannedChild
+from mailboxd.core.model import Condition, Flow, Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.outcomes import Failure, Results
-from mailboxd.core.vocabulary import Join, Phase
+from mailboxd.core.vocabulary import Join, Phase, WeakSpec
 from mailboxd.errors import PlanError
-from tests.core.desk import Desk, child, refused
+from tests.core.desk import Desk, child, refused, with_policy
 
 YES, NO = Results("It is good.", "approve"), Results("Mend it.", "revise")
 
@@ -102,6 +102,17 @@ def test_a_condition_on_what_was_skipped_does_not_hold() -> None:
     )
     desk.ends("t.a", YES)
     assert desk.task("t.z").reason == "skipped: mend has no answer; it runs if the answer is not x"
+
+
+def test_what_is_skipped_while_its_spec_is_drafted_needs_no_draft() -> None:
+    desk = Desk(with_policy(weak=WeakSpec.DRAFT))
+    first = child("a", "bob", expected_output="a verdict")
+    second = child("b", "bob", "a", flow=when("a", "no"))
+    desk.give(plan=Plan((first, second), "concat"), spec=Spec("t", "Do it.", expected_output="one page"))
+    assert (desk.phase("t.b"), len(desk.orders(RunTurn, "t.b"))) == (Phase.SPEC_DRAFT, 1)
+    desk.ends("t.a", YES)
+    assert desk.phase("t.b") is Phase.CANCELLED
+    assert len(desk.orders(StopTurns, "t.b")) == 1
 
 
 def test_a_skipped_plan_takes_its_subtasks_with_it() -> None:
