@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -95,6 +96,8 @@ class Hub:
     refused_by_server: dict[str, tuple[float, str]] = field(default_factory=dict)
     """Until when a message is not offered again, and why it was refused, by its id."""
     sent_at: dict[str, float] = field(default_factory=dict)
+    copies: Counter[str] = field(default_factory=Counter)
+    """How often each message was sent that has no receipt."""
     owed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Receipts to be sent once the daemon has committed: agent and message id -> sending host and digest."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
@@ -242,6 +245,7 @@ class Hub:
             return
         one.spool.stored(message_id)
         self.sent_at[message_id] = self.clock.monotonic()
+        self.copies[message_id] += 1
         self.counts["sent"] += 1
 
     def _sendable(self, one: Local, raw: bytes) -> Address:
@@ -272,7 +276,8 @@ class Hub:
                     continue
                 if host not in held:
                     held[host] = await self._held(js, host)
-                if protocol.must_resend(waited, held[host]):
+                if protocol.must_resend(waited, held[host], self.copies[message_id]):
+                    _log.info("sending %s again: no receipt for %.0f s, %d held", message_id, waited, held[host])
                     one.spool.again(message_id)
                     del self.sent_at[message_id]
                     self.woken.set()
@@ -383,6 +388,7 @@ class Hub:
             raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
         one.spool.settle(receipt)
         self.sent_at.pop(receipt.message_id, None)
+        del self.copies[receipt.message_id]
         woken.add(agent)
 
     def _pending(self, message_id: str) -> tuple[str, Local, bytes] | None:

@@ -28,8 +28,8 @@ SUBJECTS = ("mb.v1.*.mail.>", "mb.v1.*.receipt.>")
 """What the stream stores. Another version of the wire has other subjects."""
 CARDS = "mb.v1.card"
 """Below it each host says who it is, without storage."""
-GRACE = 15.0
-"""Seconds without a receipt after which a message that the server no longer holds is sent again."""
+GRACE, PATIENCE = 15.0, 120.0
+"""Seconds without a receipt after which a message is sent again: if the server no longer holds it, and if it does."""
 
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _LONGEST_REASON = 500
@@ -172,14 +172,15 @@ def shortened(reason: str) -> str:
 # The sender's rules
 
 
-def must_resend(waited: float, held: int) -> bool:
-    """Whether to send a message without receipt again, after so many seconds.
+def must_resend(waited: float, held: int, copies: int = 1) -> bool:
+    """Whether to send a message without receipt again, so many seconds after its last copy.
 
-    `held`: how much of this host's mail for that host the server still holds. As long as it holds any, the receiver
-    has not read all, and another copy would only fill the store. When it holds none, the receiver has the message and
-    will repeat its receipt, or the server has lost it.
+    `held`: how much of this host's mail for that host the server still holds. When it holds none, the receiver has the
+    message and will repeat its receipt, or the server has lost it. When it holds any, the receiver probably has not
+    read all, and more copies would only fill the store: so each waits twice as long as the one before. But a server
+    may also hold for ever what it does not deliver.
     """
-    return held == 0 and waited >= GRACE
+    return waited >= GRACE if held == 0 else waited >= PATIENCE * 2 ** (copies - 1)
 
 
 def settles(receipt: Receipt, by: str, pending: tuple[str, str] | None) -> str:

@@ -66,9 +66,12 @@ def chaos(farm: Farm, roots: int, children: int, kills: int, seed: int) -> None:
         if number < kills:
             chance.choice(deaths)()
         pause.wait(chance.uniform(0.2, 1.0))
-    for name in NAMES:
-        for number in range(roots):
-            farm[name]["worker"].until(f"job{number}", seconds=180)
+    try:
+        for name in NAMES:
+            for number in range(roots):
+                farm[name]["worker"].until(f"job{number}", seconds=180)
+    except AssertionError as stuck:
+        raise AssertionError(farm.last_words()) from stuck
     done = sum(len(farm[name].executions(kind="task")) + len(farm[name].executions(kind="work")) for name in NAMES)
     assert done == len(NAMES) * roots * children
     farm.at_rest()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mailboxd.core.vocabulary import is_id
 from mailboxd.hub.protocol import (
     GRACE,
+    PATIENCE,
     SUBJECTS,
     Address,
     Arrival,
@@ -113,6 +114,15 @@ def test_a_receipt_settles_only_the_message_that_it_names() -> None:
     assert "no message" in settles(RECEIPT, "beta", None)
 
 
+def test_a_message_is_sent_again_soon_if_the_server_lost_it_and_ever_more_rarely_if_it_holds_it() -> None:
+    assert not must_resend(GRACE - 1, held=0)
+    assert must_resend(GRACE, held=0)
+    assert not must_resend(GRACE, held=1)
+    assert [must_resend(3 * PATIENCE, held=1, copies=copies) for copies in (1, 2, 3)] == [True, True, False]
+    day = [copies for copies in range(1, 30) if sum(PATIENCE * 2 ** (one - 1) for one in range(1, copies)) < 86_400]
+    assert max(day) == 10, "copies of a message for a host that is off for a day"
+
+
 # Every interleaving, in small scopes: two hosts and two messages. The steps are the rules that the hub process follows.
 
 MOST_STATES = 400_000
@@ -127,6 +137,8 @@ class World:
     mail: tuple[int, ...]
     """Copies in the server's store."""
     receipts: tuple[int, ...]
+    stuck: int = 0
+    """Copies that the server holds and never delivers."""
     old_mail: tuple[int, ...] | None = None
     """An old copy of the server's store."""
     looked: tuple[Arrival | None, ...] = ()
@@ -146,7 +158,7 @@ class World:
 
 def first(count: int, may_fail: int) -> World:
     no, none = (0,) * count, (False,) * count
-    return World(("new",) * count, no, no, None, (None,) * count, no, no, none, no, none, may_fail)
+    return World(("new",) * count, no, no, 0, None, (None,) * count, no, no, none, no, none, may_fail)
 
 
 Values = tuple[object, ...]
@@ -168,7 +180,8 @@ def steps(world: World) -> Iterator[tuple[str, World]]:
             yield f"publish {to}", changed(stored, n, place="sent")
             if world.faults:  # between the server's acknowledgement and its note in the spool
                 yield f"publish {to}, and crash", replace(stored, faults=world.faults - 1)
-        if world.place[n] == "sent" and must_resend(GRACE, held=sum(world.mail)):
+        held = sum(world.mail) + world.stuck
+        if world.place[n] == "sent" and must_resend(PATIENCE if world.stuck else GRACE, held):
             yield f"resend {to}", changed(world, n, place="new")
         if world.mail[n] and not any(world.looked):  # one after the other
             known = f"digest {n}" if world.committed[n] else None
@@ -210,6 +223,7 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
     for n in range(count):
         if world.mail[n]:
             yield f"mail {n} is lost", changed(less, n, mail=world.mail[n] - 1)
+            yield f"mail {n} is stuck", changed(replace(less, stuck=1), n, mail=world.mail[n] - 1)
         if world.receipts[n]:
             yield f"receipt {n} is lost", changed(less, n, receipts=world.receipts[n] - 1)
         if world.place[n] != "new":
