@@ -21,7 +21,7 @@ from mailboxd.config.model import Config, LimitsSection
 from mailboxd.config.settings import limits, policy
 from mailboxd.core.model import Policy
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import Gate, Synthesis, is_id
+from mailboxd.core.vocabulary import Gate, Synthesis, WeakSpec, is_id
 from mailboxd.errors import EXIT_CONFIG, ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,6 +156,29 @@ def test_one_reviewer_for_specification_and_quality_has_to_be_allowed(tmp_path: 
     assert config.load(write(tmp_path, text.replace("REX", "uma"))).gates.reviewers == ("rex", "uma")
     allowed = config.load(write(tmp_path, text + "  same_reviewer: true\n"))
     assert policy(allowed).same_reviewer
+
+
+STRICT = "agent: a\nprofile: strict\n"
+
+
+def test_one_line_switches_on_every_review_questions_about_weak_specs_and_budgets(tmp_path: Path) -> None:
+    found = config.load(write(tmp_path, STRICT))
+    rules = policy(found)
+    assert rules.gates == frozenset(Gate)
+    assert (rules.weak, rules.budget_usd, rules.budget_tokens) == (WeakSpec.ASK, 10.0, 2_000_000)
+    assert "gates.quality_gate" in config.differences(found)
+
+
+def test_a_key_that_is_set_counts_before_the_profile(tmp_path: Path) -> None:
+    own = "gates:\n  spec_gate: false\n  reviewers: [b, c]\nspec: {weak: draft}\nlimits: {usd_per_task: 0}\n"
+    rules = policy(config.load(write(tmp_path, STRICT + own)))
+    assert rules.gates == {Gate.SPEC_REVIEW, Gate.QUALITY_GATE}
+    assert (rules.reviewers, rules.weak, rules.budget_usd, rules.budget_tokens) == (
+        ("b", "c"), WeakSpec.DRAFT, None, 2_000_000
+    )  # fmt: skip
+    assert "gates: is a group" in problem(tmp_path, STRICT + "gates: [x]\n")
+    assert "write one of" in problem(tmp_path, "agent: a\nprofile: stern\n")
+    assert "same_reviewer: true" in problem(tmp_path, STRICT + "gates: {reviewers: [b]}\n")
 
 
 def test_the_defaults_differ_in_nothing() -> None:

@@ -314,6 +314,10 @@ class LimitsSection(Section):
     planned_per_hour: Whole = number(
         1_000, "tasks", 0, 10_000_000, "Tasks planned by agents in an hour, then held; 0: no limit."
     )
+    usd_per_task: Number = number(
+        0.0, "dollars", 0.0, 1_000_000.0, "Budget (US) of a root task that has none of its own; 0: none."
+    )
+    tokens_per_task: Whole = number(0, "tokens", 0, 1_000_000_000, "The same in tokens.")
     turns_per_task: Whole = number(50, "turns", 0, 1_000_000, "Turns of a task, then held; 0: no limit.")
     questions: Whole = number(5, "questions", 0, 1_000, "Questions of a task, over all its attempts.")
     turns_per_tree: Whole = number(
@@ -460,10 +464,21 @@ class LogSection(Section):
     format: Literal["text", "json"] = value("text", "Readable lines or JSON objects.")
 
 
+STRICT: dict[str, dict[str, Any]] = {
+    "gates": {"spec_review": True, "spec_gate": True, "quality_gate": True},
+    "spec": {"weak": "ask"},
+    "limits": {"usd_per_task": 10.0, "tokens_per_task": 2_000_000},
+}
+"""The defaults that `profile: strict` changes."""
+
+
 class Config(Section):
     """All of `.mailboxd/config.yaml`. Only `agent` is required."""
 
     agent: Agent = Field(description="OpenClaw id of this mailbox's agent.")
+    profile: Literal["standard", "strict"] = value(
+        "standard", "`strict`: all reviews, weak specifications are asked about, budgets; keys that are set count."
+    )
     reply_within_seconds: Whole = number(
         _DAY, "seconds", 1, _YEAR, "Lease: how long a peer may be silent after its `ack`."
     )
@@ -492,6 +507,15 @@ class Config(Section):
     web: WebSection = WebSection()
     shutdown: ShutdownSection = ShutdownSection()
     log: LogSection = LogSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile(cls, given: Any) -> Any:
+        """Fill in the defaults of the profile, under the keys that are set."""
+        if not isinstance(given, dict) or given.get("profile") != "strict":
+            return given
+        groups = {name: (keys, given.get(name, {})) for name, keys in STRICT.items()}
+        return given | {name: keys | own if isinstance(own, dict) else own for name, (keys, own) in groups.items()}
 
     @field_validator("escalation")
     @classmethod

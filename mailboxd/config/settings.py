@@ -117,6 +117,8 @@ def policy(config: Config) -> Policy:
         same_reviewer=config.gates.same_reviewer,
         weak=WeakSpec(config.spec.weak),
         synthesis=Synthesis(config.synthesis),
+        budget_usd=config.limits.usd_per_task or None,
+        budget_tokens=config.limits.tokens_per_task or None,
         max_turns=config.limits.turns_per_task,
         max_tree_turns=config.limits.turns_per_tree,
         max_tree_tasks=config.limits.planned_per_tree,

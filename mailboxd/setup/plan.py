@@ -33,13 +33,23 @@ from mailboxd.store.opening import open_workspace
 from mailboxd.user_state import UserState
 
 
-def create_workspace(root: Path, agent: str, now: str, environ: Mapping[str, str], *, tools_port: int = 0) -> list[str]:
+def create_workspace(
+    root: Path,
+    agent: str,
+    now: str,
+    environ: Mapping[str, str],
+    *,
+    tools_port: int = 0,
+    reviewers: Sequence[str] | None = None,
+) -> list[str]:
     """Create what is missing in `agent`'s workspace at `root` and register it for this user; returns what was created.
 
-    Existing files are kept. A new configuration sets `mcp.port` to `tools_port`. Raises ConfigError if the workspace
-    belongs to another agent or its configuration is invalid, WorldError.
+    Existing files are kept. A new configuration sets `mcp.port` to `tools_port`, and with `reviewers` the strict
+    profile. Raises ConfigError if the workspace belongs to another agent or its configuration is invalid, WorldError.
     """
     text = with_port(config.default_text(agent), tools_port)
+    if reviewers is not None:
+        text = strict(text, reviewers)
     ws = Workspace(root)
     made = Workspace.create(ws.root)
     if _write_config(ws.config, text):
@@ -58,6 +68,19 @@ def with_port(text: str, port: int) -> str:
         return text
     before, group, after = text.partition("#mcp:\n")
     return before + group[1:] + after.replace("#  port: 0\n", f"  port: {port}\n", 1)
+
+
+def strict(text: str, reviewers: Sequence[str]) -> str:
+    """The commented default configuration with the strict profile and these reviewers."""
+    text = text.replace("#profile: standard\n", "profile: strict\n", 1)
+    if not reviewers:
+        return text
+    named = f"  reviewers: {json.dumps(reviewers)}\n"
+    before, group, after = text.partition("#gates:\n")
+    after = after.replace("#  reviewers: []\n", named, 1)
+    if len(reviewers) == 1:  # nobody else could review the other gate
+        after = after.replace("#  same_reviewer: false\n", "  same_reviewer: true\n", 1)
+    return before + group[1:] + after
 
 
 def require_same_agent(path: Path, configured: str, agent: str) -> None:
@@ -238,17 +261,23 @@ class WorkspacePart(Part):
     """The directories, configuration and database."""
 
     tools_port: int = 0
+    reviewers: tuple[str, ...] | None = None
+    """Of the strict profile; None = the standard one."""
     kind: ClassVar[str] = "workspace"
 
     def state(self) -> PartState:
         if not (self.ws.config.is_file() and self.ws.database.is_file()):
-            return PartState(PartStatus.DUE, "create mailbox/, tasks/ and .mailboxd/ with a commented configuration")
+            text = "create mailbox/, tasks/ and .mailboxd/ with a commented configuration"
+            if self.reviewers is not None:
+                text += f", profile strict, reviewed by {', '.join(self.reviewers) or 'nobody yet'}"
+            return PartState(PartStatus.DUE, text)
         require_same_agent(self.ws.config, config.load(self.ws.config).agent, self.agent)
         return PartState(PartStatus.DONE, "it has a mailbox, a configuration and a database")
 
     def do(self) -> str:
         now = self.installation.clock.now()
-        made = create_workspace(self.root, self.agent, now, self.installation.environ, tools_port=self.tools_port)
+        environ, port = self.installation.environ, self.tools_port
+        made = create_workspace(self.root, self.agent, now, environ, tools_port=port, reviewers=self.reviewers)
         return f"created {', '.join(made)}" if made else "everything exists"
 
     def undo(self, before: str) -> str:  # noqa: ARG002 - part of the protocol
@@ -586,8 +615,12 @@ def make_plan(
     wanted: Collection[str],
     skip: Collection[str],
     progress: Callable[[str], None],
+    *,
+    strict: bool = False,
 ) -> Plan:
     """Plan what to do for the agents `wanted` (none means all), without the kinds in `skip`.
+
+    `strict`: new workspaces get the strict profile; the other agents review.
 
     Asks OpenClaw and checks every part, which takes seconds each. Changes nothing. Raises UnavailableError.
     """
@@ -600,7 +633,10 @@ def make_plan(
     homes, passed_over = _homes([peer for peer in peers if not wanted or peer.id in wanted], peers)
     # with a port but without the extra the daemon would not start
     ports = _ports(homes.values()) if find_spec("mcp") and ToolsPart.kind not in skip else repeat(0)
-    parts: list[Part] = [WorkspacePart(installation, agent, root, next(ports)) for agent, root in homes.items()]
+    reviewers = {agent: tuple(peer.id for peer in peers if peer.id != agent) if strict else None for agent in homes}
+    parts: list[Part] = [
+        WorkspacePart(installation, agent, root, next(ports), reviewers[agent]) for agent, root in homes.items()
+    ]
     parts.append(PluginPart(installation))
     for kind in (SkillPart, ToolsPart, GatewayPart, ServicePart):
         parts += [kind(installation, agent, root) for agent, root in homes.items()]

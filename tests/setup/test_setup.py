@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from mailboxd import config
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup import plan
 from mailboxd.setup.plan import SetupRecord
 from tests.agents.replay import Replay, conversation
@@ -82,6 +84,15 @@ def test_a_plan_changes_nothing(beside: Beside) -> None:
     assert "○ plugin    all agents" in done.stdout
     assert "– service   beta: there is no systemctl on this machine; run `mailboxd -w" in done.stdout
     assert (beside.files(), beside.config.read_text()) == before
+
+
+def test_new_workspaces_get_the_strict_profile_with_the_other_agents_as_reviewers(beside: Beside) -> None:
+    assert "--strict" in beside.setup("--dry-run").stdout
+    steps = beside.steps("--yes", "--strict", "--no-canary", "--skip", "plugin", "--skip", "service")
+    assert steps["workspace", "alpha"]["done"]
+    found = config.load(Workspace(beside.workspace("alpha")).config)
+    assert (found.profile, found.gates.reviewers, found.gates.same_reviewer) == ("strict", ("beta",), True)
+    assert found.gates.spec_review
 
 
 def test_setup_does_not_ask_without_a_terminal(beside: Beside) -> None:
@@ -235,8 +246,6 @@ def test_services_are_set_up_and_undone(beside: Beside, manager: UserManager) ->
 
 
 def test_the_port_goes_into_the_group_that_is_meant() -> None:
-    from mailboxd import config
-
     text = plan.with_port(config.default_text("alpha"), 8770)
     assert text.count("  port: 8770") == 1
     assert text.index("\nmcp:\n") < text.index("\n  port: 8770\n") < text.index("#shutdown:")

@@ -39,13 +39,14 @@ _CLEAR_LINE = "\r\x1b[K"
 )  # fmt: skip
 @click.option("--agent", "agents", type=Id(), multiple=True, help="Set up only this agent (repeatable; default: all).")
 @click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Skip this step (repeatable).")
+@click.option("--strict", is_flag=True, help="New workspaces get `profile: strict`; the other agents review.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
 @click.option("--undo", is_flag=True, help="Revert what setup did. Mail, tasks and databases are kept.")
 def setup_command(
-    session: Session, agents: tuple[str, ...], skip: tuple[str, ...], yes: bool, dry_run: bool, no_canary: bool,
-    undo: bool,
+    session: Session, agents: tuple[str, ...], skip: tuple[str, ...], strict: bool, yes: bool, dry_run: bool,
+    no_canary: bool, undo: bool,
 ) -> int:  # fmt: skip
     """Find OpenClaw and its agents, and give each agent a mailbox and a daemon.
 
@@ -70,10 +71,12 @@ def setup_command(
     record = SetupRecord(os.environ)
     if undo:
         return _undo(session, installation, record, yes=yes, dry_run=dry_run)
-    plan = planning.make_plan(installation, version, agents, skip, _tell)
+    plan = planning.make_plan(installation, version, agents, skip, _tell, strict=strict)
     _tell("")
     if not session.as_json:
         _show(plan)
+        if not strict and any(step.part.kind == "workspace" for step in plan.due):
+            say("tasks are not reviewed; with --strict the other agents review specification and result of each")
     if dry_run or (plan.due and not _agreed(yes, session)):
         return _unapplied(session, plan, dry_run=dry_run)
     return _carry_out(session, plan, record, canary=not no_canary)
