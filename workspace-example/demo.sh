@@ -71,14 +71,10 @@ start() {
     daemons[$1]=$!
 }
 
-# One sentence per event, as the daemons log them. Gates are off here, so passing one is left out, and so is what only
-# repeats the line before it. Nothing is left out of `mailboxd log`.
+# One sentence per event, as the daemons log them.
 narrate() {
     # shellcheck disable=SC2016 # the $ in it are sed's
     tail --pid=$$ -n +1 -F -- "$demo/logs/$1.log" 2>/dev/null | sed -u -n -E "
-        / spec_draft -> spec_review -> execution_ready \(the spec is complete; the [a-z_]+ is off\)/d
-        / execution_ready -> executing \(/d
-        s/ -> spec_gate -> quality_gate -> / -> /; s/; the [a-z_]+ is off//g
         s/ \[task=[^]]*\]\$//; t said
         :said
         s/^[0-9-]+T([0-9:]{8})[.0-9]*Z INFO [a-z.]+: (.*)/\1 $(printf '%-9s' "$1") \2/p; t

@@ -137,6 +137,7 @@ def follow(
     task: str | None = None,
     tree: bool = False,
     is_over: Callable[[], bool] = never,
+    brief: bool = True,
 ) -> None:
     """Pass every event after number `after`, then each new one, to `tell`, until Ctrl-C or `is_over`."""
     try:
@@ -144,7 +145,7 @@ def follow(
             over = is_over()
             last = report.last_event()
             if last > after:
-                for event in report.events(task, tree=tree, after=after):
+                for event in report.events(task, tree=tree, after=after, brief=brief and not session.as_json):
                     say(to_json(event, indent=None)) if session.as_json else tell(event)
                     last = max(last, event["seq"])
                 after = last

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from mailboxd.core.events import VERSION, Event, Kind, Role, upcast
 from mailboxd.errors import WorldError
-from mailboxd.explain.describe import describe
+from mailboxd.explain.describe import describe, summarize
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store.database import connect, migrate, transaction
 from mailboxd.store.projection import project
@@ -277,6 +277,7 @@ def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[
 # Apart from the queries: loading the types of the core takes 15 ms, which `mailboxd status` rarely needs.
 
 
-def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str) -> str:
-    """The text of an event in `mailboxd log`; `name` is the local id of its task."""
-    return describe(_event(kind, task, data, role, actor), name)
+def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str, *, brief: bool = False) -> str:
+    """The text of an event in `mailboxd log`; `name` is the local id of its task. `brief`: without passing phases."""
+    event = _event(kind, task, data, role, actor)
+    return summarize(event, name) if brief else describe(event, name)

@@ -181,8 +181,13 @@ class Report:
             nodes[task]["depends_on"].append(need)
         return nodes[task_id]
 
-    def events(self, task_id: str | None = None, *, tree: bool = False, after: int = 0) -> Iterator[Row]:
-        """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too."""
+    def events(
+        self, task_id: str | None = None, *, tree: bool = False, after: int = 0, brief: bool = False
+    ) -> Iterator[Row]:
+        """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too.
+
+        `brief`: their texts do not mention phases that were only passed.
+        """
         from mailboxd.store.event_log import sentence
 
         scope = _events_of(task_id, tree=tree)
@@ -192,7 +197,7 @@ class Report:
             (after,) if task_id is None else (after, task_id),
         )
         for seq, at, kind, task, name, role, actor, data, digest in cursor:
-            text = sentence(kind, task, data, role, actor, name or "")
+            text = sentence(kind, task, data, role, actor, name or "", brief=brief)
             yield {
                 "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
                 "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,

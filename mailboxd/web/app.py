@@ -29,7 +29,7 @@ from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, is_id
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, is_id
 from mailboxd.drawing.gantt import Window, duration
 from mailboxd.drawing.graph import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
@@ -82,6 +82,7 @@ class Templates:
         self._environment.globals |= {
             "STATE_STYLES": STATE_STYLES,
             "WAITING_FOR_YOU": WAITING_FOR_YOU,
+            "WORDS": WORDS,
             "DONE": _DONE,
             "duration": duration,
         }

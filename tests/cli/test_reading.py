@@ -250,6 +250,8 @@ def test_history_is_one_sentence_per_event_and_agrees_with_the_table(plan: Stage
     ]
     lines = plan.run("log").stdout.splitlines()
     assert len(lines) == len(rows)
+    assert lines[0].split(maxsplit=2) == ["1", NOW, "job: created for operator: Do job"]
+    lines = plan.run("log", "--verbose").stdout.splitlines()
     created = "job: created for operator: Do job; spec_draft -> spec_review -> execution_ready"
     passed = f"{created} (the spec is complete; the spec_review is off)"
     assert lines[0].split(maxsplit=2) == ["1", NOW, passed]

@@ -276,7 +276,7 @@ def test_wait_prints_the_result_when_the_task_is_done(stage: Stage) -> None:
     result = stage.run("send", "--wait", "--task-id", "job", "Do it")
     assert (result.exit_code, result.stdout) == (0, "Twelve figures\n")
     assert f"no daemon is running there: `mailboxd -w {stage.ws.root} run` starts the task" in result.stderr
-    assert "execution_ready -> executing" in result.stderr
+    assert "job: attempt 1 succeeded: Twelve figures; completed\n" in result.stderr
 
 
 def test_wait_says_that_it_failed(stage: Stage) -> None:

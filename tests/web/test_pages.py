@@ -176,7 +176,7 @@ def test_tasks_that_wait_for_a_person_are_told_apart(found: Found, opened: Opene
     company["alpha"].until("plain")
     page = opened(company)
     key = page.key()
-    assert "waiting for you awaiting approval job" in page.get(f"/w/{key}/t/job").words.replace("‖ ", "")
+    assert "waiting for you job" in page.get(f"/w/{key}/t/job").words.replace("‖ ", "")
     rows = page.get(f"/w/{key}?phase=waiting%20for%20you").text.count("data-row href")
     assert rows == 1
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 @click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Only events after this number.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the latest N events.")
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("-v", "--verbose", is_flag=True, help="Also mention phases that were passed automatically.")
 def log_command(
-    session: Session, task: str | None, tree: bool, since: int | None, lines: int | None, following: bool
+    session: Session, task: str | None, tree: bool, since: int | None, lines: int | None, following: bool, verbose: bool
 ) -> None:
     """Show what happened in one task or in the whole workspace, one event per line.
 
@@ -47,11 +48,11 @@ def log_command(
         if lines is not None:
             after = max(after, report.before_latest(lines, wanted, tree=tree))
         if following:
-            follow(session, report, print_event, after=after, task=wanted, tree=tree)
+            follow(session, report, print_event, after=after, task=wanted, tree=tree, brief=not verbose)
         elif session.as_json:
             _print_list(report.events(wanted, tree=tree, after=after))
         else:
-            for event in report.events(wanted, tree=tree, after=after):
+            for event in report.events(wanted, tree=tree, after=after, brief=not verbose):
                 print_event(event)
 
 
@@ -160,7 +161,7 @@ class _Watching:
             self._trees = [self.report.tree(root) for root in roots]
             self._phases = self.report.phases()
             after = max(self._read, last - _EVENTS, 0)
-            self._events += self.report.events(self.task, tree=True, after=after)
+            self._events += self.report.events(self.task, tree=True, after=after, brief=True)
         del self._events[:-_EVENTS]
         self._read = last
 

@@ -208,7 +208,7 @@ class Wait:
         return str(judged["task"])
 
     def _print_events(self, report: Report, task: str, after: int) -> None:
-        for event in report.events(task, tree=True, after=after):
+        for event in report.events(task, tree=True, after=after, brief=True):
             if event["kind"] in _PRINTED_KINDS and not self.session.as_json:
                 say(f"{event['at']}  {for_terminal(event['text'])}", err=True)
 
