@@ -280,6 +280,6 @@ def test_one_message_is_neither_lost_nor_doubled(record_property: Callable[[str,
 
 @pytest.mark.slow
 def test_two_messages_are_neither_lost_nor_doubled(record_property: Callable[[str, object], None]) -> None:
-    states = law(2, 2)
+    states = law(2, 1)
     record_property("states", states)
     print(f"{states} states")
