@@ -238,9 +238,11 @@ class TurnStarter:
             self._programs.discard(order.id)
             self._start(order, effect, *fresh)  # it has its slot
             return
-        is_remote = self.hub.serves(order.agent) and not effect.harness
-        boot = order.begun or "" if is_remote else self.boot  # the hub may be told again after any restart
-        match next_step(self.calls.state(effect.turn_id), order.begun, boot, is_marked=not effect.harness):
+        if self.hub.serves(order.agent) and effect.turn is Turn.DISPATCH and not effect.harness:
+            if order.begun is not None:  # told again; whether it is still wanted is asked when the receipt is there
+                self.hub.put(order, effect.message_id, self.dispatches.take(effect, None))
+            return
+        match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
             case Next.REPORT:
                 self.reports.append(TurnReport(order, effect, classify(self.calls.left_behind(effect.turn_id))))
                 return

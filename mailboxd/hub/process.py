@@ -39,7 +39,7 @@ from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.membership import HostKeys, HubSettings, Members, Membership, nkey_seed
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
-from mailboxd.hub.report import STATUS, HostSigns
+from mailboxd.hub.report import STATUS, HostSigns, hub_report
 from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
 from mailboxd.keys import PrivateKey, PublicKey, parse_signature
 from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
@@ -582,6 +582,8 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
     """Run until a signal asks to stop. Raises UnavailableError, ConfigError, WorldError."""
     settings = membership.settings()
     hub = Hub(membership, environ, settings, membership.key(), HostKeys(membership))
+    with suppress(TypeError):  # of another version
+        hub.hosts = hub_report(membership).hosts  # as they were heard of last, until their next cards
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hub.stopping.set)

@@ -78,6 +78,7 @@ def chaos(farm: Farm, roots: int, children: int, kills: int, seed: int) -> None:
     for name in NAMES:
         worker = farm[name]["worker"]
         assert not worker.mail("duplicate"), "the hub delivered a message twice"
+        assert not worker.events("message.undelivered")
         assert worker.call("db", "verify").returncode == 0
 
 

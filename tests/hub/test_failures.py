@@ -55,6 +55,24 @@ def test_work_waits_for_a_host_that_is_off_and_its_time_to_reply_does_not_begin(
     is_done_once(farm, 1)
 
 
+def test_what_is_under_way_and_who_is_there_survive_restarts_while_the_other_host_is_off(joined: Joined) -> None:
+    farm = joined(TWO)
+    work_waits(farm)
+    alpha, main = farm["alpha"], farm["alpha"]["main"]
+    alpha.kill_hub()
+    main.kill()
+    alpha.start_hub()
+    main.start()
+    main.drop("more.md", task("more", plan=gives_to("beta.writer")))
+    until_sent(alpha, 2)
+    farm["beta"].start_hub()
+    for name in ("job", "more"):
+        main.until(name)
+    assert len(farm["beta"].executions(agent="writer")) == 2
+    assert not main.events("message.undelivered")
+    farm.at_rest()
+
+
 def test_work_waits_while_the_hub_process_is_gone_and_why_says_so(joined: Joined) -> None:
     farm = joined(TWO)
     farm.start()
