@@ -580,3 +580,10 @@ def test_a_plan_is_an_answer_of_a_peer_too() -> None:
     desk.give(plan=plan(child("a", "bob")))
     desk.ends("t.a", Planned(plan(child("x"))))
     assert desk.phases("t.a", "t.a.x") == ["executing", "executing"]
+
+
+def test_labels_are_inherited_by_every_child_without_its_own() -> None:
+    desk = Desk(with_policy(labels=("finance",)))
+    desk.give(plan=plan(child("a", "bob"), child("b", overrides=Overrides(labels=("other", "team:x")))))
+    found = [desk.task(name).policy.labels for name in ("t", "t.a", "t.b")]
+    assert found == [("finance",), ("finance",), ("other", "team:x")]

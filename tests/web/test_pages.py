@@ -209,7 +209,7 @@ def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> Non
         "one": {"agent": "self", "description": "one"},
         "two": {"agent": "self", "description": "two", "depends_on": ["one"]},
     }
-    alpha.drop("q.md", task("q", plan=plan))
+    alpha.drop("q.md", task("q", plan=plan, labels="[finance]"))
     alpha.run()
     assert alpha.call("retry", "q.two", "--note", "in digits").returncode == 0
     alpha.run()
@@ -231,6 +231,9 @@ def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> Non
     assert sorted(hits) == ["q", "q.one"]  # each once, however often the word stands in it
     assert page.get("/search?q=%22%22").status == 409  # no word in it
     assert page.get(f"/w/{key}?q=two").text.count("data-row") == 1
+    assert page.get(f"/w/{key}?label=finance").text.count("data-row href") == 3
+    assert page.get(f"/w/{key}?label=other").words.count("No matching tasks") == 1
+    assert f'href="/w/{key}?label=finance"' in page.get(f"/w/{key}/t/q").text
     assert page.get(f"/w/{key}?phase=failed").words.count("No matching tasks") == 1
 
 
