@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,6 +18,7 @@ from mailboxd.core.model import Overrides
 from mailboxd.core.outcomes import Failed
 from mailboxd.core.vocabulary import Phase, Quorum
 from mailboxd.errors import WorldError
+from tests.cli.stage import make
 from tests.core import (
     test_approvals,
     test_attempts,
@@ -30,6 +33,8 @@ from tests.core import (
     test_sent_again,
     test_spec_drafting,
 )
+from tests.mcp import test_handlers
+from tests.mcp.stand import Stand
 from tests.properties.planting import Fault, planted
 from tests.simulation import test_power, test_small_scopes, test_two_writers, townlife
 from tests.simulation.history import Broken, run
@@ -118,6 +123,12 @@ def _other_headers_are_refused() -> None:
     )
 
 
+def _with_tools(law: str) -> None:
+    """A law that stands at a workspace with typed tools."""
+    with TemporaryDirectory() as above:
+        getattr(test_handlers, law)(Stand(make(Path(above) / "alpha")))
+
+
 def one_turn_in_every_order() -> None:
     test_small_scopes.law()
 
@@ -194,6 +205,18 @@ MUTANTS = (
         'if not newer and known.terms not in ("", new.origin.terms):',
         "if not newer and not known:",
         _other_headers_are_refused,
+    ),
+    Mutant(
+        "a typed order is carried out whatever the task has become",
+        "if task.phase != given.from_phase:",
+        "if task.phase == given.task:",
+        lambda: _with_tools("test_an_order_about_a_phase_that_the_task_has_left_is_refused"),
+    ),
+    Mutant(
+        "a review by file that names no attempt counts for the present one",
+        "message.attempt if message.attempt_id else message.attempt or 1,",
+        "message.attempt,",
+        lambda: _with_tools("test_a_review_by_file_of_an_earlier_attempt_does_not_count_for_the_present_one"),
     ),
     # ------------------------------------------------------------ questions
     Mutant(

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 ROOT = Path(__file__).resolve().parents[2] / "mailboxd"
-PACKAGES = ("core", "store", "engine", "intake", "effects")
+PACKAGES = ("core", "store", "engine", "intake", "effects", "mcp")
 PLACES = tuple(place for package in PACKAGES for place in sorted((ROOT / package).glob("*.py")))
 
 
