@@ -11,7 +11,7 @@ import re
 import runpy
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -22,8 +22,11 @@ from mailboxd import config, errors
 from mailboxd.cli.program import program
 from mailboxd.core import lifecycle, specs
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase
+from mailboxd.drawing.graph import plan_graph
+from mailboxd.drawing.svg import graph_svg
 from mailboxd.protocol import headers, taskmd
 from mailboxd.protocol.messages import MESSAGE_TYPES, Message, parse_message
+from mailboxd.protocol.recipe import Recipes, example_values, expand
 from mailboxd.telemetry import metrics
 
 DOCS = Path(__file__).resolve().parent
@@ -220,15 +223,40 @@ def _metric(name: str, kind: str, labels: tuple[str, ...], says: str) -> str:
     return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {says} |"
 
 
+def recipes_page() -> str:
+    """Every packaged recipe, with its parameters and its picture."""
+    return _filled("recipes.md", {"recipes": "\n".join(map(_recipe, Recipes().names()))})
+
+
+def _recipe(name: str) -> str:
+    recipe = Recipes().load(name)
+    rows = [
+        f"| `{one.name}`{' (list)' if one.is_list else ''} | {one.about}"
+        f"{'' if one.default is None else f'; default: {one.default}'} |"
+        for one in recipe.parameters
+    ]
+    picture = f"![The plan of {name}](images/recipes/{name}.svg)\n"
+    return f"## {name}\n\n{recipe.about}.\n\n{picture}\n{_table('parameter', 'meaning', rows=rows)}"
+
+
+def _picture(name: str) -> str:
+    """What `mailboxd recipe show NAME --graph --format svg` prints."""
+    recipe = Recipes().load(name)
+    made = expand(recipe, example_values(recipe))
+    return graph_svg(plan_graph(made.dag.plan, made.title), made.title)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "configuration.md": configuration_page,
     "messages.md": messages_page,
     "observability.md": observability_page,
+    "recipes.md": recipes_page,
     "runbook.md": runbook_page,
     "specs.md": specs_page,
     "states.md": states_page,
     "taskmd.md": taskmd_page,
+    **{f"images/recipes/{name}.svg": partial(_picture, name) for name in Recipes().names()},
 }
 
 

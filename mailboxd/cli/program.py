@@ -35,8 +35,8 @@ from mailboxd.errors import (
 
 COMMANDS = {
     "Work": {
-        "send": "send", "steer": "orders", "edit": "orders", "retry": "orders", "pause": "orders", "resume": "orders",
-        "cancel": "orders",
+        "send": "send", "recipe": "recipe", "steer": "orders", "edit": "orders", "retry": "orders", "pause": "orders",
+        "resume": "orders", "cancel": "orders",
     },
     "Look": {
         "status": "status", "ls": "status", "show": "task", "tree": "task", "watch": "events", "log": "events",

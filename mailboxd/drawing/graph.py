@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from mailboxd.core.model import Condition, Plan, PlannedChild
 from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, AttemptStatus, Phase
 
 
@@ -146,6 +147,35 @@ class Graph:
         ids = {node.id for node in self.nodes}
         kept = (edge for edge in self.edges if edge.start in ids and edge.end in ids and edge.start != edge.end)
         return list(dict.fromkeys(kept))
+
+
+def plan_graph(plan: Plan, title: str) -> Graph:
+    """A plan before it is carried out. What waits for nothing leads from the whole."""
+    nodes, edges = [Node("", title, "execution_ready")], list[Edge]()
+    _add_planned(nodes, edges, "", plan.children, {})
+    return Graph(tuple(nodes), tuple(edges))
+
+
+def _add_planned(
+    nodes: list[Node], edges: list[Edge], above: str, children: Sequence[PlannedChild], outer: Mapping[str, str]
+) -> None:
+    ids = {**outer, **{child.key: f"{above}/{child.key}" for child in children}}
+    for child in children:
+        flow, here = child.flow, ids[child.key]
+        said = [", ".join(child.agents), *(f"if {condition_text(condition)}" for condition in flow.when)]
+        said += [f"join: {child.overrides.join}"] if child.overrides.join else []
+        said += [f"at most {flow.rounds} rounds" if flow.until else f"{flow.rounds} rounds"] if flow.rounds else []
+        said += [f"until {condition_text(flow.until)}"] if flow.until else []
+        nodes.append(Node(here, child.key, "execution_ready", " · ".join(said)))
+        edges += [Edge(ids[need], here) for need in child.depends_on if need in ids]
+        if not child.depends_on:
+            edges.append(Edge(above, here, EdgeKind.CHILD))
+        _add_planned(nodes, edges, here, child.children, ids)
+
+
+def condition_text(condition: Condition) -> str:
+    whose = f"{condition.of} answers" if condition.of else "it answers"
+    return f"{whose} {'not ' if condition.negated else ''}{' or '.join(condition.answers)}"
 
 
 # Collapsing the subtasks of one task: similar ones become a stack. They are similar if they have the same dependencies

@@ -107,7 +107,7 @@ class PromptBuilder:
         before = self._round_before(task)
         context = joined(spec.context, self._background(task), before.text, carried.text)
         if answers := self._deciding_answers(task):
-            declare = _DECLARE.format(", ".join(answers), answers[0])
+            declare = _DECLARE.format(" or ".join(answers))
             spec = replace(stated(spec), instructions=joined(spec.instructions, declare))
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
@@ -296,13 +296,13 @@ def _result_of(child: Task) -> Results | Failure:
 
 
 _DECLARE = """\
-Declare your answer, because it decides what follows; it counts if it is one of: {}. Begin with these lines:
+Declare your answer: what follows depends on whether it is {}. Begin with these lines:
 
 ~~~
 ---
 type: reply
 status: done
-answer: {}
+answer: your answer
 ---
 ## Results
 

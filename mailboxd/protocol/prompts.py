@@ -117,7 +117,7 @@ class Templates:
         override = self._overrides / name if self._overrides is not None else None
         seen = _signature(override)
         if override is not None and seen is not None:
-            path, source = override, _read(override)
+            path, source = override, read_override(override)
         else:
             path = self._packaged / name
             if not path.is_file():
@@ -144,7 +144,8 @@ def _signature(path: Path | None) -> _Signature:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read(path: Path) -> str:
+def read_override(path: Path) -> str:
+    """The text of a file that an agent may have written: a regular one, not too large. Raises ConfigError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -97,9 +97,9 @@ def test_every_part_of_a_childs_spec_travels_and_is_shown(tmp_path: Path) -> Non
 def test_whose_answer_decides_is_told_to_declare_it_and_how(tmp_path: Path) -> None:
     flow = Flow((Condition(("approve",), "a"),))
     text = sent(company(child("a", "bob"), child("b", "bob", "a", flow=flow)), tmp_path, "t.a")
-    assert "it counts if it is one of: approve. Begin with" in text
+    assert "depends on whether it is approve. Begin with" in text
     form = text.partition("~~~\n")[2].partition("\n~~~")[0]
-    assert read_answer(form) == Results("The result itself", "approve")
+    assert read_answer(form) == Results("The result itself", "your answer")
 
 
 def test_a_round_is_told_what_the_round_before_brought(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_round_is_told_what_the_round_before_brought(tmp_path: Path) -> None:
     desk = company(child("loop", "self", flow=flow, children=parts, overrides=Overrides(synthesis="build")))
     assert "Round" not in sent(desk, tmp_path, "t.loop.1.build")
     desk.ends("t.loop.1.build", Results("first version"))
-    assert "it counts if it is one of: approve" in sent(desk, tmp_path, "t.loop.1.review")
+    assert "depends on whether it is approve" in sent(desk, tmp_path, "t.loop.1.review")
     desk.ends("t.loop.1.review", Results("too short", "revise"))
     desk.done("t.loop.1", "t.loop")
     text = sent(desk, tmp_path, "t.loop.2.build")

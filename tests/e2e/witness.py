@@ -175,6 +175,7 @@ def starts(case: Case) -> Iterator[str]:
     phases: dict[str, str] = {}
     parents: dict[str, str | None] = {}
     needs: dict[str, list[str]] = {}
+    met: dict[str, tuple[str, ...]] = {}
     live: Counter[str] = Counter()
     task_of: dict[str, str] = {}
     for event in case.events:
@@ -185,12 +186,14 @@ def starts(case: Case) -> Iterator[str]:
             case "task.created":
                 phases[task] = data["task"]["phase"]
                 parents[task], needs[task] = data["task"].get("parent"), data["needs"]
+                joins = data["task"].get("flow", {}).get("needs_any", False)
+                met[task] = ("completed", "cancelled") if joins else ("completed",)
             case "task.needs_changed":
                 needs[task] = data["needs"]
             case "attempt.started":
                 task_of[data["attempt"]["id"]] = task
                 live[task] += 1
-                waits = [need for need in needs[task] if phases.get(need) != "completed"]
+                waits = [need for need in needs[task] if phases.get(need) not in met[task]]
                 if waits:
                     yield f"event {event['seq']}: {task} started before {waits} were completed"
                 if parents[task] and phases[parents[task] or ""] != "executing":

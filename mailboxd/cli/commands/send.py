@@ -39,6 +39,7 @@ from mailboxd.mailbox.layout import Workspace
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from mailboxd.protocol.plan import Dag
     from mailboxd.store.reports import Report
 
 
@@ -47,11 +48,13 @@ if TYPE_CHECKING:
 _NO_MAILBOX = "there is no mailbox/inbox; `mailboxd init {} --agent <id>` creates one"
 
 
-def _receiver(to: str) -> Workspace:
+def receiver(session: Session, to: str | None) -> Workspace:
     """The workspace in this directory, or of this agent. Raises UnavailableError unless there is exactly one.
 
     A mailbox without mailboxd suffices.
     """
+    if to is None:
+        return session.workspace()
     if (Path(to) / "mailbox" / "inbox").is_dir():
         return Workspace(Path(to).resolve())
     known = _agents()
@@ -221,24 +224,36 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
 
     Raises MessageError, PlanError; ConfigError if the receiver's limits cannot be read.
     """
+    from mailboxd.protocol.plan import parse_dag
+
+    return admitted(parse_dag(text, path=path), config_file)
+
+
+def admitted(dag: Dag, config_file: Path) -> str:
+    """The `## DAG` section with this plan. Raises PlanError; ConfigError if the receiver's limits cannot be read."""
     from mailboxd import config
     from mailboxd.config.settings import limits as limits_of
     from mailboxd.core import plans
     from mailboxd.core.task_view import Limits
-    from mailboxd.protocol.plan import parse_dag, render_dag
+    from mailboxd.protocol.plan import render_dag
 
-    read = parse_dag(text, path=path)
     limits = limits_of(config.load(config_file)) if config_file.exists() else Limits()
-    plans.admit(read.plan, limits, 0)
-    return f"```yaml\n{render_dag(read)}```"
+    plans.admit(dag.plan, limits, 0)
+    return f"```yaml\n{render_dag(dag)}```"
 
 
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
-_HEADERS = (
+HEADERS = (
     "labels", "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
     "budget_tokens", "harness",
 )  # fmt: skip
+TO = click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
+TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
+WAIT = click.option("--wait", is_flag=True, help="Wait until the task ends or needs you, and print its result.")
+WAIT_TIMEOUT = click.option(
+    "--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop waiting after this long."
+)
 _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Leave it empty to send nothing."
 
 
@@ -263,8 +278,8 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 @click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
 @click.option("--criterion", "criteria", type=Text(), multiple=True, help="An acceptance criterion (repeatable).")
 @click.option("--plan", metavar="FILE", help="A plan to carry out (YAML with `subtasks:`), validated before sending.")
-@click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
-@click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
+@TO
+@TASK_ID
 @click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="The sender.")
 @click.option("--label", "labels", type=Header("labels", "NAME,..."), help="To find it by: `ls --label`.")
 @click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none.")
@@ -277,8 +292,8 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 @click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100.")
 @click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn.")
 @click.option("--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown.")
-@click.option("--wait", is_flag=True, help="Wait until the task ends or needs you, and print its result.")
-@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop waiting after this long.")
+@WAIT
+@WAIT_TIMEOUT
 def send_command(session: Session, **said: Any) -> int | None:
     """Send a task to an agent. INSTRUCTIONS are its text (- reads standard input); without any, an editor opens.
 
@@ -286,13 +301,17 @@ def send_command(session: Session, **said: Any) -> int | None:
     atomically, to the inbox of this workspace or of the agent given by --to.
     """
     require_operator(said["sender"])
+    ws = receiver(session, said["to"])
+    return send(session, ws, _draft(ws, said), said)
+
+
+def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) -> int | None:
+    """Put the task into the inbox; `said` are the options of `mailboxd send`."""
     if said["wait_timeout"] is not None and not said["wait"]:
         raise click.UsageError("--wait-timeout requires --wait; --timeout limits one turn")
-    ws = _receiver(said["to"]) if said["to"] is not None else session.workspace()
-    draft = _draft(ws, said)
     message_id, task_id = _ids(session, draft.title, said["task_id"])
     _require_sensible(session, ws, said, task_id)
-    headers = {name: said[name] for name in _HEADERS if said[name] is not None}
+    headers = {name: said[name] for name in HEADERS if said[name] is not None}
     if said["harness"] is not None:
         headers["runtime"] = Runtime.ACP
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}

@@ -1,0 +1,167 @@
+"""`mailboxd recipe`: plans with parameters, from YAML files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.commands.send import HEADERS, TASK_ID, TO, WAIT, WAIT_TIMEOUT, admitted, receiver, send
+from mailboxd.cli.groups import Group
+from mailboxd.cli.operator_actions import require_operator
+from mailboxd.cli.session import Session, Text, verb
+from mailboxd.cli.text import columns, fit, say, to_json
+from mailboxd.core.sanitize import for_terminal
+from mailboxd.engine.sending import Draft
+from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, EXIT_WAITING_FOR_YOU, UnavailableError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.protocol.recipe import Recipe, Recipes
+
+
+def _recipes(ws: Workspace | None) -> Recipes:
+    from mailboxd.protocol.recipe import Recipes
+
+    return Recipes(None if ws is None else ws.templates / "recipes")
+
+
+def _here(session: Session) -> Workspace | None:
+    """The workspace, if there is one: the packaged recipes can be shown without."""
+    try:
+        return session.workspace()
+    except UnavailableError:
+        return None
+
+
+def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    recipes = _recipes(None)
+    names = [name for name in recipes.names() if name.startswith(incomplete)]
+    return [CompletionItem(name, help=recipes.load(name).about) for name in names]
+
+
+class _With(click.ParamType[tuple[str, str]]):
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = Text().convert(value, param, ctx).partition("=")
+        if not equals:
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key.strip(), text.strip()
+
+
+_NAME = click.argument("name", shell_complete=_complete)
+_WITH = click.option(
+    "--with", "given", type=_With(), multiple=True,
+    help="A parameter (repeatable). A list is given with commas, or by naming it several times.",
+)  # fmt: skip
+
+
+@click.group("recipe", cls=Group)
+def recipe_command() -> None:
+    """Run a team from a recipe, which is a plan with parameters in one YAML file.
+
+    Files in .mailboxd/templates/recipes/ of the workspace come before the packaged ones.
+    """
+
+
+@verb("ls", "recipe ls")
+def ls_recipes(session: Session) -> None:
+    """List the recipes that there are."""
+    recipes = _recipes(_here(session))
+    found = [recipes.load(name) for name in recipes.names()]
+    if session.as_json:
+        say(to_json([_as_json(recipe) for recipe in found]))
+        return
+    size = max(len(recipe.name) for recipe in found)
+    for recipe in found:
+        say(f"{recipe.name:<{size}}  {fit(for_terminal(recipe.about), columns() - size - 2)}")
+
+
+@verb("show", "recipe show panel", "recipe show debate --graph", exits={EXIT_BAD_MESSAGE: "there is no such recipe"})
+@_NAME
+@click.option("--graph", is_flag=True, help="Draw its plan, with example values for missing parameters.")
+@click.option("--format", "form", type=click.Choice(["mermaid", "dot", "svg"]), help="Of --graph; default: mermaid.")
+@_WITH
+def show_recipe(session: Session, name: str, graph: bool, form: str | None, given: Sequence[tuple[str, str]]) -> None:
+    """Show a recipe: its file, or with --graph its plan."""
+    from mailboxd.protocol.recipe import example_values, expand, values_of
+
+    recipes = _recipes(_here(session))
+    recipe = recipes.load(name)
+    if (form is not None or given) and not graph:
+        raise click.UsageError("--format and --with require --graph")
+    if graph:
+        made = expand(recipe, values_of(recipe, given) if given else example_values(recipe))
+        say(_drawn(made.dag.plan, made.title, form or "mermaid"), newline=False)
+    elif session.as_json:
+        say(to_json(_as_json(recipe)))
+    else:
+        say(for_terminal(recipes.text(recipe)), newline=False)
+
+
+def _drawn(plan: Any, title: str, form: str) -> str:
+    from mailboxd.drawing import mermaid_dot
+    from mailboxd.drawing.graph import plan_graph
+    from mailboxd.drawing.svg import graph_svg
+
+    graph = plan_graph(plan, title)
+    if form == "svg":
+        return graph_svg(graph, title)
+    return (mermaid_dot.mermaid if form == "mermaid" else mermaid_dot.dot)(graph)
+
+
+def _as_json(recipe: Recipe) -> dict[str, Any]:
+    parameters = {
+        one.name: {"about": one.about, "required": one.default is None, "default": one.default, "list": one.is_list}
+        for one in recipe.parameters
+    }
+    return {"name": recipe.name, "about": recipe.about, "file": recipe.path, "parameters": parameters}
+
+
+@verb(
+    "run",
+    'recipe run panel --with question="Is it ready?" --with panel=analyst,writer,critic',
+    'recipe run pipeline --with goal=Notes --with steps="Collect the changes" --with steps="Write them down" --wait',
+    "recipe run debate --with question=Now? --with debaters=analyst,writer --dry-run",
+    exits={
+        EXIT_NO: "the task exists; or with --wait, it failed or was cancelled",
+        EXIT_WAITING_FOR_YOU: "--wait: it waits for you, by the command that is printed",
+        EXIT_BAD_MESSAGE: "there is no such recipe, or a parameter is wrong",
+        EXIT_TRY_AGAIN: "--wait: the task has not ended in time",
+    },
+)
+@_NAME
+@_WITH
+@TO
+@TASK_ID
+@WAIT
+@WAIT_TIMEOUT
+@click.option("--dry-run", is_flag=True, help="Print the plan instead of sending it.")
+def run_recipe(
+    session: Session, name: str, given: Sequence[tuple[str, str]], to: str | None, dry_run: bool, **said: Any
+) -> int | None:
+    """Send the task that a recipe makes of its parameters: an ordinary task with a plan."""
+    from mailboxd.protocol.recipe import expand, values_of
+
+    require_operator("operator")
+    ws = receiver(session, to)
+    recipe = _recipes(ws).load(name)
+    made = expand(recipe, values_of(recipe, given))
+    dag = admitted(made.dag, ws.config)
+    if dry_run:
+        say(for_terminal(dag))
+        return None
+    draft = Draft(made.title, **{"instructions": made.title, **made.texts}, criteria=made.criteria, dag=dag)
+    return send(session, ws, draft, {**dict.fromkeys(HEADERS), **said, "sender": "operator"})
+
+
+for _command in (ls_recipes, show_recipe, run_recipe):
+    recipe_command.add_command(_command)
