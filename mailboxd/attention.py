@@ -19,6 +19,7 @@ from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
+from mailboxd.ids import readable
 from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Need(StrEnum):
     AGENT = "agent"
     REJECTED = "rejected"
     WARNING = "warning"
+    FILE = "file"
     GATEWAY = "gateway"
     PEER = "peer"
     DAEMON = "daemon"
@@ -119,8 +121,10 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
     broken = [*_troubled(troubles, waiting.snapshot, program, runs=pid is not None)]
     if pid is None and not troubles and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
-    told = sorted(_waiting(waiting, program), key=lambda item: item.since or "")
-    return Attention((*broken, *told), waiting.total + len(broken), waiting.phases, waiting.snapshot)
+    unread = [_unread(ws, name) for name in ws.misplaced_tasks()]
+    told = sorted([*_waiting(waiting, program), *unread[:most]], key=lambda item: item.since or "")
+    total = waiting.total + len(unread) + len(broken)
+    return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
 
 
 def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None:
@@ -201,6 +205,21 @@ def _of_approval(row: Row, program: str) -> Item:
     text = f"asks for your approval: {first_line(row['text'])}"
     command = f"{program} approval show {row['short_id']}"
     return Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
+
+
+def _unread(ws: Workspace, name: str) -> Item:
+    """A file or directory in tasks/ that is no task."""
+    path = ws.tasks / name
+    if path.is_dir():
+        words = ("mv", "--", str(path), str(ws.tasks / readable("1", name)))
+        rule = "the name of a task's directory is an id (letters, digits and . _ -)"
+    else:
+        words = ("mv", "--", str(path), str(ws.inbox))
+        rule = "a task is a file in mailbox/inbox/, or tasks/ID/task.md"
+    command = shlex.join(words)
+    if not command.isprintable():
+        command = shlex.join(("ls", "-b", str(ws.tasks)))
+    return Item(Need.FILE, f"tasks/{one_line(name)} is not read: {rule}", command)
 
 
 def _rejected(row: Row) -> str:

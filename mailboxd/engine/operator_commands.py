@@ -6,9 +6,8 @@ Each function stands in one batch of the engine: either all of it counts, or not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from mailboxd.core.approvals import Approval, ApprovalDecision, Resolve
+from mailboxd.core.approvals import Approval
 from mailboxd.core.conversation import SKIP
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Clarification
@@ -16,21 +15,11 @@ from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import OPERATOR, OperatorOrder
 from mailboxd.core.vocabulary import Phase
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import Refused
 from mailboxd.protocol.spec import rewritten
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import find_approval
 
 ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A request as it was before, its task (local id), and what was recorded: nothing if it was decided so already."""
-
-    row: Approval
-    task: str
-    events: Sequence[Event]
 
 
 def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
@@ -40,23 +29,6 @@ def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
         row = engine.store.approvals.get(name)
         if row is not None:
             yield row
-
-
-def decide(
-    engine: Engine, names: Sequence[str], decision: ApprovalDecision, note: str, user: str, *, digest: str = ""
-) -> list[Decided]:
-    """Decide about the approvals with these names; with `digest`, only if theirs begins so: what was seen.
-
-    Raises Refused, UnavailableError.
-    """
-    decided = []
-    for row in list(requested(engine, names)):
-        if digest and not row.digest.startswith(digest.lower()):
-            problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
-            raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {row.short_id}`.")
-        events = engine.handle(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
-        decided.append(Decided(row, engine.store.tasks.local_id(row.task), events))
-    return decided
 
 
 def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:

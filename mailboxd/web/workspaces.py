@@ -24,6 +24,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
 from mailboxd.ids import Ids, readable
+from mailboxd.intake import decisions
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
@@ -143,7 +144,7 @@ class FormActions:
             if row.digest != digest:
                 problem = f"request {row.short_id} is not the one shown: its digest is {row.digest[:12] or 'empty'}"
                 raise Refused("digest-mismatch", problem, "Read it again.")
-            (done,) = operator_commands.decide(engine, [row.id], decision, note, process.name())
+            (done,) = decisions.decide(engine, [row.id], decision, note, process.name())
         wakeup.poke(workspace.ws.state)
         if not done.events:
             raise Refused("already-decided", f"{row.short_id} is {row.status} already, by {row.resolved_by}")

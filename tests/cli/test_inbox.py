@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,22 @@ def test_a_rejected_file_waits_with_its_reason_until_a_better_one_comes(stage: S
     assert "Is 'task-id' a misspelling of task_id?" in item["text"]
     assert put(stage, TASK.format("")) == "accepted"
     assert kinds(stage) == []
+
+
+def test_what_lies_in_tasks_and_is_no_task_is_named_with_the_command_that_moves_it(stage: Stage) -> None:
+    (stage.ws.tasks / "loose.md").write_text("Do it.")
+    (stage.ws.tasks / "my plan").mkdir()
+    (stage.ws.tasks / ".hidden").write_text("")
+    (stage.ws.tasks / "q3").mkdir()
+    loose, plan = stage.json("inbox")
+    assert loose["kind"] == plan["kind"] == "file"
+    assert loose["text"] == "tasks/loose.md is not read: a task is a file in mailbox/inbox/, or tasks/ID/task.md"
+    assert loose["command"] == f"mv -- {stage.ws.tasks}/loose.md {stage.ws.inbox}"
+    assert plan["text"].startswith("tasks/my plan is not read: the name of a task's directory is an id")
+    assert plan["command"] == f"mv -- '{stage.ws.tasks}/my plan' {stage.ws.tasks}/my-plan-1"
+    for item in (loose, plan):
+        subprocess.run(shlex.split(item["command"]), check=True)
+    assert "file" not in kinds(stage)
 
 
 def test_a_rejected_plan_is_settled_by_a_better_one_under_another_name(stage: Stage) -> None:

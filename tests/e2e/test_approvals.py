@@ -72,6 +72,11 @@ def test_a_person_is_asked_and_told_and_approves(found: Found, tmp_path: Path) -
     alpha.until("job")
     assert re.search(f"approval {row['short_id']} approved by {ME}: told them at lunch", alpha.call("log").stdout)
     assert alpha.json("approval", "show", row["short_id"])["state"] == "done"
+    (left,) = eventually(lambda: [*(alpha.root / "mailbox" / "archive").glob("2*/*.approval.operator.job.*")])
+    said = left.read_text()
+    assert all(text in said for text in ("decision: approved", row["id"], f"decided_by: {ME}", "told them at lunch"))
+    alpha.drop("again.md", said)  # it has no effect of its own
+    assert eventually(lambda: alpha.mail("duplicate"))[0]["type"] == "approval"
     ended = eventually(lambda: [told for told in notices(tmp_path) if told["kind"] == "completed"])
     assert [(told["task"], told["body"]) for told in ended] == [("job", "It is written.")]
     company.at_rest()

@@ -58,7 +58,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
     Raises Refused (then nothing is recorded), UnavailableError, ConfigError, WorldError.
     """
     from mailboxd.core.approvals import ApprovalDecision
-    from mailboxd.engine import operator_commands
+    from mailboxd.intake import decisions
 
     if decision != "approved" and not note.strip():
         import click
@@ -70,7 +70,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
         events: list[Event] = []
-        for done in operator_commands.decide(engine, names, ApprovalDecision(decision), note, user, digest=digest):
+        for done in decisions.decide(engine, names, ApprovalDecision(decision), note, user, digest=digest):
             row = done.row
             if not done.events:
                 say(f"{row.short_id} was already {row.status} by {row.resolved_by} at {row.resolved_at}", err=True)
