@@ -113,6 +113,21 @@ def parse_dag(yaml_text: str, *, path: str, first_line: int = 1) -> Dag:
     return Dag(nodes, source.header("synthesis", synthesis, ("synthesis",)) if synthesis != "" else None)
 
 
+def blank_children(yaml_text: str, *, path: str, first_line: int = 1) -> tuple[str, ...]:
+    """The names in a plan of which nothing else was filled in, as message.py of clawflow makes one; else empty."""
+    text, first_line = _bare(yaml_text, path, first_line)
+    loaded = strict_yaml.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
+    top = loaded.value if isinstance(loaded.value, dict) else {}
+    nodes = top.get("subtasks", "")
+    if not isinstance(nodes, dict) or not all(isinstance(node, dict) and _is_blank(node) for node in nodes.values()):
+        return ()
+    return tuple(key for key in nodes if is_id(key))
+
+
+def _is_blank(node: Mapping[str, Yaml]) -> bool:
+    return all(value in ("", []) or (name, value) == ("status", "pending") for name, value in node.items())
+
+
 def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
     """The YAML itself: the whole text, or the content of its one fenced block without the prose around it."""
     lines = yaml_text.split("\n")

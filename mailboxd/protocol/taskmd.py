@@ -31,7 +31,7 @@ from mailboxd.protocol.markdown import (
     outline,
     unescape_outline,
 )
-from mailboxd.protocol.plan import STATE, Dag, DagNode, parse_dag, render_dag
+from mailboxd.protocol.plan import STATE, Dag, DagNode, blank_children, parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
 from mailboxd.protocol.strict_yaml import Yaml, YamlText, flow
@@ -73,8 +73,9 @@ _OWN_PLACE = {
 class TaskFile:
     """A task.md. Empty text = absent. Texts are storable and have no blank lines around them.
 
-    A task with children is coordinating, whatever `mode` says. `extra_headers` are unknown headers (values as YAML
-    text) and `extra_sections` other sections by heading, those of the specification first; both are preserved.
+    A task with children is coordinating, whatever `mode` says. `outline` names children of which nothing else is said:
+    nobody has planned them yet. `extra_headers` are unknown headers (values as YAML text) and `extra_sections` other
+    sections by heading, those of the specification first; both are preserved.
     """
 
     task_id: str = ""
@@ -88,6 +89,7 @@ class TaskFile:
     notes: str = ""
     results: str = ""
     dag: tuple[DagNode, ...] = ()
+    outline: tuple[str, ...] = ()
     synthesis: str | None = None
     subtask_results: tuple[tuple[str, str], ...] = ()
     synthesised: str = ""
@@ -232,13 +234,23 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
             problem = f"the section {excerpt(section.heading)} occurs twice"
             raise MessageError("duplicate-section", problem, "Keep one of them.", path, section.line - 1)
         if name == "dag":
-            dag = parse_dag(section.text, path=path, first_line=section.line)
+            try:
+                dag = parse_dag(section.text, path=path, first_line=section.line)
+            except MessageError as error:
+                names = blank_children(section.text, path=path, first_line=section.line)
+                if error.rule != "missing-field" or not names:
+                    raise
+                values["outline"] = names
+                continue
             values["dag"], values["synthesis"] = dag.nodes, dag.synthesis
             _check_statuses(dag, path, section.line)
         elif name == "subtask_results":
             values[name] = _read_results(section, path)
         else:
             values[name] = unescape_outline(section.text)
+    outlined = values.get("outline", ())
+    if "subtask_results" in values:
+        values["subtask_results"] = tuple(one for one in values["subtask_results"] if one[1] or one[0] not in outlined)
     return values | {"extra_sections": tuple(extra)}
 
 

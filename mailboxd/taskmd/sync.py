@@ -397,6 +397,8 @@ class TaskMarkdown:
         task = self.engine.store.tasks.by_local_id(changed.local_id)
         try:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
+            if task is not None and written.outline:
+                return  # its agent is about to fill it in
             with self.engine.store.savepoint():
                 if task is None:
                     self.create_task(changed.local_id, written)
@@ -423,6 +425,9 @@ class TaskMarkdown:
         sender = written.sender or "operator"
         if not is_id(sender):
             raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
+        if written.outline:
+            hint = f"Plan these subtasks: {', '.join(written.outline)}."
+            written = replace(written, instructions=f"{written.instructions}\n\n{hint}".strip())
         policy = apply(self.engine.settings.policy, written.overrides)
         plan = written.plan if written.dag else None
         known = {heading.lower() for heading, _ in (*shown_sections(written.spec(), written.title), (HEADING, ""))}

@@ -369,3 +369,67 @@ def test_a_finished_task_keeps_its_status() -> None:
 def test_a_section_that_is_left_out_is_no_edit_because_agents_write_the_file_from_memory() -> None:
     done = TaskFile("x", "T", status="done", instructions="i", results="r")
     assert compare(done, replace(done, results="", instructions="")) == TaskEdit()
+
+
+SKELETON = """---
+task_id:      task-abc123
+mode:         coordinating
+status:       planning
+from:         {sender}
+created_at:   2026-02-13T10:00:00Z
+updated_at:   2026-02-13T10:00:00Z
+---
+
+# Task: Q3 Analysis
+
+## Original Instructions
+Analyse Q3.
+
+## DAG
+
+subtasks:
+  st-extract:
+    agent:        {agent}
+    description:  {description}
+    depends_on:   []
+    status:       pending
+  st-write:
+    agent:        {agent}
+    description:  {description}
+    depends_on:   []
+    status:       pending
+
+
+## Subtask Results
+
+### st-extract
+
+### st-write
+
+
+
+## Synthesised Output
+
+"""
+"""As `message.py init-task --subtasks st-extract st-write` of clawflow writes it, before and after it is filled in."""
+
+
+def test_a_skeleton_of_clawflow_names_subtasks_that_are_still_to_be_planned() -> None:
+    read = parse_task_file(SKELETON.format(sender="", agent="", description="").encode(), "task.md")
+    assert (read.task_id, read.status, read.sender, read.title) == ("task-abc123", "planning", "", "Q3 Analysis")
+    assert (read.dag, read.outline, read.subtask_results) == ((), ("st-extract", "st-write"), ())
+
+
+def test_a_skeleton_that_was_filled_in_is_a_plan() -> None:
+    read = parse_task_file(SKELETON.format(sender="boss", agent="beta", description="Do it").encode(), "task.md")
+    assert [(node.key, node.planned.agents) for node in read.dag] == [
+        ("st-extract", ("beta",)),
+        ("st-write", ("beta",)),
+    ]
+    assert read.outline == ()
+
+
+def test_half_a_skeleton_is_refused() -> None:
+    half = SKELETON.format(sender="boss", agent="", description="").replace("agent:        ", "agent: beta", 1)
+    with pytest.raises(MessageError, match=r"st-extract has no description"):
+        parse_task_file(half.encode(), "task.md")
