@@ -11,6 +11,7 @@ the task waits all the same. What is no longer so when its turn comes is not tol
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -25,7 +26,7 @@ from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
-from mailboxd.core.times import plus
+from mailboxd.core.times import moment, plus
 from mailboxd.core.vocabulary import Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
@@ -46,6 +47,7 @@ CHAT_CHARS = 2_000
 _COMMAND, _CHANNEL = "command", "channel"
 _NEEDS = {
     Notice.QUESTION: frozenset({Need.QUESTION, Need.SPEC}),
+    Notice.APPROVAL: frozenset({Need.APPROVAL}),
     Notice.CIRCUIT: frozenset({Need.CIRCUIT}),
     Notice.HOLD: frozenset({Need.HOLD}),
 }
@@ -167,15 +169,15 @@ class PeopleNotifier:
             snapshot = report.task_snapshot([task.id], now, 0, neighbours=False)
             cause = why.cause_of(snapshot.tasks[task.id], snapshot)
             text, command = cause.text, cause.command.replace("mailboxd", program, 1)
-            return Told(*about, text, task.result or task.error, command, task.completed_at, None)
-        row = self.engine.store.approvals.get(effect.approval_id) if effect.what is Notice.APPROVAL else None
-        if row is not None:
-            item = attention.of_approval(report, row.id, program)
+            body = task.result if effect.what is Notice.COMPLETED else task.error
+            return Told(*about, text, body, command, task.completed_at, None)
+        if effect.what is Notice.APPROVAL:
+            item = attention.of_approval(report, effect.approval_id, program)
         else:
             item = attention.of_task(report, task.id, now, program)
-            item = item if item is not None and item.kind in _NEEDS[effect.what] else None
-        if item is None:
+        if item is None or item.kind not in _NEEDS[effect.what]:
             return None
+        row = self.engine.store.approvals.get(effect.approval_id) if effect.approval_id else None
         return Told(
             *about,
             text=item.text,
@@ -231,9 +233,10 @@ def _chat_texts(said: Told) -> Iterator[str]:
     if ask is not None:
         kind = ask["kind"] if ask["purpose"] == Purpose.ACTION else ask["purpose"]
         about = f"mailboxd of {said.agent}: {ask['short_id']} waits for your approval ({kind}, task {said.task})."
+        until, approve = moment(ask["expires_at"], ask["at"]), shlex.join(ask["decide"]["approve"])
         how = (
-            f"It expires at {said.until}. To see and decide it: {said.command}, then mailboxd approve"
-            f" {ask['short_id']} (or mailboxd approval reject, request-changes)."
+            f"It expires at {until}. To see it: {said.command}\n"
+            f"To decide: {approve} (or approval reject, approval request-changes)"
         )
         risk = first_line(ask["risk"])
         yield "\n".join([about, *([f"Named risk: {risk}"] if risk else []), how])

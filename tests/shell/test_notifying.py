@@ -149,7 +149,7 @@ def test_a_channel_is_told_how_to_decide_and_nothing_of_what_would_happen(bell: 
         "task job",
         "command",
         "Named risk: the site is public",
-        f"mailboxd approve {short}",
+        f"mailboxd -w {bell.stage.ws.root} approve {short}",
         "expires at",
     ):
         assert part in said, part
