@@ -27,7 +27,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import APIError
+from nats.js.errors import APIError, BadRequestError
 
 from mailboxd import config, user_state
 from mailboxd.clock import SystemClock
@@ -43,6 +43,7 @@ from mailboxd.hub.report import STATUS, HostSigns, hub_report
 from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
 from mailboxd.keys import PrivateKey, PublicKey, parse_signature
 from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
+from mailboxd.mailbox.identity import read_identity
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import deliver
 from mailboxd.protocol.front_matter import canonical
@@ -50,7 +51,7 @@ from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
 CARD_SECONDS = 10.0
-PER_SUBJECT = 10_000
+PER_SUBJECT = 1_000
 """Messages of one host for one agent in the server's store; more wait in the sender's spool."""
 _ID = "Mailboxd-Id"
 """The header with a message's id, for a receipt even if the message cannot be read."""
@@ -62,6 +63,8 @@ _COMMITS = 0.1
 _RESENDING = 5.0
 _RETRY = 5.0
 _MOST_REFUSED = 1_000
+_MOST_TRIES = 5
+"""Deliveries of a message that makes the process fail; then it is refused."""
 _MOST_SKEW = 1.0
 _log = logging.getLogger("mailboxd")
 
@@ -319,16 +322,30 @@ class Hub:
             else:
                 self._take_mail(subject, message_id, raw, woken)
         except Refusal as refusal:
-            self._keep_refused(message_id, raw, message.subject, str(refusal))
-            if subject is not None and subject.kind == "mail" and is_id(message_id) and self.keys(subject.sender):
-                await self._send_receipt(self._receipt(message_id, raw, subject.sender, str(refusal)))
+            await self._refuse(subject, message_id, raw, message.subject, str(refusal))
         except WorldError as error:
             _log.warning("mail waits at the server: %s", error)
-            with suppress(NatsError):
-                await message.nak(delay=_RETRY)
+            await self._leave(message)
             return
+        except Exception:
+            _log.exception("a bug in mailboxd: %s on %s; please report it", message_id[:128], message.subject[:200])
+            if message.metadata.num_delivered < _MOST_TRIES:
+                await self._leave(message)
+                return
+            await self._refuse(subject, message_id, raw, message.subject, "mailboxd cannot handle it: this is a bug")
         with suppress(NatsError):
             await message.ack()
+
+    async def _leave(self, message: Msg) -> None:
+        """Have the server deliver it again later."""
+        with suppress(NatsError):
+            await message.nak(delay=_RETRY)
+
+    async def _refuse(self, subject: Subject | None, message_id: str, raw: bytes, said: str, reason: str) -> None:
+        """Keep it, and tell the host that sent it: its receipt names the bytes, so it settles no other message."""
+        self._keep_refused(message_id, raw, said, reason)
+        if subject is not None and subject.kind == "mail" and is_id(message_id) and self.keys(subject.sender):
+            await self._send_receipt(self._receipt(message_id, raw, subject.sender, reason))
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
         message = self._verified(subject, message_id, raw)
@@ -457,7 +474,7 @@ class Hub:
 
     async def say_card(self, *, hello: bool = False) -> None:
         """Say which agents are here; with `hello`, the others are asked to do the same at once."""
-        agents = {one.agent: "" for one in self.local.values()}
+        agents = {one.agent: read_identity(str(one.ws.root)) for one in self.local.values()}
         card: dict[str, object] = {"host": self.settings.host, "at": self.clock.now(), "agents": agents, "hello": hello}
         if str(self.key.public) == self.settings.founder:
             card["members"] = asdict(self._members())
@@ -567,7 +584,10 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
             max_msgs_per_subject=PER_SUBJECT,
             num_replicas=hub.settings.replicas,
         )
-        await js.add_stream(wanted)
+        try:
+            await js.add_stream(wanted)
+        except BadRequestError:  # it is there, with other settings
+            await js.update_stream(wanted)
     consumer = ConsumerConfig(
         name=hub.settings.host,
         durable_name=hub.settings.host,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import ssl
 from typing import Any
 
+import nats
 import pytest
 
-from tests.e2e.support import task
+from mailboxd.hub.membership import Membership, nkey_seed
+from mailboxd.hub.process import PER_SUBJECT
+from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 
 pytestmark = pytest.mark.slow
 
 WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Result of {title}."}}
+TWO = {"alpha": {"main": WORK}, "beta": {"writer": WORK}}
 
 
 def gives_to(agent: str, key: str = "x") -> dict[str, Any]:
@@ -19,7 +26,8 @@ def gives_to(agent: str, key: str = "x") -> dict[str, Any]:
 
 
 def test_work_goes_to_another_host_and_its_result_comes_back(joined: Joined) -> None:
-    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": WORK}})
+    farm = joined(TWO)
+    (farm["beta"]["writer"].root / "IDENTITY.md").write_text("- **Theme:** Writes poems\n")
     farm.start()
     main = farm["alpha"]["main"]
     main.drop("go.md", task("job", plan=gives_to("beta.writer")))
@@ -28,4 +36,34 @@ def test_work_goes_to_another_host_and_its_result_comes_back(joined: Joined) -> 
     assert len(farm["beta"].executions(agent="writer")) == 1
     (arrived,) = farm["beta"]["writer"].mail("accepted")
     assert (arrived["sender"], arrived["verified"]) == ("alpha.main", "yes")
+    known = json.loads((main.root / ".mailboxd" / "hub" / "peers.json").read_text())
+    assert known["peers"] == {"beta.writer": {"permitted": True, "role": "Writes poems"}}
     farm.at_rest()
+
+
+def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: Joined) -> None:
+    farm = joined(TWO)
+    farm.start()
+    alpha, main = farm["alpha"], farm["alpha"]["main"]
+    farm["beta"].stop_hub()
+    asyncio.run(fill(Membership.of(alpha.env), "mb.v1.beta.mail.writer.alpha"))
+    main.drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(lambda: "does not take mail for beta.writer" in alpha.hub("status").stdout, 30, farm.last_words)
+    assert len(alpha.spooled("new")) == 1
+    farm["beta"].start_hub()
+    main.until("job", seconds=120)
+    assert len(farm["beta"].executions(agent="writer")) == 1
+
+
+async def fill(member: Membership, subject: str) -> None:
+    """As much as the server takes of this host for one agent."""
+    client = await nats.connect(
+        list(member.settings().servers),
+        tls=ssl.create_default_context(cadata=member.certificate()),
+        nkeys_seed_str=nkey_seed(member.key()),
+        inbox_prefix="_INBOX.alpha",
+    )
+    stream = client.jetstream()
+    for _ in range(PER_SUBJECT // 500):
+        await asyncio.gather(*(stream.publish(subject, b"?", timeout=60) for _ in range(500)))
+    await client.close()

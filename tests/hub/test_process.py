@@ -1,0 +1,56 @@
+"""The hub process in parts, without a server: what it does with one message."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from mailboxd.hub.membership import HostKeys, Membership
+from mailboxd.hub.process import Hub
+from mailboxd.hub.protocol import Subject
+from tests.hub.farm import Host
+
+
+class Failing(Hub):
+    """It has a bug that one message finds."""
+
+    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("deliveries", "refusals"), [(1, 0), (4, 0), (5, 1)])
+def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
+    tmp_path: Path, deliveries: int, refusals: int
+) -> None:
+    host = Host(tmp_path / "beta", "beta", {})
+    host.ordered("init", "beta", "--address", "127.0.0.1:4222")
+    member = Membership.of(host.env)
+    reply = f"$JS.ACK.MAILBOXD.beta.{deliveries}.1.1.1700000000000000000.0"
+
+    async def take() -> int:
+        hub = Failing(member, host.env, member.settings(), member.key(), HostKeys(member))
+        message = Msg(Client(), "mb.v1.beta.mail.writer.alpha", reply, b"?", {"Mailboxd-Id": "msg_1"})
+        await hub._take(message, set())
+        return hub.counts["refused"]
+
+    assert asyncio.run(take()) == refusals
+    assert len(host.refused()) == refusals
+
+
+def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
+    """Neither by the daemon nor by any command but `hub run`."""
+    source = (
+        "import sys, importlib, pkgutil\n"
+        "import mailboxd.cli.commands as commands, mailboxd.daemon.assemble, mailboxd.doctor.diagnose\n"
+        "for module in pkgutil.iter_modules(commands.__path__, commands.__name__ + '.'):\n"
+        "    importlib.import_module(module.name)\n"
+        "assert not {'nats', 'nkeys'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
