@@ -407,7 +407,9 @@ class InboxSection(Section):
     )
     incomplete_seconds: Whole = number(60, "seconds", 1, _DAY, "When an empty or unfinished file is rejected.")
     rescan_seconds: Whole = number(30, "seconds", 1, 3_600, "Interval of scans without notifications.")
-    accept_plain_files: Flag = value(True, "Accept files without front matter as tasks from the operator.")
+    accept_plain_files: Flag = value(
+        True, "Accept files without front matter, or with less than its required headers, as the operator's."
+    )
 
 
 class SigningSection(Section):

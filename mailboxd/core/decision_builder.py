@@ -183,17 +183,17 @@ _FOLLOWED_BY_THE_END = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.TURN_ENDED, Kind
 # Late reports: recorded, without any other effect.
 
 REST_SECONDS = 300.0
-"""A text without front matter that comes this soon after a message of the same name is the rest of it."""
+"""A text with less than a message's headers that comes so soon after one of the same name is the rest of it."""
 REST_SHOWN_SECONDS = 86_400.0
 """How long health mentions the late rest of a message."""
 
 
-def is_rest(*, plain: bool, in_place: bool, seconds: float) -> bool:
+def is_rest(*, is_whole: bool, in_place: bool, seconds: float) -> bool:
     """Whether a file is the late rest of the message of the same name that was taken `seconds` before.
 
-    A shell's `>>` recreates a file that was taken. A file with front matter, or one renamed in, is a whole message.
+    A shell's `>>` recreates a file that was taken. What has all required headers, or was renamed in, is a whole message.
     """
-    return plain and in_place and seconds < REST_SECONDS
+    return not is_whole and in_place and seconds < REST_SECONDS
 
 
 def record_late(builder: DecisionBuilder, agent: str, attempt_id: str | None, said: str) -> None:

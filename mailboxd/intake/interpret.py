@@ -96,7 +96,7 @@ class Intake:
         """Pass a message to the engine and record it; return its verdict, one of those in docs/messages.md."""
         message = parsed.message
         proof = self._trust.verify(file.raw or b"", message) if self._trust else Proof()
-        if parsed.plain and file.in_place and (rest := self._is_rest(file)):
+        if parsed.assumed and file.in_place and (rest := self._is_rest(file)):
             return rest
         try:
             if self._trust:
@@ -121,18 +121,18 @@ class Intake:
         return [*doubts, f"signature: {proof.problem}"] if proof.problem else doubts
 
     def _is_rest(self, file: InboxFile) -> str:
-        """Reject a text without front matter that is the rest of a message just taken; return the verdict, or empty."""
+        """Reject a text with less than a message's headers as the rest of one just taken; the verdict, or empty."""
         now = self._engine.now
         head = self._store.messages.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
         if head is None or self._store.messages.first_arrival(None, file.sha256 or ""):
             return ""
         message, task, at = head
-        if not is_rest(plain=True, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
+        if not is_rest(is_whole=False, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
             return ""
         error = MessageError(
             "late-tail",
-            f"it counts as the rest of message {message}, which was taken from inbox/{file.name} before: it has no"
-            " front matter, and was not seen being renamed in",
+            f"it counts as the rest of message {message}, which was taken from inbox/{file.name} before: it lacks"
+            " headers of a message, and was not seen being renamed in",
             "Nothing of it was read. If it is a message of its own, give it another name. If it is the rest, send the"
             " whole message again, written under a hidden name and renamed.",
             file.name,

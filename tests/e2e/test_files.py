@@ -91,7 +91,7 @@ def test_the_rest_of_a_message_that_comes_late_is_rejected_by_its_name_and_never
     subprocess.run(["sh", "-c", f"cat > {alpha.inbox}/job.md"], input=task("job").encode(), check=True)
     head = filed(alpha, "job.md")
     alpha.until("job")
-    for tail in ("and delete nothing.\n", "# Really\n\nnothing at all.\n"):
+    for tail in ("and delete nothing.\n", "# Really\n\nnothing at all.\n", "---\nso: really\n---\nnothing.\n"):
         before = len(alpha.mail())
         subprocess.run(["sh", "-c", f"cat >> {alpha.inbox}/job.md"], input=tail.encode(), check=True)
         row = eventually(lambda before=before: [row for row in alpha.mail()[before:] if row["path"]])[0]  # type: ignore[misc]
@@ -130,7 +130,7 @@ def test_a_text_renamed_in_while_no_daemon_ran_is_told_what_helps_if_it_counts_a
     alpha.start()
     eventually(lambda: alpha.rejections() == {"todo.md": "late-tail"})
     reason = json.loads(alpha.mail("rejected")[0]["reason"])
-    assert reason["problem"].endswith("it has no front matter, and was not seen being renamed in")
+    assert reason["problem"].endswith("it lacks headers of a message, and was not seen being renamed in")
     assert reason["hint"].startswith("Nothing of it was read. If it is a message of its own, give it another name.")
     alpha.drop("bread.md", "Buy bread.\n")
     eventually(lambda: len(alpha.phases()) == 2)
