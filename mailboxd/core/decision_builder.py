@@ -191,7 +191,7 @@ REST_SHOWN_SECONDS = 86_400.0
 def is_rest(*, is_whole: bool, in_place: bool, seconds: float) -> bool:
     """Whether a file is the late rest of the message of the same name that was taken `seconds` before.
 
-    A shell's `>>` recreates a file that was taken. What has all required headers, or was renamed in, is a whole message.
+    A shell's `>>` recreates a file that was taken. What has all required headers, or was renamed in, is whole.
     """
     return not is_whole and in_place and seconds < REST_SECONDS
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -134,6 +136,35 @@ def test_a_text_renamed_in_while_no_daemon_ran_is_told_what_helps_if_it_counts_a
     assert reason["hint"].startswith("Nothing of it was read. If it is a message of its own, give it another name.")
     alpha.drop("bread.md", "Buy bread.\n")
     eventually(lambda: len(alpha.phases()) == 2)
+    company.at_rest()
+
+
+def test_the_index_of_the_day_lists_what_came_and_went_and_comes_back_if_it_is_lost(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.drop("Übersicht.md", "---\npriority: 5\n---\n- [ ] Read | write\n")
+    alpha.drop("bad.md", "---\ntype: gossip\n---\n")
+    alpha.run()
+    (task_id,) = alpha.phases()
+    assert task_id.startswith("ubersicht-")
+    (index,) = (alpha.root / "mailbox" / "archive").glob("*/INDEX.md")
+    listed = [[cell.strip() for cell in line.split(" | ")] for line in index.read_text().splitlines() if "|" in line][
+        2:
+    ]
+    told = {tuple(cells[1:7]) for cells in listed}
+    assert told == {
+        ("operator", "alpha", "task", task_id, "accepted", ""),
+        ("", "alpha", "", "", "rejected", ""),
+        ("alpha", "operator", "reply", task_id, "sent", "done"),
+    }
+    for cells in listed:
+        link = re.search(r"\]\((.*)\)", cells[7])
+        assert link is not None
+        assert (index.parent / unquote(link[1])).is_file()
+    text = index.read_text()
+    index.unlink()
+    alpha.run()
+    assert sorted(index.read_text().splitlines()) == sorted(text.splitlines())
     company.at_rest()
 
 

@@ -116,7 +116,7 @@ def test_importing_again_takes_only_what_is_new(found: Found) -> None:
     alpha.call("db", "import")
     (alpha.root / "mailbox" / "archive" / "notes.txt").unlink()
     again = alpha.call("db", "import", "--json")
-    assert json.loads(again.stdout) == {"messages": 0, "tasks": [], "known": 6, "problems": []}
+    assert json.loads(again.stdout) == {"messages": 0, "tasks": [], "known": 6, "problems": [], "unmapped": []}
     assert again.returncode == 0
 
 
@@ -126,3 +126,51 @@ def test_not_beside_a_running_daemon(found: Found) -> None:
     refused = alpha.call("db", "import")
     assert refused.returncode == 73
     assert "running" in refused.stderr or "lock" in refused.stderr
+
+
+SKELETON = """---
+task_id:      report
+mode:         coordinating
+status:       planning
+from:         boss
+created_at:   2026-02-13T10:00:00Z
+updated_at:   2026-02-13T10:00:00Z
+---
+
+# Task: Report
+
+## Original Instructions
+Report on Q3.
+
+## DAG
+
+subtasks:
+  st-extract:
+    agent:        
+    description:  
+    depends_on:   []
+    status:       pending
+
+
+## Subtask Results
+
+### st-extract
+
+
+
+## Synthesised Output
+
+"""  # noqa: W291 - as message.py of clawflow writes it
+
+
+def test_a_skeleton_that_nobody_filled_in_is_planned_by_its_agent(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    (alpha.root / "tasks" / "report").mkdir()
+    (alpha.root / "tasks" / "report" / "task.md").write_text(SKELETON)
+    account = json.loads(alpha.call("db", "import", "--json").stdout)
+    assert (account["tasks"], account["problems"]) == (["report"], [])
+    alpha.run()
+    assert alpha.phase("report") == "completed"
+    assert not alpha.events("task.edit_refused")
+    spec = json.loads(alpha.task("report")["spec"])
+    assert spec["instructions"] == "Report on Q3.\n\nPlan these subtasks: st-extract."
