@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from mailboxd import signed_heads
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
+from mailboxd.host.system import system
 from mailboxd.intake.archive import reason_file
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -413,7 +414,7 @@ def _new_file(output: Path) -> Iterator[IO[bytes]]:
         with world_errors(f"write {output}"), os.fdopen(fd, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            system.sync(file.fileno())
     except BaseException:
         output.unlink(missing_ok=True)
         raise

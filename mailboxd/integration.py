@@ -29,6 +29,7 @@ from mailboxd.agents.openclaw_versions import offer
 from mailboxd.agents.process import NotStarted, ask
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError, WorldError
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, lstat, read_file, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import packaged
@@ -176,7 +177,7 @@ def _created(root: Path, names: tuple[str, ...]) -> Iterator[int]:
     for depth, name in enumerate(names):
         with directory(root, *names[:depth]) as fd, suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=fd)
-            os.fsync(fd)
+            system.sync(fd)
     with directory(root, *names) as fd:
         yield fd
 

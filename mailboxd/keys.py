@@ -32,6 +32,7 @@ from pathlib import Path
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, UnavailableError, WorldError
 from mailboxd.host.pip_extras import to_add
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import Stamp, publish, world_errors
 from mailboxd.protocol.front_matter import MAX_FILE, canonical, with_signature
 from mailboxd.protocol.messages import Message
@@ -223,7 +224,7 @@ class Keyring:
             except FileExistsError:
                 hint = "Remove that file first; all who trust the old key must then trust the new one."
                 raise Refused("key-exists", f"there already is a key: {self.folder / file}", hint) from None
-            os.fsync(folder)
+            system.sync(folder)
         return key
 
     def stamp(self, file: str) -> Stamp | None:

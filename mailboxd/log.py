@@ -20,6 +20,7 @@ from typing import TextIO
 
 from mailboxd.core.sanitize import for_log
 from mailboxd.core.times import to_text
+from mailboxd.host.system import system
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -233,7 +234,7 @@ class _Sink:
             self._socket = socket.socket(fileno=os.dup(fd))
         elif not stat.S_ISREG(kind):
             try:
-                self._own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+                self._own = os.open(system.path_of(fd), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             except OSError:  # no descriptors, no /proc, another user's terminal
                 self._asks = True
         if self._own >= 0:

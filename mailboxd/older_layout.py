@@ -6,13 +6,13 @@ for the next start. What nobody recorded stays where it is, and `mailboxd db ver
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import PurePosixPath
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.effects.message_builder import place_of
 from mailboxd.engine.engine import Engine
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, lstat, move, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import REASON, require_day
@@ -51,6 +51,6 @@ def _move(ws: Workspace, source: PurePosixPath, target: PurePosixPath) -> bool:
         for end in (REASON, ""):
             with suppress(FileNotFoundError, FileExistsError):
                 move(flat, source.name + end, day, target.name + end)
-        os.fsync(day)
-        os.fsync(flat)
+        system.sync(day)
+        system.sync(flat)
         return lstat(day, target.name) is not None and lstat(flat, source.name) is None

@@ -18,6 +18,7 @@ from mailboxd.agents.process import Child, adopt, kill_writers, spawn
 from mailboxd.core.approvals import Action, Performed
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import WorldError
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory
 
 GRACE = 10.0
@@ -61,7 +62,7 @@ def working_directory(root: Path, cwd: str) -> Iterator[str]:
         except OSError as error:
             raise_if_transient(cwd or str(root), error)
             raise Impossible(f"{cwd or root} is not a directory of the workspace: {error.strerror}") from error
-        yield f"/proc/self/fd/{fd}"
+        yield system.path_of(fd)
 
 
 def run_program(

@@ -12,6 +12,7 @@ from mailboxd.actions.command import parts_of
 from mailboxd.actions.gate import LARGEST, read_regular, sha256
 from mailboxd.actions.result import ActionResult, Impossible, raise_if_transient
 from mailboxd.core.approvals import Performed
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, lstat
 from mailboxd.mailbox.layout import STATE
 
@@ -90,7 +91,7 @@ def _write(fd: int, name: str, path: str, content: bytes, expected_sha256: str) 
             os.unlink(temporary, dir_fd=fd)
         raise_if_transient(path, error)
         return ActionResult(Performed.FAILED, f"{path} cannot be written: {error.strerror}")
-    os.fsync(fd)
+    system.sync(fd)
     return ActionResult(Performed.DONE, f"{path} was written: {len(content)} bytes, sha256 {sha256(content)}")
 
 
@@ -110,4 +111,4 @@ def _write_temporary(fd: int, temporary: str, content: bytes, mode: int | None) 
         if mode is not None:
             os.fchmod(file, mode)
         out.flush()
-        os.fsync(file)
+        system.sync(file)

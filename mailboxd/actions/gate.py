@@ -29,6 +29,7 @@ from mailboxd.agents import process
 from mailboxd.agents.process import Child
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.errors import NOT_NOW, Refused, require_seen
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, publish, read_file, read_up_to, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 from mailboxd.mailbox.layout import STATE as OURS
@@ -84,7 +85,7 @@ class GateDir:
             with directory(self.root, OURS, "gates") as gates:
                 self.remove()
                 os.mkdir(self.approval, 0o700, dir_fd=gates)
-                os.fsync(gates)
+                system.sync(gates)
 
     def remove(self) -> None:
         """Remove it as far as possible: a program may have nested directories without end."""
@@ -96,7 +97,7 @@ class GateDir:
         with world_errors(f"write {name} of the gate {self.approval}"), self._opened() as fd:
             publish(fd, name, raw)
             os.chmod(name, mode, dir_fd=fd)
-            os.fsync(fd)
+            system.sync(fd)
         return self.path / name
 
     def read(self, name: str) -> bytes | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.errors import WorldError, world_error
+from mailboxd.host.system import system
 
 OUTPUT_CAP = 16 * 1024 * 1024
 """Default limit for stdout in bytes; a longer output is reported as truncated."""
@@ -208,6 +209,6 @@ def sync(directory: Path | str) -> None:
     """Make the directory's entries durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        system.sync(descriptor)
     finally:
         os.close(descriptor)

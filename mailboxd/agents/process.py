@@ -27,7 +27,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -49,6 +48,7 @@ from mailboxd.agents.call_dir import (
 )
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.host.system import system
 
 _PERMANENT = frozenset(
     {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG}
@@ -202,7 +202,7 @@ def spawn(
                 disclaim(directory)
                 raise
             # opened before the child is reaped, so it is this process and not a successor of its pid
-            pidfd = os.pidfd_open(popen.pid)
+            pidfd = system.watch(popen.pid)
             # without this record the child is still found through the lock
             with suppress(OSError):
                 record(call, popen.pid)
@@ -287,7 +287,7 @@ def adopt(directory: Path | str) -> Child | None:
         if pid is None:
             return None
         try:
-            pidfd = os.pidfd_open(pid)
+            pidfd = system.watch(pid)
         except ProcessLookupError:
             return None
         is_it = False
@@ -316,7 +316,6 @@ def state(directory: Path | str) -> State:
 
 _RECORD_CAP = 4 * 1024 * 1024
 """Room for all arguments (2 MB in the kernel, more as JSON) and the identity."""
-_STAT_CAP = 4096
 
 
 def leader(directory: Path | str) -> int | None:
@@ -359,12 +358,12 @@ def record(call: int, pid: int) -> None:
 
     Not durable: after a power failure the process is gone too. The lock tells it from a later process with its pid.
     """
-    write(call, json.dumps({"pid": pid, "boot_id": boot_id()}).encode() + b"\n")
+    write(call, json.dumps({"pid": pid, "boot_id": system.boot_id()}).encode() + b"\n")
 
 
 def identity(pid: int) -> dict[str, object]:
     """What tells this process from a later one with its pid."""
-    return {"pid": pid, "start_time": _start_time(pid), "boot_id": boot_id()}
+    return {"pid": pid, "start_time": system.start_time(pid), "boot_id": system.boot_id()}
 
 
 def survivors(leader: Mapping[str, object]) -> list[int]:
@@ -373,11 +372,11 @@ def survivors(leader: Mapping[str, object]) -> list[int]:
     Its pid is not reused while one of them lives; if it has been reused, none does.
     """
     pid, started = leader.get("pid"), leader.get("start_time")
-    if type(pid) is not int or pid <= 1 or leader.get("boot_id") != boot_id():
+    if type(pid) is not int or pid <= 1 or leader.get("boot_id") != system.boot_id():
         return []
-    if _start_time(pid) not in (None, started):
+    if system.start_time(pid) not in (None, started):
         return []
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _session(int(name)) == pid]  # noqa: PTH208
+    return [other for other in system.pids() if system.session(other) == pid]
 
 
 def has_ended(pidfd: int) -> bool:
@@ -388,19 +387,13 @@ def has_ended(pidfd: int) -> bool:
 
 
 def has_writer(directory: Path | str) -> bool:
-    """Whether a process has an output file of the call open for writing, as far as the kernel tells.
-
-    A read lease is granted only on a file without writers (F_SETLEASE in fcntl(2)). A process that opens the file
-    meanwhile waits, and the kernel signals it here: with SIGURG, as SIGIO would end this process.
-    """
+    """Whether a process has an output file of the call open for writing, as far as the system tells."""
     for name in OUTPUT:
         with suppress(OSError):
             descriptor = open_regular(f"{directory}/{name}", os.O_RDONLY)
             try:
-                fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            except BlockingIOError:
-                return True
+                if system.is_being_written(descriptor):
+                    return True
             finally:
                 os.close(descriptor)
     return False
@@ -417,26 +410,16 @@ def kill_writers(directory: Path | str) -> None:
             seen = os.lstat(f"{directory}/{name}")
             if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
                 files.add((seen.st_dev, seen.st_ino))
-    for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:  # noqa: PTH208
-        if pid == os.getpid() or not _writes(pid, files):
+    for pid in system.pids():
+        if pid == os.getpid() or not system.opens(pid, files, to_write=True):
             continue
         with suppress(OSError):
-            pidfd = os.pidfd_open(pid)
+            pidfd = system.watch(pid)
             try:
-                if _writes(pid, files):  # checked again, now that the descriptor pins the process
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                if system.opens(pid, files, to_write=True):  # checked again, now that the descriptor pins the process
+                    system.kill_watched(pidfd, pid)
             finally:
                 os.close(pidfd)
-
-
-def _writes(pid: int, files: set[tuple[int, int]]) -> bool:
-    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            with suppress(OSError):
-                seen = entry.stat()
-                if (seen.st_dev, seen.st_ino) in files and entry.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
-                    return True  # the link's mode tells how the file was opened (proc_pid_fd(5))
-    return False
 
 
 def _leading_holder(call: int, lock: os.stat_result) -> int | None:
@@ -444,15 +427,14 @@ def _leading_holder(call: int, lock: os.stat_result) -> int | None:
     if recorded is not None:
         pid, boot = recorded
         # a record that names an unrelated process must not get it killed
-        return pid if boot == boot_id() and _leads(pid, lock) else None
+        return pid if boot == system.boot_id() and _leads(pid, lock) else None
     # no record: the earlier daemon died between spawn and record
-    names = os.listdir("/proc")  # noqa: PTH208
-    return next((int(name) for name in names if name.isdecimal() and _leads(int(name), lock)), None)
+    return next((pid for pid in system.pids() if _leads(pid, lock)), None)
 
 
 def _leads(pid: int, lock: os.stat_result) -> bool:
     """Whether it holds the lock and leads a session, as the process of a call does."""
-    return _session(pid) == pid and _holds(pid, lock)
+    return system.session(pid) == pid and _holds(pid, lock)
 
 
 def _recorded(raw: bytes) -> tuple[int, str] | None:
@@ -467,47 +449,7 @@ def _recorded(raw: bytes) -> tuple[int, str] | None:
 
 
 def _holds(pid: int, lock: os.stat_result) -> bool:
-    if pid == os.getpid():
-        return False
-    with suppress(FileNotFoundError, ProcessLookupError, PermissionError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                held = entry.stat()
-                if (held.st_dev, held.st_ino) == (lock.st_dev, lock.st_ino):
-                    return True
-    return False
-
-
-def _start_time(pid: int) -> int | None:
-    fields = _stat_fields(pid)
-    return int(fields[19]) if fields else None
-
-
-def _session(pid: int) -> int | None:
-    """The session that a living process belongs to."""
-    fields = _stat_fields(pid)
-    return int(fields[3]) if fields and fields[0] not in "ZX" else None
-
-
-def _stat_fields(pid: int) -> list[str]:
-    """/proc/<pid>/stat from the third field (index 0) on; the second may hold anything but ends with the last `)`."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return []
-    try:
-        text = os.read(descriptor, _STAT_CAP)
-    except ProcessLookupError:
-        return []
-    finally:
-        os.close(descriptor)
-    return text.rpartition(b")")[2].decode().split()
-
-
-@cache
-def boot_id() -> str:
-    """Identifies this boot of the machine (random(4))."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return pid != os.getpid() and system.opens(pid, {(lock.st_dev, lock.st_ino)})
 
 
 # Running a program and waiting for it, for commands at the terminal; the daemon never blocks like this.

@@ -121,7 +121,8 @@ class Gateway:
 
     def _connect(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        probe = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        probe.setblocking(False)
         try:
             problem = probe.connect_ex(("127.0.0.1" if self.host == "localhost" else self.host, self.port or 0))
             if problem not in (0, errno.EINPROGRESS):

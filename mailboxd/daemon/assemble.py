@@ -19,7 +19,6 @@ from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw, child_environment
-from mailboxd.agents.process import boot_id
 from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clawflow_import import Account, import_found, import_workspace
 from mailboxd.clock import SystemClock
@@ -45,9 +44,10 @@ from mailboxd.engine.open import engine, setting
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
 from mailboxd.foreign_import import Found
-from mailboxd.host import disk, process
+from mailboxd.host import disk
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
+from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
 from mailboxd.hub.membership import HostKeys, Membership
 from mailboxd.hub.spool import HubView
@@ -228,7 +228,7 @@ def _calls(
         limits.output_bytes,
         config.shutdown.grace_seconds,
         caps,
-        process.available,
+        system.available_memory,
         carrier or programs,
     )
 
@@ -277,7 +277,8 @@ def _effect_runner(
     told = config.notify
     ways = Ways(told.command, told.channel, told.target, told.account, openclaw.command)
     notifying = PeopleNotifier(core, calls, ws, ways, reports)
-    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports, hub)
+    boot = system.boot_id()
+    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 

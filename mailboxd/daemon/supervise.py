@@ -23,8 +23,8 @@ from mailboxd.daemon.loop import Daemon
 from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError, WorldError
 from mailboxd.health import Component, Halt
 from mailboxd.host import disk
-from mailboxd.host.disk import network_kind
 from mailboxd.host.sdnotify import Notifier
+from mailboxd.host.system import system
 from mailboxd.host.wakeup import signals
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
@@ -58,7 +58,7 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
 
 def _polls(ws: Workspace, *, allowed: bool) -> str:
     """Why nothing can be heard there and the inbox is polled; empty if it can. Raises ConfigError."""
-    kind = network_kind(ws.root)
+    kind = system.network_kind(ws.root)
     if kind and not allowed:
         raise ConfigError(
             f"{ws.root} is on a network file system ({kind}): another machine would not see its locks, and two daemons "

@@ -26,7 +26,7 @@ from mailboxd.doctor import agent, hub, machine, openclaw, workspace
 from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
 from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
 from mailboxd.errors import MailboxdError
-from mailboxd.host import process
+from mailboxd.host.system import IS_LINUX, system
 from mailboxd.integration import plugin_state, skill_state
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.integrity import check_database
@@ -123,8 +123,9 @@ def collect(
 
 
 def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
-    yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.probe_inotify)
-    yield Probe("memory", "memory", "free", process.available)
+    if IS_LINUX:
+        yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.probe_inotify)
+    yield Probe("memory", "memory", "free", system.available_memory)
     yield Probe("open_files", "open files", "ulimit -n", machine.probe_open_files)
     yield Probe("synchronised", "clock", "timedatectl", machine.probe_clock)
     ws = target.ws

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -30,6 +31,7 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.errors import ConfigError
 from mailboxd.host.pip_extras import to_add
+from mailboxd.host.system import system
 from mailboxd.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -228,7 +230,6 @@ def _some(names: Sequence[str]) -> str:
 _AGENT_VARIABLES = (b"OPENCLAW_SHELL=exec", b"OPENCLAW_SUBAGENT_EXEC=1")
 _STALE_SECONDS = 600.0
 """Age at which a temporary file is no longer being written."""
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 _UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 
 
@@ -240,24 +241,19 @@ def probe_workspace(ws: Workspace) -> WorkspaceFacts:
 
 def probe_filesystem(ws: Workspace, now: str) -> Filesystem:
     """Type, free space and clock of the workspace's file system. Raises OSError."""
-    kind, mount = mount_of(ws.root, Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+    kind, mount = mount_of(ws.root, system.mounts())
     stats = os.statvfs(ws.root)
     free_files = stats.f_favail if stats.f_files else None
     return Filesystem(kind, mount, stats.f_bavail * stats.f_frsize, free_files, _skew(ws, now))
 
 
-def mount_of(path: Path, mountinfo: str) -> tuple[str, str]:
+def mount_of(path: Path, mounts: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """Type and mount point of the file system of `path` (a real path); ("unknown", "/") if none matches."""
     found, longest = ("unknown", "/"), 0
-    for line in mountinfo.splitlines():
-        fields, dash, rest = line.partition(" - ")
-        words = fields.split(" ")
-        if not dash or len(words) < 5:
-            continue
-        point = _ESCAPE.sub(lambda octal: chr(int(octal[1], 8)), words[4])
+    for point, kind in mounts:
         depth = len(Path(point).parts)
         if depth >= longest and path.is_relative_to(point):  # a later mount covers an earlier one
-            found, longest = (rest.split(" ")[0], point), depth
+            found, longest = (kind, point), depth
     return found
 
 
@@ -308,13 +304,10 @@ def _probe_directory(path: Path, root: Path) -> Directory:
 
 def _skew(ws: Workspace, now: str) -> float | None:
     try:
-        fd = os.open(ws.state, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with tempfile.TemporaryFile(dir=ws.state) as file:
+            return os.fstat(file.fileno()).st_mtime - to_epoch(now)
     except OSError:
         return None
-    try:
-        return os.fstat(fd).st_mtime - to_epoch(now)
-    finally:
-        os.close(fd)
 
 
 def _proc(pid: int, name: str) -> bytes:

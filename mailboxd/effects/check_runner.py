@@ -33,6 +33,7 @@ from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import require_seen
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, open_regular, read_up_to
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.store import Order
@@ -133,7 +134,7 @@ class CheckRunner:
             return self._schema(call, task, check, now)
         try:
             with _within(self.ws, check.cwd) as place:
-                here = f"/proc/self/fd/{place}"  # whatever becomes of the path meanwhile
+                here = system.path_of(place)  # whatever becomes of the path meanwhile
                 self.calls.start(call, check.command, now, cwd=here, environment=self._environment())
         except OSError as error:
             require_seen(check.cwd, error)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
+import tempfile
 from pathlib import Path
 
 LOW_WATER = 512 << 20
@@ -60,13 +60,10 @@ def why_not_enough(folder: Path, *files: Path) -> str:
 
 
 def _try_to_write(folder: Path) -> None:
-    fd = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        written = os.write(fd, _TRIAL)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        written = file.write(_TRIAL)
         if written < len(_TRIAL):
-            os.write(fd, _TRIAL[written:])  # a short write is followed by the reason
-    finally:
-        os.close(fd)
+            file.write(_TRIAL[written:])  # a short write is followed by the reason
 
 
 def _size(file: Path) -> int:
@@ -74,23 +71,3 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:
         return 0
-
-
-# Network file systems, where other machines may write too (statfs(2))
-
-_KINDS = {
-    0x6969: "NFS", 0x517B: "SMB", 0xFE534D42: "SMB", 0xFF534D42: "CIFS", 0x01021997: "9p", 0x65735546: "FUSE",
-    0x00C36400: "Ceph", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda", 0x0BD00BD0: "Lustre",
-    0x01161970: "GFS2", 0x7461636F: "OCFS2", 0x47504653: "GPFS", 0x19830326: "BeeGFS", 0x786F4256: "vboxsf",
-}  # fmt: skip
-"""File systems that another machine or a program may change without the kernel's knowledge, by `f_type` (magic.h)."""
-_ENOUGH = 512
-"""Bytes, more than any `struct statfs`, whose first member, a long, is `f_type`."""
-
-
-def network_kind(path: Path) -> str:
-    """Name of the network or FUSE file system of `path`; empty if it is local or unknown."""
-    answer = ctypes.create_string_buffer(_ENOUGH)
-    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), answer) != 0:
-        return ""
-    return _KINDS.get(ctypes.c_long.from_buffer(answer).value & 0xFFFFFFFF, "")

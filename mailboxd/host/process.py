@@ -1,15 +1,11 @@
-"""This process and its machine: user name, reserved file descriptors, available memory."""
+"""This process: its user, its cores, reserved file descriptors."""
 
 from __future__ import annotations
 
 import errno
 import os
 import pwd
-import re
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 def name() -> str:
@@ -64,46 +60,3 @@ class Reserve:
     def _release(self, error: OSError) -> None:
         self.close()
         self.why = f"{error.strerror}: no call is begun until there are more (`ulimit -n`, LimitNOFILE=)"
-
-
-# Available memory on Linux: the minimum of `MemAvailable` and what each enclosing cgroup (v2) permits, counting file
-# cache as free. Unreadable values are ignored.
-
-_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
-_CGROUP = re.compile(r"^0::(/.*)$", re.MULTILINE)
-_CACHE = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)
-
-
-def available(root: Path = Path("/")) -> int | None:
-    """Bytes available to programs started from here; None if unknown.
-
-    `root` contains `proc` and `sys`.
-    """
-    found = _AVAILABLE.search(_text(root / "proc/meminfo"))
-    free = [int(found[1]) * 1024] if found else []
-    free += [left for group in _groups(root) if (left := _left(group)) is not None]
-    return max(min(free), 0) if free else None
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """This process's cgroup and its ancestors, whose limits all apply."""
-    found = _CGROUP.search(_text(root / "proc/self/cgroup"))
-    if found is None or "/.." in found[1]:
-        return
-    top = root / "sys/fs/cgroup"
-    path = top / found[1].lstrip("/")
-    yield from (path, *(parent for parent in path.parents if parent.is_relative_to(top)))
-
-
-def _left(group: Path) -> int | None:
-    limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
-    if not (limit.isdecimal() and used.isdecimal()):
-        return None
-    cache = _CACHE.search(_text(group / "memory.stat"))
-    return int(limit) - int(used) + (int(cache[1]) if cache else 0)
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError), path.open(encoding="ascii", errors="replace") as file:
-        return file.read(65_536)
-    return ""

@@ -7,7 +7,6 @@ A poke only says "look". A lost one costs time until the next timer, never a mes
 from __future__ import annotations
 
 import os
-import select
 import selectors
 import signal
 import socket
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from mailboxd.host.system import system
 
 NAME = "socket"
 
@@ -34,17 +35,18 @@ class Wake:
     def __init__(self, selector: selectors.BaseSelector, state: Path) -> None:
         self._selector = selector
         self._state = state
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._read, self._write = pipe()
         self._is_poked = False
         """Since `drain`. Writing again for each of many events would cost a system call each, and the GIL with it."""
         self._everything = False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
         with suppress(FileNotFoundError):
             (state / NAME).unlink()  # of a killed daemon: we hold the workspace's lock
-        with socket_address(state / NAME) as address:
+        with system.socket_address(state / NAME) as address:
             self._socket.bind(address)
         (state / NAME).chmod(0o600)
-        self._mounts = _Mounts()
+        self._mounts = system.Mounts()
         for end in (self._read, self._socket, self._mounts):
             selector.register(end, selectors.EVENT_READ, self)
 
@@ -101,7 +103,7 @@ def poke(state: Path) -> bool:
     with (
         suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
-        socket_address(state / NAME) as address,
+        system.socket_address(state / NAME) as address,
     ):
         sender.setblocking(False)
         with suppress(BlockingIOError):  # earlier pokes are still unread: one wake-up serves all
@@ -110,38 +112,12 @@ def poke(state: Path) -> bool:
     return False
 
 
-class _Mounts:
-    """Readable when something was mounted or unmounted (proc_pid_mountinfo(5)), which inotify does not report."""
-
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
-        self._table = -1
-        with suppress(OSError):  # without /proc, or in a sandbox, the next scan notices
-            self._table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-            self._epoll.register(self._table, select.EPOLLPRI)
-            self.drain()
-
-    def fileno(self) -> int:
-        return self._epoll.fileno()
-
-    def drain(self) -> None:
-        """Clear the notification."""
-        self._epoll.poll(0)
-
-    def close(self) -> None:
-        self._epoll.close()
-        if self._table >= 0:
-            os.close(self._table)
-
-
-@contextmanager
-def socket_address(path: Path) -> Iterator[str]:
-    """A socket's path through a descriptor of its directory: a path over 107 bytes is not an address (unix(7))."""
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{path.name}"
-    finally:
-        os.close(fd)
+def pipe() -> tuple[int, int]:
+    """A pipe that neither blocks nor is inherited: read end, write end."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import LockedError, MailboxdError, MessageError, UnavailableError, WorldError
 from mailboxd.host import wakeup
+from mailboxd.host.system import system
 from mailboxd.hub import protocol
 from mailboxd.hub.membership import HostKeys, HubSettings, Members, Membership, nkey_seed
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
@@ -553,10 +554,11 @@ def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LockedError(f"another hub process holds {folder}") from None
-        poked = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        poked = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        poked.setblocking(False)
         with suppress(FileNotFoundError):
             (folder / wakeup.NAME).unlink()
-        with wakeup.socket_address(folder / wakeup.NAME) as address:
+        with system.socket_address(folder / wakeup.NAME) as address:
             poked.bind(address)
 
         def drain() -> None:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from mailboxd.errors import Refused
+from mailboxd.host.system import system
 from mailboxd.hub.membership import SERVER, Members, Membership, nkey
 from mailboxd.hub.protocol import CARDS, STREAM, incoming
 from mailboxd.mailbox.files import directory, replace, world_errors
@@ -59,7 +60,7 @@ class ServerFiles:
         """Have a running server read its configuration again; returns whether one runs here."""
         with suppress(OSError, ValueError):
             pid = int(self.pid_file.read_text())
-            if b"nats-server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"nats-server" in system.command_line(pid):
                 os.kill(pid, signal.SIGHUP)
                 return True
         return False

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mailboxd.errors import WorldError
 from mailboxd.host import wakeup
+from mailboxd.host.system import system
 from mailboxd.hub.protocol import Address, Receipt
 from mailboxd.mailbox.files import Stamp, directory, lstat, publish, read_file, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -45,7 +46,7 @@ class Spool:
                 path = (self.ws.state.name, _FOLDER, *names)
                 with directory(self.ws.root, *path[:-1]) as above, suppress(FileExistsError):
                     os.mkdir(path[-1], 0o700, dir_fd=above)
-                    os.fsync(above)
+                    system.sync(above)
 
     def put(self, message_id: str, raw: bytes) -> None:
         """Have a message sent; nothing if it is under way, or its receipt is there."""
@@ -113,7 +114,7 @@ class Spool:
     def _publish(self, place: str, name: str, raw: bytes) -> None:
         with world_errors(f"write to {self.ws.state / _FOLDER / place}"), self._open(place) as fd:
             publish(fd, name, raw)
-            os.fsync(fd)
+            system.sync(fd)
 
     def _move(self, message_id: str, source: str, target: str) -> None:
         # not synced: a power cut only has it sent again

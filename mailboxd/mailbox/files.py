@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import hashlib
 import os
-import re
-import signal
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from mailboxd.errors import WorldError, world_error
+from mailboxd.host.system import system
 
-_RENAME_NOREPLACE = 1
-_NO_NOREPLACE = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
-"""The kernel or the file system does not know RENAME_NOREPLACE (some FUSE and network file systems)."""
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
 """The kernel or the file system does not know unnamed files."""
-
-_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-"""None where the C library is older than 2.28."""
 
 
 class ObstructedError(WorldError):
@@ -135,22 +125,6 @@ def read_file(dir_fd: int, name: str, most: int) -> bytes | None:
         os.close(fd)
 
 
-def is_being_written(fd: int) -> bool | None:
-    """Whether any process has the file open for writing; None if unknown (a file of another user).
-
-    A read lease is granted only on a file that no one can write. It is returned at once. Its signal
-    is SIGURG, because the default, SIGIO, would kill the process if the file were opened meanwhile.
-    """
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    with suppress(OSError):  # the kernel has revoked it already: this process was stopped for a while
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return False
-
-
 def holds(dir_fd: int, name: str, raw: bytes) -> bool:
     """Whether `name` is a regular file with exactly these bytes."""
     status = lstat(dir_fd, name)
@@ -159,13 +133,8 @@ def holds(dir_fd: int, name: str, raw: bytes) -> bool:
 
 def move(source_fd: int, source: str, target_fd: int, target: str) -> None:
     """Rename without replacing anything. Raises FileExistsError if `target` exists, other OSError as rename does."""
-    if _renameat2 is not None:
-        if _renameat2(source_fd, os.fsencode(source), target_fd, os.fsencode(target), _RENAME_NOREPLACE) == 0:
-            return
-        code = ctypes.get_errno()
-        if code not in _NO_NOREPLACE:
-            raise OSError(code, os.strerror(code), source)
-    move_by_link(source_fd, source, target_fd, target)
+    if not system.rename_new(source_fd, source, target_fd, target):
+        move_by_link(source_fd, source, target_fd, target)
 
 
 def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> None:
@@ -188,7 +157,7 @@ def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed
     that watches the directory that the file is complete.
     """
     try:
-        fd = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=dir_fd)
+        fd = system.open_unnamed(dir_fd)
     except OSError as error:
         if error.errno not in _NO_TMPFILE:
             raise
@@ -200,7 +169,7 @@ def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed
         if renamed:
             with suppress(FileNotFoundError):
                 os.unlink(first, dir_fd=dir_fd)  # left by a crash
-        os.link(f"/proc/self/fd/{fd}", first, dst_dir_fd=dir_fd, follow_symlinks=True)
+        os.link(system.path_of(fd), first, dst_dir_fd=dir_fd, follow_symlinks=True)
         if renamed:
             _give_name(dir_fd, first, name)
     except FileNotFoundError:  # there is no /proc, through which an unnamed file gets its name
@@ -253,7 +222,7 @@ def put(dir_fd: int, name: str, unchanged: Callable[[], bool], *, durable: bool 
         return False
     os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     if durable:
-        os.fsync(dir_fd)
+        system.sync(dir_fd)
     return True
 
 
@@ -283,26 +252,8 @@ def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
     while rest:
         rest = rest[os.write(fd, rest) :]
     if durable:
-        os.fsync(fd)
+        system.sync(fd)
 
-
-# Making many files durable at once: syncfs(2), which Python lacks
 
 MANY = 32
 """From so many files on the whole file system is synced, which also waits for what other processes have written."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-@cache
-def sync_reports_errors() -> bool:
-    """Whether syncfs reports failed writes: since Linux 5.8. Without that it proves nothing."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return hasattr(_libc, "syncfs") and found is not None and (int(found[1]), int(found[2])) >= (5, 8)
-
-
-def sync_file_system(fd: int) -> None:
-    """Sync the file system of `fd`, names and contents. Raises OSError."""
-    if _libc.syncfs(fd) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))

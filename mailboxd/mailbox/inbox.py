@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import MessageError
-from mailboxd.mailbox.files import Stamp, directory, is_being_written, lstat, open_regular, read_up_to, refusal
+from mailboxd.host.system import system
+from mailboxd.mailbox.files import Stamp, directory, lstat, open_regular, read_up_to, refusal
 from mailboxd.mailbox.layout import Workspace, is_temporary
 
 # Reading a file only when no process is still writing it
@@ -62,7 +63,7 @@ def read_stable(
     if fd is None:
         return NotReady(now)
     try:
-        written = is_being_written(fd)
+        written = system.is_being_written(fd)
         if written:
             return NotReady()
         if written is None and now < quiet_since + patience.unknown:

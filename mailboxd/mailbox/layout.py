@@ -11,6 +11,7 @@ from pathlib import Path
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, UnavailableError
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, world_errors
 
 STATE = ".mailboxd"
@@ -162,7 +163,7 @@ def _make(root: Path, path: str) -> list[str]:
         with directory(root, *names[:depth]) as fd:
             try:
                 os.mkdir(name, 0o700, dir_fd=fd)
-                os.fsync(fd)
+                system.sync(fd)
                 made.append(here)
             except FileExistsError:
                 _require_directory(root / here)

@@ -20,13 +20,13 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from mailboxd.core.sanitize import for_file_name
+from mailboxd.host.system import system
 from mailboxd.mailbox import files
 from mailboxd.mailbox.files import (
     ObstructedError,
     Stamp,
     directory,
     holds,
-    is_being_written,
     lstat,
     move,
     open_regular,
@@ -204,12 +204,12 @@ class Move:
             return False
         try:
             now = Stamp.of(os.fstat(fd))
-            if now.size != len(request.raw) or request.stamp not in (None, now) or is_being_written(fd):
+            if now.size != len(request.raw) or request.stamp not in (None, now) or system.is_being_written(fd):
                 return False
             if read_up_to(fd, len(request.raw) + 1) != request.raw:
                 return False
             if durable:
-                os.fdatasync(fd)
+                system.sync_data(fd)
             return True
         finally:
             os.close(fd)
@@ -282,13 +282,13 @@ def move_out(ws: Workspace, requests: Sequence[MoveRequest], taken: IsFiled) -> 
             answers += [one.finish() for one in moves]
             given.update(answer for answer in answers[-len(group) :] if isinstance(answer, str))
         for fd in (*targets.values(), inbox):
-            os.fsync(fd)
+            system.sync(fd)
     return answers
 
 
 def _check(moves: Sequence[Move]) -> None:
     """Move back what is not what was read, and make the others durable: one by one, or all at once."""
-    together = len(moves) > files.MANY and files.sync_reports_errors()
+    together = len(moves) > files.MANY and system.sync_reports_errors()
     if not together:
         for one in moves:
             one.begin_writing()
@@ -296,7 +296,7 @@ def _check(moves: Sequence[Move]) -> None:
         one.check(durable=not together)
     if together:
         for place in {os.fstat(one.place).st_dev: one.place for one in moves if one.place is not None}.values():
-            files.sync_file_system(place)
+            system.sync_file_system(place)
 
 
 def _groups(requests: Iterable[MoveRequest]) -> Iterator[list[MoveRequest]]:
@@ -318,7 +318,7 @@ def require_day(ws: Workspace, place: str) -> Iterator[int]:
         for name in day:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=fd)
-                os.fsync(fd)
+                system.sync(fd)
     with directory(ws.root, "mailbox", *place.split("/")) as fd:
         yield fd
 
@@ -338,7 +338,7 @@ def write(ws: Workspace, path: str, raw: bytes, reason: Mapping[str, object] | N
         except FileExistsError:
             if not holds(fd, name, raw):
                 raise
-        os.fsync(fd)
+        system.sync(fd)
 
 
 # The other directories of mailbox/
@@ -386,7 +386,7 @@ def deliver(target: Path, name: str, raw: bytes, *, below: Path | None = None, r
     root = below or target.parent
     with world_errors(f"write to {target}"), directory(root, *target.relative_to(root).parts) as fd:
         name = publish_once(fd, name, raw, renamed=renamed)
-        os.fsync(fd)
+        system.sync(fd)
     return name
 
 
@@ -470,19 +470,19 @@ def _put(dir_fd: int, name: str, raw: bytes) -> None:
 def sync(ws: Workspace, paths: Iterable[str]) -> None:
     """Make files durable that `put` wrote. Raises WorldError: then none counts as durable."""
     paths = list(paths)
-    many = len(paths) >= _MANY and files.sync_reports_errors()
+    many = len(paths) >= _MANY and system.sync_reports_errors()
     for place, of_place in groupby(paths, key=lambda path: path.rpartition("/")[0]):
         with world_errors(f"sync mailbox/{place}"), require_day(ws, place) as fd:
             if many:
-                files.sync_file_system(fd)
+                system.sync_file_system(fd)
                 return
             for path in of_place:
                 if (file := open_regular(fd, path.rpartition("/")[2])) is not None:
                     try:
-                        os.fsync(file)
+                        system.sync(file)
                     finally:
                         os.close(file)
-            os.fsync(fd)
+            system.sync(fd)
 
 
 def restore(ws: Workspace, path: str, raw: bytes) -> None:

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError, WorldError
-from mailboxd.mailbox import files
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import (
     ObstructedError,
     Stamp,
     directory,
-    is_being_written,
     lstat,
     move,
     open_regular,
@@ -61,11 +60,11 @@ def put_all(
     prepared = [
         (local_id, _prepare(tasks, local_id, raw, seen.get(local_id), durable=False)) for local_id, raw in texts
     ]
-    files.sync_file_system(tasks)
+    system.sync_file_system(tasks)
     answers = [
         (local_id, _put(tasks, local_id, stamp, seen.get(local_id), durable=False)) for local_id, stamp in prepared
     ]
-    files.sync_file_system(tasks)
+    system.sync_file_system(tasks)
     return answers
 
 
@@ -78,7 +77,7 @@ def directory_of(tasks: int, local_id: str, *, make: bool = False, durable: bool
         with suppress(FileExistsError):
             os.mkdir(local_id, 0o700, dir_fd=tasks)
             if durable:
-                os.fsync(tasks)
+                system.sync(tasks)
     try:
         fd = os.open(local_id, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=tasks)
         try:
@@ -123,7 +122,7 @@ def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
     if file is None:
         return True  # a link or the like, which was reported: a rename replaces it, not its target
     try:
-        return not is_being_written(file)
+        return not system.is_being_written(file)
     finally:
         os.close(file)
 
@@ -241,7 +240,7 @@ class TaskFiles:
         that fails, or tasks/ cannot be opened; ValueError on a bad id.
         """
         with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
-            answers = put_all(tasks, texts, self._seen, together=many and files.sync_reports_errors())
+            answers = put_all(tasks, texts, self._seen, together=many and system.sync_reports_errors())
         for local_id, answer in answers:
             if isinstance(answer, Stamp):
                 self.remember(local_id, answer)
@@ -262,7 +261,7 @@ class TaskFiles:
             directory_of(tasks, local_id, make=raw is not None) as fd,
         ):
             kept = _move_aside(fd, name) if raw is None else publish_once(fd, name, raw)
-            os.fsync(fd)
+            system.sync(fd)
         if raw is None:
             self.forget(local_id)
         return f"tasks/{local_id}/{kept}"
@@ -287,8 +286,8 @@ class TaskFiles:
                     move(tasks, local_id, archive, name)
                 except (FileNotFoundError, FileExistsError):
                     return None
-                os.fsync(archive)
-            os.fsync(tasks)
+                system.sync(archive)
+            system.sync(tasks)
         self.forget(local_id)
         return f"tasks/{ARCHIVE}/{name}"
 

@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from watchdog import events
-from watchdog.observers.inotify import InotifyObserver
-from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
+from watchdog.observers.api import BaseObserver
 
+from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
 from mailboxd.mailbox.files import directory, hidden_name
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -45,9 +45,6 @@ _EVENTS: list[type[events.FileSystemEvent]] = [
 ]
 _GONE = (events.FileDeletedEvent, events.DirDeletedEvent)
 
-# Seconds that the first half of a move, and all events behind it, wait for the second half. Nothing here needs both.
-InotifyMoveEventGrouper.delay = 0.0
-
 _LIMITS = {
     errno.ENOSPC: "too many watches: raise them with `sysctl fs.inotify.max_user_watches=524288`",
     errno.EMFILE: "too many inotify instances or open files: `sysctl fs.inotify.max_user_instances=512`, `ulimit -n`",
@@ -66,7 +63,7 @@ class Watcher(events.FileSystemEventHandler):
         self._wake = wake
         self._polls = polls
         self._mailbox, self._inbox, self._tasks = str(ws.mailbox), str(ws.inbox), str(ws.tasks)
-        self._observer: InotifyObserver | None = None
+        self._observer: BaseObserver | None = None
         self._lock = threading.Lock()
         self._renamed: set[str] = set()
         self._is_disturbed = False
@@ -163,7 +160,7 @@ class Watcher(events.FileSystemEventHandler):
             self._inbox_replaced = self._last_inbox not in {None, inbox}
             self._last_inbox = inbox
         try:
-            observer = InotifyObserver(generate_full_events=True)  # else a rename from elsewhere looks like a new file
+            observer = system.observer()
             observer.start()
         except OSError as error:
             self._problems = {path: f"{path} is not watched: {_advice(error)}" for path in self._problems}

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from mailboxd.errors import StoreError, UnavailableError, WorldError
+from mailboxd.host.system import system
 from mailboxd.progress import Progress, silent
 from mailboxd.store import event_log
 from mailboxd.store.database import connect, is_storage_error, migrations, path_of, schema_version, store_error
@@ -99,7 +100,7 @@ def make_durable(path: Path) -> None:
     """Make a closed database durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        os.fsync(fd)
+        system.sync(fd)
     finally:
         os.close(fd)
 
@@ -180,7 +181,7 @@ def _fold(database: Path) -> None:
 def _sync(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        system.sync(fd)
     finally:
         os.close(fd)
 

@@ -90,6 +90,7 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
         if not read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA fullfsync = ON")  # macOS: else nothing reaches the disk
             db.execute(f"PRAGMA journal_size_limit = {LARGEST_WAL}")
     except sqlite3.Error as error:
         raise store_error(error, "cannot be opened", path) from error

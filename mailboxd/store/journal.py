@@ -23,6 +23,7 @@ from typing import Any
 
 from mailboxd.core.events import Event, Kind, Role, upcast
 from mailboxd.errors import DamagedError
+from mailboxd.host.system import system
 from mailboxd.store import event_log
 from mailboxd.store.database import migrate, transaction
 from mailboxd.store.event_log import START, Tip
@@ -88,7 +89,7 @@ class Journal:
         if not self._unsynced:
             return
         try:
-            os.fdatasync(self._file)
+            system.sync_data(self._file)
             self._unsynced = False
         except OSError as error:
             self._failed(error)
@@ -184,7 +185,7 @@ class Journal:
         uuid = db.execute("SELECT value FROM meta WHERE name = 'uuid'").fetchone()
         after = [position.tip.seq, position.tip.hash, *(position.revs[table] for table in _KEYS)]
         _write(self._file, _json({"format": FORMAT, "database": uuid[0] if uuid else "", "after": after}))
-        os.fsync(self._folder)
+        system.sync(self._folder)
 
     def _open(self, name: str) -> None:
         if self._file >= 0:

@@ -17,6 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from mailboxd.errors import DamagedError, OutdatedError, UnavailableError, WorldError
+from mailboxd.host.system import system
 from mailboxd.store import event_log
 from mailboxd.store.backup import back_up, make_durable
 from mailboxd.store.database import connect, migrations, require_file, schema_version, storage_errors
@@ -238,7 +239,7 @@ def _write_mark(mark: Path, uuid: str) -> None:
         fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(fd, f"{uuid}\n".encode("ascii"))
-            os.fsync(fd)
+            system.sync(fd)
         finally:
             os.close(fd)
         hidden.replace(mark)

@@ -33,7 +33,7 @@ from mailboxd.agents.process import Child, State, finish, has_ended
 from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import ConfigError, WorldError
-from mailboxd.host.wakeup import socket_address
+from mailboxd.host.system import system
 from tests.agents.replay import Frame, Replay, conversation
 from tests.e2e.support import eventually
 
@@ -46,8 +46,8 @@ NAME = "mailboxd alpha fixture"
 def carrying(path: Path) -> Iterator[GatewayTransport]:
     """The program of this pairing in a thread, and the daemon's side of it."""
     made = GatewayTransport(CLI, path, {"TMPDIR": str(path.parent)})
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with socket_address(made.socket_path()) as address:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with system.socket_address(made.socket_path()) as address:
         listener.bind(address)
     listener.listen()
     thread = threading.Thread(target=Program(listener, path, SystemClock()).run, daemon=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.host.process import available
+from mailboxd.host.linux import available_memory as available
 
 GIB = 1 << 30
 

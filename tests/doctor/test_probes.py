@@ -18,6 +18,7 @@ from mailboxd.doctor import diagnose, machine
 from mailboxd.doctor import workspace as checks
 from mailboxd.doctor.openclaw import OpenClawProbes, readiness
 from mailboxd.errors import UnavailableError
+from mailboxd.host.linux import parse_mounts
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
@@ -78,7 +79,7 @@ def test_the_kernel_is_asked_for_its_clock_and_its_limits() -> None:
     ],
 )
 def test_the_file_system_is_the_innermost_and_of_two_the_upper_one(path: str, kind: str, mount: str) -> None:
-    assert checks.mount_of(Path(path), MOUNTS) == (kind, mount)
+    assert checks.mount_of(Path(path), parse_mounts(MOUNTS)) == (kind, mount)
 
 
 def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ def main() -> None:
     for name in ("fsync", "fdatasync"):
         setattr(os, name, counts.counting(getattr(os, name), "syncs"))
     from mailboxd.cli import main as program
-    from mailboxd.mailbox import files
+    from mailboxd.host import linux
 
-    files.sync_file_system = counts.counting(files.sync_file_system, "syncfs")
+    linux.sync_file_system = counts.counting(linux.sync_file_system, "syncfs")
     sys.argv = ["mailboxd", *sys.argv[2:]]
     sys.addaudithook(counts.on_audit_event)
     program()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
+from mailboxd.host.system import system
 from mailboxd.mailbox.files import (
     directory,
     hidden_name,
-    is_being_written,
     move,
     move_by_link,
     open_regular,
@@ -109,10 +109,10 @@ def test_a_writer_is_seen_as_long_as_it_has_the_file_open(tmp_path: Path) -> Non
     path = tmp_path / "x.md"
     with path.open("wb"):
         fd = os.open(path, os.O_RDONLY)
-        assert is_being_written(fd) is True
-    assert is_being_written(fd) is False
+        assert system.is_being_written(fd) is True
+    assert system.is_being_written(fd) is False
     with path.open("rb"):
-        assert is_being_written(fd) is False
+        assert system.is_being_written(fd) is False
     os.close(fd)
 
 
@@ -126,7 +126,7 @@ def test_a_writer_that_appears_during_the_check_kills_nothing(tmp_path: Path) ->
     try:
         assert writer.stdout is not None
         writer.stdout.readline()
-        answers = {is_being_written(fd) for _ in range(20_000)}
+        answers = {system.is_being_written(fd) for _ in range(20_000)}
     finally:
         os.close(fd)
         writer.kill()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.mailbox import files, maildir
+from mailboxd.host.system import system
+from mailboxd.mailbox import maildir
 from mailboxd.mailbox.layout import Workspace
 
 PATH = "outbox/2026-11-21/a.md"
@@ -56,7 +57,7 @@ def test_a_link_in_its_place_is_replaced_and_not_followed(ws: Workspace, tmp_pat
 def test_few_are_synced_one_by_one_with_their_directory_and_many_at_once(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not files.sync_reports_errors():
+    if not system.sync_reports_errors():
         pytest.skip("this kernel's syncfs proves nothing")
     names = [f"outbox/2026-11-{10 + number % 2}/{number}.md" for number in range(20)]
     for name in names:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.mailbox import files as syncing
+from mailboxd.host.system import system as syncing
 from mailboxd.mailbox import inbox, task_files
 from mailboxd.mailbox.files import ObstructedError, Stamp, lstat, open_regular
 from mailboxd.mailbox.layout import Workspace

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from mailboxd.mailbox import files
+from mailboxd.host import linux
 from tests.simulation.world import Crash
 
 _CALLS = ("fsync", "rename", "link", "unlink", "mkdir", "ftruncate")
@@ -84,7 +84,7 @@ def wired(fuse: Fuse) -> Iterator[None]:
         for name in _CALLS:
             patched.enter_context(mock.patch.object(os, name, _asking(fuse, name, getattr(os, name))))
         move = "_renameat2"
-        patched.enter_context(mock.patch.object(files, move, _asking(fuse, "renameat2", getattr(files, move))))
+        patched.enter_context(mock.patch.object(linux, move, _asking(fuse, "renameat2", getattr(linux, move))))
         yield
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from mailboxd.agents.acp import turn_files
 from mailboxd.agents.openclaw import mark_inside
 from mailboxd.agents.process import identity
+from mailboxd.host.system import system
 
 _LIMIT = 8 * 1024 * 1024
 """Bytes read ahead."""
@@ -26,7 +27,7 @@ class Harness:
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid)
+        self._pidfd = system.watch(popen.pid)
         self.ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 

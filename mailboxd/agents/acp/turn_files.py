@@ -26,6 +26,7 @@ from typing import Any
 
 from mailboxd.agents.call_dir import open_regular, read_capped
 from mailboxd.core.json_codec import from_json
+from mailboxd.host.system import system
 
 REQUEST = "order.json"
 
@@ -79,7 +80,7 @@ def write(directory: Path, name: str, value: object) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(value, file, ensure_ascii=False)
         file.flush()
-        os.fsync(descriptor)
+        system.sync(descriptor)
     temporary.rename(directory / name)
 
 

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from mailboxd.agents.call_dir import open_regular, sync, world
 from mailboxd.errors import ConfigError
+from mailboxd.host.system import system
 
 _LARGEST = 16_384
 _SEED_BYTES = 32
@@ -103,7 +104,7 @@ def write(path: Path, pairing: Pairing) -> None:
             os.fchmod(file.fileno(), 0o600)
             file.write(json.dumps(content, indent=2) + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            system.sync(file.fileno())
         temporary.rename(path)
         sync(path.parent)
 

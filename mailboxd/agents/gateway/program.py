@@ -42,6 +42,7 @@ from mailboxd.agents.json_output import text_at
 from mailboxd.agents.process import record
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError
+from mailboxd.host.wakeup import pipe
 
 EXTRA_SECONDS = 30.0
 """Added to a turn's timeout when waiting for the gateway, as OpenClaw's CLI does."""
@@ -154,7 +155,7 @@ class Program:
 
     def stop_on(self, number: signal.Signals) -> None:
         """Take no more turns after this signal, abort all, then end."""
-        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        reader, writer = pipe()
         self._selector.register(reader, selectors.EVENT_READ, lambda: os.read(reader, 64))
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(number, lambda *_: self._stop_soon())
@@ -215,7 +216,8 @@ class Program:
         if not raw:
             self._leave(connection)
             return
-        directory, again = parse_order(raw)
+        line, _, more = raw.partition(b"\n")
+        directory, again = parse_order(line)
         turn = self.turns.get(directory)
         if turn is None and marks and not self._is_stopping:
             turn = self._begin(directory, marks.pop(), again=again)
@@ -228,7 +230,9 @@ class Program:
             self._leave(turn.connection)
         turn.connection = connection
         self._selector.modify(connection, selectors.EVENT_READ, lambda: self._obey(turn, connection))
-        if self.client is not None and not turn.is_requested:
+        if more:
+            self._carry_out(turn, more)
+        elif self.client is not None and not turn.is_requested:
             self._request(turn)
 
     def _begin(self, directory: str, mark: int, *, again: bool) -> Turn | None:
@@ -253,7 +257,11 @@ class Program:
         if not said:  # the daemon has gone; the next one connects again
             turn.connection = None
             self._leave(connection)
-        elif said == DROP:
+        else:
+            self._carry_out(turn, said)
+
+    def _carry_out(self, turn: Turn, said: bytes) -> None:
+        if said.endswith(DROP):  # a `stop` may stand before it
             self._end(turn, TurnResult(_KILLED))
         else:
             self._stop(turn)

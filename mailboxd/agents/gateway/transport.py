@@ -17,7 +17,6 @@ import fcntl
 import hashlib
 import json
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -48,7 +47,7 @@ from mailboxd.agents.process import Child, NotStarted, State, claim, disclaim, h
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.pip_extras import to_add
-from mailboxd.host.wakeup import socket_address
+from mailboxd.host.system import system
 
 EXTRA = ("cryptography", "wsproto")
 """What `pip install 'mailboxd[gateway]'` brings."""
@@ -210,9 +209,10 @@ class GatewayTransport:
             return self._reach()
 
     def _reach(self) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
         try:
-            with socket_address(self.socket_path()) as address:
+            with system.socket_address(self.socket_path()) as address:
                 connection.connect(address)
         except BaseException:
             connection.close()
@@ -224,8 +224,8 @@ class GatewayTransport:
         path = self.socket_path()
         with suppress(FileNotFoundError):
             path.unlink()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            with socket_address(path) as address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            with system.socket_address(path) as address:
                 listener.bind(address)
             path.chmod(0o600)
             listener.listen(_WAITING)
@@ -334,10 +334,10 @@ class Mark:
         """Kill the program that carries it, if it still does."""
         for pid in self.takers[-1:]:
             with suppress(OSError):
-                pidfd = os.pidfd_open(pid)
+                pidfd = system.watch(pid)
                 try:
                     if process.is_held(directory, by=pid):
-                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                        system.kill_watched(pidfd, pid)
                 finally:
                     os.close(pidfd)
 
@@ -397,8 +397,8 @@ def ready(cli: OpenClaw, path: Path, environment: Mapping[str, str]) -> GatewayT
 
 
 def order(directory: Path | str, *, again: bool) -> bytes:
-    """The order to carry a turn. `again`: it may have been requested before, so that it is only asked about."""
-    return json.dumps({"directory": str(directory), "again": again}).encode()
+    """The order to carry a turn, one line. `again`: it may have been requested before: it is only asked about."""
+    return json.dumps({"directory": str(directory), "again": again}).encode() + b"\n"
 
 
 def parse_order(raw: bytes) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ from mailboxd.agents.scripted import NAME, NOTICE, Stopped
 from mailboxd.agents.scripted.script import Agent, Entry, Ledger, Message, Run, Script, ScriptError, number, runs
 from mailboxd.clock import SystemClock
 from mailboxd.core.times import to_epoch
+from mailboxd.host.system import system
 
 # Files that a scripted agent drops into mailboxes, at once or later from another process
 
@@ -39,7 +40,7 @@ def deliver(inbox: Path, name: str, text: str) -> None:
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        system.sync(file.fileno())
     temporary.rename(inbox / name)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from mailboxd.clock import SystemClock
 from mailboxd.errors import MessageError
+from mailboxd.host.system import system
 from mailboxd.protocol.strict_yaml import load
 
 # Messages, parsed leniently
@@ -158,11 +159,8 @@ def _entry(line: bytes) -> Entry | None:
 
 
 def _started(pid: int) -> Entry:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return {}
-    return {"pid_start": int(text.rpartition(")")[2].split()[19])}
+    started = system.start_time(pid)
+    return {} if started is None else {"pid_start": started}
 
 
 # The script

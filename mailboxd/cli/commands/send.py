@@ -33,6 +33,7 @@ from mailboxd.errors import (
     Refused,
     UnavailableError,
 )
+from mailboxd.host.system import system
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 
@@ -513,7 +514,7 @@ def _write(session: Session, output: str | None, raw: bytes) -> None:
             publish(fd, path.name, raw)
         except FileExistsError:
             raise click.UsageError(f"{output}: the file already exists") from None
-        os.fsync(fd)
+        system.sync(fd)
     if session.as_json:
         say(to_json({"file": output}))
 
