@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test slow live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
+.PHONY: help install test portable slow live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
 
 slow: $(INSTALLED) ## Run the slow tests: demo, tutorial, 10,000 nodes, mutants
 	$(BIN)/pytest $(SPREAD_WIDER) -m "slow and not soak" $(ARGS)
+
+# the functions of host/portable.py in place of Linux's, in whole daemons
+portable: $(INSTALLED) ## Run whole daemons with what macOS and other systems get
+	MAILBOXD_PORTABLE=1 $(BIN)/pytest $(SPREAD) -m "not slow and not soak" tests/e2e/test_daemon.py tests/agents/test_gateway.py tests/shell/test_wakeup.py $(ARGS)
 
 # two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
 live: $(INSTALLED) ## Run the tests with a real OpenClaw, installed into ~/.cache/mailboxd-live

@@ -1,11 +1,12 @@
 """Any Unix, macOS in the first place: the functions of `linux`, by POSIX, psutil and a thread that waits.
 
-Two answers are weaker than Linux's. Whether a file is being written is never known, so that a file counts as complete
-after a quiet time (`inbox.settle_seconds`); and processes are compared by what psutil may see of them.
+Weaker than on Linux: whether a file is being written is never known, so a file counts as complete after a quiet time
+(`inbox.settle_seconds`), and what an ended call has left running is not found by the output that it still writes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -152,9 +153,22 @@ def path_of(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
 
 
-def rename_new(source_fd: int, source: str, target_fd: int, target: str) -> bool:  # noqa: ARG001
-    """Never known."""
-    return False
+_libc = ctypes.CDLL(None, use_errno=True)
+_renameatx = getattr(_libc, "renameatx_np", None)
+"""macOS."""
+_RENAME_EXCL = 4
+
+
+def rename_new(source_fd: int, source: str, target_fd: int, target: str) -> bool:
+    """Rename without replacing anything; False if that is not known here. Raises FileExistsError, OSError."""
+    if _renameatx is None:
+        return False
+    if _renameatx(source_fd, os.fsencode(source), target_fd, os.fsencode(target), _RENAME_EXCL) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in {errno.ENOTSUP, errno.EINVAL}:
+        return False
+    raise OSError(code, os.strerror(code), source)
 
 
 def sync(fd: int) -> None:
