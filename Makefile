@@ -85,6 +85,7 @@ check: lint bandit types layers site test slow ## Everything CI checks: style, t
 lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/hadolint --ignore DL3008 container/Containerfile
 
 bandit: $(INSTALLED) ## Scan for insecure code
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive mailboxd
