@@ -77,8 +77,9 @@ def _phase(value: str) -> str:
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
-    if len(json.dumps(value)) > _MAX_PAYLOAD:
-        raise ValueError(f"write at most {_MAX_PAYLOAD} characters of JSON; more belongs into an artifact")
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # a ValueError for what is not JSON
+    if len(written) > _MAX_PAYLOAD:
+        raise ValueError(f"write at most {_MAX_PAYLOAD} bytes of JSON; more belongs into an artifact")
     return value
 
 

@@ -213,8 +213,11 @@ def test_a_checkpoint_has_a_type_and_a_payload(stand: Stand) -> None:
     [row] = stand.rows("SELECT data FROM events WHERE kind = 'attempt.checkpoint' AND role = 'executor'")
     data = json.loads(row["data"])
     assert (data["note"], data["type"], data["payload"]) == ("tests ran", "tests", said["payload"])
-    large = stand.call(EXECUTOR, "task_record_checkpoint", task="t", note="x", payload={"x": "y" * 10_000})
-    assert large["error"]["rule"] == "bad-arguments"
+    before = stand.last_event()
+    for payload in ({"x": "y" * 10_000}, {"x": "\ud83d"}):
+        refused = stand.call(EXECUTOR, "task_record_checkpoint", task="t", note="x", payload=payload)
+        assert refused["error"]["rule"] == "bad-arguments", payload
+    assert stand.last_event() == before
 
 
 @pytest.mark.parametrize("uri", ["https://example.org/acme/app/pull/7?x=1#files", "urn:ticket:OPS-7"])
