@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,8 +250,8 @@ def test_ended_work_that_was_never_told_of_is_told_when_it_is_asked_for_again(pa
     pair.look(pair.alpha)
     pair.alpha.put(message("cancel", "errand", sender="boss").encode())
     pair.look(pair.alpha)
-    for wording in ("Again", "And again"):
-        pair.alpha.put(task("errand", wording, sender="boss").encode())
+    for again in ("m-2", "m-3"):
+        pair.alpha.put(task("errand", sender="boss", message_id=again).encode())
         pair.look(pair.alpha)
         pair.alpha.settle()
         (told,) = pair.alpha.ws.outbox.glob("*/*.reply.*.errand.*")
@@ -270,8 +271,8 @@ def test_a_peer_whose_lease_is_over_is_told_of_the_cancel_too(pair: Pair) -> Non
 # Work that its sender dispatches again while its end is not reported yet
 
 
-def dispatched_again(attempt: int) -> bytes:
-    return task("t", sender="boss", attempt=attempt, attempt_id=f"again-{attempt}").encode()
+def dispatched_again(attempt: int, **headers: Any) -> bytes:
+    return task("t", sender="boss", attempt=attempt, attempt_id=f"again-{attempt}", **headers).encode()
 
 
 @pytest.fixture
@@ -309,7 +310,11 @@ def test_ended_work_is_reported_when_it_is_dispatched_again(room: Mailroom, repo
     room.done("First.")
     if reported_first:
         room.settle()
-    for raw in (dispatched_again(2), message("cancel", "t", sender="boss").encode(), dispatched_again(2) + b"Again.\n"):
+    for raw in (
+        dispatched_again(2),
+        message("cancel", "t", sender="boss").encode(),
+        dispatched_again(2, message_id="m-2"),
+    ):
         room.clock.advance(1.0)
         room.put(raw)
         room.look()
