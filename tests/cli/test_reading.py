@@ -464,6 +464,20 @@ def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+# Recipes
+
+
+def test_recipes_are_listed_in_full_and_one_that_cannot_be_read_with_its_reason(stage: Stage) -> None:
+    own = stage.ws.templates / "recipes"
+    own.mkdir()
+    (own / "mine.yaml").write_text("about: [x")
+    lines = stage.run("recipe", "ls", env={"COLUMNS": "60"}).stdout
+    assert "rounds, each knowing" in " ".join(lines.split())
+    assert "…" not in lines
+    assert "mine              cannot be used: " in lines
+    assert {"name", "problem"} in [set(one) for one in json.loads(stage.run("recipe", "ls", "--json").stdout)]
+
+
 # Output that nobody looks at, and trees that are long
 
 

@@ -11,10 +11,18 @@ from mailboxd.cli.commands.send import HEADERS, TASK_ID, TO, WAIT, WAIT_TIMEOUT,
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import require_operator
 from mailboxd.cli.session import Session, Text, verb
-from mailboxd.cli.text import columns, fit, say, to_json
+from mailboxd.cli.text import room, say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.engine.sending import Draft
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, EXIT_WAITING_FOR_YOU, UnavailableError
+from mailboxd.errors import (
+    EXIT_BAD_MESSAGE,
+    EXIT_NO,
+    EXIT_TRY_AGAIN,
+    EXIT_WAITING_FOR_YOU,
+    ConfigError,
+    MessageError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -74,15 +82,21 @@ def recipe_command() -> None:
 
 @verb("ls", "recipe ls")
 def ls_recipes(session: Session) -> None:
-    """List the recipes that there are."""
+    """List the recipes, with what is wrong with those that cannot be read."""
     recipes = _recipes(_here(session))
-    found = [recipes.load(name) for name in recipes.names()]
+    found: list[dict[str, Any]] = []
+    for name in recipes.names():
+        try:
+            found.append(_as_json(recipes.load(name)))
+        except (ConfigError, MessageError) as error:
+            found.append({"name": name, "problem": str(error)})
     if session.as_json:
-        say(to_json([_as_json(recipe) for recipe in found]))
+        say(to_json(found))
         return
-    size = max(len(recipe.name) for recipe in found)
+    size = max(len(recipe["name"]) for recipe in found)
     for recipe in found:
-        say(f"{recipe.name:<{size}}  {fit(for_terminal(recipe.about), columns() - size - 2)}")
+        text = for_terminal(recipe.get("about") or f"cannot be used: {recipe['problem']}")
+        say(click.wrap_text(text, room(), f"{recipe['name']:<{size}}  ", " " * (size + 2)))
 
 
 @verb("show", "recipe show panel", "recipe show debate --graph", exits={EXIT_BAD_MESSAGE: "there is no such recipe"})
