@@ -44,7 +44,7 @@ from mailboxd.hub.report import STATUS, HostSigns, hub_report
 from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
 from mailboxd.keys import PrivateKey, PublicKey, parse_signature
 from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
-from mailboxd.mailbox.identity import read_identity
+from mailboxd.mailbox.identity import brief_role, read_identity
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import deliver
 from mailboxd.protocol.front_matter import canonical
@@ -63,7 +63,7 @@ _COMMITS = 0.1
 """Seconds between two looks at the databases while receipts are owed."""
 _RESENDING = 5.0
 _RETRY = 5.0
-_MOST_REFUSED = 1_000
+_MOST_REFUSED, _MOST_AGENTS = 1_000, 1_000
 _MOST_TRIES = 5
 """Deliveries of a message that makes the process fail; then it is refused."""
 _MOST_SKEW = 1.0
@@ -108,7 +108,11 @@ class Hub:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     nc: Client = field(default_factory=Client)
+    _was_greeted: bool = False
+    """Another host wants to hear a card; many greetings get one answer."""
     _agents_of: dict[Path, tuple[Stamp, str]] = field(default_factory=dict)
+    _unread: dict[Path, str] = field(default_factory=dict)
+    """Why a workspace takes no part: which agent it has is not known then."""
     _told: dict[Path, HubInfo] = field(default_factory=dict)
 
     async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
@@ -135,34 +139,40 @@ class Hub:
     # what is here
 
     def look_around(self) -> None:
-        """Read the settings and find the workspaces again, and tell the daemons."""
+        """Read the settings and find the workspaces again, and tell the daemons; stop if this host left the hub."""
+        if not self.membership.exists():
+            self.stopping.set()
+            return
         with _logged("read its settings"):
             self.settings = self.membership.settings()
         self.find_workspaces()
         self.tell_daemons()
 
     def find_workspaces(self) -> None:
-        """The workspaces of this user and their agents; one whose configuration cannot be read keeps its last name."""
+        """The workspaces of this user and their agents."""
         found: dict[str, Local] = {}
+        unread: dict[Path, str] = {}
         for ws in user_state.workspaces(self.environ):
             try:
                 stamp = Stamp.of(ws.config.stat())
                 if self._agents_of.get(ws.root, (None,))[0] != stamp:
                     self._agents_of[ws.root] = stamp, config.load(ws.config).agent
-                agent = self._agents_of[ws.root][1]
-                if agent.lower() in found:
-                    continue
                 spool = Spool(ws)
-                if agent.lower() not in self.local:
-                    spool.create()
-                found[agent.lower()] = Local(ws, agent, spool)
+                spool.create()
             except (OSError, MailboxdError) as error:
-                _log.warning("the workspace %s takes no part in the hub: %s", ws.root, error)
-        self.local = found
+                unread[ws.root] = str(error)
+                if unread[ws.root] != self._unread.get(ws.root):
+                    _log.warning("the workspace %s takes no part in the hub: %s", ws.root, error)
+                continue
+            agent = self._agents_of[ws.root][1]
+            found.setdefault(agent.lower(), Local(ws, agent, spool))
+        self.local, self._unread = found, unread
 
     def tell_daemons(self) -> None:
-        """Write what the daemons need to know, if it has changed."""
-        send, hosts = self.settings.send, self._members().hosts
+        """Write what the daemons need to know, if it has changed; nothing once this host has left the hub."""
+        if not self.membership.exists():
+            return
+        send, hosts = self.settings.send, self.keys.members().hosts
         peers = {
             f"{host}.{agent.lower()}": PeerInfo(role, protocol.permits(send, f"{host}.{agent}"))
             for host, state in self.hosts.items()
@@ -200,7 +210,7 @@ class Hub:
             "refused_by_server": sorted({why for _, why in self.refused_by_server.values()}),
             "hosts": {
                 host: asdict(self.hosts.get(host, HostSigns()))
-                for host in self._members().hosts
+                for host in self.keys.members().hosts
                 if host != self.settings.host
             },
             "agents": waiting,
@@ -212,9 +222,6 @@ class Hub:
         with _logged("write its status"), self.membership.state.writing() as folder:
             self.membership.state.write(folder, STATUS, json.dumps(self.status(), indent=1).encode())
 
-    def _members(self) -> Members:
-        return self.keys.members()
-
     # sending
 
     async def publish_new(self, js: JetStreamContext) -> None:
@@ -224,9 +231,10 @@ class Hub:
         now = self.clock.monotonic()
         self.refused_by_server = {name: (at, why) for name, (at, why) in self.refused_by_server.items() if at > now}
         for one in list(self.local.values()):
-            names = [name for name in one.spool.names(NEW) if name not in self.refused_by_server]
-            for start in range(0, len(names), _BATCH):
-                await asyncio.gather(*(self._publish(js, one, name) for name in names[start : start + _BATCH]))
+            with _logged(f"send the mail of {one.agent}"):
+                names = [name for name in one.spool.names(NEW) if name not in self.refused_by_server]
+                for start in range(0, len(names), _BATCH):
+                    await asyncio.gather(*(self._publish(js, one, name) for name in names[start : start + _BATCH]))
 
     async def _publish(self, js: JetStreamContext, one: Local, message_id: str) -> None:
         raw = one.spool.message(message_id)
@@ -267,24 +275,29 @@ class Hub:
 
     async def resend_lost(self, js: JetStreamContext) -> None:
         """Send again what has no receipt, if the server holds none of this host's mail for its host."""
-        now, held = self.clock.monotonic(), dict[str, int]()
+        held: dict[str, int] = {}
         for one in list(self.local.values()):
-            for message_id in one.spool.names(SENT):
-                waited = now - self.sent_at.setdefault(message_id, now)
-                if waited < protocol.GRACE:
-                    continue
-                try:
-                    host = self._sendable(one, one.spool.message(message_id) or b"").host
-                except Refusal:
-                    one.spool.again(message_id)  # its host was removed from the hub: that is found when it is sent
-                    continue
-                if host not in held:
-                    held[host] = await self._held(js, host)
-                if protocol.must_resend(waited, held[host], self.copies[message_id]):
-                    _log.info("sending %s again: no receipt for %.0f s, %d held", message_id, waited, held[host])
-                    one.spool.again(message_id)
-                    del self.sent_at[message_id]
-                    self.woken.set()
+            with _logged(f"send mail of {one.agent} again"):
+                for message_id in one.spool.names(SENT):
+                    await self._resend_if_lost(js, one, message_id, held)
+
+    async def _resend_if_lost(self, js: JetStreamContext, one: Local, message_id: str, held: dict[str, int]) -> None:
+        now = self.clock.monotonic()
+        waited = now - self.sent_at.setdefault(message_id, now)
+        if waited < protocol.GRACE:
+            return
+        try:
+            host = self._sendable(one, one.spool.message(message_id) or b"").host
+        except Refusal:
+            one.spool.again(message_id)  # its host was removed from the hub: that is found when it is sent
+            return
+        if host not in held:
+            held[host] = await self._held(js, host)
+        if protocol.must_resend(waited, held[host], self.copies[message_id]):
+            _log.info("sending %s again: no receipt for %.0f s, %d held", message_id, waited, held[host])
+            one.spool.again(message_id)
+            del self.sent_at[message_id]
+            self.woken.set()
 
     async def _held(self, js: JetStreamContext, host: str) -> int:
         wanted = protocol.own_mail(host, self.settings.host)
@@ -351,6 +364,8 @@ class Hub:
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
         message = self._verified(subject, message_id, raw)
         one = self.local.get(subject.agent)
+        if one is None and self._unread:
+            raise WorldError(f"{subject.agent} may be the agent of {', '.join(map(str, self._unread))}")
         if one is None:
             raise Refusal(f"the host {self.settings.host} has no agent {subject.agent}")
         if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
@@ -437,10 +452,11 @@ class Hub:
             names = [message_id for owner, message_id in self.owed if owner == agent]
             if not names:
                 continue
-            committed = list(self._committed(one, names).items())
-            for start in range(0, len(committed), _BATCH):
-                batch = committed[start : start + _BATCH]
-                await asyncio.gather(*(self._pay(agent, message_id, sha256) for message_id, sha256 in batch))
+            with _logged(f"read what {agent} has committed"):
+                committed = list(self._committed(one, names).items())
+                for start in range(0, len(committed), _BATCH):
+                    batch = committed[start : start + _BATCH]
+                    await asyncio.gather(*(self._pay(agent, message_id, sha256) for message_id, sha256 in batch))
 
     async def _pay(self, agent: str, message_id: str, sha256: str) -> None:
         """Send a receipt that is owed."""
@@ -474,14 +490,19 @@ class Hub:
     # cards: who is there
 
     async def say_card(self, *, hello: bool = False) -> None:
-        """Say which agents are here; with `hello`, the others are asked to do the same at once."""
+        """Say which agents are here; with `hello`, the others are asked to do the same soon."""
         agents = {one.agent: read_identity(str(one.ws.root)) for one in self.local.values()}
         card: dict[str, object] = {"host": self.settings.host, "at": self.clock.now(), "agents": agents, "hello": hello}
         if str(self.key.public) == self.settings.founder:
-            card["members"] = asdict(self._members())
+            card["members"] = asdict(self.keys.members())
         content = json.dumps(card)
         signed = json.dumps({"card": content, "signature": self.key.sign(content.encode())})
         await self.nc.publish(f"{protocol.CARDS}.{self.settings.host}", signed.encode())
+
+    async def answer_greetings(self) -> None:
+        if self._was_greeted:
+            self._was_greeted = False
+            await self.say_card()
 
     async def hear_card(self, message: Msg) -> None:
         host = message.subject.rpartition(".")[2]
@@ -492,7 +513,8 @@ class Hub:
             if key is None or not _is_signed(key, outer["signature"], content.encode()):
                 return
             card = json.loads(content)
-            agents = {name: str(role)[:200] for name, role in card["agents"].items() if is_id(name)}
+            said = list(card["agents"].items())[:_MOST_AGENTS]
+            agents = {name: brief_role(str(role)) for name, role in said if is_id(name)}
             skew = to_epoch(card["at"]) - to_epoch(self.clock.now())
             if card["host"] != host or host == self.settings.host:
                 return
@@ -507,11 +529,10 @@ class Hub:
             _log.warning("the clock of the host %s differs from this one by %+.1f s", host, skew)
         self.hosts[host] = HostSigns(self.clock.now(), card["at"], agents, round(skew, 1))
         newer = Members.verified(card.get("members"), PublicKey.parse(self.settings.founder))
-        if newer is not None and newer.version > self._members().version:
+        if newer is not None and newer.version > self.keys.members().version:
             self.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
-        if card.get("hello") is True:
-            await self.say_card()
+        self._was_greeted = self._was_greeted or card.get("hello") is True
         self.tell_daemons()
 
 
@@ -693,6 +714,7 @@ async def _carry(hub: Hub) -> None:
         every(_RESENDING, lambda: hub.resend_lost(js)),
         every(_COMMITS, hub.send_receipts),
         every(CARD_SECONDS, hub.say_card),
+        every(_LOOK, hub.answer_greetings),
         every(_RESENDING, prepare),
         every(_LOOK, lambda: hub.receive(js)),
     )

@@ -156,6 +156,31 @@ def test_work_that_was_cancelled_before_the_other_host_took_it_is_cancelled_ther
     eventually(lambda: farm["beta"]["writer"].phases() == {"job.x0": "cancelled"}, 40, farm.last_words)
 
 
+def test_mail_for_a_workspace_that_cannot_be_read_now_waits(joined: Joined) -> None:
+    farm = joined(TWO)
+    farm.start()
+    writer, text = farm["beta"]["writer"], farm["beta"]["writer"].config.read_text()
+    writer.stop()
+    writer.config.write_text("agent: [")
+    farm["beta"].kill_hub()
+    farm["beta"].start_hub()
+    farm["alpha"]["main"].drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(lambda: "writer may be the agent of" in farm["beta"].last_words(), 40, farm.last_words)
+    writer.config.write_text(text)
+    writer.start()
+    is_done_once(farm, 1)
+
+
+def test_a_hub_process_ends_when_its_host_has_left(joined: Joined) -> None:
+    farm = joined(TWO)
+    farm.start()
+    beta = farm["beta"]
+    beta.ordered("leave")
+    assert beta.process is not None
+    assert beta.process.wait(60) == 0
+    assert not list(beta.root.glob("ws/*/.mailboxd/hub/peers.json"))
+
+
 def test_mail_for_a_host_that_was_removed_fails(joined: Joined) -> None:
     farm = joined(TWO)
     work_waits(farm)
