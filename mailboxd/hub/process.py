@@ -368,8 +368,6 @@ class Hub:
             raise WorldError(f"{subject.agent} may be the agent of {', '.join(map(str, self._unread))}")
         if one is None:
             raise Refusal(f"the host {self.settings.host} has no agent {subject.agent}")
-        if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
-            raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
         name, sha256 = f"{message_id}.md", protocol.digest(raw)
         with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
             in_inbox = lstat(inbox, name) is not None
@@ -379,6 +377,8 @@ class Hub:
         if arrival is Arrival.CONFLICT:
             raise Refusal(f"{subject.agent} has another message with the id {message_id}")
         if arrival is Arrival.DELIVER:
+            if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
+                raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
             self.counts["received"] += 1
         else:
