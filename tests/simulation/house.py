@@ -77,7 +77,7 @@ class House:
         """The files in archive/ and rejected/."""
         found = [Path(folder) / name for place in (self.ws.archive, self.ws.rejected)
                  for folder, _, names in os.walk(place) for name in names]  # fmt: skip
-        return [path for path in found if not path.name.endswith(".reason.json")]
+        return [path for path in found if path.name != "INDEX.md" and not path.name.endswith(".reason.json")]
 
     def filed(self) -> Counter[str]:
         """What lies in archive/ and rejected/, by the hash of its bytes."""

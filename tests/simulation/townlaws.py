@@ -83,8 +83,8 @@ def _begun_once(house: House) -> None:
 
 def _written_once(house: House) -> None:
     """A message of ours is made once, whatever happened while it was written (7.2)."""
-    names = [path.name for path in house.ws.outbox.iterdir() if not path.name.startswith(".")]
-    written = Counter(name.split(".", 1)[0] for name in names)
+    names = [path.name for path in house.ws.outbox.glob("*/*") if not path.name.startswith(".")]
+    written = Counter(name.removesuffix(".md").rpartition(".")[2] for name in names)
     twice = [message for message, count in written.items() if count > 1]
     assert not twice, f"{house.name} has written {twice[0]} twice: {sorted(names)}"
 
@@ -99,7 +99,7 @@ def _sent_is_there(house: House) -> None:
 
 def _cancels_are_of_what_has_ended(house: House) -> None:
     """A cancel names an attempt of ours that is over."""
-    for path in house.ws.outbox.glob("*.cancel.*"):
+    for path in house.ws.outbox.glob("*/*.cancel.*"):
         found = house.store.db.execute("SELECT status FROM attempts WHERE id = ?", (attempt_of(path.read_bytes()),))
         assert found.fetchone()[0] != "running", f"{house.name} cancels what goes on: {path.name}"
 
