@@ -277,7 +277,13 @@ def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[
     spec_drafting.back_to_draft(builder)
     title = specs.child_title(planned)
     note = "edited in the parent's task.md"
-    said = {"said": planned.overrides, "extra": planned.extra, "runtime": policy.runtime, "flow": planned.flow}
+    said = {
+        "said": planned.overrides,
+        "extra": planned.extra,
+        "runtime": policy.runtime,
+        "flow": planned.flow,
+        "claims": planned.claims,
+    }
     builder.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
     if needs is not None:
         builder.record(Kind.NEEDS_CHANGED, needs=list(needs))

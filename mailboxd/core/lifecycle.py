@@ -182,8 +182,11 @@ def amend(
 
 
 def may_start(view: TaskView) -> bool:
-    """Whether an attempt may start: the task is ready, its dependencies are completed, its parent executes."""
-    ready = view.task.phase is Phase.EXECUTION_READY and not view.unmet
+    """Whether an attempt may start: the task is ready, its dependencies are completed, its parent executes.
+
+    And no live work claims what it writes.
+    """
+    ready = view.task.phase is Phase.EXECUTION_READY and not view.unmet and not view.claimed_by
     return ready and view.parent_phase in (None, Phase.EXECUTING)
 
 

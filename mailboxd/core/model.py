@@ -287,6 +287,7 @@ class PlannedChild:
     planned_actions: tuple[Action, ...] = ()
     overrides: Overrides = Overrides()
     flow: Flow = NO_FLOW
+    claims: tuple[str, ...] = ()
     children: tuple[PlannedChild, ...] = ()
     """A nested plan (`subtasks:` of the node): the node then coordinates."""
     extra: tuple[tuple[str, str], ...] = ()
@@ -418,6 +419,8 @@ class Task:
     """When its sender gets the next progress message or, with a peer, when the peer counts as silent."""
     stronger: Stronger = Stronger()
     flow: Flow = NO_FLOW
+    claims: tuple[str, ...] = ()
+    """The paths that it writes, as patterns below the workspace of its executor; its children inherit them."""
     body: PlannedChild | None = None
     """What each of its rounds repeats."""
     skipped: bool = False

@@ -448,6 +448,7 @@ class _Creation:
             said=planned.overrides,
             extra=planned.extra,
             flow=planned.flow,
+            claims=planned.claims or parent.claims,
             body=body,
         )
         return task, derived

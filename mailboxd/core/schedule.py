@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 NO_LIMITS: Mapping[str, int] = {}
 
@@ -78,6 +80,28 @@ class Capacity:
         self.sessions.add(session)
         if self.free_bytes is not None:
             self.free_bytes = max(self.free_bytes - self.call_bytes, 0)
+
+
+def overlapping(one: str, other: str) -> bool:
+    """Whether some path may match both patterns; a pattern also covers what is below its path. In doubt it may."""
+    for first, second in zip(one.split("/"), other.split("/"), strict=False):
+        if "**" in (first, second):
+            return True
+        if not _may_match(first, second):
+            return False
+    return True
+
+
+def _may_match(one: str, other: str) -> bool:
+    if not (_WILD & {*one}):
+        return fnmatchcase(one, other)
+    if not (_WILD & {*other}):
+        return fnmatchcase(other, one)
+    starts = [re.split(r"[*?[]", name, maxsplit=1)[0] for name in (one, other)]
+    return starts[0].startswith(starts[1]) or starts[1].startswith(starts[0])
+
+
+_WILD = frozenset("*?[")
 
 
 def pick(

@@ -100,6 +100,8 @@ class TaskView:
     """Key of a dependency that was cancelled for good, without which it cannot start."""
     need_skipped: bool = False
     """That dependency was skipped."""
+    claimed_by: str = ""
+    """The local id of live work that writes what this task claims."""
     needs: tuple[Need, ...] = ()
     """Its dependencies, once all have ended, for a task whose flow asks for them."""
     children: ChildCounts = ChildCounts()

@@ -127,6 +127,8 @@ class TaskSnapshot:
     since: str = ""
     """When it last changed."""
     unmet: int = 0
+    claimed: tuple[str, str] | None = None
+    """The live task that writes what it claims, and the path."""
     needs: tuple[str, ...] = ()
     open_children: int = 0
     children: tuple[str, ...] = ()

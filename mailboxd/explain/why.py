@@ -226,6 +226,9 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         parent = snapshot.tasks.get(task.parent)
         text = f"its parent {parent.local_id if parent else task.parent} is not executing"
         return Cause(task.local_id, "parent", text)
+    if task.claimed is not None:
+        text = f"waits for {task.claimed[0]}, which writes {task.claimed[1]} in the same workspace"
+        return Cause(task.local_id, "claim", text, then=f"{start} when that has ended")
     if task.not_before is not None and task.not_before > snapshot.now:
         text = f"pauses after a failure: {first_line(task.error or task.reason)}"
         hint = f"mailboxd retry {task.local_id}  # skips the pause"

@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from mailboxd.core.checks import path_problem
 from mailboxd.core.model import NO_FLOW, Condition, Flow, Plan, PlannedChild
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.specs import criteria
@@ -43,7 +44,7 @@ STATE = ("status", "dispatched_at", "completed_at", "result_summary")
 _TEXTS = ("instructions", "expected_output", "goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")
 _FLOW = ("when", "needs", "rounds", "until")
 _OWN = (
-    *("agent", "description", "depends_on", *_FLOW, *_TEXTS),
+    *("agent", "description", "depends_on", *_FLOW, "claims", *_TEXTS),
     *("acceptance_criteria", "checks", "planned_actions", "subtasks"),
 )
 MAX_ROUNDS = 100
@@ -187,6 +188,7 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
         planned_actions=actions_of(source, node.get("planned_actions", ""), (*where, "planned_actions")),
         overrides=source.overrides(node, where),
         flow=_flow(source, node, where),
+        claims=_claims(source, node.get("claims", ""), (*where, "claims")),
         children=children,
         extra=_extra(source, node, where),
     )
@@ -199,6 +201,16 @@ def _criteria(source: Source, value: Yaml, where: Path) -> tuple[str, ...]:
     if not isinstance(value, list):
         source.fail("wrong-type", "the acceptance criteria are not a list", where, "Write `- ...` for each.")
     return tuple(text for item in value if (text := source.text(item, where)).strip())
+
+
+def _claims(source: Source, value: Yaml, where: Path) -> tuple[str, ...]:
+    """Patterns of paths below the workspace."""
+    items = value if isinstance(value, list) else [part.strip() for part in source.text(value, where).split(",")]
+    claims = tuple(dict.fromkeys(source.text(item, where) for item in items if item != ""))
+    for claim in claims:
+        if problem := path_problem(claim):
+            source.fail("wrong-type", f"{excerpt(claim)}: {problem}", where, "Expected: patterns like `src/**`.")
+    return claims
 
 
 def _flow(source: Source, node: Mapping[str, Yaml], where: Path) -> Flow:
@@ -295,6 +307,8 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
         lines += [f"{inner}  {line}" for line in action_lines(child.planned_actions).split("\n")]
     lines += [f"{inner}{name}: {value_text(value)}" for name, value in override_headers(child.overrides).items()]
     lines += [f"{inner}{name}: {flow(value)}" for name, value in _flow_keys(child.flow)]
+    if child.claims:
+        lines.append(f"{inner}claims: {flow(child.claims)}")
     lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
     if child.children:
         lines.append(f"{inner}subtasks:")

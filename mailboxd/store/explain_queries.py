@@ -22,6 +22,7 @@ from mailboxd.explain.model import (
     Snapshot,
     TaskSnapshot,
 )
+from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import ABOVE, OPEN
 from mailboxd.store.meta import Meta
 
@@ -122,6 +123,9 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         else (),  # as lifecycle.review_round
         question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
         unmet=unmet,
+        claimed=next(((one.holder, one.path) for one in conflicts(db, task_id)), None)
+        if phase == Phase.EXECUTION_READY
+        else None,
         needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
         open_children=open_children,
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),

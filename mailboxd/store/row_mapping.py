@@ -28,7 +28,7 @@ STRUCTURES: Mapping[str, frozenset[str]] = {
     "tasks": frozenset(
         {
             *("stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"),
-            *("flow", "body"),
+            *("flow", "body", "claims"),
         }
     ),
     "attempts": frozenset({"usage"}),
@@ -123,7 +123,19 @@ _ENUMS = {"executor_kind", "mode", "runtime", "phase", "status", "waiting_for", 
 
 
 _SHARED = frozenset(
-    {"stronger", "policy", "said", "origin", "extra", "sections", "usage", "mending", "planned_actions", "flow"}
+    {
+        "stronger",
+        "policy",
+        "said",
+        "origin",
+        "extra",
+        "sections",
+        "usage",
+        "mending",
+        "planned_actions",
+        "flow",
+        "claims",
+    }
 )
 """Structures that many rows share: parsed once and, being frozen, reused."""
 

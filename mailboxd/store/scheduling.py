@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from mailboxd.core.breaker import Breaker, State
 from mailboxd.core.budget import over
 from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.schedule import Ready
+from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import OPEN, RUNNABLE, is_not_held
 from mailboxd.store.row_mapping import TASK, read_task
 from mailboxd.store.tasks import Tasks
@@ -19,7 +21,8 @@ _PARKED = (
     "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
     " WHERE status = 'pending' AND purpose = 'permission')"
 )
-_RESTED = "(not_before IS NULL OR not_before <= ?1)"
+_RESTED = "(not_before IS NULL OR not_before <= :now)"
+_UNCLAIMED = "id NOT IN (SELECT value FROM json_each(:claims))"
 _NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
 # One index seek per executor instead of per task: SQLite has no skip scan for this.
 _EXECUTORS = (
@@ -50,14 +53,19 @@ class Schedule:
         by_children = (
             f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_NOT_HELD} ORDER BY seq"
         )
-        yield from (Ready(task, executor, True) for task, executor in self._db.execute(by_children, (now,)).fetchall())
+        yield from (
+            Ready(task, executor, True) for task, executor in self._db.execute(by_children, {"now": now}).fetchall()
+        )
         turns = (
             f"SELECT id, priority FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_NOT_HELD}"
-            " AND executor = ?2 AND (attempt > 0) = ?3 ORDER BY priority DESC, seq LIMIT ?4"
+            f" AND {_UNCLAIMED} AND executor = :executor AND (attempt > 0) = :again"
+            " ORDER BY priority DESC, seq LIMIT :most"
         )
+        given = {"now": now, "most": per_executor, "claims": self._waiting_for_claims()}
         for executor, after_again in self._db.execute(_EXECUTORS).fetchall():
             for again in (False, True):
-                for task, priority in self._db.execute(turns, (now, executor, again, per_executor)).fetchall():
+                given |= {"executor": executor, "again": again}
+                for task, priority in self._db.execute(turns, given).fetchall():
                     yield Ready(task, executor, False, priority, again, bool(after_again))
 
     def busy(self, now: str) -> dict[str, int]:
@@ -114,12 +122,17 @@ class Schedule:
         sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_not_held('task')}) LIMIT 1"
         return self._db.execute(sql).fetchone() is not None
 
+    def _waiting_for_claims(self) -> str:
+        """The ids of runnable tasks that would write what live work writes, as JSON."""
+        return json.dumps([conflict.task for conflict in conflicts(self._db)])
+
     def has_backoff(self) -> bool:
         """Whether a runnable task waits only for its backoff or a slot."""
         some = " UNION ALL ".join(
-            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_NOT_HELD}" for how in ("=", ">")
+            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_NOT_HELD} AND {_UNCLAIMED}"
+            for how in ("=", ">")
         )
-        return self._db.execute(f"{some} LIMIT 1").fetchone() is not None
+        return self._db.execute(f"{some} LIMIT 1", {"claims": self._waiting_for_claims()}).fetchone() is not None
 
     def next_due(self, now: str) -> tuple[str | None, bool]:
         """The time of the next timer after `now` (None if there is none), and whether a task.md is stale.

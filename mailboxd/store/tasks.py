@@ -16,6 +16,7 @@ from mailboxd.core.lifecycle import BEFORE_EXECUTION, review_round
 from mailboxd.core.model import NO_FLOW, Attempt, Finding, NewChild, Spent, Task
 from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Need, Review, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
+from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import ENDED, OPEN
 from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, TASK, TASK_CONTEXT, read_approval, read_attempt, read_task
 
@@ -151,6 +152,7 @@ class Tasks:
             attempt=self.attempt(task_id, task.attempt),
             parent_phase=None if parent is None else parent.phase,
             unmet=unmet,
+            claimed_by=next((found.holder for found in conflicts(self._db, task_id)), "") if task.claims else "",
             cancelled_need=cancelled_need,
             need_skipped=bool(need_skipped),
             needs=self._needs(task_id) if task.flow != NO_FLOW and not unmet and early else (),

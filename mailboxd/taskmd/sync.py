@@ -226,6 +226,7 @@ def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ..
         planned_actions=spec.planned_actions,
         overrides=task.said,
         flow=task.flow,
+        claims=task.claims,
         extra=task.extra,
     )
 

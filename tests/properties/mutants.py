@@ -24,6 +24,7 @@ from tests.core import (
     test_attempts,
     test_breaker,
     test_budget,
+    test_claims,
     test_conversation,
     test_escalation,
     test_flow,
@@ -127,6 +128,10 @@ def _with_tools(law: str) -> None:
     """A law that stands at a workspace with typed tools."""
     with TemporaryDirectory() as above:
         getattr(test_handlers, law)(Stand(make(Path(above) / "alpha")))
+
+
+def one_slot() -> None:
+    test_claims.test_who_waits_for_a_claim_takes_no_slot()
 
 
 def one_turn_in_every_order() -> None:
@@ -605,6 +610,18 @@ MUTANTS = (
         "    if end != size:\n        os.ftruncate(file, end)\n",
         "    if end > size:\n        os.ftruncate(file, end)\n",
         law=two_writers,
+    ),
+    Mutant(
+        "a claim keeps nobody from starting",
+        "and not view.unmet and not view.claimed_by",
+        "and not view.unmet",
+        law=test_claims.test_overlapping_claims_run_one_after_the_other,
+    ),
+    Mutant(
+        "a task that waits for a claim takes a slot",
+        "json.dumps([conflict.task for conflict in conflicts(self._db)])",
+        "json.dumps([])",
+        law=one_slot,
     ),
     Mutant(
         "a condition is read the other way round",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from mailboxd.core.model import Overrides, PlannedChild
+from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
 from mailboxd.protocol.plan import Dag, DagNode
 from mailboxd.protocol.strict_yaml import flow
@@ -73,6 +73,13 @@ def extras() -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
     return st.dictionaries(names, values.map(flow), max_size=2).map(lambda found: tuple(found.items()))
 
 
+def flows() -> st.SearchStrategy[Flow]:
+    answers = st.lists(lines_of_text().filter(str.strip), min_size=1, max_size=3).map(tuple)
+    when = st.lists(st.builds(Condition, answers, KEYS, st.booleans()), max_size=2, unique_by=lambda one: one.of)
+    until = st.none() | st.builds(Condition, answers, st.just("") | KEYS, st.booleans())
+    return st.just(Flow()) | st.builds(Flow, when.map(tuple), st.booleans(), st.integers(0, 100), until)
+
+
 def children(depth: int = 1) -> st.SearchStrategy[PlannedChild]:
     return st.builds(
         PlannedChild,
@@ -87,6 +94,8 @@ def children(depth: int = 1) -> st.SearchStrategy[PlannedChild]:
         scope_out=lines_of_text(),
         acceptance_criteria=st.lists(lines_of_text().filter(str.strip), max_size=2).map(tuple),
         overrides=overrides(),
+        flow=flows(),
+        claims=st.lists(st.sampled_from(["src/**", "a b/*.md", "x"]), unique=True, max_size=2).map(tuple),
         children=_distinct(children(depth - 1)) if depth else st.just(()),
         extra=extras(),
     )

@@ -370,6 +370,9 @@ STANDING = {
     " OR kids_cancelled <> (SELECT count(*) FROM tasks c WHERE c.parent = t.id AND c.phase = 'cancelled')",
     "a task does not know whether its parent executes": "SELECT c.local_id FROM tasks c JOIN tasks p"
     " ON p.id = c.parent WHERE c.parent_live <> (p.phase = 'executing')",
+    "two pieces of work write the same": "SELECT t.local_id FROM tasks t JOIN tasks o ON o.executor = t.executor"
+    " AND o.seq < t.seq, json_each(t.claims) a, json_each(o.claims) b WHERE t.phase = 'executing' AND t.kids = 0"
+    " AND o.phase = 'executing' AND o.kids = 0 AND substr(a.value, 1, 3) = substr(b.value, 1, 3)",
     "an attempt waits for a turn that nobody ordered, or for two": "SELECT t.local_id FROM attempts a"
     " JOIN tasks t ON t.id = a.task WHERE a.status = 'running' AND a.waiting_for IN ('turn', 'lookup')"
     " AND 1 <> (SELECT count(*) FROM outbox o WHERE o.task = a.task AND o.state = 'pending' AND"

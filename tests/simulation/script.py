@@ -153,9 +153,13 @@ class Script:
             "checks": checks,
             "overrides": said,
             "flow": flow,
+            "claims": self.claims(),
             "children": below,
         }
         return PlannedChild(key, agents, f"do {key}", tuple(needs), **parts)
+
+    def claims(self) -> tuple[str, ...]:
+        return self.random.choice(((),) * 3 + (("src/**",), ("src/a.py", "docs/x.md"), ("docs/**",)))
 
     def flow(self, needs: list[str], below: list[str]) -> Flow:
         """Mostly none; else a condition, a join of branches, or rounds."""
