@@ -163,8 +163,9 @@ class Board(App[None]):
             return  # a form is open, or the screen is closing
         shown = self._models.workspace(self._workspace, Filter(words=self._words), 1)
         rows = {f"i{item['target']}": item for item in shown["workspace"]["attention"] if not self._words}
-        hits = self._hits() if self._found else None
-        rows |= {f"t{row['local_id']}": row for row in (shown["rows"] if hits is None else hits)}
+        waiting = {item["task"] for item in rows.values()}
+        rest = [row for row in shown["rows"] if row["local_id"] not in waiting]
+        rows |= {f"t{row['local_id']}": row for row in (self._hits() if self._found else rest)}
         self.query_one("#head", Static).update(_head(shown["workspace"]))
         if rows == self._rows:
             return
