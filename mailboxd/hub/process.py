@@ -346,7 +346,7 @@ class Hub:
             if message.metadata.num_delivered < _MOST_TRIES:
                 await self._leave(message)
                 return
-            await self._refuse(subject, message_id, raw, message.subject, "mailboxd cannot handle it: this is a bug")
+            await self._refuse(subject, message_id, raw, message.subject, "a bug in mailboxd: it cannot be handled")
         with suppress(NatsError):
             await message.ack()
 

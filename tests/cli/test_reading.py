@@ -368,6 +368,8 @@ def test_why_speaks_of_states_and_of_how_long_ago(stage: Stage) -> None:
 
 
 def test_why_a_task_waits_for_a_slot(stage: Stage) -> None:
+    with stage.ws.config.open("a") as file:
+        file.write("limits:\n  turns_per_agent: 1\n")
     for name in ("one", "two"):
         stage.create(name)
     stage.start()
