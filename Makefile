@@ -114,9 +114,14 @@ site: $(INSTALLED) ## Build the documentation site into .site/; broken links are
 man: docs ## Regenerate the man pages and show one (MAN=mailboxd-send)
 	man -l man/$(or $(MAN),mailboxd).1
 
-dist: $(INSTALLED) ## Build the wheel and the source archive into dist/
+dist: $(INSTALLED) ## Build the wheel, the source archive, the skill and the plugin into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+	mkdir dist/clawhub && cp -R templates/openclaw-skill dist/clawhub/mailboxd
+	grep -rl @AGENT@ dist/clawhub | xargs sed -i.orig 's/@AGENT@/<your agent id>/g'
+	find dist/clawhub -name '*.orig' -delete
+	@if command -v npm >/dev/null; then npm pack ./templates/openclaw-plugin --pack-destination dist --silent; \
+		else echo "no npm: the plugin's package is not built"; fi
 
 lock: ## Pin all requirements with hashes (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-annotate \

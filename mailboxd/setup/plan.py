@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -685,6 +687,28 @@ def _ports(roots: Collection[Path]) -> Iterator[int]:
                 yield port
     while True:
         yield 0
+
+
+# OpenClaw writes its configuration as plain JSON, whoever has it changed
+
+_STRING_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'|(?P<comment>//|/\*)""", re.DOTALL)
+
+
+def has_comments(text: str) -> bool:
+    """Whether a JSON5 text has a comment."""
+    return any(found["comment"] for found in _STRING_OR_COMMENT.finditer(text))
+
+
+def comments_warning(path: str) -> str:
+    """A warning that a change of OpenClaw's configuration loses its comments; empty if it has none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    if not has_comments(text):
+        return ""
+    copy = f"cp {shlex.quote(path)} {shlex.quote(f'{path}.commented')}"
+    return f"OpenClaw removes the comments in {path} when its configuration is changed; to keep a copy: `{copy}`"
 
 
 # Carrying out and undoing

@@ -117,7 +117,9 @@ def _undo(session: Session, installation: Installation, record: SetupRecord, *, 
             where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
             stays = " (is kept)" if part.kind == "workspace" else ""
             say(for_terminal(f"  ○ undo {part.kind}: {where}{stays}"))
-        if not steps:
+        if steps:
+            _warn(installation)
+        else:
             say(for_terminal(f"nothing to undo: setup did nothing for this OpenClaw ({installation.config_path})"))
     if dry_run or (steps and not _agreed(yes, session)):
         if session.as_json:
@@ -170,10 +172,19 @@ def _show(plan: Plan) -> None:
         say(for_terminal(f"  – {agent} gets no mailbox: {why}"))
     for step in plan.steps:
         _line(step.part, step.state)
+    if plan.due:
+        _warn(plan.installation)
     if not plan.homes:
         say("no agent to set up; `openclaw agents add` adds one")
     elif not plan.due:
         say("everything is already set up")
+
+
+def _warn(installation: Installation) -> None:
+    from mailboxd.setup import plan as planning
+
+    if warning := planning.comments_warning(installation.config_path):
+        say(for_terminal(f"  ! {warning}"))
 
 
 def _line(part: Part, state: PartState) -> None:
