@@ -41,7 +41,7 @@ def _place(file: OutsideDay) -> PurePosixPath:
     top, name = file.path.split("/")
     if top == "rejected":
         return PurePosixPath(top, file.at[:10], name)
-    subject = name.removesuffix(".md").split(".", 2)[2]  # after message id and type
+    *_, subject = name.removesuffix(".md").split(".", 2)  # after message id and type
     return PurePosixPath(place_of(file.message_id, file.type, file.receiver, subject))
 
 
