@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -134,3 +135,20 @@ def test_a_signal_to_a_process_that_is_watched_does_not_reap_it(sleeper: subproc
     assert select.select([watched], [], [], 20)[0] == [watched]
     os.close(watched)
     assert sleeper.wait(5) == -signal.SIGTERM
+
+
+LINUX = re.compile(
+    r"os\.(fsync|fdatasync|pidfd_open|pipe2|O_TMPFILE)|F_SETLEASE|pidfd_send_signal|SOCK_(SEQPACKET|NONBLOCK)|syncfs\("
+)
+
+
+def test_nothing_outside_of_host_uses_what_linux_alone_offers() -> None:
+    package = Path(linux.__file__).parents[1]
+    found = [
+        f"{file.relative_to(package)}: {line.strip()}"
+        for file in package.rglob("*.py")
+        if "host" not in file.parts
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if LINUX.search(line)
+    ]
+    assert found == []
