@@ -141,7 +141,7 @@ def _says(node: Node, name: str) -> str:
     """What it waits for, the error, the result or the title."""
     if node["need"]:
         return str(node["held"] or node["reason"])
-    if node["phase"] == "failed":
+    if node["phase"] in ("failed", "cancelled"):
         return str(node["error"] or node["reason"])
     return str(node["result_summary"] or (node["title"] if node["title"] != name else ""))
 

@@ -224,4 +224,5 @@ def ls_command(
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     children = f"{row['children_completed']}/{row['children_total']}" if row["children_total"] else ""
-    return row["local_id"], state(row), row["agent"], children, row["title"]
+    title = f"{row['title']} ({row['reason']})" if row["phase"] == "cancelled" else row["title"]
+    return row["local_id"], state(row), row["agent"], children, title
