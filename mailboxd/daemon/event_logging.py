@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import groupby
-from typing import Any
 
 from mailboxd import ids, log
 from mailboxd.core.approvals import Performed
@@ -33,7 +32,7 @@ class About:
             return {}
         name, trace = self._of_task(event.task, event)
         about = {"task": name, "trace": trace}
-        if attempt := _attempt(event.data):
+        if attempt := _attempt(event):
             about["attempt"] = attempt
         return about
 
@@ -61,9 +60,11 @@ class About:
         return name, ids.trace_of(root, traceparent) if root else ""
 
 
-def _attempt(data: Mapping[str, Any]) -> str:
+def _attempt(event: Event) -> str:
     """The id of the attempt that the event names, in whichever way its kind does."""
-    said = data.get("attempt") or data.get("turn", {}).get("attempt")
+    said = event.data.get("attempt")
+    if said is None and event.kind is Kind.TURN_ENDED:
+        said = event.data["turn"]["attempt"]
     found = said.get("id") if isinstance(said, dict) else said
     return found if isinstance(found, str) else ""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.events import upcast
+from mailboxd.core.events import OF_TASKS, upcast
 from mailboxd.errors import Refused, StoreError, UnavailableError
 from mailboxd.store.event_log import sentence
 from mailboxd.store.reports import status_of
@@ -206,9 +206,14 @@ class Index:
 
     def _entries(self, db: sqlite3.Connection, row: Sequence[Any]) -> Iterator[_Entry]:
         seq, at, kind, task, role, actor, text, _, name, executor = row
-        _, data = upcast(kind, json.loads(text))
-        agents = (str(part.get("agent", "")) for part in (data, data.get("turn", {})))
-        people = (actor, executor, *agents, str(data.get("reviewer", "")))
+        of, data = upcast(kind, json.loads(text))
+        turn = data.get("turn", {}) if of in OF_TASKS else {}
+        people = (
+            actor,
+            executor,
+            *(str(part.get("agent", "")) for part in (data, turn)),
+            str(data.get("reviewer", "")),
+        )
         yield _Entry(seq, at, "event", task, people, f"event {seq}", sentence(kind, task, text, role, actor, name))
         message = data.get("message")
         for artifact in data.get("artifacts", ()):

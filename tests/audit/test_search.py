@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mailboxd.cli.commands.audit import moment, search_index
-from mailboxd.core.events import Kind
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Policy
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.errors import Refused, UnavailableError
@@ -154,3 +154,16 @@ def test_a_turn_is_found_by_its_agent(tmp_path: Path) -> None:
         hits = index.find(SearchQuery("dora", agent="dora", type="event"))
     kinds = {seq: event.kind for seq, event in desk.store.recorded_since(0)}
     assert Kind.TURN_ENDED in {kinds[hit["seq"]] for hit in hits}
+
+
+def test_a_question_of_an_earlier_version_is_found(tmp_path: Path) -> None:
+    """It counted its turns under the name that has since become a part of other events."""
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    task = desk.give("t")
+    with desk.engine.batch():
+        desk.engine.record(
+            Event(Kind.QUESTION_ASKED, task.id, {"at": desk.engine.now, "to": "boss", "text": "Why?", "turn": 2})
+        )
+    with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _path: None) as index:
+        index.catch_up()
+        assert index.find(SearchQuery("why"))
