@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from mailboxd import config
 from mailboxd.config.file import keys
 from mailboxd.config.model import Config, LimitsSection
-from mailboxd.config.settings import limits, policy
+from mailboxd.config.settings import limits, policy, settings
 from mailboxd.core.model import Policy
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Synthesis, WeakSpec, is_id
@@ -57,6 +57,13 @@ def test_the_default_text_with_every_key_uncommented_parses_to_the_defaults(tmp_
     assert sum(re.match(r" *[a-z_]+: \S", line) is not None for line in text.splitlines()) == sum(
         ".NAME." not in key for key, _ in keys()
     )
+
+
+def test_one_agent_may_have_as_many_turns_at_once_as_there_may_be_in_all_unless_told_otherwise() -> None:
+    def slots(**said: int) -> int:
+        return settings(Config(agent="alpha", limits=LimitsSection(**said))).slots_per_agent
+
+    assert (slots(), slots(turns=9), slots(turns=9, turns_per_agent=2)) == (4, 9, 2)
 
 
 def test_every_key_stands_in_the_default_text_with_a_comment() -> None:

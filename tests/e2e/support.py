@@ -40,6 +40,7 @@ _FAST: Settings = {
     "tasks": {"render_seconds": 0.05},
     "breaker": {"open_seconds": 0.2, "open_max_seconds": 1},
     "shutdown": {"drain_seconds": 10, "grace_seconds": 1},
+    "limits": {"turns_per_agent": 1},  # one after the other, so that their order can be told
 }
 
 

@@ -56,7 +56,7 @@ def test_a_call_waits_for_a_slot(found: Found) -> None:
     told = eventually(lambda: reasons(alpha, "slot"), 15, alpha.last_words)
     assert told["slot"].startswith("waits for a slot (1 of 1 are taken); busy: ")
     assert alpha.json("status")["calls"] == {
-        "running": 1, "most": 1, "most_per_agent": 1, "lane": 512, "memory": None,
+        "running": 1, "most": 1, "most_per_agent": 1, "lane": None, "memory": None,
     }  # fmt: skip
     alpha.until("job")
     company.at_rest()
