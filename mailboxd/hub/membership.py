@@ -37,7 +37,7 @@ from mailboxd.user_state import UserState
 
 SETTINGS, KEY, HOSTS, CERTIFICATE, SERVER = "hub.yaml", "host.key", "hosts.json", "server.pem", "server"
 _TOKEN = "mailboxd-hub-1."  # noqa: S105 - how a token begins
-_MOST_TOKEN = 65_536
+MOST_TOKEN = 65_536
 
 
 # hub.yaml
@@ -173,10 +173,10 @@ class Invitation:
         """Raises ConfigError."""
         body = "".join(text.split())
         try:
-            if not body.startswith(_TOKEN) or len(body) > _MOST_TOKEN:
+            if not body.startswith(_TOKEN) or len(body) > MOST_TOKEN:
                 raise ValueError
             packed = base64.urlsafe_b64decode(body.removeprefix(_TOKEN) + "=" * (-len(body.removeprefix(_TOKEN)) % 4))
-            return cls(**json.loads(zlib.decompressobj().decompress(packed, _MOST_TOKEN)))
+            return cls(**json.loads(zlib.decompressobj().decompress(packed, MOST_TOKEN)))
         except (ValueError, TypeError, zlib.error, binascii.Error):
             raise ConfigError("this is no token, or not all of it; `mailboxd hub invite HOST` prints one") from None
 

@@ -36,15 +36,15 @@ class Host(Company):
         self.process: subprocess.Popen[bytes] | None = None
         super().__init__(root, agents, {"XDG_STATE_HOME": str(self.state)})
 
-    def hub(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def hub(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """`mailboxd hub ...` as this host's user."""
-        command = [*MAILBOXD, "hub", *words]
+        command, env = [*MAILBOXD, "hub", *words], environment(self.env)
         return subprocess.run(
-            command, env=environment(self.env), cwd=self.root, capture_output=True, text=True, timeout=120, check=False
+            command, env=env, cwd=self.root, input=given, capture_output=True, text=True, timeout=120, check=False
         )
 
-    def ordered(self, *words: str) -> str:
-        done = self.hub(*words)
+    def ordered(self, *words: str, given: str = "") -> str:
+        done = self.hub(*words, given=given)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -133,8 +133,7 @@ class Farm:
         if nodes == 1:
             self.servers[0].start()
         for host in others:
-            token = founder.ordered("invite", host.name).split()[-1]
-            host.ordered("join", token, *allowed)
+            host.ordered("join", *allowed, given=founder.ordered("invite", host.name))
         if nodes > 1:
             self._cluster(founder, ports)
 

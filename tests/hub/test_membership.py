@@ -34,7 +34,7 @@ def membership(host: Host) -> Membership:
 
 
 def invited(founder: Host, name: str = "beta") -> str:
-    return founder.ordered("invite", name).split()[-1]
+    return founder.ordered("invite", name).strip()
 
 
 def test_the_keys_are_those_that_nats_reads() -> None:
@@ -73,11 +73,11 @@ def test_a_host_may_publish_under_its_own_name_only() -> None:
 
 
 def test_a_host_that_joined_knows_the_others_and_belongs_to_one_hub(founder: Host, other: Host) -> None:
-    other.ordered("join", invited(founder), "--send", "alpha.*")
+    other.ordered("join", "--send", "alpha.*", given=invited(founder))
     settings = membership(other).settings()
     assert (settings.host, settings.send, settings.accept) == ("beta", ("alpha.*",), ())
     assert HostKeys(membership(other))("alpha") == membership(founder).key().public
-    assert other.hub("join", invited(founder, "gamma")).returncode == 1
+    assert other.hub("join", given=invited(founder, "gamma")).returncode == 1
     assert founder.hub("invite", "beta").returncode == 1
 
 
@@ -104,7 +104,7 @@ def test_a_list_that_the_founder_did_not_sign_counts_nowhere(founder: Host) -> N
 
 
 def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> None:
-    other.ordered("join", invited(founder))
+    other.ordered("join", given=invited(founder))
     with pytest.raises(Refused, match="not-founder"):
         membership(other).change_hosts("gamma", PrivateKey.new().public)
     founder.ordered("revoke", "beta")
@@ -113,7 +113,7 @@ def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> Non
 
 
 def test_a_host_that_left_belongs_to_no_hub(founder: Host, other: Host) -> None:
-    other.ordered("join", invited(founder))
+    other.ordered("join", given=invited(founder))
     other.ordered("leave")
     with pytest.raises(UnavailableError):
         membership(other).settings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +107,12 @@ def _init(
     say("then invite a host:  mailboxd hub invite NAME")
 
 
-@verb("invite", "hub invite beta", exits=_EXITS | {EXIT_NO: "this host did not found the hub, or HOST is taken"})
+@verb(
+    "invite",
+    "hub invite beta > beta.token",
+    "hub invite beta | ssh beta mailboxd hub join",
+    exits=_EXITS | {EXIT_NO: "this host did not found the hub, or HOST is taken"},
+)
 @click.argument("host")
 def _invite(session: Session, host: str) -> None:
     """Let the host HOST join: prints a token for `hub join`. It contains the host's private key, so keep it secret."""
@@ -130,20 +136,22 @@ def _invite(session: Session, host: str) -> None:
     secret = key.file_text().strip()
     invitation = Invitation(host, settings.servers, settings.founder, secret, membership.certificate(), asdict(members))
     token = invitation.token()
-    say(to_json({"host": host, "token": token}) if session.as_json else f"mailboxd hub join {token}")
+    say(to_json({"host": host, "token": token}) if session.as_json else token)
     if not is_running:
         say("the server does not run here: start it, so that it knows the host", err=True)
 
 
-@verb("join", "hub join mailboxd-hub-1.eNp... --send '*' --accept 'alpha.*'", exits={EXIT_NO: "this host has a hub"})
-@click.argument("token")
+@verb("join", "hub join", "hub join --send '*' --accept 'alpha.*' < beta.token", exits={EXIT_NO: "this host has a hub"})
 @_lists
 @_service_option
-def _join(session: Session, token: str, send: tuple[str, ...], accept: tuple[str, ...], service: bool) -> None:
-    """Join a hub with the TOKEN of `hub invite`."""
-    from mailboxd.hub.membership import Invitation
+def _join(session: Session, send: tuple[str, ...], accept: tuple[str, ...], service: bool) -> None:
+    """Join a hub with the token of `hub invite`, from standard input: a secret does not belong in a command."""
+    from mailboxd.cli.operator_actions import read_text
+    from mailboxd.hub.membership import MOST_TOKEN, Invitation
 
     membership = _membership(as_operator=True)
+    is_typed = sys.stdin.isatty()
+    token = click.prompt("token", hide_input=True) if is_typed else read_text("-", MOST_TOKEN)
     settings = membership.join(Invitation.parse(token), send, accept)
     if session.as_json:
         say(to_json({"host": settings.host, "servers": settings.servers, "folder": str(membership.folder)}))
@@ -211,7 +219,6 @@ def _status(session: Session) -> int | None:
 def _run(session: Session, log_format: str | None, verbose: bool) -> None:
     """Run the hub process: it carries the mail of all workspaces of this user. SIGTERM and SIGINT stop it."""
     import asyncio
-    import sys
 
     from mailboxd import log
 
