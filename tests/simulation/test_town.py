@@ -18,7 +18,7 @@ import pytest
 from tests.simulation.townlife import Broken, run, shortest
 
 FEW = 3
-SEEDS = int(os.environ.get("SEEDS", "30"))
+SEEDS = int(os.environ.get("SEEDS", "40"))
 ONE = os.environ.get("SEED")
 REACHED = {
     *("twice", "later", "refused", "lost", "doubted", "killed", "stopped", "failed", "plan", "question", "crash"),
