@@ -66,7 +66,8 @@ class Meta:
             return None
         stored = json.loads(text)
         free, call = stored["memory"] or (None, 1)
-        return Capacity(stored["most"], tuple(stored["running"]), free, call, stored["per_agent"])
+        per_agent = stored.get("per_agent", 1)  # an earlier version did not store it
+        return Capacity(stored["most"], tuple(stored["running"]), free, call, per_agent)
 
     def set_paced(self, paced: Mapping[str, str]) -> None:
         """Which agents have used up their turns of an hour, and until when."""

@@ -17,6 +17,7 @@ from mailboxd.core.vocabulary import Notice
 from mailboxd.store import event_log
 from mailboxd.store.database import connect, migrate, migrations
 from mailboxd.store.opening import open_workspace
+from mailboxd.store.reports import Report
 from mailboxd.store.store import Store
 from tests.store.freezing import FOLDER, TABLES
 
@@ -67,6 +68,16 @@ def test_its_orders_can_be_read(path: Path) -> None:
                     VALUES ('x', 'notify', '', '', '{"approval_id": "apr_1"}', 'pending', '')"""
         store.db.execute(notify)
         assert store.outbox.get("x").effect == Notify(Notice.APPROVAL, "apr_1")
+
+
+def test_it_can_be_reported_before_a_daemon_of_this_version_runs(path: Path) -> None:
+    with closing(open_workspace(path, NOW)) as store:
+        store.db.execute("""INSERT OR REPLACE INTO meta (name, value, rev)
+                            VALUES ('room', '{"most": 4, "running": [], "memory": null}', 1)""")
+        report = Report(store.db)
+        assert report.room()
+        for root in report.tasks(everything=True):
+            assert report.task_snapshot([root["id"]], NOW, None).tasks
 
 
 def test_what_it_becomes_is_what_a_new_database_is(path: Path) -> None:
