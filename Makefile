@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test portable slow live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
+.PHONY: help install test slow portable live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

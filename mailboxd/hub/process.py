@@ -434,7 +434,7 @@ class Hub:
     def _keep_refused(self, message_id: str, raw: bytes, subject: str, reason: str) -> None:
         """Keep what was refused, with its reason, for a person to look at."""
         self.counts["refused"] += 1
-        _log.warning("refused %s on %s: %s", message_id[:128] or "a message", subject[:200], first_line(reason))
+        _log.warning("mail was refused: %s on %s: %s", message_id[:128] or "?", subject[:200], first_line(reason))
         folder = self.membership.folder / "refused"
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -651,7 +651,7 @@ async def _connect(hub: Hub) -> None:
         if not hub.nc.is_connected:
             hub.say_trouble(f"{hub.server} does not answer: {_text(error)}")
         else:
-            _log.warning("%s says: %s", hub.server, _text(error))
+            _log.warning("the hub's server says: %s", _text(error))
 
     async def disconnected() -> None:
         hub.say_trouble(f"the connection to {hub.server} is lost")

@@ -79,7 +79,7 @@ def test_watching_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
     result = stage.run("watch", "job")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == stage.run("log", "job", "--tree").stdout.splitlines()
-    assert "-> quality_gate -> completed" in result.stdout
+    assert "job: attempt 1 succeeded" in result.stdout
 
 
 def test_watching_a_task_that_failed_says_no(stage: Stage) -> None:

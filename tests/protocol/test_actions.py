@@ -275,7 +275,7 @@ def test_an_action_is_given_only_what_the_configuration_names(
 # Documentation.
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("docs/side-effects.md", "templates/openclaw-skill/references/answers.md", "templates/work.md.j2")
+PAGES = ("docs/side-effects.md", "templates/openclaw-skill/references/answers.md", "templates/answer-forms.md.j2")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -283,7 +283,7 @@ def test_every_example_is_right(page: str) -> None:
     blocks = re.findall(r"```yaml\n(- id: .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     found = [action for block in blocks for action in read_actions(block)]
     assert found
-    if page != "templates/work.md.j2":
+    if not page.endswith(".j2"):
         assert {action.kind for action in found} == set(ActionKind)
 
 
