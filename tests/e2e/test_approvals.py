@@ -185,8 +185,9 @@ def test_an_edit_of_what_was_asked_is_undone_visibly_and_kept_beside(found: Foun
     face = alpha.root / "tasks" / "job" / "task.md"
     eventually(lambda: "Do job." in face.read_text() and alpha.has_nothing_to_do())
     shown = face.read_text()
-    edited = shown.replace("Tell the team", "Tell the world")
-    if edited == shown:  # what the agent declared is no part of the spec: then a person adds a section
+    if declared == "in the task":
+        edited = shown.replace("Tell the team", "Tell the world")
+    else:  # what the agent declared is no part of the spec: then a person adds a section
         edited = f"{shown}\n## Planned Actions\n\n{TELL.replace('the team', 'the world')}"
     face.write_text(edited)
     (event,) = eventually(lambda: alpha.events("task.edit_refused"), 20, alpha.last_words)
