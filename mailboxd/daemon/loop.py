@@ -247,6 +247,7 @@ class Daemon:
 
     def start(self) -> None:  # what comes before the first round
         self._logged_event = self.engine.store.last_event()
+        self._try(Component.INDEX, lambda: self.index.perform(self._logged_event))
         self.watcher.start(self.engine.clock.monotonic())
         self.peers.load()
         self._try(Component.DISCOVERY, self.peers.ask)

@@ -74,25 +74,26 @@ class DailyIndex:
     @property
     def due(self) -> float | None:
         """When there is something to list, on the monotonic clock; None: nothing."""
-        if self._unchecked:
-            return 0.0
-        return None if self._covered == self._newest else self._next
+        if self._covered != self._newest:
+            return self._next
+        return 0.0 if self._unchecked else None
 
     def perform(self, newest: int, *, now: bool = False) -> None:
         """List what was filed and sent up to the event `newest`, if it is time to (or `now`). Raises WorldError."""
         self._newest = newest
-        if self._unchecked:
-            self._repair(self._unchecked[-1])
-            self._unchecked.pop()
-            return
-        mono = self.clock.monotonic()
-        if self._covered == newest or not (now or mono >= self._next):
-            return
-        self._next = mono + EVERY
         if self._covered is None:
             self._unchecked, self._covered = self._suspects(), newest
             return
-        listed, covered = self.store.messages.listed_after(self._covered, _AT_ONCE)
+        mono = self.clock.monotonic()
+        if self._covered != newest and (now or mono >= self._next):
+            self._next = mono + EVERY
+            self._list(newest, self._covered)
+        elif self._unchecked and self._covered == newest:  # what is new is listed first: it does not count as missing
+            self._repair(self._unchecked[-1])
+            self._unchecked.pop()
+
+    def _list(self, newest: int, after: int) -> None:
+        listed, covered = self.store.messages.listed_after(after, _AT_ONCE)
         by_day: defaultdict[str, list[Listed]] = defaultdict(list)
         for one in listed:
             folder = PurePosixPath(one.path).parent

@@ -43,7 +43,7 @@ PLAYED: dict[str, tuple[list[str], dict[str, list[dict[str, Any]]], str, dict[st
             "critic": [rule({}, **says("yes", "Indeed."))],
         },
         "",
-        {"x.vote.writer": "completed"},
+        {"x.vote": "completed"},
     ),
     "debate": (
         ["question=Rewrite?", "debaters=analyst,writer", "rounds=2"],

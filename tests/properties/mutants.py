@@ -322,7 +322,7 @@ MUTANTS = (
         "a stranger's reply is believed",
         "if not same_agent(reply.sender, attempt.executor):",
         "if not same_agent(reply.sender, reply.sender):",
-        first=21,
+        law=test_attempts.test_a_reply_is_taken_only_from_the_agent_the_attempt_was_given_to,
     ),
     Mutant(
         "a wrong token is believed",
