@@ -61,8 +61,8 @@ class UserState:
                 folder = None
             yield folder
 
-    def read(self, name: str, *, secret: bool = True) -> bytes | None:
-        """The file, at most 1 MiB of it; None without one.
+    def read(self, name: str, *, secret: bool = True, largest: int = _LARGEST) -> bytes | None:
+        """The file, at most `largest` bytes of it; None without one.
 
         Raises ConfigError if others could have written it or, if it is `secret`, read it. A file that is not secret may
         belong to root. Raises WorldError if it cannot be read.
@@ -81,7 +81,7 @@ class UserState:
                     access = "read or change" if secret else "change"
                     problem = f"other users own {path} or can {access} it"
                     raise ConfigError(f"{problem}; remove it, or run `chmod 600 {path}` as its owner")
-                return read_up_to(fd, _LARGEST)
+                return read_up_to(fd, largest)
             finally:
                 os.close(fd)
 

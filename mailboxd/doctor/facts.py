@@ -13,7 +13,7 @@ from enum import StrEnum
 from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.agents.openclaw_versions import Version
-from mailboxd.hub.report import HostSigns
+from mailboxd.hub.cards import HostSigns
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
 

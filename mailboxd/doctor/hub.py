@@ -9,12 +9,13 @@ from importlib.util import find_spec
 from mailboxd.core.times import to_epoch
 from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, note, ok, warning
 from mailboxd.host.pip_extras import to_add
+from mailboxd.hub.cards import MOST_SKEW
 from mailboxd.hub.membership import Membership
-from mailboxd.hub.report import hub_report
+from mailboxd.hub.report import SILENT, hub_report
 from mailboxd.hub.server import ServerFiles
 
-_SKEW, _SILENT, _LONG = 1.0, 60.0, 3_600.0
-"""Seconds of difference between clocks, without a sign of a host, and without a receipt, that are worth a word."""
+_LONG = 3_600.0
+"""Seconds without a receipt that are worth a word."""
 
 
 def hub(facts: Facts) -> Iterator[CheckResult]:
@@ -46,10 +47,10 @@ def _process(found: HubFacts) -> Iterator[CheckResult]:
 
 def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
     for host, state in sorted(found.hosts.items()):
-        if not found.trouble and (not state.at or to_epoch(facts.now) - to_epoch(state.at) > _SILENT):
+        if not found.trouble and (not state.at or to_epoch(facts.now) - to_epoch(state.at) > SILENT):
             since = f"since {state.at}" if state.at else "yet"
             yield warning("hub-silent", f"nothing was heard of the host {host} {since}", "mailboxd hub status")
-        if abs(state.skew) > _SKEW:
+        if abs(state.skew) > MOST_SKEW:
             text = f"the clock of the host {host} differs from this one by {state.skew:+.1f} s"
             yield warning("hub-clock", text, "timedatectl")
     for peer in facts.peers or ():

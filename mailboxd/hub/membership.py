@@ -68,6 +68,10 @@ def _host(value: str) -> str:
     return value
 
 
+def _host_or_all(value: str) -> str:
+    return value if value == "*" else _host(value)
+
+
 def _founder(value: str) -> str:
     PublicKey.parse(value)
     return value
@@ -86,6 +90,9 @@ def _sequence(value: object) -> object:
 Patterns = Annotated[
     tuple[Annotated[str, AfterValidator(_pattern)], ...], BeforeValidator(_sequence), Field(max_length=1_000)
 ]
+Hosts = Annotated[
+    tuple[Annotated[str, AfterValidator(_host_or_all)], ...], BeforeValidator(_sequence), Field(max_length=1_000)
+]
 Servers = Annotated[
     tuple[Annotated[str, AfterValidator(_url)], ...], BeforeValidator(_sequence), Field(min_length=1, max_length=9)
 ]
@@ -99,20 +106,24 @@ class HubSettings(Section):
     founder: Annotated[str, AfterValidator(_founder)] = Field(description="Public key of the host that founded it.")
     send: Patterns = Field((), description="Agents of other hosts to which agents here may give work.")
     accept: Patterns = Field((), description="Agents of other hosts whose work agents here take.")
+    show: Hosts = Field((), description="Hosts that may see what waits for a person here, and search.")
+    decide: Hosts = Field((), description="Hosts from which a person may approve, answer and cancel here.")
 
     listen: Annotated[str, AfterValidator(_listen)] = Field("", description="Where this host's server listens, if any.")
     replicas: Whole = number(1, "servers", 1, 5, "Servers that hold each message; the founder's counts.")
 
     def text(self) -> str:
         """The file, with its comments."""
-        names = ("servers", "send", "accept")
+        names = ("servers", "send", "accept", "show", "decide")
         lists = {name: "[" + ", ".join(f'"{one}"' for one in getattr(self, name)) + "]" for name in names}
         server = f"listen: {self.listen}\nreplicas: {self.replicas}\n" if self.listen else ""
         return (
             "# This host's part in the hub; `mailboxd hub run` reads it again when it has changed.\n"
             f"host: {self.host}\nservers: {lists['servers']}\nfounder: {self.founder}\n{server}\n"
             '# To whom agents here may give work, and whose work they take: [beta.writer], [beta.*], ["*"].\n'
-            f"send: {lists['send']}\naccept: {lists['accept']}\n"
+            f"send: {lists['send']}\naccept: {lists['accept']}\n\n"
+            "# Hosts that may see what waits for a person here and search, and hosts from which a person may decide.\n"
+            f"show: {lists['show']}\ndecide: {lists['decide']}\n"
         )
 
 
@@ -233,18 +244,17 @@ class Membership:
             raise ConfigError(f"{self.folder / HOSTS} is not signed by the hub's founder; restore it, or join again")
         return members
 
-    def join(
-        self, invitation: Invitation, send: tuple[str, ...], accept: tuple[str, ...], listen: str = ""
-    ) -> HubSettings:
-        """Write this host's files. Raises Refused if it belongs to a hub already, ConfigError, WorldError."""
+    def join(self, invitation: Invitation, allowed: Mapping[str, tuple[str, ...]], listen: str = "") -> HubSettings:
+        """Write this host's files; `allowed` are the lists of hub.yaml.
+
+        Raises Refused if it belongs to a hub already, ConfigError, WorldError.
+        """
         if self.exists():
             hint = "Run `mailboxd hub leave` first."
             raise Refused("hub-exists", f"this host belongs to a hub already: {self.folder}", hint)
         try:
-            named = {name: getattr(invitation, name) for name in ("host", "founder")} | {
-                "servers": tuple(invitation.servers)
-            }
-            settings = HubSettings(**named, send=send, accept=accept, listen=listen)
+            named = {"host": invitation.host, "founder": invitation.founder, "servers": tuple(invitation.servers)}
+            settings = HubSettings.model_validate({**named, **allowed, "listen": listen})
             key = PrivateKey.parse(invitation.key)
         except ValueError as error:
             raise ConfigError(f"the token is damaged: {error}") from error

@@ -18,7 +18,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -38,20 +38,21 @@ from mailboxd.errors import LockedError, MailboxdError, MessageError, Unavailabl
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub import protocol
-from mailboxd.hub.membership import HostKeys, HubSettings, Members, Membership, nkey_seed
+from mailboxd.hub.cards import CARD_SECONDS, Cards, HostSigns, is_signed
+from mailboxd.hub.membership import HostKeys, HubSettings, Membership, nkey_seed
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
-from mailboxd.hub.report import STATUS, HostSigns, hub_report
+from mailboxd.hub.report import STATUS, hub_report
 from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
-from mailboxd.keys import PrivateKey, PublicKey, parse_signature
+from mailboxd.hub.standing import Standings
+from mailboxd.hub.talk import Talk
+from mailboxd.keys import PrivateKey
 from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
-from mailboxd.mailbox.identity import brief_role, read_identity
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import deliver
 from mailboxd.protocol.front_matter import canonical
 from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
-CARD_SECONDS = 10.0
 PER_SUBJECT = 1_000
 """Messages of one host for one agent in the server's store; more wait in the sender's spool."""
 _ID = "Mailboxd-Id"
@@ -63,10 +64,9 @@ _COMMITS = 0.1
 """Seconds between two looks at the databases while receipts are owed."""
 _RESENDING = 5.0
 _RETRY = 5.0
-_MOST_REFUSED, _MOST_AGENTS = 1_000, 1_000
+_MOST_REFUSED = 1_000
 _MOST_TRIES = 5
 """Deliveries of a message that makes the process fail; then it is refused."""
-_MOST_SKEW = 1.0
 _log = logging.getLogger("mailboxd")
 
 
@@ -108,12 +108,20 @@ class Hub:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     nc: Client = field(default_factory=Client)
-    _was_greeted: bool = False
-    """Another host wants to hear a card; many greetings get one answer."""
+    cards: Cards = field(init=False)
+    talk: Talk = field(init=False)
+    standings: Standings = field(init=False)
+    foreign: dict[str, str] = field(default_factory=dict)
+    """Subjects on which something came that their host did not sign, and when it came last."""
+    held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
+    """What the server holds for this host, as `MailCard` has it."""
     _agents_of: dict[Path, tuple[Stamp, str]] = field(default_factory=dict)
     _unread: dict[Path, str] = field(default_factory=dict)
     """Why a workspace takes no part: which agent it has is not known then."""
     _told: dict[Path, HubInfo] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cards, self.talk, self.standings = Cards(self), Talk(self), Standings(self.clock)
 
     async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
         """Do this until it ends, or until a signal asks to stop; returns whether it has ended."""
@@ -174,9 +182,9 @@ class Hub:
             return
         send, hosts = self.settings.send, self.keys.members().hosts
         peers = {
-            f"{host}.{agent.lower()}": PeerInfo(role, protocol.permits(send, f"{host}.{agent}"))
+            f"{host}.{agent.lower()}": PeerInfo(card.role, protocol.permits(send, f"{host}.{agent}"))
             for host, state in self.hosts.items()
-            for agent, role in state.agents.items()
+            for agent, card in state.agents.items()
         }
         heard = {
             host: self.hosts[host].at if host in self.hosts else "" for host in hosts if host != self.settings.host
@@ -209,10 +217,11 @@ class Hub:
             "trouble": self.trouble,
             "refused_by_server": sorted({why for _, why in self.refused_by_server.values()}),
             "hosts": {
-                host: asdict(self.hosts.get(host, HostSigns()))
+                host: self.hosts.get(host, HostSigns()).model_dump()
                 for host in self.keys.members().hosts
                 if host != self.settings.host
             },
+            "foreign": self.foreign,
             "agents": waiting,
             "owed": len(self.owed),
             "counts": self.counts,
@@ -220,7 +229,14 @@ class Hub:
 
     def write_status(self) -> None:
         with _logged("write its status"), self.membership.state.writing() as folder:
-            self.membership.state.write(folder, STATUS, json.dumps(self.status(), indent=1).encode())
+            self.membership.state.write(folder, STATUS, json.dumps(self.status()).encode())
+
+    def note_foreign(self, subject: str) -> None:
+        """Something came that the host named in its subject did not sign: the server lets another publish there."""
+        if subject not in self.foreign:
+            _log.warning("something came on %s that its host did not sign", subject[:200])
+        if subject in self.foreign or len(self.foreign) < _MOST_REFUSED:
+            self.foreign[subject] = self.clock.now()
 
     # sending
 
@@ -402,13 +418,15 @@ class Hub:
             raise Refusal(f"it is addressed to {message.to}, and came for {self.settings.host}.{subject.agent}")
         if message.message_id is None or message.message_id != message_id:
             raise Refusal("its id is missing, or not the one that it came under")
-        if not _is_signed(key, message.signature or "", canonical(raw)):
+        if not is_signed(key, message.signature or "", canonical(raw)):
+            self.note_foreign(str(subject))
             raise Refusal(f"it is not signed by the host {subject.sender}, or was changed after that")
         return message
 
     def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
         receipt, key = Receipt.parse(raw), self.keys(subject.sender)
-        if receipt is None or key is None or not _is_signed(key, receipt.signature, receipt.content()):
+        if receipt is None or key is None or not is_signed(key, receipt.signature, receipt.content()):
+            self.note_foreign(str(subject))
             raise Refusal(f"this is no receipt signed by the host {subject.sender}")
         found = self._pending(receipt.message_id)
         if found is None:
@@ -487,62 +505,6 @@ class Hub:
             return report.committed(names)
         return {}
 
-    # cards: who is there
-
-    async def say_card(self, *, hello: bool = False) -> None:
-        """Say which agents are here; with `hello`, the others are asked to do the same soon."""
-        agents = {one.agent: read_identity(str(one.ws.root)) for one in self.local.values()}
-        card: dict[str, object] = {"host": self.settings.host, "at": self.clock.now(), "agents": agents, "hello": hello}
-        if str(self.key.public) == self.settings.founder:
-            card["members"] = asdict(self.keys.members())
-        content = json.dumps(card)
-        signed = json.dumps({"card": content, "signature": self.key.sign(content.encode())})
-        await self.nc.publish(f"{protocol.CARDS}.{self.settings.host}", signed.encode())
-
-    async def answer_greetings(self) -> None:
-        if self._was_greeted:
-            self._was_greeted = False
-            await self.say_card()
-
-    async def hear_card(self, message: Msg) -> None:
-        host = message.subject.rpartition(".")[2]
-        key = self.keys(host)
-        try:
-            outer = json.loads(message.data)
-            content = outer["card"]
-            if key is None or not _is_signed(key, outer["signature"], content.encode()):
-                return
-            card = json.loads(content)
-            said = list(card["agents"].items())[:_MOST_AGENTS]
-            agents = {name: brief_role(str(role)) for name, role in said if is_id(name)}
-            skew = to_epoch(card["at"]) - to_epoch(self.clock.now())
-            if card["host"] != host or host == self.settings.host:
-                return
-            known = self.hosts.get(host, HostSigns())
-            if card["at"] <= known.said_at:
-                return  # an old card, repeated
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return
-        if host not in self.hosts:
-            _log.info("heard of the host %s, with %s", host, ", ".join(sorted(agents)) or "no agents")
-        if abs(skew) > _MOST_SKEW and abs(known.skew) <= _MOST_SKEW:
-            _log.warning("the clock of the host %s differs from this one by %+.1f s", host, skew)
-        self.hosts[host] = HostSigns(self.clock.now(), card["at"], agents, round(skew, 1))
-        newer = Members.verified(card.get("members"), PublicKey.parse(self.settings.founder))
-        if newer is not None and newer.version > self.keys.members().version:
-            self.membership.update(newer)
-            _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
-        self._was_greeted = self._was_greeted or card.get("hello") is True
-        self.tell_daemons()
-
-
-def _is_signed(key: PublicKey, signature: str, content: bytes) -> bool:
-    try:
-        fingerprint, raw = parse_signature(signature)
-    except ValueError:
-        return False
-    return fingerprint == key.fingerprint and key.verifies(raw, content)
-
 
 def _is_newer(told: Mapping[str, str], heard: Mapping[str, str]) -> bool:
     """Whether hosts were heard of for the first time, or a minute after what the daemons know."""
@@ -618,15 +580,17 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
         ack_wait=30.0,
         max_ack_pending=4 * _BATCH,
     )
-    await js.add_consumer(protocol.STREAM, consumer)
+    found = await js.add_consumer(protocol.STREAM, consumer)
+    waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
+    hub.held = {"held": waiting, "again": found.num_redelivered or 0}
 
 
 async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
     """Run until a signal asks to stop. Raises UnavailableError, ConfigError, WorldError."""
     settings = membership.settings()
     hub = Hub(membership, environ, settings, membership.key(), HostKeys(membership))
-    with suppress(TypeError):  # of another version
-        hub.hosts = hub_report(membership).hosts  # as they were heard of last, until their next cards
+    before = hub_report(membership)
+    hub.hosts, hub.cards.remembers = {**before.hosts}, before.at  # as they were heard of last, until their next cards
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, hub.stopping.set)
@@ -682,7 +646,16 @@ async def _connect(hub: Hub) -> None:
 async def _carry(hub: Hub) -> None:
     """Do all work, until one part of it ends with a bug."""
     js = hub.nc.jetstream()
-    await hub.nc.subscribe(f"{protocol.CARDS}.*", cb=hub.hear_card)
+
+    async def hear(message: Msg) -> None:
+        hub.cards.hear(message.subject.rpartition(".")[2], message.data)
+
+    await hub.nc.subscribe(f"{protocol.CARDS}.*", cb=hear)
+
+    async def hear_talk(message: Msg) -> None:
+        hub.talk.hear(message.subject.rpartition(".")[2], message.data)
+
+    await hub.nc.subscribe(protocol.talk(hub.settings.host, "*"), cb=hear_talk)
 
     async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
         while True:
@@ -708,13 +681,14 @@ async def _carry(hub: Hub) -> None:
         hub.write_status()
 
     await prepare()
-    await hub.say_card(hello=True)
+    await hub.cards.say(hello=True)
     await asyncio.gather(
         every(_LOOK, lambda: hub.publish_new(js), hub.woken),
         every(_RESENDING, lambda: hub.resend_lost(js)),
         every(_COMMITS, hub.send_receipts),
-        every(CARD_SECONDS, hub.say_card),
-        every(_LOOK, hub.answer_greetings),
+        every(CARD_SECONDS, hub.cards.say),
+        every(CARD_SECONDS, hub.talk.tell),
+        every(_LOOK, hub.cards.answer_greetings),
         every(_RESENDING, prepare),
         every(_LOOK, lambda: hub.receive(js)),
     )

@@ -112,6 +112,11 @@ def own_mail(to: str, sender: str) -> str:
     return f"mb.v1.{to}.mail.*.{sender}"
 
 
+def talk(to: str, sender: str) -> str:
+    """The subject of what one host says to another, without storage."""
+    return f"mb.v1.{to}.talk.{sender}"
+
+
 # Receipts
 
 

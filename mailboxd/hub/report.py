@@ -1,4 +1,4 @@
-"""How it stands with the hub, from the files of the hub process: for `mailboxd hub status` and the doctor."""
+"""How it stands with the hub, from the files of the hub process: for `mailboxd hub status`, fleet and doctor."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from mailboxd.core.sanitize import first_line
+from mailboxd.core.times import to_epoch
 from mailboxd.host import wakeup
+from mailboxd.hub.cards import HostSigns, Waiting
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.spool import NOT_RUNNING
 
 STATUS = "status.json"
-
-
-@dataclass(frozen=True, slots=True)
-class HostSigns:
-    """What the last card of another host said, and when it came."""
-
-    at: str = ""
-    said_at: str = ""
-    """By its own clock."""
-    agents: Mapping[str, str] = field(default_factory=dict)
-    """Their roles, by their ids there."""
-    skew: float = 0.0
-    """Seconds that its clock is ahead of this one, as far as the card shows."""
+LARGEST = 64 << 20
+SILENT = 60.0
+"""Seconds without a card after which a host counts as silent."""
+_DAY = 86_400.0
+_GRADES = ("red", "amber", "green", "off")
+"""Healths of agents, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubReport:
     """The status of this host's part in the hub."""
 
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]
     """As the hub process wrote them last, with the settings of this host."""
+    hosts: Mapping[str, HostSigns] = field(default_factory=dict)
+    """The other hosts, as their last cards showed them."""
 
     @property
     def trouble(self) -> str:
@@ -42,9 +41,9 @@ class HubReport:
         return str(self.facts["trouble"])
 
     @property
-    def hosts(self) -> dict[str, HostSigns]:
-        """The other hosts, as their last cards showed them."""
-        return {host: HostSigns(**state) for host, state in self.facts.get("hosts", {}).items()}
+    def at(self) -> str:
+        """When the hub process wrote this; empty if none did."""
+        return str(self.facts.get("at", ""))
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -63,17 +62,77 @@ class HubReport:
                 yield f"  {agent}: {waits}, since {places['since']}"
         for why in facts.get("refused_by_server", ()):
             yield f"  {first_line(why)}"
-        for name in ("send", "accept"):
+        for name in ("send", "accept", "show", "decide"):
             yield f"  {name}: {', '.join(facts[name]) or 'nobody'}"
+
+    def rows(self, now: str) -> list[dict[str, Any]]:
+        """Each other host as the fleet shows it."""
+        return [self._row(host, signs, now) for host, signs in sorted(self.hosts.items())]
+
+    def _row(self, host: str, signs: HostSigns, now: str) -> dict[str, Any]:
+        card, silent = signs.card, self.silence(signs, now)
+        agents = {f"{host}.{name}": one.model_dump() for name, one in sorted(signs.agents.items())}
+        items = [_as_here(host, item, may_decide=signs.news.may_decide) for item in signs.news.items]
+        healths = {one.health for one in signs.agents.values()}
+        return {
+            "agent": None,
+            "host": host,
+            "workspace": "",
+            "state": "silent" if silent else "ok",
+            "why": silent,
+            "seen": signs.at or None,
+            "health": next((grade for grade in _GRADES if grade in healths), "off"),
+            "agents": agents,
+            "open": sum(one.open for one in signs.agents.values()),
+            "mail": card.mail.model_dump() if card else None,
+            "skew": signs.skew,
+            "set_back_at": signs.set_back_at or None,
+            "troubles": [*_troubles(signs, now)],
+            "attention": items,
+            "attention_count": sum(one.waiting for one in signs.agents.values()),
+        }
+
+    def silence(self, signs: HostSigns, now: str) -> str:
+        """Why what is known of a host is stale; empty if it is not."""
+        if signs.at and to_epoch(now) - to_epoch(signs.at) <= SILENT:
+            return ""
+        since = f"nothing was heard of it since {signs.at}" if signs.at else "it was never heard of"
+        return f"{since}; {self.trouble}" if self.trouble else since
+
+
+def _troubles(signs: HostSigns, now: str) -> Iterator[str]:
+    mail = signs.card.mail if signs.card else None
+    if mail is not None and mail.out:
+        yield f"mail: {mail.out} without a receipt, the oldest since {mail.since}"
+    if mail is not None and mail.held:
+        yield f"mail: {mail.held} for it with the server, {mail.again} of them delivered before"
+    if signs.set_back_at and to_epoch(now) - to_epoch(signs.set_back_at) < _DAY:
+        yield f"at {signs.set_back_at} it had forgotten what it did: restored from a backup, or a copy of it runs"
+
+
+def _as_here(host: str, item: Waiting, *, may_decide: bool) -> dict[str, Any]:
+    """What waits on another host, with the command to give here if a person here may decide there."""
+    row = item.model_dump() | {"host": host, "agent": f"{host}.{item.agent}", "until": None}
+    words = {"approval": f"approve {row['agent']}:{item.id[-6:].lower()}"}
+    words["question"] = f"answer {row['agent']}:{item.task}"
+    here = words.get(item.kind) if may_decide else None
+    return row | {"command": f"mailboxd {here}" if here else f"on {host}: {item.command}"}
 
 
 def hub_report(membership: Membership) -> HubReport:
     """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
     settings = membership.settings()
-    facts: dict[str, Any] = {"trouble": NOT_RUNNING, **settings.model_dump(include={"send", "accept"})}
+    lists = {"send", "accept", "show", "decide"}
+    facts: dict[str, Any] = {"trouble": NOT_RUNNING, **settings.model_dump(include=lists)}
     with suppress(ValueError):
-        facts |= json.loads(membership.state.read(STATUS) or b"{}")
+        facts |= json.loads(membership.state.read(STATUS, largest=LARGEST) or b"{}")
     if not wakeup.poke(membership.folder):
         facts["trouble"] = NOT_RUNNING
     facts |= {"host": settings.host, "servers": settings.servers}
-    return HubReport(facts)
+    hosts = {}
+    for host, state in facts.get("hosts", {}).items():
+        try:
+            hosts[host] = HostSigns.model_validate(state)
+        except ValidationError:  # of another version
+            hosts[host] = HostSigns()
+    return HubReport(facts, hosts)

@@ -17,7 +17,7 @@ from pathlib import Path
 from mailboxd.errors import Refused
 from mailboxd.host.system import system
 from mailboxd.hub.membership import SERVER, Members, Membership, nkey
-from mailboxd.hub.protocol import CARDS, STREAM, incoming
+from mailboxd.hub.protocol import CARDS, STREAM, incoming, talk
 from mailboxd.mailbox.files import directory, replace, world_errors
 
 CONFIG, CLUSTER = "nats.conf", "cluster.conf"
@@ -73,6 +73,7 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
         f"mb.v1.*.mail.*.{host}",
         f"mb.v1.*.receipt.{host}",
         f"{CARDS}.{host}",
+        talk("*", host),
         f"{api}.STREAM.INFO.{STREAM}",
         f"{api}.CONSUMER.CREATE.{STREAM}.{host}.{incoming(host)}",
         f"{api}.CONSUMER.INFO.{STREAM}.{host}",
@@ -81,7 +82,8 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
     ]
     if founder:
         publish += [f"{api}.STREAM.CREATE.{STREAM}", f"{api}.STREAM.UPDATE.{STREAM}"]
-    return {"publish": {"allow": publish}, "subscribe": {"allow": [f"_INBOX.{host}.>", f"{CARDS}.*"]}}
+    heard = [f"_INBOX.{host}.>", f"{CARDS}.*", talk(host, "*")]
+    return {"publish": {"allow": publish}, "subscribe": {"allow": heard}}
 
 
 def server_config(files: ServerFiles, listen: str, members: Members, founder: str) -> str:

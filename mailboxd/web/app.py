@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import re
@@ -144,6 +145,8 @@ _log = logging.getLogger("mailboxd")
 
 Values = dict[str, Any]
 Page = Callable[[Request], Response]
+Hosts = Callable[[str], Sequence[Values]]
+"""The other hosts at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,8 @@ class WebApp:
     # Pages
 
     def overview(self, request: Request) -> Response:
-        return self._answer(request, "overview.html", self.models.overview(), live=self.models.workspaces.all())
+        shown, every = self.models.overview(), self.models.workspaces.all()
+        return self._answer(request, "overview.html", shown, live=every, hosts=bool(shown["hosts"]))
 
     def workspace(self, request: Request) -> Response:
         workspace, asked = self._workspace(request), request.query_params
@@ -323,12 +327,13 @@ class WebApp:
             return PlainTextResponse("too many streams; poll instead\n", 503)
         keys = request.query_params.getlist("w")
         workspaces = [workspace for workspace in self.models.workspaces.all() if not keys or workspace.key in keys]
-        return StreamingResponse(self._stream(workspaces), media_type="text/event-stream")
+        hosts = self.models.workspaces.hosts if request.query_params.get("hosts") else None
+        return StreamingResponse(self._stream(workspaces, hosts), media_type="text/event-stream")
 
-    async def _stream(self, workspaces: list[WebWorkspace]) -> Any:
+    async def _stream(self, workspaces: list[WebWorkspace], hosts: Hosts | None) -> Any:
         self.watcher.streams += 1
         try:
-            async for event in changes(self.watcher, workspaces, self.ending):
+            async for event in changes(self.watcher, workspaces, self.ending, hosts):
                 yield event
         finally:
             self.watcher.streams -= 1
@@ -402,16 +407,18 @@ class WebApp:
         values: Values,
         *,
         live: list[WebWorkspace] | None = None,
+        hosts: bool = False,
         status: int = 200,
     ) -> Response:
         session, problem = session_of(request), getattr(request.state, "problem", None)
+        names = [*(f"w={workspace.key}" for workspace in live or ()), *(["hosts=1"] if hosts else [])]
         shared = {
             "problem": problem,
             "now": self.models.clock.now(),
             "form_token": form_token(session),
             "inside": True,
             "done": request.query_params.get("done", ""),
-            "stream": "/stream?" + "&".join(f"w={workspace.key}" for workspace in live) if live and not problem else "",
+            "stream": "/stream?" + "&".join(names) if live and not problem else "",
         }
         return HTMLResponse(self.templates.render(template, shared | values), 409 if problem else status)
 
@@ -490,10 +497,23 @@ class ChangeWatcher:
     clock: Clock
     streams: int = 0
     _known: dict[Path, _Watched] = field(default_factory=dict)
+    _hosts: tuple[float, str] = (-1e9, "")
+    """When the other hosts were looked at, and what was seen."""
 
-    def signature(self, workspaces: Sequence[WebWorkspace]) -> str:
-        """A text that changes with every change of these workspaces' records or daemons' health."""
-        return " ".join(self._of(workspace) for workspace in workspaces)
+    def signature(self, workspaces: Sequence[WebWorkspace], hosts: Hosts | None = None) -> str:
+        """A text that changes with every change of these workspaces' records or daemons' health, and of other hosts."""
+        of_hosts = [] if hosts is None else [self._of_hosts(hosts)]
+        return " ".join([*(self._of(workspace) for workspace in workspaces), *of_hosts])
+
+    def _of_hosts(self, hosts: Hosts) -> str:
+        now = self.clock.monotonic()
+        if now - self._hosts[0] >= _HEALTH_INTERVAL:
+            seen = ""
+            with suppress(MailboxdError):
+                for row in hosts(self.clock.now()):
+                    seen += json.dumps({name: value for name, value in row.items() if name not in ("seen", "skew")})
+            self._hosts = now, hashlib.sha256(seen.encode()).hexdigest()[:16]
+        return self._hosts[1]
 
     def close(self) -> None:
         for watched in self._known.values():
@@ -542,12 +562,14 @@ class ChangeWatcher:
             watched.held.close()
 
 
-async def changes(watcher: ChangeWatcher, workspaces: Sequence[WebWorkspace], ending: Ending) -> AsyncIterator[str]:
+async def changes(
+    watcher: ChangeWatcher, workspaces: Sequence[WebWorkspace], ending: Ending, hosts: Hosts | None = None
+) -> AsyncIterator[str]:
     """The events of one stream: the signature immediately and on each change."""
     yield f"retry: {_RETRY_MS}\n\n"
     sent, quiet = "", 0.0
     while not ending.asked():
-        now = watcher.signature(workspaces)
+        now = watcher.signature(workspaces, hosts)
         if now != sent:
             sent, quiet = now, 0.0
             yield f"event: version\ndata: {now}\n\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -60,6 +61,7 @@ def _compare(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 # Pages
 
 Row = dict[str, Any]
+_log = logging.getLogger("mailboxd")
 
 PAGE_SIZE = 50
 """Tasks or messages on one page of a list."""
@@ -91,9 +93,14 @@ class PageModels:
             yield report
 
     def overview(self) -> Row:
-        """All workspaces with health and counts, and what needs a person in any of them; the urgent ones come first."""
+        """All workspaces and other hosts, and what needs a person in any of them; the urgent ones come first."""
         workspaces = sorted((self.summary(workspace) for workspace in self.workspaces.all()), key=_urgency)
-        return {"workspaces": workspaces} | _together(workspaces)
+        try:
+            hosts = self.workspaces.hosts(self.clock.now())
+        except MailboxdError as error:
+            hosts = []
+            _log.warning("the other hosts cannot be shown: %s", error)
+        return {"workspaces": workspaces, "hosts": hosts} | _together([*workspaces, *map(_of_host, hosts)])
 
     def summary(self, workspace: WebWorkspace) -> Row:
         """One workspace; if it cannot be read, `error` says why. Raises nothing."""
@@ -284,21 +291,32 @@ def _urgency(row: Row) -> int:
     return 1 if row["attention"] else 2
 
 
-def _together(workspaces: Sequence[Row]) -> Row:
-    """What needs a person in these workspaces."""
-    items = [item for workspace in workspaces for item in workspace["attention"]]
-    return {"attention": items, "attention_total": sum(workspace["attention_total"] for workspace in workspaces)}
+def _together(places: Sequence[Row]) -> Row:
+    """What needs a person in these workspaces and on these hosts."""
+    items = [item for place in places for item in place["attention"]]
+    return {"attention": items, "attention_total": sum(place["attention_total"] for place in places)}
+
+
+def _of_host(row: Row) -> Row:
+    """What needs a person on another host: without forms, since it is decided by mail."""
+    items = [_bare(item) | {"key": f"host-{row['host']}", "title": ""} for item in row["attention"]]
+    return {"attention": items, "attention_total": row["attention_count"]}
+
+
+def _bare(item: Row) -> Row:
+    without = {"question": "", "orders": (), "coordinates": False, "approval": None}
+    return {**item, **without, "target": item["id"] or (f"order-{item['task']}" if item["task"] else item["kind"])}
 
 
 def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
     """The item with what its form needs."""
-    row = {**asdict(item), "question": "", "orders": (), "coordinates": False, "approval": approval}
+    row = _bare(asdict(item)) | {"approval": approval}
     if task is not None and item.kind in OF_TASKS:
         question = task.question
         now = Situation(task.phase, task.held, task.not_before is not None, question is not None, task.has_result)
         row |= {"question": question.text if question else "", "orders": sensible(now)}
         row["coordinates"] = task.coordinates
-    return row | {"target": item.id or (f"order-{item.task}" if item.task else item.kind)}
+    return row
 
 
 def _exact(report: Report, name: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mailboxd import config, user_state
 from mailboxd.clock import Clock
@@ -23,6 +24,8 @@ from mailboxd.engine import operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
+from mailboxd.hub.membership import Membership
+from mailboxd.hub.report import hub_report
 from mailboxd.ids import Ids, readable
 from mailboxd.intake import decisions
 from mailboxd.mailbox import lock
@@ -78,6 +81,11 @@ class WebWorkspaces:
         except (OSError, MailboxdError):
             return ""
         return known[1]
+
+    def hosts(self, now: str) -> list[dict[str, Any]]:
+        """The other hosts of the hub, if all workspaces of the user are shown. Raises ConfigError, WorldError."""
+        membership = Membership.of(self.environ)
+        return hub_report(membership).rows(now) if not self.named and membership.exists() else []
 
     def _registered(self) -> list[Workspace]:
         try:

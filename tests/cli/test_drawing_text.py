@@ -200,6 +200,24 @@ def standing(agent: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def other_host(**more: Any) -> dict[str, Any]:
+    return {
+        "agent": None, "host": "beta", "workspace": "", "state": "silent",
+        "why": f"nothing was heard of it since {NOW}",
+        "health": "green", "agents": {"beta.writer": {}}, "open": 2, "troubles": [], "attention": [],
+        "attention_count": 0, **more,
+    }  # fmt: skip
+
+
+def test_another_host_shows_what_waits_there_and_since_when_it_is_silent() -> None:
+    (_, line) = plain(fleet.lines([other_host()], NOW, 120))
+    assert line.split()[:6] == ["beta", "silent", "host", "2", "in", "1"]
+    assert line.endswith(f"nothing was heard of it since {NOW}")
+    row = other_host(state="ok", why="", attention_count=2, troubles=["mail: 1 for it with the server"])
+    (_, line) = plain(fleet.lines([row], NOW, 120))
+    assert line.endswith("2 for a person there; mail: 1 for it with the server")
+
+
 def test_a_workspace_shows_the_first_item_and_how_many_there_are() -> None:
     item = {"task": "q3", "text": "its circuit is open: no answer", "since": BEGAN, "command": "mailboxd why q3"}
     (_, line) = plain(fleet.lines([standing("a", attention=[item], attention_count=3)], NOW, 120))
@@ -211,7 +229,14 @@ def test_a_workspace_shows_the_first_item_and_how_many_there_are() -> None:
 def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
     rows = [
         standing("a" * 128, states=dict.fromkeys(PHASES, 1), attention=[ITEM], attention_count=1),
-        {"agent": None, "workspace": f"/{HOSTILE}", "state": "gone", "why": "it is gone", "attention": []},
+        {
+            "agent": None,
+            "workspace": f"/{HOSTILE}",
+            "state": "gone",
+            "why": "it is gone",
+            "attention": [],
+            "attention_count": 0,
+        },
         standing("writer", states={"executing": 1, "ready_to_resume": 1, "execution_ready": 4}),
     ]
     for room in (60, 80, 200):
@@ -219,4 +244,5 @@ def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
         assert all(width(line) <= room for line in lines), lines
     assert "2 running, 4 pending" in lines[3]
     assert fleet.summary(rows) == "3 workspaces, 2 need attention"
+    assert fleet.summary([*rows, other_host()]) == "3 workspaces and 1 other host, 3 need attention"
     assert "\x1b" not in "".join(lines)

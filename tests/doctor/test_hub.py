@@ -11,12 +11,12 @@ from mailboxd.agents.openclaw import Peer
 from mailboxd.doctor.facts import HubFacts
 from mailboxd.doctor.hub import hub, probe_hub
 from mailboxd.host.pip_extras import to_add
-from mailboxd.hub.report import HostSigns
+from mailboxd.hub.cards import HostSigns
 from tests.doctor.facts import ALPHA, HEALTHY, but
 from tests.hub.farm import Host
 
 NOW, LONG_AGO = HEALTHY.now, "2026-11-20T00:00:00.000Z"
-HEARD = {"beta": HostSigns(NOW)}
+HEARD = {"beta": HostSigns(at=NOW)}
 FINE: dict[str, Any] = {"send": ("*",), "accept": ("*",), "hosts": HEARD}
 
 
@@ -40,8 +40,8 @@ def test_without_a_hub_nothing_is_reported() -> None:
         ({"server": "/s/nats.conf", "syncs": False}, "hub-sync", "error", "sync_interval: always"),
         ({"send": (), "accept": ()}, "hub-nobody", "note", "send and accept"),
         ({"hosts": {"beta": HostSigns()}}, "hub-silent", "warning", "mailboxd hub status"),
-        ({"hosts": {"beta": HostSigns(LONG_AGO)}}, "hub-silent", "warning", "mailboxd hub status"),
-        ({"hosts": {"beta": HostSigns(NOW, skew=-3.0)}}, "hub-clock", "warning", "timedatectl"),
+        ({"hosts": {"beta": HostSigns(at=LONG_AGO)}}, "hub-silent", "warning", "mailboxd hub status"),
+        ({"hosts": {"beta": HostSigns(at=NOW, skew=-3.0)}}, "hub-clock", "warning", "timedatectl"),
         ({"peers": (Peer("Beta.writer", "B", "/b", False),)}, "hub-clash", "warning", "rename"),
         ({"waiting": {"main": LONG_AGO}}, "hub-waiting", "warning", "mailboxd hub status"),
         ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),

@@ -90,7 +90,7 @@ def test_a_token_that_is_cut_or_changed_is_no_token(founder: Host, tmp_path: Pat
     other = Membership.of({"XDG_STATE_HOME": str(tmp_path / "other")})
     for changed in (replace(invitation, key=PrivateKey.new().file_text()), replace(invitation, founder="ed25519:x")):
         with pytest.raises(ConfigError):
-            other.join(changed, (), ())
+            other.join(changed, {})
     assert not other.exists()
 
 

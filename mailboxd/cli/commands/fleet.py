@@ -1,9 +1,9 @@
-"""`mailboxd fleet status|watch`: all workspaces of this user."""
+"""`mailboxd fleet status|watch`: all workspaces of this user, and the other hosts of the hub."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ _workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=F
 
 @click.group("fleet", cls=Group)
 def fleet_command() -> None:
-    """Show all workspaces on this machine.
+    """Show all workspaces on this machine, and the other hosts of the hub.
 
     By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`.
     """
@@ -49,13 +49,14 @@ def fleet_command() -> None:
 )
 @_workspaces
 def status(session: Session, workspaces: Sequence[Path]) -> int | None:
-    """Show each workspace on one line; those that need attention come first.
+    """Show each workspace and each other host on one line; those that need attention come first.
 
     A workspace needs attention if something in it waits for a person (`mailboxd inbox`), or if it is missing or
-    unreadable. The oldest item is shown.
+    unreadable; a host if something waits there, or if it is silent: then the rest of its line is stale. The oldest item
+    is shown, if `show` in that host's hub.yaml allows it.
     """
 
-    found = rows(_roots(session, workspaces), session.clock)
+    found = _rows(session, workspaces)
     if session.as_json:
         say(to_json(found))
     elif found:
@@ -77,7 +78,7 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
     from mailboxd.cli import live
 
     def picture(room: int, height: int) -> list[str]:
-        found = rows(_roots(session, workspaces), session.clock)
+        found = _rows(session, workspaces)
         table = list(lines(found, session.clock.now(), room))
         left_out = len(table) - (height - 2)
         shown = table if left_out <= 0 else [*table[: height - 3], f"… {left_out + 1} more"]
@@ -89,7 +90,7 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
     printed: dict[str, Row] = {}
     try:
         while True:
-            for row in rows(_roots(session, workspaces), session.clock):
+            for row in _rows(session, workspaces):
                 _print_change(session, row, printed)
             session.pause(INTERVAL)
     except KeyboardInterrupt:
@@ -98,10 +99,11 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
 
 def _print_change(session: Session, row: Row, printed: dict[str, Row]) -> None:
     """Print a row that changed, not counting values that merely age."""
-    stable = {name: value for name, value in row.items() if name not in ("latest", "troubles")}
-    if printed.get(row["workspace"]) == stable:
+    name = row["workspace"] or row["host"]
+    stable = {name: value for name, value in row.items() if name not in _AGING}
+    if printed.get(name) == stable:
         return
-    printed[row["workspace"]] = stable
+    printed[name] = stable
     if session.as_json:
         say(to_json({"at": session.clock.now(), **row}, indent=None))
         return
@@ -110,12 +112,24 @@ def _print_change(session: Session, row: Row, printed: dict[str, Row]) -> None:
     say(f"{now}  {line}")
 
 
-def _roots(session: Session, named: Sequence[Path]) -> list[Path]:
+def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
+    """The workspaces that are named, or all of this user and the other hosts."""
     from mailboxd import user_state
 
     if not named and session.path is not None:
         named = [session.path]
-    return [path.resolve() for path in named] or user_state.registered(os.environ)
+    roots = [path.resolve() for path in named] or user_state.registered(os.environ)
+    found = [row_of(root, session.clock) for root in roots]
+    return sorted([*found, *([] if named else hosts(session.clock.now()))], key=_urgency)
+
+
+def hosts(now: str) -> list[Row]:
+    """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
+    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.report import hub_report
+
+    membership = Membership.of(os.environ)
+    return hub_report(membership).rows(now) if membership.exists() else []
 
 
 for _verb in (status, watch):
@@ -126,7 +140,9 @@ for _verb in (status, watch):
 
 Row = dict[str, Any]
 
-_COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red"}
+_COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red", "silent": "red"}
+_AGING = ("latest", "troubles", "seen", "mail", "why", "skew")
+"""What changes by itself."""
 _SHORT = (
     ("for you", (WAITING_FOR_YOU,)),
     ("running", ("executing", "ready_to_resume")),
@@ -139,15 +155,13 @@ _MOST_ITEMS = 3
 _NARROWEST = 60
 
 
-def rows(workspaces: Iterable[Path], clock: Clock) -> list[Row]:
-    """The state of each workspace; those that need attention come first. Never raises for a single one."""
-    return sorted((row_of(root, clock) for root in workspaces), key=_urgency)
-
-
 def row_of(root: Path, clock: Clock) -> Row:
-    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), its counts, and what waits for a person."""
+    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), its counts, and what waits for a person.
+
+    Never raises.
+    """
     ws = Workspace(root)
-    row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": "", "attention": []}
+    row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": "", "attention": [], "attention_count": 0}
     try:
         if not ws.state.is_dir():
             return row | {"state": "gone", "why": "the workspace no longer exists"}
@@ -181,19 +195,19 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
 
 
 def needs_attention(row: Row) -> bool:
-    return row["state"] != "ok" or bool(row["attention"])
+    return row["state"] != "ok" or bool(row["attention_count"])
 
 
 def _urgency(row: Row) -> tuple[int, str, str, str]:
     """Sort key: red, missing or unreadable; then waiting for a person, longest first; then amber; then by name."""
     if row["state"] != "ok" or row["health"] == Grade.RED:
         grade = 0
-    elif row["attention"]:
+    elif row["attention_count"]:
         grade = 1
     else:
         grade = 2 if row["health"] == Grade.AMBER else 3
     since = min((item["since"] or "~" for item in row["attention"]), default="~")
-    return grade, since, row["agent"] or "~", row["workspace"]
+    return grade, since, row["agent"] or row.get("host") or "~", row["workspace"]
 
 
 def _many(count: int, word: str) -> str:
@@ -215,6 +229,8 @@ def lines(found: Sequence[Row], now: str, room: int) -> Iterator[str]:
 
 
 def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
+    if "host" in row:
+        return _host_cells(row, now, room)
     name = fit(row["agent"] or Path(row["workspace"]).name, room // 5)
     if row["state"] != "ok":
         return name, row["state"], "", "", for_terminal(f"{row['workspace']}: {row['why']}")
@@ -222,8 +238,17 @@ def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
     return name, row["health"], runs, fit(_open(row["states"]), room // 4), "; ".join(_told(row, now))
 
 
+def _host_cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
+    what = f"{row['open']} in {_many(len(row['agents']), 'agent')}" if row["agents"] else "no agents"
+    told = "; ".join([*([row["why"]] if row["why"] else []), *_told(row, now)])
+    health = row["health"] if row["state"] == "ok" else row["state"]
+    return fit(row["host"], room // 5), health, "host", fit(what, room // 4), for_terminal(told)
+
+
 def _told(row: Row, now: str) -> Iterator[str]:
     """What waits for a person, the first of it in words, and what does not work as it should."""
+    if row["attention_count"] and not row["attention"]:
+        yield f"{row['attention_count']} for a person there"
     for item in row["attention"][:1]:
         more = f"{row['attention_count']} for you: " if row["attention_count"] > 1 else ""
         about = f"{item['task']}: " if item["task"] else ""
@@ -240,5 +265,7 @@ def _open(counts: dict[str, int]) -> str:
 
 def summary(found: Sequence[Row]) -> str:
     """The line below the table."""
-    urgent = sum(map(needs_attention, found))
-    return f"{_many(len(found), 'workspace')}, {urgent} need{'s' * (urgent == 1)} attention"
+    urgent, others = sum(map(needs_attention, found)), sum("host" in row for row in found)
+    and_hosts = f" and {_many(others, 'other host')}" if others else ""
+    workspaces = _many(len(found) - others, "workspace")
+    return f"{workspaces}{and_hosts}, {urgent} need{'s' * (urgent == 1)} attention"

@@ -38,9 +38,14 @@ def hub_command() -> None:
 
 
 def _lists(function: click.decorators.FC) -> click.decorators.FC:
-    accept = click.option("--accept", multiple=True, help=f"Agents whose work agents here take. {_ALLOWED}")
-    send = click.option("--send", multiple=True, help=f"Agents to which agents here may give work. {_ALLOWED}")
-    return send(accept(function))
+    for name, what in (
+        ("decide", "Hosts from which a person may approve, answer and cancel here. Repeatable; or *. Default: none."),
+        ("show", "Hosts that may see what waits for a person here, and search. Repeatable; or *. Default: none."),
+        ("accept", f"Agents whose work agents here take. {_ALLOWED}"),
+        ("send", f"Agents to which agents here may give work. {_ALLOWED}"),
+    ):
+        function = click.option(f"--{name}", multiple=True, help=what)(function)
+    return function
 
 
 _service_option = click.option(
@@ -66,9 +71,8 @@ def _init(
     host: str,
     address: tuple[str, ...],
     listen: str | None,
-    send: tuple[str, ...],
-    accept: tuple[str, ...],
     service: bool,
+    **allowed: tuple[str, ...],
 ) -> None:
     """Found a hub: this host, called HOST, runs its server and invites other hosts.
 
@@ -94,7 +98,7 @@ def _init(
     secret = key.file_text().strip()
     certificate = files.certificate.read_text()
     invitation = Invitation(host, servers, founder, secret, certificate, asdict(members))
-    membership.join(invitation, send, accept, listen or f"0.0.0.0:{places[0][2]}")
+    membership.join(invitation, allowed, listen or f"0.0.0.0:{places[0][2]}")
     server.configure(membership)
     command = f"nats-server -c {shlex.quote(str(files.config))}"
     if session.as_json:
@@ -144,7 +148,7 @@ def _invite(session: Session, host: str) -> None:
 @verb("join", "hub join", "hub join --send '*' --accept 'alpha.*' < beta.token", exits={EXIT_NO: "this host has a hub"})
 @_lists
 @_service_option
-def _join(session: Session, send: tuple[str, ...], accept: tuple[str, ...], service: bool) -> None:
+def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
     """Join a hub with the token of `hub invite`, from standard input: a secret does not belong in a command."""
     from mailboxd.cli.operator_actions import read_text
     from mailboxd.hub.membership import MOST_TOKEN, Invitation
@@ -152,7 +156,7 @@ def _join(session: Session, send: tuple[str, ...], accept: tuple[str, ...], serv
     membership = _membership(as_operator=True)
     is_typed = sys.stdin.isatty()
     token = click.prompt("token", hide_input=True) if is_typed else read_text("-", MOST_TOKEN)
-    settings = membership.join(Invitation.parse(token), send, accept)
+    settings = membership.join(Invitation.parse(token), allowed)
     if session.as_json:
         say(to_json({"host": settings.host, "servers": settings.servers, "folder": str(membership.folder)}))
         return

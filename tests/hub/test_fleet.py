@@ -1,0 +1,138 @@
+"""All hosts at once: what each shows of itself, who may see what waits there, and what a silent one looks like."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mailboxd.clock import SystemClock
+from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, opened, sealed, was_set_back
+from mailboxd.hub.report import HubReport
+from mailboxd.keys import PrivateKey
+from mailboxd.web.page_models import PageModels
+from mailboxd.web.workspaces import WebWorkspaces
+from tests.e2e.support import eventually, task
+from tests.hub.conftest import Joined
+from tests.hub.farm import Host
+
+NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
+WRITER = AgentCard(role="Writes", health="amber", open=3, waiting=1)
+ASKED = Waiting(agent="writer", kind="approval", text="asks for your approval", command="mailboxd", id="apr_01ABCDEF")
+
+
+def card(at: str = NOW, run: str = "r1", remembers: str = "") -> Card:
+    return Card(host="beta", at=at, run=run, remembers=remembers, agents={"writer": WRITER})
+
+
+def row(signs: HostSigns, trouble: str = "") -> dict[str, Any]:
+    (found,) = HubReport({"trouble": trouble}, {"beta": signs}).rows(NOW)
+    return found
+
+
+def test_a_host_shows_its_agents_what_waits_there_and_the_command_that_decides_from_here() -> None:
+    signs = HostSigns(at=EARLIER, card=card(), news=News(at=NOW, items=(ASKED,), may_decide=True))
+    found = row(signs)
+    assert (found["state"], found["health"], found["open"], found["attention_count"]) == ("ok", "amber", 3, 1)
+    (item,) = found["attention"]
+    assert (item["host"], item["agent"], item["command"]) == (
+        "beta",
+        "beta.writer",
+        "mailboxd approve beta.writer:abcdef",
+    )
+    signs = signs.model_copy(update={"news": News(at=NOW, items=(ASKED,))})
+    assert row(signs)["attention"][0]["command"] == "on beta: mailboxd"
+
+
+def test_a_silent_host_is_named_with_the_time_since_which_what_is_known_is_stale() -> None:
+    found = row(HostSigns(at=LONG_AGO, card=card(LONG_AGO)), "the server does not answer")
+    assert found["state"] == "silent"
+    assert found["why"] == f"nothing was heard of it since {LONG_AGO}; the server does not answer"
+    assert found["open"] == 3
+    assert row(HostSigns())["why"] == "it was never heard of"
+
+
+@pytest.mark.parametrize(
+    ("later", "forgotten"),
+    [
+        (card(NOW, "r1"), False),
+        (card(NOW, "r2", EARLIER), False),
+        (card(NOW, "r2", LONG_AGO), True),
+        (card(NOW, "r2", ""), True),
+    ],
+    ids=["the same run", "a restart", "a backup", "set up anew"],
+)
+def test_a_host_that_forgot_what_it_did_was_set_back(later: Card, forgotten: bool) -> None:
+    assert was_set_back(card(EARLIER, "r1", LONG_AGO), later) is forgotten
+    assert not was_set_back(None, later)
+
+
+def test_what_another_key_signed_or_nobody_is_not_read() -> None:
+    key = PrivateKey.new()
+    assert opened(sealed(key, {"a": 1}), key.public) == {"a": 1}
+    for raw in (sealed(PrivateKey.new(), {"a": 1}), b'{"text": "{}", "signature": "x"}', b"[" * 10_000, b"\xff", b"1"):
+        assert opened(raw, key.public) is None
+    assert opened(sealed(key, {}), None) is None
+
+
+# With real hosts
+
+ASKS: dict[str, Any] = {"mailbox": "true", "default": {"question": "Which figures?"}}
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+
+
+def fleet(host: Host) -> dict[str, dict[str, Any]]:
+    """The other hosts, as `mailboxd fleet` shows them on this one."""
+    rows = json.loads(next(iter(host.agents.values())).call("fleet", "status", "--json").stdout)
+    return {found["host"]: found for found in rows if "host" in found}
+
+
+def allow(host: Host, **lists: str) -> None:
+    settings = host.folder / "hub.yaml"
+    text = settings.read_text()
+    for name, value in lists.items():
+        text = text.replace(f"\n{name}: []", f"\n{name}: {value}")
+    settings.write_text(text)
+
+
+@pytest.mark.slow
+def test_what_waits_on_another_host_is_listed_if_that_host_allows_it(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": ASKS}})
+    farm.start()
+    alpha, beta = farm["alpha"], farm["beta"]
+    beta["writer"].drop("q.md", task("figures"))
+    eventually(lambda: fleet(alpha)["beta"]["attention_count"], 40, farm.last_words)
+    found = fleet(alpha)["beta"]
+    assert (found["state"], found["open"], found["attention"]) == ("ok", 1, [])
+    allow(beta, show="[alpha]")
+    (item,) = eventually(lambda: fleet(alpha)["beta"]["attention"], 40, farm.last_words)
+    assert (item["agent"], item["task"], item["kind"]) == ("beta.writer", "figures", "question")
+    assert item["command"].startswith("on beta: mailboxd -w ")
+    models = PageModels(WebWorkspaces(environ=alpha.env), SystemClock())
+    page = models.overview()
+    assert ([one["host"] for one in page["hosts"]], page["attention_total"]) == (["beta"], 1)
+    assert page["attention"][0]["text"] == item["text"]
+    allow(beta, decide="[alpha]")
+    eventually(lambda: "answer beta.writer:figures" in str(fleet(alpha)["beta"]["attention"]), 40, farm.last_words)
+    settings = beta.folder / "hub.yaml"
+    settings.write_text(settings.read_text().replace("[alpha]", "[]"))
+    eventually(lambda: not fleet(alpha)["beta"]["attention"], 40, farm.last_words)
+
+
+@pytest.mark.slow
+def test_a_host_restored_from_a_backup_is_seen_by_the_others(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": WORK}})
+    farm.start()
+    alpha, beta = farm["alpha"], farm["beta"]
+    beta.kill_hub()
+    status = beta.folder / "status.json"
+    backup = json.loads(status.read_text()) | {"at": LONG_AGO}
+    beta.start_hub()
+    eventually(lambda: json.loads(status.read_text())["at"] > backup["at"], 20, farm.last_words)
+    assert not fleet(alpha)["beta"]["set_back_at"], "a restart is none"
+    beta.kill_hub()
+    status.write_text(json.dumps(backup))
+    beta.start_hub()
+    eventually(lambda: fleet(alpha)["beta"]["set_back_at"], 30, farm.last_words)
+    assert "had forgotten what it did" in fleet(alpha)["beta"]["troubles"][0]
