@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mailboxd.store.journal import files_of
 from tests.e2e.acting import ALONE, acting, approve, asked, effect, happened, rows
 from tests.e2e.conftest import Found, found
 from tests.e2e.support import Agent, Company, eventually, reply, task
@@ -39,6 +40,12 @@ def rebuilt(alpha: Agent, *words: str) -> dict[str, Any]:
 def lose(alpha: Agent) -> None:
     for path in database(alpha).parent.glob("mailboxd.db*"):
         path.unlink()
+
+
+def journaled(alpha: Agent) -> bool:
+    """Whether the journal has the last event: its line is written after the commit that a test can see."""
+    last = alpha.query("SELECT hash FROM events ORDER BY seq DESC LIMIT 1")[0]["hash"]
+    return str(last) in files_of(alpha.root)[-1].read_text()
 
 
 def turns(company: Company) -> int:
@@ -124,6 +131,7 @@ def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> 
     alpha.drop("two.md", task("two", plan=PLAN))
     alpha.start()
     eventually(lambda: [row for row in alpha.attempts("two.figures") if row["waiting_for"] == "reply"])
+    eventually(lambda: journaled(alpha))
     alpha.kill()
     before = rows_of(database(alpha))
     lose(alpha)
