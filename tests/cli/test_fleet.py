@@ -33,7 +33,7 @@ def test_fleet_shows_workspaces_that_need_attention_first(fleet: dict[str, Stage
     alpha = fleet["alpha"]
     alpha.clock.advance(60)
     with lock.acquire(fleet["beta"].ws, NOW):
-        result = alpha.run("fleet", "status", *map(str, roots(fleet)), "--json")
+        result = alpha.run("fleet", *map(str, roots(fleet)), "--json")
     assert result.exit_code == 1
     rows = {Path(row["workspace"]).name: row for row in json.loads(result.stdout)}
     assert list(rows)[-1] == "alpha"
@@ -52,10 +52,10 @@ def test_those_that_init_made_are_known_and_one_that_went_is_shown(fleet: dict[s
     stage = fleet["alpha"]
     stage.ws.root.rename(tmp_path / "elsewhere")
     known = Stage(stage.ws, stage.clock, stage.pause)
-    rows = {Path(row["workspace"]).name: row for row in json.loads(run(known, "fleet", "status", "--json"))}
+    rows = {Path(row["workspace"]).name: row for row in json.loads(run(known, "fleet", "--json"))}
     assert rows["alpha"]["state"] == "gone"
     assert rows["alpha"]["attention"] == []
-    text = run(known, "fleet", "status")
+    text = run(known, "fleet")
     assert "gone" in text
     assert "3 workspaces, 3 need attention" in text
 
@@ -72,11 +72,11 @@ def run(stage: Stage, *arguments: str) -> str:
 
 def test_fleet_succeeds_if_nothing_needs_attention(fleet: dict[str, Stage]) -> None:
     alpha = fleet["alpha"]
-    assert alpha.json("fleet", "status", str(alpha.ws.root))[0]["agent"] == "alpha"
+    assert alpha.json("fleet", str(alpha.ws.root))[0]["agent"] == "alpha"
     (alpha.ws.inbox / "one.md").write_text("do it")
-    (row,) = json.loads(alpha.run("fleet", "status", "--json").stdout)
+    (row,) = json.loads(alpha.run("fleet", "--json").stdout)
     assert [item["text"] for item in row["attention"]] == ["no daemon is running, and 1 file in the inbox waits for it"]
-    assert alpha.run("fleet", "status").exit_code == 1
+    assert alpha.run("fleet").exit_code == 1
 
 
 def test_fleet_watch_reports_each_workspace_once_and_then_changes(fleet: dict[str, Stage]) -> None:
@@ -91,13 +91,13 @@ def test_fleet_watch_reports_each_workspace_once_and_then_changes(fleet: dict[st
             raise KeyboardInterrupt
 
     alpha.pause = meanwhile
-    lines = alpha.run("fleet", "watch", "--json", *map(str, roots(fleet))).stdout.splitlines()
+    lines = alpha.run("fleet", "--watch", "--json", *map(str, roots(fleet))).stdout.splitlines()
     told = [(row["agent"], row.get("open", {})) for row in map(json.loads, lines)]
     assert sorted(told[:3], key=str) == [("alpha", {}), ("beta", {"circuit_open": 1}), ("gamma", {})]
     assert told[3:] == [("alpha", {"execution_ready": 1})]
-    assert len(alpha.run("fleet", "watch").stdout.splitlines()) == 2
+    assert len(alpha.run("fleet", "--watch").stdout.splitlines()) == 2
 
 
 def test_an_empty_fleet_says_how_to_begin(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "empty"))
-    assert run(stage, "fleet", "status", "--json") == "[]\n"
+    assert run(stage, "fleet", "--json") == "[]\n"

@@ -97,7 +97,7 @@ def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(s
     with stage.engine() as engine:
         engine.store.meta.set_gone({"alpha": "there is no agent alpha"})
     assert stage.item("agent")["task"] == "job"
-    (row,) = json.loads(stage.run("fleet", "status", str(stage.ws.root), "--json").stdout)
+    (row,) = json.loads(stage.run("fleet", str(stage.ws.root), "--json").stdout)
     assert row["attention"][-1]["text"] == "waits for an agent: there is no agent alpha"
     with stage.engine() as engine:
         engine.store.meta.set_gone({})

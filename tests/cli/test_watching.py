@@ -192,6 +192,6 @@ def test_a_graph_is_for_other_programs_too(plan: Stage) -> None:
 
 def test_tables_fit_on_80_columns_indented_ones_too(plan: Stage) -> None:
     plan.end_turn("job.b", "x" * 500)
-    for words in (("ls", "--children"), ("show", "job"), ("fleet", "status", str(plan.ws.root))):
+    for words in (("ls", "--children"), ("show", "job"), ("fleet", str(plan.ws.root))):
         lines = plan.run(*words, env={"COLUMNS": "80"}).stdout.partition("\nAttempts\n")
         assert all(width(line) <= 80 for line in (lines[2] or lines[0]).splitlines()), words

@@ -26,7 +26,7 @@ def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
 
     def rows() -> dict[str, dict[str, object]]:
         said = subprocess.run(
-            [*MAILBOXD, "fleet", "status", "--json"], cwd=tmp_path, env=environment(), capture_output=True, text=True
+            [*MAILBOXD, "fleet", "--json"], cwd=tmp_path, env=environment(), capture_output=True, text=True
         )
         assert said.returncode in (0, 1), said.stderr
         return {row["agent"]: row for row in json.loads(said.stdout)}
@@ -36,7 +36,7 @@ def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
     log = tmp_path / "watched.jsonl"
     with log.open("wb") as out:
         watching = subprocess.Popen(
-            [*MAILBOXD, "fleet", "watch", "--json"], cwd=tmp_path, env=environment(), stdout=out
+            [*MAILBOXD, "fleet", "--watch", "--json"], cwd=tmp_path, env=environment(), stdout=out
         )
     try:
         sent = alpha.call("send", "--to", "beta", "--task-id", "greet", "--wait", "Greet")

@@ -84,7 +84,7 @@ WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
 
 def fleet(host: Host) -> dict[str, dict[str, Any]]:
     """The other hosts, as `mailboxd fleet` shows them on this one."""
-    rows = json.loads(next(iter(host.agents.values())).call("fleet", "status", "--json").stdout)
+    rows = json.loads(next(iter(host.agents.values())).call("fleet", "--json").stdout)
     return {found["host"]: found for found in rows if "host" in found}
 
 

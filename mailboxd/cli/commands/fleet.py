@@ -1,4 +1,4 @@
-"""`mailboxd fleet status|watch`: all workspaces of this user, and the other hosts of the hub."""
+"""`mailboxd fleet`: all workspaces of this user, and the other hosts of the hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import attention, health
-from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import fit, lasted, pad, room, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
@@ -29,33 +28,30 @@ INTERVAL = 1.0
 """Seconds between two polls of `watch`; reading 40 workspaces takes about 0.1 s."""
 _CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
 
-_workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
-
-
-@click.group("fleet", cls=Group)
-def fleet_command() -> None:
-    """Show all workspaces on this machine, and the other hosts of the hub.
-
-    By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`.
-    """
-
 
 @verb(
-    "status",
-    "fleet status",
-    "fleet status --json | jq -r '.[].attention[].command'",
-    "fleet status ~/agents/analyst ~/agents/writer",
+    "fleet",
+    "fleet",
+    "fleet --json | jq -r '.[].attention[].command'",
+    "fleet --watch ~/agents/*",
     exits={**_CONFIG, EXIT_NO: "a workspace needs attention"},
 )
-@_workspaces
-def status(session: Session, workspaces: Sequence[Path]) -> int | None:
-    """Show each workspace and each other host on one line; those that need attention come first.
+@click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--watch", "watching", is_flag=True,
+    help="Keep watching until you press q or Ctrl-C. Without a terminal, or with --json: one line for every change.",
+)  # fmt: skip
+def fleet_command(session: Session, workspaces: Sequence[Path], watching: bool) -> int | None:
+    """Show each workspace on this machine and each other host of the hub; those that need attention come first.
 
-    A workspace needs attention if something in it waits for a person (`mailboxd inbox`), or if it is missing or
-    unreadable; a host if something waits there, or if it is silent: then the rest of its line is stale. The oldest item
-    is shown, if `show` in that host's hub.yaml allows it.
+    By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`. A workspace needs
+    attention if something in it waits for a person (`mailboxd inbox`), or if it is missing or unreadable; a host if
+    something waits there, or if it is silent: then the rest of its line is stale. The oldest item is shown, if `show`
+    in that host's hub.yaml allows it.
     """
-
+    if watching:
+        _watch(session, workspaces)
+        return None
     found = _rows(session, workspaces)
     if session.as_json:
         say(to_json(found))
@@ -68,13 +64,7 @@ def status(session: Session, workspaces: Sequence[Path]) -> int | None:
     return EXIT_NO if any(map(needs_attention, found)) else None
 
 
-@verb("watch", "fleet watch", "fleet watch --json", "fleet watch ~/agents/*", exits=_CONFIG)
-@_workspaces
-def watch(session: Session, workspaces: Sequence[Path]) -> None:
-    """Watch all workspaces until you press q or Ctrl-C.
-
-    On a terminal, a table. Otherwise, or with --json, one line per workspace and another for every change.
-    """
+def _watch(session: Session, workspaces: Sequence[Path]) -> None:
     from mailboxd.cli import live
 
     def picture(room: int, height: int) -> list[str]:
@@ -130,10 +120,6 @@ def hosts(now: str) -> list[Row]:
 
     membership = Membership.of(os.environ)
     return hub_report(membership).rows(now) if membership.exists() else []
-
-
-for _verb in (status, watch):
-    fleet_command.add_command(_verb)
 
 
 # The state of each workspace, read in a few milliseconds; one that cannot be read is a row that says so

@@ -68,7 +68,7 @@ def receiver(session: Session, to: str | None) -> Workspace:
     if not is_id(to) or Path(to).is_dir():
         raise UnavailableError(f"{to}: {_NO_MAILBOX.format(to)}")
     near = get_close_matches(to, [name for name, _ in known], 1)
-    hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet status` lists the known ones"
+    hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet` lists the known ones"
     raise UnavailableError(f"no known workspace has the agent {to}, and no directory is called so; {hint}")
 
 
