@@ -691,4 +691,5 @@ async def _carry(hub: Hub) -> None:
         every(_LOOK, hub.cards.answer_greetings),
         every(_RESENDING, prepare),
         every(_LOOK, lambda: hub.receive(js)),
+        hub.talk.serve(),
     )

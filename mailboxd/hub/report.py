@@ -70,7 +70,7 @@ class HubReport:
         return [self._row(host, signs, now) for host, signs in sorted(self.hosts.items())]
 
     def _row(self, host: str, signs: HostSigns, now: str) -> dict[str, Any]:
-        card, silent = signs.card, self.silence(signs, now)
+        card, silent = signs.card, silence(signs, now, self.trouble)
         agents = {f"{host}.{name}": one.model_dump() for name, one in sorted(signs.agents.items())}
         items = [_as_here(host, item, may_decide=signs.news.may_decide) for item in signs.news.items]
         healths = {one.health for one in signs.agents.values()}
@@ -92,12 +92,13 @@ class HubReport:
             "attention_count": sum(one.waiting for one in signs.agents.values()),
         }
 
-    def silence(self, signs: HostSigns, now: str) -> str:
-        """Why what is known of a host is stale; empty if it is not."""
-        if signs.at and to_epoch(now) - to_epoch(signs.at) <= SILENT:
-            return ""
-        since = f"nothing was heard of it since {signs.at}" if signs.at else "it was never heard of"
-        return f"{since}; {self.trouble}" if self.trouble else since
+
+def silence(signs: HostSigns, now: str, trouble: str = "") -> str:
+    """Why what is known of a host is stale; empty if it is not."""
+    if signs.at and to_epoch(now) - to_epoch(signs.at) <= SILENT:
+        return ""
+    since = f"nothing was heard of it since {signs.at}" if signs.at else "it was never heard of"
+    return f"{since}; {trouble}" if trouble else since
 
 
 def _troubles(signs: HostSigns, now: str) -> Iterator[str]:

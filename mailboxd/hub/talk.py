@@ -1,20 +1,32 @@
-"""What hosts tell each other directly, signed, and stored nowhere: what waits for a person.
+"""What hosts tell and ask each other directly, signed, and stored nowhere.
 
-Only the hosts that `show` or `decide` in hub.yaml names are told.
+They tell what waits for a person, and ask to search and to see what is to be decided. Each answers only what `show` and
+`decide` in its hub.yaml allow. Commands and the page ask through a socket in this host's directory (`asking`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Iterator
+import secrets
+from collections import deque
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
+from mailboxd.errors import MailboxdError
+from mailboxd.host.system import system
 from mailboxd.hub import protocol
+from mailboxd.hub.answers import answer
+from mailboxd.hub.asking import SOCKET
 from mailboxd.hub.cards import HostSigns, News, opened, sealed
+from mailboxd.hub.report import silence
 
 if TYPE_CHECKING:
     from mailboxd.hub.process import Hub
@@ -22,6 +34,8 @@ if TYPE_CHECKING:
 _AGAIN = 60.0
 """Seconds after which a host is told again what it was told before."""
 _MOST_ITEMS = 200
+_MOST_QUESTIONS, _LARGEST = 8, 1 << 20
+"""Questions at the same time, and bytes of an answer."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -32,6 +46,12 @@ class Talk:
     hub: Hub
     _told: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
     """When each host was told, and what."""
+    _asked: dict[tuple[str, str], asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
+    """Questions without an answer, by host and id."""
+    _answered: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=1_000))
+    """Questions that came, by host and id: a repetition is not answered."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def tell(self) -> None:
         """Tell the other hosts what waits for a person here."""
@@ -69,8 +89,14 @@ class Talk:
             return
         try:
             to_epoch(str(content.get("at")))
-            if content.get("kind") == "news":
-                self._hear_news(host, News.model_validate(content))
+            match content.get("kind"), content.get("id"):
+                case "news", _:
+                    self._hear_news(host, News.model_validate(content))
+                case "question", str(name) if (host, name) not in self._answered and len(name) < 100:
+                    self._answered.append((host, name))
+                    self._start(self._answer(host, name, content.get("question")))
+                case "answer", str(name) if (answer := self._asked.get((host, name))) and not answer.done():
+                    answer.set_result(content)
         except (ValidationError, ValueError) as error:
             _log.debug("what %s says cannot be read: %s", host, error)
 
@@ -78,3 +104,77 @@ class Talk:
         known = self.hub.hosts.get(host, HostSigns())
         if news.at > known.news.at:  # else an old one, repeated
             self.hub.hosts[host] = known.model_copy(update={"news": news})
+
+    # Questions
+
+    async def ask(self, question: Mapping[str, Any], hosts: Sequence[str], seconds: float) -> dict[str, dict[str, Any]]:
+        """Ask these hosts, or all others, at the same time; those that are silent are not waited for."""
+        hub, answers, silent = self.hub, {}, {}
+        others = sorted(hub.keys.members().hosts.keys() - {hub.settings.host})
+
+        async def one(host: str) -> None:
+            why = silence(hub.hosts.get(host, HostSigns()), hub.clock.now(), hub.trouble) if host in others else ""
+            if why or host not in others:
+                silent[host] = why or "the hub has no such host"
+                return
+            try:
+                found = await asyncio.wait_for(self._ask(host, question), seconds)
+            except TimeoutError:
+                silent[host] = f"it did not answer within {seconds:g} s"
+                return
+            if "answer" in found:
+                answers[host] = found["answer"]
+            else:
+                silent[host] = first_line(str(found.get("refused", "")))
+
+        await asyncio.gather(*map(one, hosts or others))
+        return {"answers": answers, "silent": silent}
+
+    async def _ask(self, host: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        name = secrets.token_hex(16)
+        self._asked[host, name] = asyncio.get_running_loop().create_future()
+        try:
+            await self._say(host, {"kind": "question", "id": name, "question": question})
+            return await self._asked[host, name]
+        finally:
+            del self._asked[host, name]
+
+    async def _answer(self, host: str, name: str, question: object) -> None:
+        hub = self.hub
+        found: dict[str, Any]
+        try:
+            if not isinstance(question, dict) or len(self._tasks) > _MOST_QUESTIONS:
+                found = {"refused": "it is busy with other questions" if isinstance(question, dict) else "no question"}
+            else:
+                async with self._one:  # the answers may take long, and they share the indexes
+                    found = {"answer": await asyncio.to_thread(answer, hub.settings, hub.local, host, question)}
+        except MailboxdError as refusal:
+            found = {"refused": first_line(str(refusal))}
+        if len(json.dumps(found)) > _LARGEST:
+            found = {"refused": "the answer is too large"}
+        await self._say(host, {"kind": "answer", "id": name, **found})
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("a question of another host was not answered: %s", first_line(str(error)))
+
+    async def serve(self) -> None:
+        """Answer commands of this user: what they ask other hosts."""
+        with system.socket_address(self.hub.membership.folder / SOCKET) as address:
+            server = await asyncio.start_unix_server(self._serve_one, address)
+        async with server:
+            await server.serve_forever()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(await reader.readline())
+            found = await self.ask(said["question"], said["hosts"], float(said["seconds"]))
+            writer.write(json.dumps(found).encode())
+            await writer.drain()
+        writer.close()

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from mailboxd import attention, health
+from mailboxd import search as search_of
 from mailboxd.attention import OF_TASKS, Item
 from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
@@ -30,7 +31,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.store import diagrams, task_queries
 from mailboxd.store.reports import Report, opened
-from mailboxd.store.search import Index, SearchQuery, fts_query
+from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
 from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces
 
@@ -343,7 +344,6 @@ def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
 _MAX_HITS = 30
 _MAX_PLACES = 200
 """Places that are found before they are put together."""
-_INDEX = "search.db"
 
 
 def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> Row:
@@ -356,8 +356,7 @@ def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> Row:
     troubles: list[str] = []
     for workspace in workspaces:
         try:
-            with Index(workspace.ws.state / _INDEX, workspace.ws.database, _reader(workspace)) as index:
-                index.catch_up()
+            with search_of.index(workspace.ws) as index:
                 found = index.find(SearchQuery(words, type=kind, limit=_MAX_PLACES))
             with opened(workspace.ws.database) as report:
                 titles = task_queries.titles(report, {hit["task"] for hit in found if hit["task"]})
@@ -376,7 +375,3 @@ def each_once(found: Sequence[Row]) -> list[Row]:
         if hit["type"] not in kept["kinds"]:
             kept["kinds"].append(hit["type"])
     return list(hits.values())[:_MAX_HITS]
-
-
-def _reader(workspace: WebWorkspace) -> Any:
-    return lambda path: read_message(workspace.ws, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from mailboxd.clock import SystemClock
 from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, opened, sealed, was_set_back
+from mailboxd.hub.membership import Membership
 from mailboxd.hub.report import HubReport
 from mailboxd.keys import PrivateKey
 from mailboxd.web.page_models import PageModels
@@ -16,6 +18,7 @@ from mailboxd.web.workspaces import WebWorkspaces
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host
+from tests.hub.test_security import Spy, as_gamma
 
 NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
 WRITER = AgentCard(role="Writes", health="amber", open=3, waiting=1)
@@ -136,3 +139,72 @@ def test_a_host_restored_from_a_backup_is_seen_by_the_others(joined: Joined) -> 
     beta.start_hub()
     eventually(lambda: fleet(alpha)["beta"]["set_back_at"], 30, farm.last_words)
     assert "had forgotten what it did" in fleet(alpha)["beta"]["troubles"][0]
+
+
+def search(host: Host, *words: str) -> dict[str, Any]:
+    (agent,) = host.agents.values()
+    found: dict[str, Any] = json.loads(agent.call("search", "--hosts", *words, "--json").stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_a_search_asks_each_host_that_allows_it_and_names_those_that_do_not_answer(joined: Joined) -> None:
+    farm = joined({name: {name[0]: WORK} for name in ("alpha", "beta", "gamma", "delta")})
+    alpha, beta, gamma = farm["alpha"], farm["beta"], farm["gamma"]
+    for host in (beta, gamma):
+        allow(host, show="['*']")
+    farm.start()
+    for host in (beta, gamma, farm["delta"]):
+        (agent,) = host.agents.values()
+        agent.drop("q.md", task("figures", "Count the penguins."))
+        agent.until("figures")
+    gamma.kill_hub()
+    found = search(alpha, "penguins")
+    assert {hit["host"] for hit in found["hits"]} == {"beta"}
+    assert {(hit["agent"], hit["task"]) for hit in found["hits"]} == {("b", "figures")}
+    assert found["silent"] == {
+        "delta": "show in hub.yaml of delta does not let alpha search there",
+        "gamma": "it did not answer within 5 s",
+    }
+    assert search(alpha, "giraffes")["hits"] == []
+    text = alpha["a"].call("search", "--hosts", "penguins")
+    assert "beta.b:figures" in text.stdout
+    assert "gamma: it did not answer" in text.stderr
+    alpha.kill_hub()
+    assert alpha["a"].call("search", "--hosts", "penguins").returncode == 69
+
+
+@pytest.mark.slow
+def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_repeated_once(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": WORK}, "gamma": {"spy": WORK}})
+    allow(farm["beta"], show="['*']")
+    for name in ("alpha", "beta"):
+        farm[name].start_hub()
+    eventually(lambda: farm["beta"].is_connected_with("alpha"), 30, farm.last_words)
+
+    async def does(spy: Spy) -> None:
+        heard: list[Any] = []
+        key = Membership.of(farm["gamma"].env).key()
+
+        async def hear(message: Any) -> None:
+            heard.append(opened(message.data, Membership.of(farm["beta"].env).key().public))
+
+        await spy.client.subscribe("mb.v1.gamma.talk.beta", cb=hear)
+        asked = {"kind": "question", "id": "q1", "question": {"kind": "search", "query": {"query": "x"}}}
+        said = {**asked, "from": "gamma", "to": "beta", "at": NOW}
+        elsewhere = [sealed(key, {**said, "to": "alpha"}), sealed(key, {**said, "from": "alpha"})]
+        for raw in (sealed(PrivateKey.new(), said), *elsewhere, sealed(key, said), sealed(key, said), b"?"):
+            await spy.client.publish("mb.v1.beta.talk.gamma", raw)
+        await spy.client.publish("mb.v1.beta.talk.gamma", sealed(key, {**said, "id": "q2", "question": {"kind": "?"}}))
+        for _ in range(200):
+            if len(heard) == 2:
+                break
+            await asyncio.sleep(0.05)
+        answers = {one["id"]: one for one in heard}
+        assert answers["q1"]["answer"] == []
+        assert "does not know what is asked" in answers["q2"]["refused"]
+        assert len(heard) == 2
+        assert await spy.is_refused(spy.client.publish("mb.v1.beta.talk.alpha", sealed(key, said)))
+
+    as_gamma(farm, does)
+    eventually(lambda: "mb.v1.beta.talk.gamma" in farm["beta"].status()["foreign"], 20, farm.last_words)

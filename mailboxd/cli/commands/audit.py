@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd import search
 from mailboxd.cli.live import bars
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
-from mailboxd.errors import EXIT_NO, Refused
+from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, Refused
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import read_message
 from mailboxd.store import audit_queries
 from mailboxd.store.reports import opened
-from mailboxd.store.search import Index, SearchQuery, fts_query
+from mailboxd.store.search import SearchQuery, fts_query
 
 if TYPE_CHECKING:
     from mailboxd.audit import Verification
@@ -108,7 +110,8 @@ def head_command(session: Session) -> None:
     "search revenue EMEA",
     "search '\"net revenue\"' --type message --since 2026-11-01",
     "search timeout --status failed --agent extractor --json",
-    exits={EXIT_NO: "no matches"},
+    "search --hosts invoice",
+    exits={EXIT_NO: "no matches", EXIT_UNAVAILABLE: "--hosts: there is no hub, or its process does not run"},
 )
 @click.argument("query", nargs=-1, required=True)
 @click.option("--agent", metavar="ID", help="Only what this agent sent, did or received.")
@@ -118,20 +121,47 @@ def head_command(session: Session) -> None:
 @click.option("--until", metavar="TIME", help="Before this time, or up to the end of this day.")
 @click.option("--type", "kind", type=click.Choice(["message", "result", "event"]), help="Only this type.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of results.")
-def search_command(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
+@click.option("--hosts", is_flag=True, help="Search the other hosts of the hub instead of this workspace.")
+def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said: Any) -> int | None:
     """Search messages, results and events, best matches first.
 
     All words must occur; "quoted words" must be adjacent; word* matches a prefix. Each search updates the index,
     .mailboxd/search.db, which can be deleted at any time.
-    """
 
+    With --hosts, each other host is asked, and those that did not answer in five seconds are named. A host answers if
+    `show` in its hub.yaml names this one.
+    """
+    if hosts:
+        return _search_hosts(session, " ".join(query), **said)
     found = search_index(session.workspace(), " ".join(query), **said)
     if session.as_json:
         say(to_json(found))
-    for hit in [] if session.as_json else found:
-        say(for_terminal(f"{hit['at']}  {hit['type']:<7}  {hit['task'] or '-'}  {hit['where']}"))
-        say(for_terminal(f"    {hit['snippet']}"))
+    else:
+        _print_hits(found)
     return None if found else EXIT_NO
+
+
+def _print_hits(found: Sequence[Mapping[str, Any]]) -> None:
+    for hit in found:
+        of = f"{hit['host']}.{hit['agent']}:" if "host" in hit else ""
+        say(for_terminal(f"{hit['at']}  {hit['type']:<7}  {of}{hit['task'] or '-'}  {hit['where']}"))
+        say(for_terminal(f"    {hit['snippet']}"))
+
+
+def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any) -> int | None:
+    from mailboxd.hub.asking import search_hosts
+    from mailboxd.hub.membership import Membership
+
+    if task is not None:
+        raise click.UsageError("--task is a task of this workspace; it does not go with --hosts")
+    hits, silent = search_hosts(Membership.of(os.environ), _query(query, **said))
+    if session.as_json:
+        say(to_json({"hits": hits, "silent": silent}))
+    else:
+        _print_hits(hits)
+        for host, why in silent.items():
+            say(for_terminal(f"{host}: {why}"), err=True)
+    return None if hits else EXIT_NO
 
 
 _FILE = click.Path(path_type=Path)
@@ -179,42 +209,35 @@ def archive_command(session: Session, task: str, output: Path) -> None:
 
 # `mailboxd search`: what is asked for, in the index that the search itself brings up to date.
 
-FILE = "search.db"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?Z", re.ASCII)
 
 
-def search_index(
-    ws: Workspace,
+def search_index(ws: Workspace, query: str, *, task: str | None = None, **said: Any) -> list[dict[str, Any]]:
+    """The hits, best first. Raises Refused for an invalid query or time, UnavailableError, WorldError."""
+    wanted = _query(query, **said)
+    if task is not None:
+        with opened(ws.database) as report:
+            tasks = tuple(task_id for task_id, _ in audit_queries.below(report.db, report.find(task)))
+        wanted = replace(wanted, tasks=tasks)
+    with search.index(ws) as index:
+        return index.find(wanted)
+
+
+def _query(
     query: str,
     *,
     agent: str | None = None,
-    task: str | None = None,
     status: str | None = None,
     since: str | None = None,
     until: str | None = None,
     kind: str | None = None,
     limit: int = 20,
-) -> list[dict[str, Any]]:
-    """The hits, best first. Raises Refused for an invalid query or time, UnavailableError, WorldError."""
+) -> SearchQuery:
+    """Raises Refused for an invalid query or time."""
     fts_query(query)
-    tasks: tuple[str, ...] = ()
-    if task is not None:
-        with opened(ws.database) as report:
-            tasks = tuple(task_id for task_id, _ in audit_queries.below(report.db, report.find(task)))
-    wanted = SearchQuery(
-        query,
-        agent or "",
-        tasks,
-        status or "",
-        "" if since is None else moment(since),
-        "" if until is None else moment(until, past=True),
-        kind or "",
-        limit,
-    )
-    with Index(ws.state / FILE, ws.database, lambda path: read_message(ws, path)) as index:
-        index.catch_up()
-        return index.find(wanted)
+    from_, before = ("" if since is None else moment(since)), ("" if until is None else moment(until, past=True))
+    return SearchQuery(query, agent or "", (), status or "", from_, before, kind or "", limit)
 
 
 def moment(text: str, *, past: bool = False) -> str:

@@ -1,0 +1,87 @@
+"""A question to other hosts, asked by a command or the page through the hub process of this host."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from mailboxd.errors import UnavailableError
+from mailboxd.host.system import system
+from mailboxd.hub.cards import Line, Said, Time
+from mailboxd.hub.membership import Membership
+from mailboxd.hub.report import hub_report
+from mailboxd.store.search import SearchQuery
+
+SOCKET = "ask"
+SECONDS = 5.0
+_MORE = 5.0
+_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What each host answered, and why others did not."""
+
+    answers: Mapping[str, Any]
+    silent: Mapping[str, str]
+
+
+def ask(
+    membership: Membership, question: Mapping[str, Any], hosts: Sequence[str] = (), seconds: float = SECONDS
+) -> Heard:
+    """Ask these hosts, by default all others, for so long. Raises UnavailableError, ConfigError, WorldError."""
+    found = spoken(membership, {"question": question, "hosts": list(hosts), "seconds": seconds}, seconds)
+    return Heard(found["answers"], found["silent"])
+
+
+class _Hit(Said):
+    """A match on another host."""
+
+    at: Time
+    type: Line
+    agent: Line
+    where: Line
+    snippet: Line
+    task: Line | None = None
+    status: Line | None = None
+
+
+_HITS = TypeAdapter(list[_Hit])
+
+
+def search_hosts(membership: Membership, query: SearchQuery) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The matches on other hosts, and why some did not answer. Raises as `ask`."""
+    heard = ask(membership, {"kind": "search", "query": asdict(query)})
+    hits: list[dict[str, Any]] = []
+    silent = dict(heard.silent)
+    for host, answer in sorted(heard.answers.items()):
+        try:
+            hits += [{**hit.model_dump(), "host": host} for hit in _HITS.validate_python(answer)]
+        except ValidationError:
+            silent[host] = "its answer cannot be read; it may have another version"
+    return hits, silent
+
+
+def spoken(membership: Membership, said: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """What the hub process of this host replies. Raises UnavailableError, ConfigError, WorldError."""
+    raw = b""
+    try:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
+            system.socket_address(membership.folder / SOCKET) as address,
+        ):
+            link.settimeout(seconds + _MORE)
+            link.connect(address)
+            link.sendall(json.dumps(said).encode() + b"\n")
+            while part := link.recv(_AT_ONCE):
+                raw += part
+        found: dict[str, Any] = json.loads(raw)
+    except (OSError, ValueError) as error:
+        why = hub_report(membership).trouble or f"the hub process does not answer: {error}"
+        raise UnavailableError(f"other hosts cannot be asked: {why}") from error
+    return found
