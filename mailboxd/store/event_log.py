@@ -28,7 +28,7 @@ REPLAYED = (
 """The tables that are derived from events."""
 _AT_ONCE = 200
 """Rows compared in one step."""
-_OF_THE_PROJECTION = ("tasks_by_parent", "dependencies_by_needs")
+_OF_THE_PROJECTION = ("tasks_by_parent", "dependencies_by_needs", "messages_rejected", "messages_rejected_by_work")
 
 
 @dataclass(frozen=True, slots=True)

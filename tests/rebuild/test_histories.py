@@ -116,6 +116,24 @@ def test_what_is_cut_off_the_end_is_taken_in_from_the_files_and_open_work_waits(
         assert db.execute("SELECT 1 FROM tasks WHERE local_id = 'last'").fetchone()
 
 
+def test_replaying_an_event_reads_no_table_from_end_to_end(tmp_path: Path) -> None:
+    """Or a rebuild would take time with the square of the history."""
+    room = play(tmp_path / "ws", 1)
+    room.close()
+    statements: set[str] = set()
+    with closing(connect(room.ws.database, read_only=True)) as db, closing(event_log.empty_tables()) as fresh:
+        fresh.set_trace_callback(statements.add)
+        event_log.apply_events(db, fresh, 0)
+        fresh.set_trace_callback(None)
+        steps = [
+            (sql, step)
+            for sql in statements
+            if sql.startswith(("INSERT", "UPDATE", "DELETE", "SELECT"))
+            for *_, step in fresh.execute(f"EXPLAIN QUERY PLAN {sql}")
+        ]
+    assert [(sql, step) for sql, step in steps if step.startswith("SCAN") and " USING INDEX" not in step] == []
+
+
 def test_half_a_last_line_is_as_if_it_had_not_been_written(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 2)
     room.settle()
