@@ -7,17 +7,13 @@ inboxes, what was committed is in the daemons' databases. So it may die anywhere
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import secrets
-import signal
-import socket
-import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,23 +22,21 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
-from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import APIError, BadRequestError
+from nats.js.errors import APIError
 
 from mailboxd import config, user_state
 from mailboxd.clock import SystemClock
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
-from mailboxd.errors import LockedError, MailboxdError, MessageError, UnavailableError, WorldError
+from mailboxd.errors import MailboxdError, MessageError, UnavailableError, WorldError
 from mailboxd.host import wakeup
-from mailboxd.host.system import system
 from mailboxd.hub import protocol
-from mailboxd.hub.cards import CARD_SECONDS, Cards, HostSigns, is_signed
-from mailboxd.hub.membership import HostKeys, HubSettings, Membership, nkey_seed
+from mailboxd.hub.cards import Cards, HostSigns, is_signed
+from mailboxd.hub.membership import HostKeys, HubSettings, Membership
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
-from mailboxd.hub.report import STATUS, hub_report
-from mailboxd.hub.spool import NEW, NOT_RUNNING, SENT, HubInfo, PeerInfo, Spool, write_info
+from mailboxd.hub.report import STATUS
+from mailboxd.hub.spool import NEW, SENT, HubInfo, PeerInfo, Spool, write_info
 from mailboxd.hub.standing import Standings
 from mailboxd.hub.talk import Talk
 from mailboxd.keys import PrivateKey
@@ -53,17 +47,10 @@ from mailboxd.protocol.front_matter import canonical
 from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
-PER_SUBJECT = 1_000
-"""Messages of one host for one agent in the server's store; more wait in the sender's spool."""
 _ID = "Mailboxd-Id"
 """The header with a message's id, for a receipt even if the message cannot be read."""
-_BATCH = 64
-_LOOK = 1.0
-"""Seconds between two looks at the spools, if nothing wakes the process."""
-_COMMITS = 0.1
-"""Seconds between two looks at the databases while receipts are owed."""
-_RESENDING = 5.0
-_RETRY = 5.0
+BATCH = 64
+RETRY = 5.0
 _MOST_REFUSED = 1_000
 _MOST_TRIES = 5
 """Deliveries of a message that makes the process fail; then it is refused."""
@@ -249,8 +236,8 @@ class Hub:
         for one in list(self.local.values()):
             with _logged(f"send the mail of {one.agent}"):
                 names = [name for name in one.spool.names(NEW) if name not in self.refused_by_server]
-                for start in range(0, len(names), _BATCH):
-                    await asyncio.gather(*(self._publish(js, one, name) for name in names[start : start + _BATCH]))
+                for start in range(0, len(names), BATCH):
+                    await asyncio.gather(*(self._publish(js, one, name) for name in names[start : start + BATCH]))
 
     async def _publish(self, js: JetStreamContext, one: Local, message_id: str) -> None:
         raw = one.spool.message(message_id)
@@ -268,8 +255,8 @@ class Hub:
         try:
             await js.publish(str(protocol.mail_subject(to, self.settings.host)), raw, headers=headers)
         except (NatsError, APIError) as error:
-            why = f"the server does not take mail for {to}: {_text(error)}"
-            self.refused_by_server[message_id] = (self.clock.monotonic() + _RETRY, why)
+            why = f"the server does not take mail for {to}: {reason_of(error)}"
+            self.refused_by_server[message_id] = (self.clock.monotonic() + RETRY, why)
             return
         one.spool.stored(message_id)
         self.sent_at[message_id] = self.clock.monotonic()
@@ -328,7 +315,7 @@ class Hub:
         try:
             while True:
                 with suppress(NatsTimeout, asyncio.TimeoutError):
-                    await self._take_all(await consumer.fetch(_BATCH, timeout=_RETRY))
+                    await self._take_all(await consumer.fetch(BATCH, timeout=RETRY))
         finally:
             with suppress(NatsError):
                 await consumer.unsubscribe()
@@ -369,7 +356,7 @@ class Hub:
     async def _leave(self, message: Msg) -> None:
         """Have the server deliver it again later."""
         with suppress(NatsError):
-            await message.nak(delay=_RETRY)
+            await message.nak(delay=RETRY)
 
     async def _refuse(self, subject: Subject | None, message_id: str, raw: bytes, said: str, reason: str) -> None:
         """Keep it, and tell the host that sent it: its receipt names the bytes, so it settles no other message."""
@@ -472,8 +459,8 @@ class Hub:
                 continue
             with _logged(f"read what {agent} has committed"):
                 committed = list(self._committed(one, names).items())
-                for start in range(0, len(committed), _BATCH):
-                    batch = committed[start : start + _BATCH]
+                for start in range(0, len(committed), BATCH):
+                    batch = committed[start : start + BATCH]
                     await asyncio.gather(*(self._pay(agent, message_id, sha256) for message_id, sha256 in batch))
 
     async def _pay(self, agent: str, message_id: str, sha256: str) -> None:
@@ -513,7 +500,7 @@ def _is_newer(told: Mapping[str, str], heard: Mapping[str, str]) -> bool:
     return any(at and (not told[host] or to_epoch(at) - to_epoch(told[host]) >= 60) for host, at in heard.items())
 
 
-def _text(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     return getattr(error, "description", None) or first_line(str(error)) or type(error).__name__
 
 
@@ -524,172 +511,3 @@ def _logged(doing: str) -> Iterator[None]:
         yield
     except (OSError, MailboxdError) as error:
         _log.warning("the hub process cannot %s: %s", doing, error)
-
-
-# Running
-
-
-@contextmanager
-def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of the one process, and listen for the daemons' pokes. Raises LockedError."""
-    with world_errors(f"listen in {folder}"), (folder / "lock").open("ab") as lock, ExitStack() as closing:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockedError(f"another hub process holds {folder}") from None
-        poked = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        poked.setblocking(False)
-        with suppress(FileNotFoundError):
-            (folder / wakeup.NAME).unlink()
-        with system.socket_address(folder / wakeup.NAME) as address:
-            poked.bind(address)
-
-        def drain() -> None:
-            with suppress(BlockingIOError):
-                while poked.recv(64):
-                    pass
-            woken()
-
-        loop = asyncio.get_running_loop()
-        loop.add_reader(poked, drain)
-        closing.callback(loop.remove_reader, poked)
-        yield
-
-
-async def _prepare(hub: Hub, js: JetStreamContext) -> None:
-    """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
-    if str(hub.key.public) == hub.settings.founder:
-        wanted = StreamConfig(
-            name=protocol.STREAM,
-            subjects=list(protocol.SUBJECTS),
-            retention=RetentionPolicy.WORK_QUEUE,
-            storage=StorageType.FILE,
-            discard=DiscardPolicy.NEW,
-            discard_new_per_subject=True,
-            max_msgs_per_subject=PER_SUBJECT,
-            num_replicas=hub.settings.replicas,
-        )
-        try:
-            await js.add_stream(wanted)
-        except BadRequestError:  # it is there, with other settings
-            await js.update_stream(wanted)
-    consumer = ConsumerConfig(
-        name=hub.settings.host,
-        durable_name=hub.settings.host,
-        filter_subject=protocol.incoming(hub.settings.host),
-        ack_wait=30.0,
-        max_ack_pending=4 * _BATCH,
-    )
-    found = await js.add_consumer(protocol.STREAM, consumer)
-    waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
-    hub.held = {"held": waiting, "again": found.num_redelivered or 0}
-
-
-async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
-    """Run until a signal asks to stop. Raises UnavailableError, ConfigError, WorldError."""
-    settings = membership.settings()
-    hub = Hub(membership, environ, settings, membership.key(), HostKeys(membership))
-    before = hub_report(membership)
-    hub.hosts, hub.cards.remembers = {**before.hosts}, before.at  # as they were heard of last, until their next cards
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hub.stopping.set)
-    with _alone(membership.folder, hub.woken.set):
-        hub.look_around()
-        try:
-            if await hub.unless_stopped(_connect(hub)):
-                await hub.unless_stopped(_carry(hub))
-        finally:
-            hub.trouble = NOT_RUNNING
-            hub.tell_daemons()
-            hub.write_status()
-            with suppress(NatsError, asyncio.TimeoutError):
-                await asyncio.wait_for(hub.nc.close(), _RETRY)
-
-
-async def _connect(hub: Hub) -> None:
-    """Connect, however long it takes until the server can be reached. It reconnects by itself."""
-    context = ssl.create_default_context(cadata=hub.membership.certificate())
-
-    async def failed(error: Exception) -> None:
-        if not hub.nc.is_connected:
-            hub.say_trouble(f"{hub.server} does not answer: {_text(error)}")
-        else:
-            _log.warning("the hub's server says: %s", _text(error))
-
-    async def disconnected() -> None:
-        hub.say_trouble(f"the connection to {hub.server} is lost")
-
-    async def reconnected() -> None:
-        hub.woken.set()
-
-    while not hub.nc.is_connected:
-        try:
-            await hub.nc.connect(
-                list(hub.settings.servers),
-                name=f"mailboxd {hub.settings.host}",
-                tls=context,
-                nkeys_seed_str=nkey_seed(hub.key),
-                inbox_prefix=f"_INBOX.{hub.settings.host}",
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=1,
-                connect_timeout=5,
-                error_cb=failed,
-                disconnected_cb=disconnected,
-                reconnected_cb=reconnected,
-            )
-        except (TimeoutError, NatsError, OSError) as error:
-            await failed(error)
-            await asyncio.sleep(_LOOK)
-
-
-async def _carry(hub: Hub) -> None:
-    """Do all work, until one part of it ends with a bug."""
-    js = hub.nc.jetstream()
-
-    async def hear(message: Msg) -> None:
-        hub.cards.hear(message.subject.rpartition(".")[2], message.data)
-
-    await hub.nc.subscribe(f"{protocol.CARDS}.*", cb=hear)
-
-    async def hear_talk(message: Msg) -> None:
-        hub.talk.hear(message.subject.rpartition(".")[2], message.data)
-
-    await hub.nc.subscribe(protocol.talk(hub.settings.host, "*"), cb=hear_talk)
-
-    async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
-        while True:
-            try:
-                await work()
-            except (TimeoutError, NatsError, OSError, WorldError) as error:
-                _log.debug("tried again: %s", error)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for((wake or asyncio.Event()).wait(), seconds)
-            if wake is not None:
-                wake.clear()
-
-    async def prepare() -> None:
-        """See that the server has what is needed, also after its store was deleted."""
-        try:
-            await _prepare(hub, js)
-        except (TimeoutError, NatsError) as error:
-            if hub.nc.is_connected:
-                hub.say_trouble(f"{hub.server} is not ready: {_text(error)}")
-        else:
-            hub.say_trouble("")
-        hub.look_around()
-        hub.write_status()
-
-    await prepare()
-    await hub.cards.say(hello=True)
-    await asyncio.gather(
-        every(_LOOK, lambda: hub.publish_new(js), hub.woken),
-        every(_RESENDING, lambda: hub.resend_lost(js)),
-        every(_COMMITS, hub.send_receipts),
-        every(CARD_SECONDS, hub.cards.say),
-        every(CARD_SECONDS, hub.talk.tell),
-        every(_LOOK, hub.cards.answer_greetings),
-        every(_RESENDING, prepare),
-        every(_LOOK, lambda: hub.receive(js)),
-        hub.talk.serve(),
-    )

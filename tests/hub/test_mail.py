@@ -11,7 +11,7 @@ import nats
 import pytest
 
 from mailboxd.hub.membership import Membership, nkey_seed
-from mailboxd.hub.process import PER_SUBJECT
+from mailboxd.hub.serving import PER_SUBJECT
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 

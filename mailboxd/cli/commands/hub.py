@@ -230,7 +230,7 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
     membership = _membership()
     membership.settings()
     log.configure("debug" if verbose else "info", log_format or ("json" if session.as_json else "text"), sys.stderr)
-    from mailboxd.hub.process import serve
+    from mailboxd.hub.serving import serve
 
     asyncio.run(serve(membership, os.environ))
 

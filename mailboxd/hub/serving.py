@@ -1,0 +1,205 @@
+"""Running the hub process: alone on its host, connected to the server, with all its work going on at once."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import BadRequestError
+
+from mailboxd.errors import LockedError, WorldError
+from mailboxd.host import wakeup
+from mailboxd.host.system import system
+from mailboxd.hub import protocol
+from mailboxd.hub.cards import CARD_SECONDS
+from mailboxd.hub.membership import HostKeys, Membership, nkey_seed
+from mailboxd.hub.process import BATCH, RETRY, Hub, reason_of
+from mailboxd.hub.report import hub_report
+from mailboxd.hub.spool import NOT_RUNNING
+from mailboxd.mailbox.files import world_errors
+
+PER_SUBJECT = 1_000
+"""Messages of one host for one agent in the server's store; more wait in the sender's spool."""
+_LOOK = 1.0
+"""Seconds between two looks at the spools, if nothing wakes the process."""
+_COMMITS = 0.1
+"""Seconds between two looks at the databases while receipts are owed."""
+_RESENDING = 5.0
+_log = logging.getLogger("mailboxd")
+
+
+@contextmanager
+def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of the one process, and listen for the daemons' pokes. Raises LockedError."""
+    with world_errors(f"listen in {folder}"), (folder / "lock").open("ab") as lock, ExitStack() as closing:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"another hub process holds {folder}") from None
+        poked = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        poked.setblocking(False)
+        with suppress(FileNotFoundError):
+            (folder / wakeup.NAME).unlink()
+        with system.socket_address(folder / wakeup.NAME) as address:
+            poked.bind(address)
+
+        def drain() -> None:
+            with suppress(BlockingIOError):
+                while poked.recv(64):
+                    pass
+            woken()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(poked, drain)
+        closing.callback(loop.remove_reader, poked)
+        yield
+
+
+async def _prepare(hub: Hub, js: JetStreamContext) -> None:
+    """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
+    if str(hub.key.public) == hub.settings.founder:
+        wanted = StreamConfig(
+            name=protocol.STREAM,
+            subjects=list(protocol.SUBJECTS),
+            retention=RetentionPolicy.WORK_QUEUE,
+            storage=StorageType.FILE,
+            discard=DiscardPolicy.NEW,
+            discard_new_per_subject=True,
+            max_msgs_per_subject=PER_SUBJECT,
+            num_replicas=hub.settings.replicas,
+        )
+        try:
+            await js.add_stream(wanted)
+        except BadRequestError:  # it is there, with other settings
+            await js.update_stream(wanted)
+    consumer = ConsumerConfig(
+        name=hub.settings.host,
+        durable_name=hub.settings.host,
+        filter_subject=protocol.incoming(hub.settings.host),
+        ack_wait=30.0,
+        max_ack_pending=4 * BATCH,
+    )
+    found = await js.add_consumer(protocol.STREAM, consumer)
+    waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
+    hub.held = {"held": waiting, "again": found.num_redelivered or 0}
+
+
+async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
+    """Run until a signal asks to stop. Raises UnavailableError, ConfigError, WorldError."""
+    settings = membership.settings()
+    hub = Hub(membership, environ, settings, membership.key(), HostKeys(membership))
+    before = hub_report(membership)
+    hub.hosts, hub.cards.remembers = {**before.hosts}, before.at  # as they were heard of last, until their next cards
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hub.stopping.set)
+    with _alone(membership.folder, hub.woken.set):
+        hub.look_around()
+        try:
+            if await hub.unless_stopped(_connect(hub)):
+                await hub.unless_stopped(_carry(hub))
+        finally:
+            hub.trouble = NOT_RUNNING
+            hub.tell_daemons()
+            hub.write_status()
+            with suppress(NatsError, asyncio.TimeoutError):
+                await asyncio.wait_for(hub.nc.close(), RETRY)
+
+
+async def _connect(hub: Hub) -> None:
+    """Connect, however long it takes until the server can be reached. It reconnects by itself."""
+    context = ssl.create_default_context(cadata=hub.membership.certificate())
+
+    async def failed(error: Exception) -> None:
+        if not hub.nc.is_connected:
+            hub.say_trouble(f"{hub.server} does not answer: {reason_of(error)}")
+        else:
+            _log.warning("the hub's server says: %s", reason_of(error))
+
+    async def disconnected() -> None:
+        hub.say_trouble(f"the connection to {hub.server} is lost")
+
+    async def reconnected() -> None:
+        hub.woken.set()
+
+    while not hub.nc.is_connected:
+        try:
+            await hub.nc.connect(
+                list(hub.settings.servers),
+                name=f"mailboxd {hub.settings.host}",
+                tls=context,
+                nkeys_seed_str=nkey_seed(hub.key),
+                inbox_prefix=f"_INBOX.{hub.settings.host}",
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                connect_timeout=5,
+                error_cb=failed,
+                disconnected_cb=disconnected,
+                reconnected_cb=reconnected,
+            )
+        except (TimeoutError, NatsError, OSError) as error:
+            await failed(error)
+            await asyncio.sleep(_LOOK)
+
+
+async def _carry(hub: Hub) -> None:
+    """Do all work, until one part of it ends with a bug."""
+    js = hub.nc.jetstream()
+
+    async def hear(message: Msg) -> None:
+        hub.cards.hear(message.subject.rpartition(".")[2], message.data)
+
+    await hub.nc.subscribe(f"{protocol.CARDS}.*", cb=hear)
+
+    async def hear_talk(message: Msg) -> None:
+        hub.talk.hear(message.subject.rpartition(".")[2], message.data)
+
+    await hub.nc.subscribe(protocol.talk(hub.settings.host, "*"), cb=hear_talk)
+
+    async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
+        while True:
+            try:
+                await work()
+            except (TimeoutError, NatsError, OSError, WorldError) as error:
+                _log.debug("tried again: %s", error)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for((wake or asyncio.Event()).wait(), seconds)
+            if wake is not None:
+                wake.clear()
+
+    async def prepare() -> None:
+        """See that the server has what is needed, also after its store was deleted."""
+        try:
+            await _prepare(hub, js)
+        except (TimeoutError, NatsError) as error:
+            if hub.nc.is_connected:
+                hub.say_trouble(f"{hub.server} is not ready: {reason_of(error)}")
+        else:
+            hub.say_trouble("")
+        hub.look_around()
+        hub.write_status()
+
+    await prepare()
+    await hub.cards.say(hello=True)
+    await asyncio.gather(
+        every(_LOOK, lambda: hub.publish_new(js), hub.woken),
+        every(_RESENDING, lambda: hub.resend_lost(js)),
+        every(_COMMITS, hub.send_receipts),
+        every(CARD_SECONDS, hub.cards.say),
+        every(CARD_SECONDS, hub.talk.tell),
+        every(_LOOK, hub.cards.answer_greetings),
+        every(_RESENDING, prepare),
+        every(_LOOK, lambda: hub.receive(js)),
+        hub.talk.serve(),
+    )
