@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mailboxd.errors import MessageError
 from mailboxd.mailbox.layout import Workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mailboxd.protocol.plan import Dag
+    from mailboxd.protocol.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,28 @@ class Draft:
     expected_output: str = ""
     criteria: Sequence[str] = ()
     dag: str = ""
+
+
+def filled_in(ws: Workspace, recipe: Recipe, given: Sequence[tuple[str, str]]) -> Draft:
+    """What a recipe makes of these values. Raises MessageError; as `admitted`."""
+    from mailboxd.protocol.recipe import expand, values_of
+
+    made = expand(recipe, values_of(recipe, given))
+    texts = {"instructions": made.title, **made.texts}
+    return Draft(made.title, **texts, criteria=made.criteria, dag=admitted(made.dag, ws.config))
+
+
+def admitted(dag: Dag, config_file: Path) -> str:
+    """The `## DAG` section with this plan. Raises PlanError; ConfigError if the receiver's limits cannot be read."""
+    from mailboxd import config
+    from mailboxd.config.settings import limits as limits_of
+    from mailboxd.core import plans
+    from mailboxd.core.task_view import Limits
+    from mailboxd.protocol.plan import render_dag
+
+    limits = limits_of(config.load(config_file)) if config_file.exists() else Limits()
+    plans.admit(dag.plan, limits, 0)
+    return f"```yaml\n{render_dag(dag)}```"
 
 
 def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:

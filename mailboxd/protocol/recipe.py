@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.core.sanitize import excerpt
 from mailboxd.core.vocabulary import is_id
-from mailboxd.errors import MessageError
+from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import prompts, strict_yaml
 from mailboxd.protocol.headers import Source
 from mailboxd.protocol.plan import Dag, parse_dag
@@ -87,6 +87,14 @@ class Recipes:
     def names(self) -> list[str]:
         found = [path.stem for place in self._places() if place.is_dir() for path in place.glob("*.yaml")]
         return sorted({name for name in found if is_id(name)})
+
+    def all(self) -> Iterator[tuple[str, Recipe | ConfigError | MessageError]]:
+        """Each by its name, or why it cannot be used."""
+        for name in self.names():
+            try:
+                yield name, self.load(name)
+            except (ConfigError, MessageError) as error:
+                yield name, error
 
     def load(self, name: str) -> Recipe:
         """Raises ConfigError for a file that cannot be read, MessageError for a name or content that is wrong."""

@@ -41,9 +41,9 @@ from mailboxd.store.reports import Report, opened
 from mailboxd.store.task_queries import Filter, data_version, find_exact
 from mailboxd.web import sessions as cookies
 from mailboxd.web.markdown import markdown
-from mailboxd.web.page_models import PageModels, search
+from mailboxd.web.page_models import PageModels, recipe_form, search
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
-from mailboxd.web.workspaces import Form, FormActions, WebWorkspace
+from mailboxd.web.workspaces import Form, FormActions, WebWorkspace, recipes
 
 # Templates
 
@@ -137,7 +137,7 @@ def static() -> dict[str, tuple[bytes, str]]:
 
 # Routes
 
-_MAX_FIELDS = 20
+_MAX_FIELDS = 100
 _UPLOAD_SECONDS = 30.0
 _MAX_PAGE = 10_000
 _LAST_SECOND = 4e9
@@ -271,9 +271,13 @@ class WebApp:
         return self._answer(request, "search.html", shown)
 
     def new_task(self, request: Request) -> Response:
-        workspaces = [self._named(workspace) for workspace in self.models.workspaces.all()]
-        chosen = request.query_params.get("w", "")
-        return self._answer(request, "new.html", {"workspaces": workspaces, "chosen": chosen})
+        """The form of a task, or of the recipe that the address names, for any workspace."""
+        asked, every = request.query_params, self.models.workspaces.all()
+        chosen = next((one for one in every if one.key == asked.get("w")), every[0] if every else None)
+        shown: Values = {"workspaces": [self._named(one) for one in every], "chosen": chosen.key if chosen else ""}
+        if chosen is not None and asked.get("recipe"):
+            return self._answer(request, "recipe.html", shown | {"recipe": recipe_form(chosen, asked["recipe"])})
+        return self._answer(request, "new.html", shown | {"recipes": list(recipes(chosen).all()) if chosen else []})
 
     # Forms
 
@@ -369,7 +373,7 @@ class WebApp:
             return act()
         except UnavailableError as error:
             return self._error(request, 404, str(error))
-        except (Refused, PlanError) as refusal:
+        except (Refused, PlanError, MessageError) as refusal:
             return self._error(request, 409, str(refusal))
         except MailboxdError as error:
             _log.error("a page could not be shown: %s", error)

@@ -20,7 +20,7 @@ from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
-from mailboxd.drawing.graph import Link
+from mailboxd.drawing.graph import Link, plan_graph
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.explain import why
@@ -29,11 +29,13 @@ from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
+from mailboxd.protocol.recipe import example_values, expand
+from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.store import diagrams, task_queries
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
-from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces
+from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces, recipes
 
 # Differences between the results of attempts
 
@@ -337,6 +339,33 @@ def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
     """The orders that make sense now; the engine checks them in any case."""
     pausing, has_result = bool(found["not_before"]), bool(found["results"])
     return sensible(Situation(Phase(found["phase"]), found["held"] or "", pausing, asks, has_result))
+
+
+def recipe_form(workspace: WebWorkspace, name: str) -> Row:
+    """A recipe of this workspace, its parameters, and a drawing of its plan. Raises ConfigError, MessageError."""
+    recipe = recipes(workspace).load(name)
+    example = expand(recipe, example_values(recipe))
+    drawn = graph_svg(plan_graph(example.dag.plan, recipe.name), f"The plan of {recipe.name}", standalone=False)
+    return {
+        "name": recipe.name,
+        "about": recipe.about,
+        "svg": drawn,
+        "fields": [
+            {
+                "name": one.name,
+                "about": one.about,
+                "list": one.is_list,
+                "value": _lines(one.default),
+                "required": one.default is None,
+                "example": _lines(one.example),
+            }
+            for one in recipe.parameters
+        ],
+    }
+
+
+def _lines(value: Yaml | None) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value or "")
 
 
 # Search

@@ -30,6 +30,7 @@ from mailboxd.ids import Ids, readable
 from mailboxd.intake import decisions
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.recipe import Recipes
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -106,6 +107,10 @@ def settings(workspace: WebWorkspace) -> config.Config:
     return config.load(workspace.ws.config)
 
 
+def recipes(workspace: WebWorkspace) -> Recipes:
+    return Recipes(workspace.ws.templates / "recipes")
+
+
 Form = Mapping[str, str]
 
 _MAX_NOTE = 4_000
@@ -123,15 +128,11 @@ class FormActions:
     clock: Clock
 
     def send(self, workspace: WebWorkspace, form: Form) -> str:
-        """Send a task to the agent of this workspace, as `mailboxd send` does. Raises MailboxdError."""
-        title, instructions = _text(form, "title", _MAX_TITLE), _text(form, "instructions", _MAX_ANSWER)
-        if not instructions:
-            raise Refused("bad-form", "a task needs instructions", "Write what is to be done.")
-        title = title or first_line(instructions)
-        draft = sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
+        """Send a task to the agent of this workspace, as `mailboxd send` and `recipe run` do. Raises MailboxdError."""
+        draft = _of_recipe(workspace, form) if form.get("recipe") else _written(form)
         now = self.clock.now()
         message_id = Ids().new("msg", now)
-        task_id = readable(message_id[-6:].lower(), title)
+        task_id = readable(message_id[-6:].lower(), draft.title)
         identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now}
         sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
         return "sent" if lock.holder(workspace.ws) is not None else "left"
@@ -183,6 +184,24 @@ class FormActions:
             operator_commands.give(engine, found, order, text, process.name())
         wakeup.poke(workspace.ws.state)
         return name
+
+
+def _written(form: Form) -> sending.Draft:
+    title, instructions = _text(form, "title", _MAX_TITLE), _text(form, "instructions", _MAX_ANSWER)
+    if not instructions:
+        raise Refused("bad-form", "a task needs instructions", "Write what is to be done.")
+    title = title or first_line(instructions)
+    return sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
+
+
+def _of_recipe(workspace: WebWorkspace, form: Form) -> sending.Draft:
+    """A field holds a value; of a list, one on each line. An empty one is the default."""
+    recipe = recipes(workspace).load(form["recipe"])
+    said = [(one, _text(form, f"with-{one.name}", _MAX_ANSWER)) for one in recipe.parameters]
+    if missing := [one.name for one, text in said if not text and one.default is None]:
+        raise Refused("bad-form", f"{recipe.name} needs {', '.join(missing)}", "Fill it in.")
+    given = [(one.name, line) for one, text in said for line in (text.splitlines() if one.is_list else [text]) if line]
+    return sending.filled_in(workspace.ws, recipe, given)
 
 
 def _text(form: Form, name: str, most: int) -> str:

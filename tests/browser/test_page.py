@@ -54,13 +54,14 @@ def paths(page_server: Browser, company: Company) -> dict[str, str]:
         "task": f"/w/{key}/t/q3", "leaf": f"/w/{key}/t/q3.report", "stuck": f"/w/{key}/t/crawl",
         "children": f"/w/{key}/t/q3/children", "request": f"/w/{key}/a/{request}", "messages": f"/w/{key}/messages",
         "message": found[1], "search": "/search?q=revenue", "new": "/new",
+        "recipe": "/new?recipe=debate",
         "zoomed": f"/w/{key}/t/q3?from=1&until=4000000000", "nothing": "/w/nothing-00000000",
     }  # fmt: skip
 
 
 KINDS = (
     "overview", "workspace", "filtered", "task", "leaf", "stuck", "children", "request", "messages", "message",
-    "search", "new", "zoomed",
+    "search", "new", "recipe", "zoomed",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.acting import ALONE, acting, effect, happened
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, task
-from tests.web.serve import Browser, lines_of_stream, stream_until_changed
+from tests.web.serve import Answer, Browser, lines_of_stream, stream_until_changed
 
 pytestmark = pytest.mark.slow
 
@@ -196,6 +196,34 @@ def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
     assert (row["title"], row["phase"], row["sender"]) == ("Count <b>all</b>", "completed", "operator")
     assert row["local_id"].startswith("count-b-all-b-")
     assert "Count <b>all</b>" in page.get(f"/w/{key}").words
+
+
+def test_a_recipe_is_started_from_the_page(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {"default": {"reply": "Now."}}})
+    page = opened(company)
+    key = page.key()
+    assert f'href="/new?w={key}&amp;recipe=debate"' in page.get(f"/new?w={key}").text
+    path = f"/new?w={key}&recipe=debate"
+
+    def start(**values: str) -> Answer:
+        said = {"question": "Now?", "judge": "self", **values}
+        return page.form(
+            path, None, send="recipe", workspace=key, **{f"with-{name}": text for name, text in said.items()}
+        )
+
+    refused = start()
+    assert refused.status == 409
+    assert "Debate needs debaters. Fill it in." in refused.words
+    assert ">\nNow?</textarea>" in refused.text
+    refused = start(debaters="alpha\nalpha", rounds="")
+    assert refused.status == 409  # the agents of a broadcast differ
+    assert ">\nalpha\nalpha</textarea>" in refused.text
+    sent = start(debaters="self", rounds="1")
+    assert sent.headers["location"] == f"/w/{key}?done=left"
+    company["alpha"].run()
+    (row,) = company["alpha"].query("SELECT title, phase FROM tasks WHERE parent IS NULL")
+    assert row == {"title": "Now?", "phase": "completed"}
+    assert page.get("/new?recipe=nothing").status == 409
 
 
 def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> None:

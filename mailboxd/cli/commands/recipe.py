@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.commands.send import HEADERS, TASK_ID, TO, WAIT, WAIT_TIMEOUT, admitted, receiver, send
+from mailboxd.cli.commands.send import HEADERS, TASK_ID, TO, WAIT, WAIT_TIMEOUT, receiver, send
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import require_operator
 from mailboxd.cli.session import Session, Text, verb
 from mailboxd.cli.text import room, say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.engine.sending import Draft
+from mailboxd.engine import sending
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
     EXIT_NO,
     EXIT_TRY_AGAIN,
     EXIT_WAITING_FOR_YOU,
-    ConfigError,
-    MessageError,
+    MailboxdError,
     UnavailableError,
 )
 
@@ -85,11 +84,8 @@ def ls_recipes(session: Session) -> None:
     """List the recipes, with what is wrong with those that cannot be read."""
     recipes = _recipes(_here(session))
     found: list[dict[str, Any]] = []
-    for name in recipes.names():
-        try:
-            found.append(_as_json(recipes.load(name)))
-        except (ConfigError, MessageError) as error:
-            found.append({"name": name, "problem": str(error)})
+    for name, one in recipes.all():
+        found.append({"name": name, "problem": str(one)} if isinstance(one, MailboxdError) else _as_json(one))
     if session.as_json:
         say(to_json(found))
         return
@@ -163,17 +159,12 @@ def run_recipe(
     session: Session, name: str, given: Sequence[tuple[str, str]], to: str | None, dry_run: bool, **said: Any
 ) -> int | None:
     """Send the task that a recipe makes of its parameters: an ordinary task with a plan."""
-    from mailboxd.protocol.recipe import expand, values_of
-
     require_operator("operator")
     ws = receiver(session, to)
-    recipe = _recipes(ws).load(name)
-    made = expand(recipe, values_of(recipe, given))
-    dag = admitted(made.dag, ws.config)
+    draft = sending.filled_in(ws, _recipes(ws).load(name), given)
     if dry_run:
-        say(for_terminal(dag))
+        say(for_terminal(draft.dag))
         return None
-    draft = Draft(made.title, **{"instructions": made.title, **made.texts}, criteria=made.criteria, dag=dag)
     return send(session, ws, draft, {**dict.fromkeys(HEADERS), **said, "sender": "operator"})
 
 

@@ -22,7 +22,7 @@ from mailboxd.cli.text import columns, lasted, say, state, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import OPERATORS, Phase, Runtime, is_id
-from mailboxd.engine.sending import Draft, compose, file_name, put, signed_by
+from mailboxd.engine.sending import Draft, admitted, compose, file_name, put, signed_by
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
     EXIT_NO,
@@ -40,7 +40,6 @@ from mailboxd.mailbox.layout import Workspace
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.protocol.plan import Dag
     from mailboxd.store.reports import Report
 
 
@@ -228,19 +227,6 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
     from mailboxd.protocol.plan import parse_dag
 
     return admitted(parse_dag(text, path=path), config_file)
-
-
-def admitted(dag: Dag, config_file: Path) -> str:
-    """The `## DAG` section with this plan. Raises PlanError; ConfigError if the receiver's limits cannot be read."""
-    from mailboxd import config
-    from mailboxd.config.settings import limits as limits_of
-    from mailboxd.core import plans
-    from mailboxd.core.task_view import Limits
-    from mailboxd.protocol.plan import render_dag
-
-    limits = limits_of(config.load(config_file)) if config_file.exists() else Limits()
-    plans.admit(dag.plan, limits, 0)
-    return f"```yaml\n{render_dag(dag)}```"
 
 
 _MOST_TEXT = 1 << 20
