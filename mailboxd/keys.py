@@ -322,6 +322,8 @@ class Trust:
     """The key of a host of the hub: the signature of its agents' messages, which is required."""
     host: Callable[[], str] = lambda: ""
     """This host's name in the hub."""
+    decides: Callable[[str], bool] = lambda _host: False
+    """Whether a person on that host may decide here."""
     _keys: dict[str, tuple[str, PublicKey]] = field(default_factory=dict)
     """Owner and key by fingerprint."""
     _seen: Stamp | None = None
@@ -343,6 +345,16 @@ class Trust:
         host, dot, _ = sender.lower().partition(".")
         try:
             return self.host_key(host) if dot and self.host() else None
+        except ConfigError as error:
+            raise WorldError(str(error)) from error
+
+    def person(self, proof: Proof, sender: str) -> str:
+        """The person on another host who is proven to have sent a message and may decide here; empty for any other."""
+        host, _, name = sender.lower().partition(".")
+        if name != OPERATOR or proof.verified != YES or self._key_of_host(sender) is None:
+            return ""
+        try:
+            return sender.lower() if self.decides(host) else ""
         except ConfigError as error:
             raise WorldError(str(error)) from error
 

@@ -50,6 +50,7 @@ from mailboxd.host.process import Reserve
 from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
 from mailboxd.hub.membership import HostKeys, Membership
+from mailboxd.hub.protocol import permits
 from mailboxd.hub.spool import HubView
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals, SenderQuota
@@ -160,6 +161,7 @@ def put_together(
     membership = Membership.of(os.environ)
     trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)
     trust.host_key, trust.host = HostKeys(membership), lambda: view.info.host if view.info else ""
+    trust.decides = lambda host: permits(membership.settings().decide, host)
     hub = HubMail(view, config.agent, lambda raw: signed(raw, membership.key()), peers.is_local)
     intake = Intake(core, accept_plain=config.inbox.accept_plain_files, trust=trust)
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)

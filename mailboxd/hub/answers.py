@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from mailboxd import search
+from mailboxd.core.sanitize import first_line
 from mailboxd.errors import UnavailableError
 from mailboxd.hub import protocol
 from mailboxd.hub.membership import HubSettings
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store import task_queries
+from mailboxd.store.reports import opened
 from mailboxd.store.search import SearchQuery
 
 if TYPE_CHECKING:
@@ -28,6 +32,14 @@ def answer(settings: HubSettings, local: Mapping[str, Local], asker: str, questi
         case "search":
             _require(settings, asker, "show", "search")
             return _found(local, question)
+        case "approval":
+            _require(settings, asker, "decide", "decide")
+            with opened(_workspace(local, question).database) as report:
+                return task_queries.approval_report(report, task_queries.find_approval(report, _text(question, "name")))
+        case "verdict":
+            _require(settings, asker, "decide", "decide")
+            with opened(_workspace(local, question).database) as report:
+                return report.received(_text(question, "message"))
         case _:
             raise UnavailableError(f"the host {settings.host} does not know what is asked; it may be older")
 
@@ -35,6 +47,17 @@ def answer(settings: HubSettings, local: Mapping[str, Local], asker: str, questi
 def _require(settings: HubSettings, asker: str, name: str, what: str) -> None:
     if not protocol.permits(getattr(settings, name), asker):
         raise UnavailableError(f"{name} in hub.yaml of {settings.host} does not let {asker} {what} there")
+
+
+def _workspace(local: Mapping[str, Local], question: Mapping[str, Any]) -> Workspace:
+    agent = _text(question, "agent")
+    if (one := local.get(agent.lower())) is None:
+        raise UnavailableError(f"there is no agent {agent} there")
+    return one.ws
+
+
+def _text(question: Mapping[str, Any], name: str) -> str:
+    return first_line(str(question.get(name, "")))
 
 
 def _found(local: Mapping[str, Local], question: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -206,7 +206,7 @@ class Cards:
 
     def _mail(self) -> MailCard:
         hub, out, since = self.hub, 0, []
-        for one in hub.local.values():
+        for one in hub.spools():
             with suppress(WorldError):
                 out += sum(len(one.spool.names(place)) for place in (NEW, SENT))
                 since += [at] if (at := one.spool.waiting_since()) is not None else []

@@ -26,6 +26,7 @@ from nats.js.errors import APIError
 
 from mailboxd import config, user_state
 from mailboxd.clock import SystemClock
+from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
@@ -33,6 +34,7 @@ from mailboxd.errors import MailboxdError, MessageError, UnavailableError, World
 from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.cards import Cards, HostSigns, is_signed
+from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
 from mailboxd.hub.membership import HostKeys, HubSettings, Membership
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
 from mailboxd.hub.report import STATUS
@@ -98,6 +100,8 @@ class Hub:
     cards: Cards = field(init=False)
     talk: Talk = field(init=False)
     standings: Standings = field(init=False)
+    operator: Local = field(init=False)
+    """The spool of what a person here decides on other hosts."""
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
     held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
@@ -109,6 +113,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.cards, self.talk, self.standings = Cards(self), Talk(self), Standings(self.clock)
+        self.operator = Local(operators_workspace(self.membership), OPERATOR, operators_spool(self.membership))
 
     async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
         """Do this until it ends, or until a signal asks to stop; returns whether it has ended."""
@@ -119,6 +124,10 @@ class Hub:
         with suppress(asyncio.CancelledError):
             await task
         return not self.stopping.is_set()
+
+    def spools(self) -> list[Local]:
+        """All from which mail is sent."""
+        return [*self.local.values(), self.operator]
 
     def say_trouble(self, why: str) -> None:
         """Why nothing can be sent or received; empty if it can."""
@@ -189,11 +198,11 @@ class Hub:
     def status(self) -> dict[str, object]:
         """For `mailboxd hub status`."""
         waiting: dict[str, dict[str, object]] = {}
-        for name, one in self.local.items():
+        for one in self.spools():
             with suppress(WorldError):
                 since = one.spool.waiting_since()
                 counts = {place: len(one.spool.names(place)) for place in (NEW, SENT)}
-                waiting[name] = {**counts, "since": "" if since is None else to_text(since)}
+                waiting[one.agent.lower()] = {**counts, "since": "" if since is None else to_text(since)}
         return {
             "pid": os.getpid(),
             "at": self.clock.now(),
@@ -233,7 +242,7 @@ class Hub:
             return
         now = self.clock.monotonic()
         self.refused_by_server = {name: (at, why) for name, (at, why) in self.refused_by_server.items() if at > now}
-        for one in list(self.local.values()):
+        for one in self.spools():
             with _logged(f"send the mail of {one.agent}"):
                 names = [name for name in one.spool.names(NEW) if name not in self.refused_by_server]
                 for start in range(0, len(names), BATCH):
@@ -279,7 +288,7 @@ class Hub:
     async def resend_lost(self, js: JetStreamContext) -> None:
         """Send again what has no receipt, if the server holds none of this host's mail for its host."""
         held: dict[str, int] = {}
-        for one in list(self.local.values()):
+        for one in self.spools():
             with _logged(f"send mail of {one.agent} again"):
                 for message_id in one.spool.names(SENT):
                     await self._resend_if_lost(js, one, message_id, held)
@@ -382,6 +391,9 @@ class Hub:
         if arrival is Arrival.DELIVER:
             if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
+            by_person = message.from_.lower() == operators_name(subject.sender)
+            if by_person and not protocol.permits(self.settings.decide, subject.sender):
+                raise Refusal(f"hub.yaml of {self.settings.host} does not let a person on {subject.sender} decide")
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
             self.counts["received"] += 1
         else:
@@ -431,9 +443,9 @@ class Hub:
 
     def _pending(self, message_id: str) -> tuple[str, Local, bytes] | None:
         """The agent whose message waits for this receipt, and its bytes."""
-        for agent, one in self.local.items():
+        for one in self.spools():
             if (raw := one.spool.message(message_id)) is not None:
-                return agent, one, raw
+                return one.agent.lower(), one, raw
         return None
 
     def _keep_refused(self, message_id: str, raw: bytes, subject: str, reason: str) -> None:

@@ -37,7 +37,7 @@ from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
-from mailboxd.keys import Proof, Trust, require_operator
+from mailboxd.keys import OPERATOR, Proof, Trust, require_operator
 from mailboxd.protocol.answer import answer_of, summary_of
 from mailboxd.protocol.messages import (
     AckMessage,
@@ -197,11 +197,16 @@ class Intake:
             case ReviewMessage():
                 return self._review(message)
             case AnswerMessage() | SteerMessage() | CancelMessage():
-                return self._order(message)
+                return self._order(message, self._person(message, proof))
             case ApprovalMessage():
-                return self._approval(message, require_operator(proof, message.from_))
+                person = self._person(message, proof)
+                return self._approval(message, person or require_operator(proof, message.from_))
             case _:
                 raise Refused("unknown-type", f"a {message.type} cannot be handled")
+
+    def _person(self, message: AnyMessage, proof: Proof) -> str:
+        """The person on another host who sent it, if they may decide here; else empty."""
+        return self._trust.person(proof, message.from_) if self._trust else ""
 
     def _approval(self, message: ApprovalMessage, actor: str) -> tuple[str, str | None]:
         """Take the operator's signed decision. One about an unknown request has no effect later either."""
@@ -332,26 +337,26 @@ class Intake:
         child = self._store.tasks.child(message.task_id, message.subtask_id)
         return child or self._store.tasks.delegated_root(message.task_id, message.subtask_id, message.from_)
 
-    def _order(self, message: AnswerMessage | SteerMessage | CancelMessage) -> tuple[str, str | None]:
-        """Take the sender's order about its task: an answer, new instructions, a cancel."""
+    def _order(self, message: AnswerMessage | SteerMessage | CancelMessage, person: str) -> tuple[str, str | None]:
+        """Take the sender's order about its task, or that of a person: an answer, new instructions, a cancel."""
         task = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
-        if task is None and message.from_ in OPERATORS:
+        if task is None and (person or message.from_ in OPERATORS):
             task = self._store.tasks.by_local_id(local_id_of(message.task_id, message.subtask_id))
         if task is None:
             return "orphan", None
         if is_late(self._store, task, message):
             return "late", task.id
-        text = message.text.strip()
+        text, sender = message.text.strip(), OPERATOR if person else message.from_
         order: Input
         match message:
             case AnswerMessage():
                 spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
-                order = Clarification(message.from_, text, text == SKIP, spec)
+                order = Clarification(sender, text, text == SKIP, spec)
             case SteerMessage():
-                order = Steer(message.from_, text)
+                order = Steer(sender, text)
             case _:
-                order = Cancel(message.from_, text)
-        self._engine.handle(task.id, order, actor=message.from_)
+                order = Cancel(sender, text)
+        self._engine.handle(task.id, order, Role.OPERATOR if person else Role.ORCHESTRATOR, person or message.from_)
         return "accepted", task.id
 
 

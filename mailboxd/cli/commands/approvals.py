@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli import elsewhere
 from mailboxd.cli.groups import Group, LazyGroup
 from mailboxd.cli.operator_actions import OPERATOR, carry_out_any, require_operator
 from mailboxd.cli.session import Session, Text, verb
@@ -52,8 +53,8 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     return []
 
 
-def decide(session: Session, names: Sequence[str], decision: str, note: str = "", digest: str = "") -> None:
-    """Decide these approvals in one transaction, and print the outcome.
+def decide(session: Session, names: Sequence[str], decision: str, note: str = "", digest: str = "") -> int | None:
+    """Decide these approvals in one transaction, or one of another host by mail, and print the outcome.
 
     Raises Refused (then nothing is recorded), UnavailableError, ConfigError, WorldError.
     """
@@ -64,6 +65,8 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
         import click
 
         raise click.UsageError("--note is empty; give a reason")
+    if any(map(elsewhere.found, names)):
+        return _decide_elsewhere(session, names, decision, note, digest)
     if not session.as_json and is_terminal():
         _show_first(session, names)
     decided: list[dict[str, Any]] = []
@@ -79,6 +82,26 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
         return events
 
     carry_out_any(session, act, approvals=decided)
+    return None
+
+
+def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, note: str, digest: str) -> int | None:
+    from mailboxd.errors import Refused
+    from mailboxd.protocol.messages import ApprovalMessage
+
+    place = elsewhere.found(names[0])
+    if place is None or len(names) > 1:
+        raise click.UsageError("requests of other hosts are decided one by one")
+    address, name = place
+    row = elsewhere.approval(address, name)
+    if not session.as_json and is_terminal():
+        print_one(row, session.clock.now())
+        say()
+    if digest and not str(row["digest"]).startswith(digest.lower()):
+        problem = f"the digest of {row['short_id']} is {str(row['digest'])[:16]}..., not {digest}"
+        raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {names[0]}`.")
+    said: dict[str, Any] = {"approval_id": row["id"], "decision": decision, "preamble": note}
+    return elsewhere.decide(session, address, ApprovalMessage, row["task"], **said)
 
 
 def _short(row: Approval, task: str) -> dict[str, Any]:
@@ -213,7 +236,7 @@ approval_command = LazyGroup(
     {"Commands": dict.fromkeys(("list", "show", "reject", "request-changes", "undo"), "approvals")},
     help="""Show and decide the approvals that agents ask for; `mailboxd approve` grants them.
 
-    ID is the last six or more characters of an approval's id.
+    ID is the last six or more characters of an approval's id; that of an agent on another host is HOST.AGENT:ID.
     """,
 )
 
@@ -243,8 +266,11 @@ def show_command(session: Session, id: str) -> None:
     """Show an approval: its exact action, digest and history."""
     from mailboxd.store import task_queries
 
-    with session.report() as report:
-        row = task_queries.approval_report(report, task_queries.find_approval(report, id))
+    if place := elsewhere.found(id):
+        row = elsewhere.approval(*place)
+    else:
+        with session.report() as report:
+            row = task_queries.approval_report(report, task_queries.find_approval(report, id))
     say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
 
 
@@ -261,6 +287,7 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     "approve",
     "approve 3f9k2q",
     "approve 3f9k2q --digest 9c1185a5c5e9",
+    "approve beta.writer:3f9k2q",
     'approve 3f9k2q 8d0wzx --note "seen on staging"',
     exits=EXITS,
 )
@@ -273,30 +300,32 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     callback=_prefix,
     help="Approve only if the digest starts with PREFIX.",
 )
-def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str) -> None:
+def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str) -> int | None:
     """Approve requests; each action is performed once. A terminal shows them first.
 
-    Several requests are approved together or not at all. Your system user name is recorded.
+    Several requests are approved together or not at all. Your system user name is recorded. A request of an agent on
+    another host is called HOST.AGENT:ID; it is decided by a signed message, which that host takes if `decide` in its
+    hub.yaml names this one.
     """
     if digest and len(ids) > 1:
         raise click.UsageError("--digest applies to one request: approve them one by one")
-    decide(session, ids, "approved", note, digest)
+    return decide(session, ids, "approved", note, digest)
 
 
 @verb("reject", 'approval reject 3f9k2q --note "not before the audit"', exits=EXITS)
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="The reason, with which the task fails.")
-def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
+def reject_command(session: Session, ids: tuple[str, ...], note: str) -> int | None:
     """Reject requests: the actions are never performed and their tasks fail. An ACP agent continues without it."""
-    decide(session, ids, "rejected", note)
+    return decide(session, ids, "rejected", note)
 
 
 @verb("request-changes", 'approval request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="What to change; given to the next attempt.")
-def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> None:
+def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> int | None:
     """Send work back for another attempt, which gets your note and asks again."""
-    decide(session, ids, "request_changes", note)
+    return decide(session, ids, "request_changes", note)
 
 
 @verb(

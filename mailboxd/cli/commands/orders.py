@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mailboxd.cli import elsewhere
 from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
@@ -21,15 +22,24 @@ if TYPE_CHECKING:
     "cancel",
     "cancel q3-report",
     'cancel q3-report.extract --reason "the figures have changed"',
+    "cancel beta.writer:q3-report",
     exits={EXIT_NO: "the task has already ended"},
 )
 @task_argument()
 @click.option("--reason", type=Text(), default="", help="Recorded, and sent to the executing peer.")
-def cancel_command(session: Session, task: str, reason: str) -> None:
-    """Cancel a task and its subtasks, and stop their running turns. This is final."""
+def cancel_command(session: Session, task: str, reason: str) -> int | None:
+    """Cancel a task and its subtasks, and stop their running turns. This is final.
+
+    A task of an agent on another host is called HOST.AGENT:TASK.
+    """
     from mailboxd.core.inputs import Cancel
 
+    if place := elsewhere.found(task):
+        from mailboxd.protocol.messages import CancelMessage
+
+        return elsewhere.decide(session, place[0], CancelMessage, place[1], preamble=reason)
     give(session, task, Cancel(OPERATOR, reason))
+    return None
 
 
 _MAX_TEXT = 1 << 20
@@ -143,21 +153,29 @@ def resume_command(session: Session, task: str | None, note: str, agent: str | N
     "answer q3-report --file answer.md",
     'answer q3-report -- "- Every figure names its month"',
     "answer q3-report REPLY_SKIP",
+    'answer beta.writer:q3-report "Use the audited figures."',
     exits={EXIT_NO: "the task has no open question"},
 )
 @task_argument()
 @click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the answer from FILE (- is standard input).")
-def answer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
+def answer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> int | None:
     """Answer a task's open question; it resumes in the same session. Without a text, $VISUAL or $EDITOR opens.
 
     REPLY_SKIP means that there will be no answer, and the agent continues with what it has. If the question is about
-    the spec, answer with its sections (`## Acceptance Criteria`) or with a list of criteria.
+    the spec, answer with its sections (`## Acceptance Criteria`) or with a list of criteria. A task of an agent on
+    another host is called HOST.AGENT:TASK.
     """
     from mailboxd.engine import operator_commands
 
+    if place := elsewhere.found(task):
+        from mailboxd.protocol.messages import AnswerMessage
+
+        words = _text_or_file(text, file, "answer")
+        return elsewhere.decide(session, place[0], AnswerMessage, place[1], preamble=words)
     words = _text_or_file(text, file, "answer") if text or file else _answer_in_editor(session, task)
     carry_out(session, task, lambda order: operator_commands.answer(order.engine, order.task, words, order.user))
+    return None
 
 
 def _answer_in_editor(session: Session, task: str) -> str:
