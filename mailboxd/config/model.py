@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from mailboxd.core.vocabulary import OPERATORS, Notice, is_id
+from mailboxd.core.vocabulary import ADDRESS, MODEL, OPERATORS, Notice, is_id
 
 _DAY = 86_400
 _WEEK = 7 * _DAY
@@ -81,8 +81,16 @@ def _harness(value: str) -> str:
 
 
 def _model(value: str) -> str:
-    if value and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}", value, re.ASCII) is None:
+    if value and MODEL.fullmatch(value) is None:
         raise ValueError("write a model name as in OpenClaw, like openai/gpt-5")
+    return value
+
+
+def _reply_to(value: str) -> str:
+    if ADDRESS.fullmatch(value) is None:
+        raise ValueError(
+            "write CHANNEL:TARGET or session:KEY, like telegram:@ann; with * at the end: all that begin so"
+        )
     return value
 
 
@@ -139,6 +147,10 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 Agent = Annotated[str, AfterValidator(_agent)]
 OptionalAgent = Annotated[str, AfterValidator(_optional_agent)]
 Model = Annotated[str, AfterValidator(_model)]
+Models = Annotated[tuple[Model, ...], BeforeValidator(_sequence), Field(max_length=100)]
+Addresses = Annotated[
+    tuple[Annotated[str, AfterValidator(_reply_to)], ...], BeforeValidator(_sequence), Field(max_length=100)
+]
 Sender = Annotated[str, AfterValidator(_sender)]
 Senders = Annotated[tuple[Sender, ...], BeforeValidator(_sequence), Field(max_length=100)]
 Agents = Annotated[tuple[Agent, ...], BeforeValidator(_sequence), Field(max_length=100)]
@@ -220,6 +232,7 @@ class NotifySection(Section):
     channel: Recipient = value("", "OpenClaw channel (`openclaw message send`).")
     target: Recipient = value("", "Its `--target`.")
     account: Recipient = value("", "The channel's account, if it has several.")
+    reply_to: Addresses = value((), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -297,6 +310,7 @@ class OpenClawSection(Section):
     )
     turn_timeout_seconds: Whole = number(600, "seconds", 1, _WEEK, "Timeout of a turn.")
     environment: Variables = value((), "Further environment variables passed to the program.")
+    models: Models = value((), "Models that `model` of a task may name.")
     discovery: Flag = value(True, "Ask OpenClaw which agents exist and are in reach.")
 
 

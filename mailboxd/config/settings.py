@@ -39,6 +39,10 @@ class Settings:
     checks: CheckRules = CheckRules()
     harnesses: tuple[str, ...] = ()
     """The names under `acp.harnesses`."""
+    models: tuple[str, ...] = ()
+    """Those that a task may name."""
+    reply_to: tuple[str, ...] = ()
+    """Where a task may have its replies sent."""
     readers: frozenset[str] = frozenset()
     """Those of them that may only read."""
     may_perform: Callable[[Action], str | None] = lambda _action: None
@@ -87,6 +91,8 @@ def settings(config: Config) -> Settings:
         ),
         heartbeat=config.heartbeat_seconds,
         harnesses=tuple(config.acp.harnesses),
+        models=config.openclaw.models,
+        reply_to=config.notify.reply_to,
         readers=frozenset(name for name, one in config.acp.harnesses.items() if set(one.capabilities) <= {"read"}),
         checks=CheckRules(checks.commands, checks.timeout_seconds, find_spec("jsonschema") is not None),
         may_perform=partial(may_not_perform, action_rules(config)),

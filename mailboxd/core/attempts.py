@@ -91,7 +91,7 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
         session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
         reply_token=ctx.new_token(),
         started_at=ctx.now,
-        model=task.stronger.model,
+        model=task.stronger.model or ("" if harness else task.policy.model),
         escalated=task.stronger.why,
     )
     builder.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))

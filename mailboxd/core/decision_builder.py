@@ -72,7 +72,7 @@ class DecisionBuilder:
 
     def notify(self, what: Notice, approval_id: str = "") -> None:
         """Tell people, if they are to be told of that."""
-        if what in self.ctx.notices:
+        if what in self.ctx.notices or self.task.reply_address(what):
             self.order(Notify(what, approval_id))
 
     def record(self, kind: Kind, **data: Any) -> None:

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from mailboxd.core.approvals import Action
 from mailboxd.core.vocabulary import (
+    REPLIED,
     TURN_SECONDS,
     AttemptStatus,
     ExecutorKind,
     Gate,
     Join,
     Mode,
+    Notice,
     Phase,
     Quorum,
     Runtime,
@@ -212,6 +214,8 @@ class Policy:
     runtime: Runtime = Runtime.OPENCLAW
     harness: str = ""
     """The harness that works for this agent, as named in the configuration; empty = the agent itself."""
+    model: str = ""
+    """The model of the task's own turns; empty = the agent's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,7 @@ class Overrides:
     budget_tokens: int | None = None
     runtime: Runtime | None = None
     harness: str | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +337,8 @@ class Origin:
     """A digest of what the work is; empty = unknown."""
     terms: str = ""
     """A digest of the policy and the plan that came with it."""
+    reply_to: str = ""
+    """Where a person who gave the work is told of its end and its questions: `CHANNEL:TARGET` or `session:KEY`."""
     delegation_path: tuple[str, ...] = ()
     """`core.plans.step` of each agent from the first one down to the sender."""
 
@@ -430,6 +437,10 @@ class Task:
     def composes(self) -> bool:
         """Whether its result is composed of its children's without a model."""
         return self.broadcast or self.body is not None or self.policy.synthesis != Synthesis.AGENT
+
+    def reply_address(self, what: Notice) -> str:
+        """Where those who gave the task are told of that; empty = nowhere."""
+        return self.origin.reply_to if self.parent is None and what in REPLIED else ""
 
     @property
     def shown_by(self) -> str:

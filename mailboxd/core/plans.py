@@ -17,7 +17,7 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import NO_FLOW, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
-from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
+from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness, refused_model
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, Synthesis, distinct, is_id, local_id_of
@@ -258,8 +258,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
     Raises PlanError if the plan cannot be carried out; then nothing is created.
     """
-    if why := refused_harness(new.policy, ctx.may_use):
-        raise PlanError("unknown-harness", why)
+    _require_worker(new.policy, ctx, new.local_id)
     if new.plan is None:
         check_synthesis(new.policy.synthesis, (), new.local_id)
     spec, derived = derive(new.spec, new.policy.weak)
@@ -321,8 +320,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         for agent in child.agents:
             if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
                 raise PlanError("unknown-agent", f"{child.key}: {why}")
-        if why := refused_worker(child, ctx):
-            raise PlanError("unknown-harness", f"{child.key}: {why}")
+        require_worker(child, ctx)
     _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
@@ -365,16 +363,23 @@ def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: st
             _refuse_loops((*path, step(names[0] if len(names) == 1 else own, goal)), child.children, own)
 
 
-def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
-    """Why the child's harness cannot do it; None if it can, or if it names none."""
+def require_worker(child: PlannedChild, ctx: Context) -> None:
+    """Raise PlanError if the child's harness or model cannot do it."""
     said = child.overrides
-    if said.runtime is None and said.harness is None:
-        return None
-    why = refused_harness(inherit(Policy(), said), ctx.may_use)
-    if why or not said.harness:
-        return why
+    if said.runtime is None and said.harness is None and said.model is None:
+        return
+    _require_worker(inherit(Policy(), said), ctx, child.key)
     others = [agent for agent in child.agents if executor_of(agent, ctx.agent) != ctx.agent]
-    return f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`" if others else None
+    if said.harness and others:
+        why = f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`"
+        raise PlanError("unknown-harness", f"{child.key}: {why}")
+
+
+def _require_worker(policy: Policy, ctx: Context, name: str) -> None:
+    if why := refused_harness(policy, ctx.may_use):
+        raise PlanError("unknown-harness", f"{name}: {why}")
+    if why := refused_model(policy, ctx.models):
+        raise PlanError("unknown-model", f"{name}: {why}")
 
 
 class _Creation:

@@ -222,14 +222,14 @@ def child_title(planned: PlannedChild) -> str:
 def inherit(policy: Policy, said: Overrides) -> Policy:
     """A child's policy: its parent's, overridden by the plan.
 
-    Joins, budgets, harnesses, the limits of a tree and a child named as synthesis are not inherited. An agent's plan
-    can only tighten the deadline and lower the priority.
+    Joins, budgets, harnesses, models, the limits of a tree and a child named as synthesis are not inherited. An agent's
+    plan can only tighten the deadline and lower the priority.
     """
     fresh = Policy()
     base = replace(policy, join=fresh.join, budget_usd=None, budget_tokens=None)
     if policy.synthesis not in tuple(Synthesis):  # it names a child of the parent
         base = replace(base, synthesis=fresh.synthesis)
-    base = replace(base, runtime=fresh.runtime, harness=fresh.harness, max_tree_turns=0, max_tree_tasks=0)
+    base = replace(base, runtime=fresh.runtime, harness=fresh.harness, model="", max_tree_turns=0, max_tree_tasks=0)
     own = apply(base, said)
     deadline = min(filter(None, (policy.deadline, own.deadline)), default=None)
     return replace(own, deadline=deadline, priority=min(policy.priority, own.priority))
@@ -249,6 +249,23 @@ def refused_harness(policy: Policy, may_use: Callable[[str], str | None]) -> str
     if policy.harness and policy.runtime is not Runtime.ACP:
         return f"the harness {policy.harness} needs runtime: acp"
     return may_use(policy.harness) if policy.harness else None
+
+
+def refused_model(policy: Policy, known: Sequence[str]) -> str | None:
+    """Why the task cannot have its model; None if it can, or names none."""
+    if policy.model and policy.runtime is Runtime.ACP:
+        return f"the model {policy.model} is not for a harness, which has its own"
+    if policy.model and policy.model not in known:
+        allowed = ", ".join(known) or "none"
+        return f"the model {policy.model} may not be chosen here; allowed is {allowed} (openclaw.models)"
+    return None
+
+
+def refused_address(address: str, known: Sequence[str]) -> str | None:
+    """Why nobody is told at this address; None if it is allowed. A known one that ends in `*` allows what begins so."""
+    if any(address == one or (one.endswith("*") and address.startswith(one[:-1])) for one in known):
+        return None
+    return f"replies may not go to {address}; allowed is {', '.join(known) or 'none'} (notify.reply_to)"
 
 
 def apply(policy: Policy, said: Overrides) -> Policy:

@@ -198,6 +198,8 @@ class Context:
     """Why this agent may not be given work; None = it may (protocol section 5)."""
     may_use: Callable[[str], str | None] = lambda _harness: None
     """Why a harness may not be given work; None = it may."""
+    models: tuple[str, ...] = ()
+    """Those that a task may name."""
     only_reads: Callable[[str], bool] = lambda _harness: False
     """Whether a harness may only read."""
     may_check: Callable[[Check], str | None] = lambda _check: None

@@ -12,6 +12,10 @@ OPERATORS = frozenset({"operator", "human"})
 """Senders that are people: a reply to them is a file in outbox/, not a turn."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+"""The name of a model in OpenClaw."""
+ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
+"""Where OpenClaw reaches people: `CHANNEL:TARGET`, or `session:KEY`."""
 
 WAITING_FOR_YOU = "waiting for you"
 """The displayed state of a task that waits for a person, instead of its phase."""
@@ -171,6 +175,10 @@ class Notice(StrEnum):
     APPROVAL = "approval"
     CIRCUIT = "circuit"
     HOLD = "hold"
+
+
+REPLIED = frozenset({Notice.COMPLETED, Notice.FAILED, Notice.QUESTION})
+"""What goes to the `reply_to` of a task."""
 
 
 class CheckVerdict(StrEnum):

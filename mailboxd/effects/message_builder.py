@@ -355,6 +355,7 @@ class MessageBuilder:
                 "reply_token": attempt.reply_token,
                 "timeout": policy.timeout,
                 "idempotent": policy.idempotent or None,
+                "model": policy.model or None,
                 "budget_usd": budget_usd,
                 "budget_tokens": None if budget_tokens is None else min(budget_tokens, MOST_TOKENS),
                 "sent_at": now,

@@ -1,8 +1,10 @@
 """Tells people what waits for them and how given work ended: a program of the operator's, a message over OpenClaw.
 
+The end of a task and its questions also go to its `reply_to`, a chat or a session that the configuration still allows.
+
 A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm: its `id` stays the
-same. It says what `mailboxd inbox` says, with the same command. Of an approval a channel is told the id and nothing of
-what would be done: who reads there may be anybody.
+same, and OpenClaw drops a reply whose `id` it has just sent. It says what `mailboxd inbox` says, with the same command.
+Of an approval a channel is told the id and nothing of what would be done: who reads there may be anybody.
 
 DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event log, and
 the task waits all the same. What is no longer so when its turn comes is not told.
@@ -26,6 +28,7 @@ from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
+from mailboxd.core.specs import refused_address
 from mailboxd.core.times import moment, plus
 from mailboxd.core.vocabulary import Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
@@ -33,6 +36,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.explain import why
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.markdown import quote_fence
 from mailboxd.store.reports import Report
 from mailboxd.store.store import Order
 
@@ -44,7 +48,10 @@ MOST_AT_ONCE = 4
 """Programs of notices that run at once; the others wait."""
 CHAT_CHARS = 2_000
 """What a channel gets of a result or question; the longest message of many is 4,096 characters."""
-_COMMAND, _CHANNEL = "command", "channel"
+_REPLY_PAUSES = (*PAUSES, 900.0, 3_600.0, 14_400.0, 43_200.0)
+"""The same for a reply, for which somebody waits: a gateway may be down for a while."""
+_COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
+_SESSION = "session"
 _NEEDS = {
     Notice.QUESTION: frozenset({Need.QUESTION, Need.SPEC}),
     Notice.APPROVAL: frozenset({Need.APPROVAL}),
@@ -117,16 +124,21 @@ class PeopleNotifier:
         if self.calls.capacity.is_short or running >= MOST_AT_ONCE:
             return
         task = self.engine.store.tasks.get(order.task)
-        said = None if task is None else self._said(order, effect, task)
-        if said is None:
+        if task is None or (said := self._said(order, effect, task)) is None:
             self.reports.append(Finished(order.id))
             return
         now = self.engine.clock.monotonic()
         told = self._told.setdefault(order.id, {})
-        for way in self.ways.names:
-            if told.get(way) != "":
-                told.pop(way, None)
-                self._start(order, said, way, now)
+        settings, address = self.engine.settings, task.reply_address(effect.what)
+        ways = self.ways.names if effect.what in settings.notices else ()
+        for way in (*ways, *([_REPLY] if address else [])):
+            if told.get(way) == "" or (way == _CHANNEL and address == f"{self.ways.channel}:{self.ways.target}"):
+                continue
+            told.pop(way, None)
+            if way == _REPLY and (why := refused_address(address, settings.reply_to)):
+                told[way] = why
+            else:
+                self._start(order, said, way, address, now)
         self._report(order)
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
@@ -140,18 +152,20 @@ class PeopleNotifier:
         if order.id not in self.calls.orders():
             self.reports.append(NoticeEnded(order))
 
-    def _start(self, order: Order, said: Told, way: str, now: float) -> None:
+    def _start(self, order: Order, said: Told, way: str, address: str, now: float) -> None:
         name, key = f"{order.id}.{way}", f"notice:{order.id}:{way}"
         call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, aside=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
             return
         self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are told again
         try:
-            self.calls.start(call, self._argv(call.id, said, way), now)
+            self.calls.start(call, self._argv(call.id, said, way, address), now)
         except NotStarted as missing:
             self._told[order.id][way] = str(missing)
 
-    def _argv(self, call_id: str, said: Told, way: str) -> tuple[str, ...]:
+    def _argv(self, call_id: str, said: Told, way: str, address: str) -> tuple[str, ...]:
+        if way == _REPLY:
+            return (*self.ways.openclaw, "gateway", "call", *reply_call(said, address, self.ways), "--json")
         if way == _CHANNEL:
             message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
             message = replace(message, account=self.ways.account, text=chat_text(said))
@@ -198,15 +212,28 @@ class PeopleNotifier:
         told = self._told[order.id]
         failed = {way: problem for way, problem in told.items() if problem}
         store, now = self.engine.store, self.engine.now
-        if failed and order.tries < len(PAUSES):
-            store.outbox.postpone(order.id, plus(now, PAUSES[order.tries]))
+        pauses = _REPLY_PAUSES if _REPLY in failed else PAUSES
+        if failed and order.tries < len(pauses):
+            store.outbox.postpone(order.id, plus(now, pauses[order.tries]))
             return
         what = order.effect.what if isinstance(order.effect, Notify) else ""
         for way, problem in failed.items():
-            text = f"could not tell anyone by {way} ({what}; tried {len(PAUSES) + 1} times): {problem}"
+            text = f"could not tell anyone by {way} ({what}; tried {order.tries + 1} times): {problem}"
             self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": text}))
         store.outbox.finish(order.id, "failed" if failed else "done")
         del self._told[order.id]
+
+
+def reply_call(said: Told, address: str, ways: Ways) -> tuple[str, ...]:
+    """The gateway's method and arguments that send a reply: to a chat, or as a turn to the agent of a session."""
+    kind, _, place = address.partition(":")
+    params = {"idempotencyKey": said.id}
+    if kind == _SESSION:
+        params |= {"message": chat_text(said, to_agent=True), "sessionKey": place}
+        return "agent", f"--params={json.dumps({**params, 'deliver': True, 'bestEffortDeliver': True})}"
+    account = {"accountId": ways.account} if ways.account and kind == ways.channel else {}
+    params |= {"channel": kind, "to": place, "message": chat_text(said), **account}
+    return "send", f"--params={json.dumps(params)}"
 
 
 def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
@@ -220,16 +247,18 @@ def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
     }
 
 
-def chat_text(said: Told) -> str:
-    """The message for a channel. What OpenClaw would not send as it is, is left out."""
-    *_, bare = texts = list(_chat_texts(said))
+def chat_text(said: Told, *, to_agent: bool = False) -> str:
+    """The message for a channel, or for the agent of a session. What OpenClaw would not send as it is, is left out."""
+    *_, bare = texts = list(_chat_texts(said, to_agent))
     return next((text for text in texts if message_problem(text) is None), bare)
 
 
-def _chat_texts(said: Told) -> Iterator[str]:
+def _chat_texts(said: Told, to_agent: bool) -> Iterator[str]:
     """The message, and then with less and less that agents have written."""
     ask = said.approval
     about = f"mailboxd of {said.agent}, task {said.task}"
+    if to_agent:
+        about = f"Tell whoever waits in this session. {about}"
     if ask is not None:
         kind = ask["kind"] if ask["purpose"] == Purpose.ACTION else ask["purpose"]
         about = f"mailboxd of {said.agent}: {ask['short_id']} waits for your approval ({kind}, task {said.task})."
@@ -246,6 +275,8 @@ def _chat_texts(said: Told) -> Iterator[str]:
     if len(body) > CHAT_CHARS:
         body = f"{body[:CHAT_CHARS].rstrip()}…"
     sentence = f"{about}: {said.text}"
+    if body and to_agent:
+        body = quote_fence(body, f"task {said.task}")
     if body and body not in sentence:
         yield f"{sentence}\n\n{body}\n\n{said.command}"
     yield f"{sentence}\n{said.command}"

@@ -425,6 +425,7 @@ class Engine:
             is_free=self.store.tasks.is_unused,
             may_reach=self.may_reach,
             may_use=partial(unknown_harness, self.settings.harnesses),
+            models=self.settings.models,
             only_reads=self.settings.readers.__contains__,
             may_check=partial(may_not_run, self.settings.checks),
             may_perform=self.settings.may_perform,

@@ -29,7 +29,7 @@ from mailboxd.core.inputs import (
 from mailboxd.core.lifecycle import amend
 from mailboxd.core.model import Origin, Task, Usage
 from mailboxd.core.outcomes import Answer, Unreadable
-from mailboxd.core.specs import apply
+from mailboxd.core.specs import apply, refused_address
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import OPERATORS, SELF, Phase, distinct, local_id_of, same_agent
 from mailboxd.engine.engine import Engine
@@ -220,7 +220,7 @@ class Intake:
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
         """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
-        origin = _origin(message)
+        origin = self._origin(message)
         if known is None:
             return "accepted", self.new_task(message, actor=message.from_).id
         latest = max(known.origin.attempt, 1)
@@ -262,7 +262,7 @@ class Intake:
             title=message.title or message.task_id,
             spec=message.spec(),
             policy=apply(settings.policy, message.overrides()),
-            origin=_origin(message),
+            origin=self._origin(message),
             depth=depth,
             plan=message.plan,
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
@@ -274,6 +274,24 @@ class Intake:
             why = f"mailbox/{path} assigned this work before, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
         return task
+
+    def _origin(self, message: TaskMessage) -> Origin:
+        """The identifiers of a dispatch. Raises Refused for a `reply_to` that the configuration does not allow."""
+        address = message.reply_to or ""
+        if address and (why := refused_address(address, self._engine.settings.reply_to)):
+            raise Refused("reply-to", why, "The operator of this mailbox adds it to notify.reply_to; or leave it out.")
+        return Origin(
+            content=message.content,
+            terms=message.terms,
+            message_id=message.message_id,
+            attempt=message.attempt or 0,
+            attempt_id=message.attempt_id,
+            reply_token=message.reply_token,
+            root_task_id=message.root_task_id,
+            traceparent=message.traceparent,
+            reply_to=address,
+            delegation_path=message.delegation_path or (),
+        )
 
     def create(self, new: NewTask, actor: str, role: Role = Role.ORCHESTRATOR) -> Task:
         """Record a new task; inside a batch. Raises PlanError if its plan cannot be carried out."""
@@ -379,17 +397,3 @@ def _usage(message: AnyMessage) -> Usage:
 def differs(known: Origin, again: TaskMessage) -> bool:
     """Whether known work is sent again with other content, as far as that is known."""
     return bool(known.content) and (known.content, known.terms) != (again.content, again.terms)
-
-
-def _origin(message: TaskMessage) -> Origin:
-    return Origin(
-        content=message.content,
-        terms=message.terms,
-        message_id=message.message_id,
-        attempt=message.attempt or 0,
-        attempt_id=message.attempt_id,
-        reply_token=message.reply_token,
-        root_task_id=message.root_task_id,
-        traceparent=message.traceparent,
-        delegation_path=message.delegation_path or (),
-    )

@@ -31,7 +31,7 @@ from mailboxd.core.model import Finding, Spec, Task
 from mailboxd.core.operator_orders import Situation, leading_to
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
 from mailboxd.core.sanitize import storable_text
-from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, same_agent
+from mailboxd.core.vocabulary import ADDRESS, Gate, Phase, Verdict, is_id, same_agent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
@@ -98,6 +98,12 @@ def _address(value: str) -> str:
 def _label(value: str) -> str:
     if LABEL.fullmatch(value) is None:
         raise ValueError("write a label: 1 to 64 of A-Z a-z 0-9 . _ : / -")
+    return value
+
+
+def _reply_to(value: str) -> str:
+    if ADDRESS.fullmatch(value) is None:
+        raise ValueError("write CHANNEL:TARGET or session:KEY, like telegram:@ann")
     return value
 
 
@@ -206,6 +212,9 @@ class Create(Arguments):
         list[dict[str, Any]], Field(max_length=100, description="as of task_request_approval")
     ] = []
     labels: Annotated[list[Label], Field(max_length=MAX_NAMES)] = []
+    reply_to: Annotated[
+        str, AfterValidator(_reply_to), Field(description="CHANNEL:TARGET or session:KEY that gets its result")
+    ] | None = None  # fmt: skip
 
 
 class RequestApproval(TaskArguments):
@@ -356,7 +365,7 @@ def create(call: ToolCall, given: Create) -> Answer:
 
 def _message(given: Create) -> TaskMessage:
     """The message that creates this task. Raises Refused."""
-    said = given.model_dump(exclude={"task_id", "title", "labels", "planned_actions", "acceptance_criteria"})
+    said = given.model_dump(include=set(Spec.__dataclass_fields__) - {"planned_actions", "acceptance_criteria"})
     try:
         actions = tuple(_action(action) for action in given.planned_actions)
     except MessageError as error:
@@ -364,7 +373,7 @@ def _message(given: Create) -> TaskMessage:
     spec = Spec(**said, acceptance_criteria=tuple(given.acceptance_criteria), planned_actions=actions)
     sections = tuple(Section(heading, text) for heading, text in spec_sections(spec))
     named = {"task_id": given.task_id, "from": _OPERATOR, "title": given.title, "labels": tuple(given.labels) or None}
-    return TaskMessage.model_validate({**named, "sections": sections})
+    return TaskMessage.model_validate({**named, "reply_to": given.reply_to, "sections": sections})
 
 
 def _action(said: object) -> Action:

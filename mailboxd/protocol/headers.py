@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from mailboxd.core.model import Finding, Overrides
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, is_id
+from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.strict_yaml import Path, Yaml
 
@@ -219,6 +219,8 @@ CONVERTERS: dict[str, Convert] = {
     "join": choice(Join, Join),
     "runtime": choice(Runtime, Runtime),
     "harness": identifier,
+    "model": pattern(MODEL, "a model as in OpenClaw, like openai/gpt-5"),
+    "reply_to": pattern(ADDRESS, "CHANNEL:TARGET or session:KEY, like telegram:@ann"),
     "status": choice(str, ("done", "failed")),
     "failure": choice(str, ("permanent", "transient")),
     "answer": answer,

@@ -29,7 +29,7 @@ from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, is_id
+from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import headers
@@ -231,6 +231,8 @@ class TaskMessage(Message):
     background: bool | None = None
     runtime: Runtime | None = None
     harness: Id | None = None
+    model: Annotated[str, _matching(MODEL)] | None = None
+    reply_to: Annotated[str, _matching(ADDRESS)] | None = None
     delegation_path: (
         Annotated[tuple[Step, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None
     ) = None
@@ -258,8 +260,9 @@ class TaskMessage(Message):
 
     @property
     def terms(self) -> str:
-        """A digest of the headers that override the policy, of the planned actions and the plan."""
-        return _digest(repr(override_headers(self.overrides())), repr(self.planned_actions), self.section("DAG"))
+        """A digest of the headers that override the policy, of `reply_to`, the planned actions and the plan."""
+        said = override_headers(self.overrides()) | ({"reply_to": self.reply_to} if self.reply_to else {})
+        return _digest(repr(said), repr(self.planned_actions), self.section("DAG"))
 
     def overrides(self) -> Overrides:
         """The headers that override the policy."""

@@ -9,9 +9,10 @@ import pytest
 
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.inputs import Remedy, Reply, Unblock
-from mailboxd.core.model import Escalation
+from mailboxd.core.model import Escalation, Overrides, Policy
 from mailboxd.core.outcomes import Acknowledged, Failed, Failure, Planned, Results
-from mailboxd.core.vocabulary import Turn
+from mailboxd.core.vocabulary import Runtime, Turn
+from mailboxd.errors import PlanError
 from mailboxd.store import event_log
 from tests.core.desk import Desk, child, plan, with_policy
 
@@ -114,3 +115,47 @@ def test_a_fresh_start_gives_it_back_to_whom_it_was_given() -> None:
     attempt = desk.attempt("t.a")
     assert (attempt.executor, attempt.model, attempt.escalated) == ("bob", "", "")
     event_log.check(desk.store.db)
+
+
+# A model that a task or child names itself
+
+
+def desk_allowing(*models: str, escalation: Escalation = Escalation()) -> Desk:
+    desk = desk_with(escalation)
+    desk.engine.settings = replace(desk.engine.settings, models=models, harnesses=("coder",))
+    return desk
+
+
+def test_a_child_has_the_model_that_the_plan_names_and_the_others_their_own() -> None:
+    desk = desk_allowing("small")
+    small = child("a", "bob", overrides=Overrides(model="small"))
+    desk.give(policy=with_policy(model="small"), plan=plan(small, child("b", "bob")))
+    turns = {name: desk.orders(RunTurn, name)[0].model for name in ("t.a", "t.b")}
+    assert turns == {"t.a": "small", "t.b": ""}
+    desk.done("t.a", "t.b")
+    assert desk.orders(RunTurn, "t")[0].model == "small"
+    event_log.check(desk.store.db)
+
+
+def test_escalation_replaces_a_named_model() -> None:
+    desk = desk_allowing("small", escalation=Escalation(2, "big"))
+    desk.give(policy=with_policy(model="small", max_attempts=4))
+    assert desk.attempt().model == "small"
+    fails(desk, "t", 1)
+    assert desk.attempt().model == "big"
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        (Policy(model="huge"), "the model huge may not be chosen here; allowed is small"),
+        (Policy(model="small", runtime=Runtime.ACP, harness="coder"), "has its own"),
+    ],
+)
+def test_a_model_that_may_not_be_chosen_is_refused(policy: Policy, why: str) -> None:
+    desk = desk_allowing("small")
+    with pytest.raises(PlanError, match=why):
+        desk.give(policy=policy)
+    named = Overrides(model=policy.model, runtime=policy.runtime, harness=policy.harness or None)
+    with pytest.raises(PlanError, match=f"a: .*{why}"):
+        desk.give(plan=plan(child("a", overrides=named)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
+from mailboxd.core.vocabulary import MODEL, Gate, Join, Runtime, Synthesis
 from mailboxd.protocol.plan import Dag, DagNode
 from mailboxd.protocol.strict_yaml import flow
 
@@ -62,6 +62,7 @@ def overrides() -> st.SearchStrategy[Overrides]:
         budget_usd=st.none() | st.integers(0, 10**9).map(lambda micros: micros / 1_000_000),
         runtime=st.none() | st.sampled_from(Runtime),
         harness=st.none() | KEYS,
+        model=st.none() | st.from_regex(MODEL, fullmatch=True),
     )
 
 

@@ -104,12 +104,8 @@ def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], tas
     """Raises Refused for a task that exists; UsageError for values that can only be mistakes."""
     if said["deadline"] is not None and said["deadline"] <= session.clock.now():
         raise click.UsageError(f"the deadline {said['deadline']} has passed")
-    if said["harness"] is not None and ws.config.exists():
-        from mailboxd import config
-        from mailboxd.core.specs import unknown_harness
-
-        if why := unknown_harness(tuple(config.load(ws.config).acp.harnesses), said["harness"]):
-            raise click.UsageError(why)
+    if ws.config.exists() and any(said[name] for name in ("harness", "model", "reply_to")):
+        _require_allowed(ws, said)
     program = session.program(ws)
     if (file := ws.inbox / file_name(task_id)).exists():
         problem = f"{task_id} was sent before, and {file} has not been read yet"
@@ -233,7 +229,7 @@ _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
 HEADERS = (
     "labels", "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
-    "budget_tokens", "harness",
+    "budget_tokens", "harness", "model", "reply_to",
 )  # fmt: skip
 TO = click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
 TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
@@ -276,6 +272,8 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 @click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks.")
 @click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens.")
 @click.option("--harness", type=Header("harness", "NAME"), help="One of acp.harnesses, to work in place of the agent.")
+@click.option("--model", type=Header("model", "NAME"), help="One of openclaw.models, for its turns.")
+@click.option("--reply-to", type=Header("reply_to", "WHERE"), help="One of notify.reply_to, for its result.")
 @click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100.")
 @click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn.")
 @click.option("--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown.")
@@ -312,6 +310,21 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
         return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent)
     say(to_json(sent) if session.as_json else f"{task_id}\n{for_terminal(file)}")
     return None
+
+
+def _require_allowed(ws: Workspace, said: dict[str, Any]) -> None:
+    """Raises UsageError for a harness, model or address that the receiver's configuration does not allow."""
+    from mailboxd import config
+    from mailboxd.config.settings import settings
+    from mailboxd.core.model import Policy
+    from mailboxd.core.specs import refused_address, refused_model, unknown_harness
+
+    allowed, harness = settings(config.load(ws.config)), said["harness"]
+    policy = Policy(model=said["model"] or "", runtime=Runtime.ACP if harness else Runtime.OPENCLAW)
+    why = unknown_harness(allowed.harnesses, harness) if harness else None
+    why = why or refused_model(policy, allowed.models)
+    if why or (said["reply_to"] and (why := refused_address(said["reply_to"], allowed.reply_to))):
+        raise click.UsageError(why)
 
 
 def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
