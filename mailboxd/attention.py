@@ -34,7 +34,10 @@ MOST = 50
 
 
 class Need(StrEnum):
-    """Why a person has to act. The first seven are also the `need` of a task."""
+    """Why a person has to act. The first eight are also the `need` of a task.
+
+    SUBTASKS: its open subtasks all wait, so it is displayed as waiting; the items are theirs.
+    """
 
     QUESTION = "question"
     APPROVAL = "approval"
@@ -43,6 +46,7 @@ class Need(StrEnum):
     SPEC = "spec"
     REVIEW = "review"
     AGENT = "agent"
+    SUBTASKS = "subtasks"
     REJECTED = "rejected"
     WARNING = "warning"
     FILE = "file"
@@ -131,7 +135,7 @@ def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None
     """What this task, apart from its approvals, waits for from a person; None if it does not."""
     from mailboxd.store.attention_queries import need_of
 
-    if need_of(report, task_id) in (None, Need.APPROVAL):
+    if need_of(report, task_id) in (None, Need.APPROVAL, Need.SUBTASKS):
         return None
     snapshot = report.task_snapshot([task_id], now, 0, neighbours=False)
     return _of_task(snapshot.tasks[task_id], snapshot, program)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.cli.text import columns, rows, say, to_json
+from mailboxd.cli.text import columns, rows, say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.progress import Progress, silent
 
@@ -121,7 +121,7 @@ POLL_INTERVAL = 0.25
 def print_event(event: dict[str, Any]) -> None:
     """Print an event on one line."""
     by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
-    say(f"{event['seq']:>6}  {event['at']}  {for_terminal(event['text'] + by)}")
+    say(f"{event['seq']:>6}  {stamp(event['at'])}  {for_terminal(event['text'] + by)}")
 
 
 def never() -> bool:

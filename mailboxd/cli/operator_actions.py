@@ -102,10 +102,10 @@ def _outcome(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, A
 
 
 def _described(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
-    from mailboxd.explain.describe import describe
+    from mailboxd.explain.describe import summarize
 
     names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]
-    texts = [describe(event, name) for event, name in zip(events, names, strict=True)]
+    texts = [summarize(event, name) for event, name in zip(events, names, strict=True)]
     return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
 
 

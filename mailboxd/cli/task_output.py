@@ -57,7 +57,14 @@ def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator
         yield from _walk(child, below + corner, below + side, kept)
 
 
-def _counted(others: list[Node]) -> str:
+def most_urgent(tasks: Sequence[Node], most: int) -> tuple[list[Node], str]:
+    """At most `most` of these tasks in their order, the most urgent ones, and a count of the others, if any."""
+    kept = {task["id"] for task in sorted(tasks, key=_rank)[:most]}
+    others = [task for task in tasks if task["id"] not in kept]
+    return [task for task in tasks if task["id"] in kept], _counted(others) if others else ""
+
+
+def _counted(others: Sequence[Node]) -> str:
     counts = Counter(WAITING_FOR_YOU if node["need"] else node["phase"] for node in others)
     return f"{len(others)} more: {counted(dict(counts.most_common()))}"
 
@@ -138,8 +145,8 @@ def _needs(keys: list[str]) -> str:
 
 
 def _says(node: Node, name: str) -> str:
-    """What it waits for, the error, the result or the title."""
-    if node["need"]:
+    """What it waits for itself, the error, the result or the title."""
+    if node["need"] not in (None, "subtasks"):
         return str(node["held"] or node["reason"])
     if node["phase"] in ("failed", "cancelled"):
         return str(node["error"] or node["reason"])

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import click
 
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS
 
 PHASES = {
@@ -184,6 +184,16 @@ def when(at: str, now: str) -> str:
     """How far a time is from now: `3m20s ago`, `in 2h05m`."""
     seconds = to_epoch(at) - to_epoch(now)
     return f"in {lasted(seconds)}" if seconds > 0 else f"{lasted(abs(seconds))} ago"
+
+
+def dated(at: str, now: str) -> str:
+    """A time from now and on the calendar: `3m20s ago (21 Nov 02:07 UTC)`."""
+    return f"{when(at, now)} ({moment(at, now)})"
+
+
+def stamp(at: str) -> str:
+    """The time of a line of a log, to the second; --json has the exact one."""
+    return f"{at[:10]} {at[11:19]}Z"
 
 
 def folded(text: str, indent: str) -> str:

@@ -55,6 +55,11 @@ class Phase(StrEnum):
     def is_terminal(self) -> bool:
         return self in TERMINAL
 
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return WORDS[self]
+
 
 WORDS: Mapping[str, str] = {
     **{phase: phase.replace("_", " ") for phase in Phase},

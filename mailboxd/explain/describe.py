@@ -10,7 +10,7 @@ from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import moment
-from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting
+from mailboxd.core.vocabulary import TERMINAL, WORDS, Phase, Waiting
 
 _ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DISMISSED)
 
@@ -21,12 +21,14 @@ def describe(event: Event, name: str = "") -> str:
 
 
 def summarize(event: Event, name: str = "") -> str:
-    """As `describe`, of the phases passed only the last, and that only where it ends or waits for a person."""
+    """As `describe`, of the phases passed only the last, and beside an event only where it ends or needs a person."""
     steps = passed(event)
-    if not steps or event.kind is Kind.TASK_TRANSITIONED:
+    if not steps:
         return describe(event, name)
-    told = steps[-1]["to"] in TOLD
-    return one_line(_headline(event, name) + (f"; {steps[-1]['to']}" if told else ""))
+    last = _words(steps[-1]["to"])
+    if event.kind is Kind.TASK_TRANSITIONED:
+        return one_line(f"{name}: {_with_reasons(last, steps)}")
+    return one_line(_headline(event, name) + (f"; {last}" if steps[-1]["to"] in TOLD else ""))
 
 
 TOLD = frozenset({*TERMINAL, Phase.AWAITING_APPROVAL, Phase.CIRCUIT_OPEN})
@@ -43,9 +45,22 @@ def _sentence(event: Event, name: str) -> str:
 
 def _passage(steps: Sequence[Mapping[str, Any]]) -> str:
     """The phases passed, each with its reason, if the event does not say it anyway."""
-    phases = " -> ".join([steps[0]["from"], *(step["to"] for step in steps)])
+    return _with_reasons(" -> ".join(map(_words, [steps[0]["from"], *(step["to"] for step in steps)])), steps)
+
+
+def _with_reasons(said: str, steps: Sequence[Mapping[str, Any]]) -> str:
     reasons = "; ".join(first_line(step["reason"]) for step in steps if step["trigger"] not in _SAID)
-    return f"{phases} ({reasons})" if reasons else phases
+    return f"{said} ({reasons})" if reasons else said
+
+
+def _words(phase: str) -> str:
+    return _COMING.get(phase) or WORDS[phase]
+
+
+_COMING: Mapping[str, str] = {
+    Phase.EXECUTION_READY: "to be run",
+    Phase.READY_TO_RESUME: "its approved actions are to be run",
+}
 
 
 _SAID = frozenset({Trigger.ATTEMPT_STARTED, Trigger.ATTEMPT_SUCCEEDED})

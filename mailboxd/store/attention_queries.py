@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mailboxd.explain.model import Snapshot
-from mailboxd.store.conditions import NEED, OPEN, WAITING_FOR_PERSON
+from mailboxd.store.conditions import NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
 
 _LATEST = 1_000
@@ -42,9 +42,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, most: int |
     """What waits for a person, at most `most` (None: all) of each sort. Costs O(open tasks)."""
     limit = -1 if most is None else most
     with report.snapshot():
-        counts = report.db.execute(
-            f"SELECT phase, need = 'approval', count(*) FROM {WAITING_FOR_PERSON} WHERE need IS NOT NULL GROUP BY 1, 2"
-        ).fetchall()
+        counts = report.db.execute(WAITING_BY_PHASE).fetchall()
         tasks = report.db.execute(
             f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need <> 'approval' ORDER BY updated_at, seq LIMIT ?", (limit,)
         ).fetchall()
@@ -58,7 +56,8 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, most: int |
         phases: dict[str, int] = {}
         for phase, _, count in counts:
             phases[phase] = phases.get(phase, 0) + count
-        total = sum(count for _, by_approval, count in counts if not by_approval) + report.pending_approvals()
+        elsewhere = ("approval", "subtasks")
+        total = sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
         for of_messages in (_REJECTED, _NOTICED):
             total += report.db.execute(f"SELECT count(*) {of_messages}").fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]

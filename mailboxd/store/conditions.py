@@ -29,28 +29,66 @@ OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
 """Tasks that have not ended. Literally as in the partial indexes: SQLite would create a table for an IN list."""
 MISSING_AGENTS = "json_each((SELECT value FROM meta WHERE name = 'gone'))"
 """Agents that do not exist though tasks wait for them (`key`), and how that is known (`value`)."""
-_PENDING = (
-    "SELECT 1 FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
-    " AND o.state = 'pending'"
+
+
+def _is_open(task: str) -> str:
+    return OPEN.replace("phase", f"{task}.phase")
+
+
+def _own_need(t: str) -> str:
+    """Why the task of this alias itself waits for a person; NULL if it does not."""
+    pending = (
+        f"SELECT 1 FROM outbox o WHERE o.task = {t}.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
+        " AND o.state = 'pending'"
+    )
+    return (
+        f"CASE WHEN {t}.phase IN {ENDED} THEN NULL"
+        f" WHEN {t}.held <> '' THEN 'hold'"
+        f" WHEN {t}.phase = 'execution_ready' THEN CASE WHEN {t}.unmet = 0 AND {t}.parent_live = 1 AND {t}.kids = 0"
+        f"  AND {t}.executor IN (SELECT key FROM {MISSING_AGENTS}) THEN 'agent' END"
+        f" WHEN {t}.phase = 'circuit_open' THEN 'circuit'"
+        f" WHEN {t}.phase IN ('executing', 'awaiting_approval')"
+        f"  AND EXISTS (SELECT 1 FROM approvals p WHERE p.task = {t}.id AND p.status = 'pending') THEN 'approval'"
+        f" WHEN {t}.phase = 'executing' THEN CASE WHEN {t}.due IS NULL AND {_waits_for(t, 'answer')}"
+        f"  AND NOT EXISTS ({pending}) THEN 'question' END"
+        f" WHEN {t}.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate')"
+        f"  AND NOT EXISTS ({pending}) THEN CASE {t}.phase WHEN 'spec_draft' THEN 'spec' ELSE 'review' END"
+        " END"
+    )
+
+
+def _waits_for(t: str, what: str) -> str:
+    return (
+        f"EXISTS (SELECT 1 FROM attempts a WHERE a.task = {t}.id AND a.ordinal = {t}.attempt"
+        f" AND a.status = 'running' AND a.waiting_for = '{what}')"
+    )
+
+
+_STANDS_STILL = (
+    f"(d.phase = 'execution_ready' AND (d.unmet > 0 OR d.parent_live = 0)"
+    f" OR d.phase = 'executing' AND {_waits_for('d', 'children')})"
 )
+_SUBTASKS_WAIT = (
+    f"(WITH RECURSIVE below (id) AS (SELECT c.id FROM tasks c WHERE c.parent = t.id AND {_is_open('c')}"
+    " UNION ALL SELECT c.id FROM below b JOIN tasks p ON p.id = b.id AND p.held = ''"
+    f" JOIN tasks c ON c.parent = p.id AND {_is_open('c')})"
+    f" SELECT sum(need IS NOT NULL) > 0 AND sum(need IS NULL AND NOT still) = 0 FROM (SELECT {_own_need('d')} AS need,"
+    f" {_STANDS_STILL} AS still FROM below JOIN tasks d ON d.id = below.id))"
+)
+"""Whether of the task's (`t`) open descendants some wait for a person, and the others for them."""
+_OWN_NEED = _own_need("t")
 NEED = (
-    f"CASE WHEN t.phase IN {ENDED} THEN NULL"
-    " WHEN t.held <> '' THEN 'hold'"
-    " WHEN t.phase = 'execution_ready' THEN CASE WHEN t.unmet = 0 AND t.parent_live = 1 AND t.kids = 0"
-    f"  AND t.executor IN (SELECT key FROM {MISSING_AGENTS}) THEN 'agent' END"
-    " WHEN t.phase = 'circuit_open' THEN 'circuit'"
-    " WHEN t.phase IN ('executing', 'awaiting_approval')"
-    "  AND EXISTS (SELECT 1 FROM approvals p WHERE p.task = t.id AND p.status = 'pending') THEN 'approval'"
-    " WHEN t.phase = 'executing' THEN CASE WHEN t.due IS NULL AND EXISTS (SELECT 1 FROM attempts a"
-    "  WHERE a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running' AND a.waiting_for = 'answer')"
-    f"  AND NOT EXISTS ({_PENDING}) THEN 'question' END"
-    " WHEN t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate')"
-    f"  AND NOT EXISTS ({_PENDING}) THEN CASE t.phase WHEN 'spec_draft' THEN 'spec' ELSE 'review' END"
-    " END"
+    f"coalesce({_OWN_NEED}, CASE WHEN t.kids > 0 AND t.phase = 'executing' AND {_waits_for('t', 'children')}"
+    f" AND {_SUBTASKS_WAIT} THEN 'subtasks' END)"
 )
 """Why the task (`t`) waits for a person, as an `attention.Need`; NULL if it does not."""
-WAITING_FOR_PERSON = f"(SELECT t.id, t.phase, t.updated_at, t.seq, {NEED} AS need FROM tasks t WHERE {OPEN})"
-"""Open tasks with their `need`, if any. Costs O(open tasks)."""
+WAITING_FOR_PERSON = f"(SELECT t.id, t.phase, t.updated_at, t.seq, {_OWN_NEED} AS need FROM tasks t WHERE {OPEN})"
+"""Open tasks with what they themselves need a person for, if anything. Costs O(open tasks)."""
+WAITING_BY_PHASE = (
+    f"SELECT phase, need, count(*) FROM (SELECT t.phase, {NEED} AS need FROM tasks t WHERE {OPEN})"
+    " WHERE need IS NOT NULL GROUP BY 1, 2"
+)
+"""How many open tasks wait for a person, by phase and need."""
 
 
 STATE = f"coalesce(CASE WHEN {NEED} IS NULL THEN NULL ELSE '{WAITING_FOR_YOU}' END, t.phase)"

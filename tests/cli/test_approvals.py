@@ -108,7 +108,7 @@ def test_an_approval_is_recorded_with_the_operators_name(stage: Stage) -> None:
     done = stage.run("approve", short(one), "--note", "seen on staging")
     assert done.exit_code == 0, done.output
     assert f"approval {short(one)} approved by {ME}: seen on staging" in done.stdout
-    assert "job: awaiting_approval -> ready_to_resume" in done.stdout
+    assert "job: its approved actions are to be run" in done.stdout
     event = next(e for e in stage.json("log", "job") if e["kind"] == "approval.resolved")
     assert (event["role"], event["actor"]) == ("operator", ME)
     found = stage.json("approval", "show", short(one))
@@ -127,7 +127,7 @@ def test_json_names_the_request_and_the_decision(stage: Stage) -> None:
 
 def test_a_manual_action_is_done_when_it_is_approved(stage: Stage) -> None:
     (one,) = ask(stage, "job", TELL)
-    assert "job: ready_to_resume -> completed" in stage.run("approve", short(one)).stdout
+    assert "job: completed" in stage.run("approve", short(one)).stdout
     assert stage.phase("job") == "completed"
 
 

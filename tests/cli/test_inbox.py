@@ -65,6 +65,20 @@ def test_a_question_waits_since_it_was_asked(stage: Stage) -> None:
     assert (item["task"], item["text"], item["since"]) == ("job", "asks operator: Which figures?", NOW)
 
 
+def test_a_coordinating_task_waits_for_you_while_all_its_open_subtasks_do(stage: Stage) -> None:
+    stage.create("job", child("a", "alpha"), child("b", "alpha", ("a",)), child("c", "alpha"))
+    stage.start()
+    stage.end_turn("job.a", QUESTION)
+    assert stage.json("show", "job")["need"] is None, "c works"
+    stage.end_turn("job.c", "Done.")
+    assert stage.json("show", "job")["need"] == "subtasks"
+    assert "‖ waiting for you" in stage.run("tree", "job").stdout.splitlines()[0]
+    assert stage.json("status")["states"] == {"waiting for you": 2, "execution_ready": 1, "completed": 1}
+    assert kinds(stage) == ["question"]
+    assert stage.run("answer", "job.a", "Those of July.").exit_code == 0
+    assert stage.json("show", "job")["need"] is None
+
+
 def test_a_question_that_an_agent_is_to_answer_does_not_wait_for_a_person(stage: Stage) -> None:
     stage.create("job", sender="beta")
     stage.start()
@@ -267,14 +281,6 @@ def test_a_task_that_asks_is_shown_as_waiting_for_you_everywhere(stage: Stage) -
     assert stage.json("tree", "job")["need"] == stage.json("ls")[0]["need"] == "question"
     assert stage.run("answer", "job", "The audited ones.").exit_code == 0
     assert "▶ executing" in stage.run("ls").stdout
-
-
-def test_a_parent_whose_child_asks_does_not_wait_itself(stage: Stage) -> None:
-    stage.create("job", child("a", "alpha"))
-    stage.start()
-    stage.end_turn("job.a", QUESTION)
-    tree = stage.json("tree", "job")
-    assert (tree["need"], tree["children"][0]["need"]) == (None, "question")
 
 
 def test_a_weak_spec_that_the_sender_has_to_complete_waits_for_you(stage: Stage) -> None:

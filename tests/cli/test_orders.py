@@ -53,7 +53,7 @@ def test_an_order_is_recorded_with_the_operators_name(stage: Stage) -> None:
 def test_an_order_prints_its_events_and_that_no_daemon_is_running(stage: Stage) -> None:
     failed(stage)
     result = stage.run("retry", "job")
-    assert "job: failed -> execution_ready (retried by the operator)" in result.stdout
+    assert "job: to be run (retried by the operator)" in result.stdout
     assert "no daemon is running" in result.stderr
 
 

@@ -19,6 +19,7 @@ from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
 from tests.cli.stage import NOW, Stage, child, task_of
+from tests.store.crowd import multiply
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 RESULT = "# Twelve figures\n\n\x1b[31mred\x1b[0m"
@@ -250,11 +251,12 @@ def test_history_is_one_sentence_per_event_and_agrees_with_the_table(plan: Stage
     ]
     lines = plan.run("log").stdout.splitlines()
     assert len(lines) == len(rows)
-    assert lines[0].split(maxsplit=2) == ["1", NOW, "job: created for operator: Do job"]
+    when = f"{NOW[:10]} {NOW[11:19]}Z"
+    assert lines[0].split(maxsplit=3) == ["1", *when.split(), "job: created for operator: Do job"]
     lines = plan.run("log", "--verbose").stdout.splitlines()
-    created = "job: created for operator: Do job; spec_draft -> spec_review -> execution_ready"
+    created = "job: created for operator: Do job; spec draft -> spec review -> to be run"
     passed = f"{created} (the spec is complete; the spec_review is off)"
-    assert lines[0].split(maxsplit=2) == ["1", NOW, passed]
+    assert lines[0].split(maxsplit=3) == ["1", *when.split(), passed]
 
 
 def test_history_of_a_task_is_its_own_or_that_of_all_below_it(plan: Stage) -> None:
@@ -498,3 +500,16 @@ def test_a_long_tree_is_folded_with_a_count_unless_all_is_wanted(stage: Stage) -
     assert "… 52 more: " in lines[-1]
     assert len(stage.run("tree", "wide", "--all").stdout.splitlines()) == 151
     assert len(stage.json("tree", "wide")["children"]) == 150
+
+
+def test_show_tells_times_in_words_and_counts_the_subtasks_that_it_leaves_out(plan: Stage) -> None:
+    shown = plan.run("show", "job").stdout
+    assert "2026-11-21T" not in shown
+    assert "ago (21 Nov 12:00 UTC)" in shown
+    with closing(sqlite3.connect(plan.ws.database)) as db, db:
+        multiply(db, plan.json("show", "job")["children"][0]["local_id"], 100, {"failed": 2})
+    lines = plan.run("show", "job").stdout.splitlines()
+    assert len([line for line in lines if "✓ completed" in line or "✗ failed" in line]) < 50
+    assert any("✗ failed" in line for line in lines)
+    assert any(line.startswith("  … ") and "more: " in line and "`mailboxd tree`" in line for line in lines)
+    assert len(plan.json("show", "job")["children"]) > 100

@@ -161,7 +161,7 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
     told = alpha.call("log", "job", "--tree").stdout
     assert "job.two: edited in the parent's task.md" in told
     assert "its dependencies were edited" not in told
-    assert "job.three: execution_ready -> cancelled (cancelled by operator: as the parent's task.md says)" in told
+    assert "job.three: cancelled (cancelled by operator: as the parent's task.md says)" in told
     company.at_rest()
 
 

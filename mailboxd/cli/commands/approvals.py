@@ -15,9 +15,8 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.groups import Group, LazyGroup
 from mailboxd.cli.operator_actions import OPERATOR, carry_out_any, require_operator
 from mailboxd.cli.session import Session, Text, verb
-from mailboxd.cli.text import fit, folded, pad, say, to_json, when
+from mailboxd.cli.text import dated, fit, folded, pad, say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.times import moment
 from mailboxd.errors import EXIT_NO, MailboxdError
 
 if TYPE_CHECKING:
@@ -76,7 +75,8 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
         for done in decisions.decide(engine, names, ApprovalDecision(decision), note, user, digest=digest):
             row = done.row
             if not done.events:
-                say(f"{row.short_id} was already {row.status} by {row.resolved_by} at {row.resolved_at}", err=True)
+                before = f"already {row.status} by {row.resolved_by} at {stamp(row.resolved_at)}"
+                say(f"{row.short_id} was {before}", err=True)
             events += done.events
             decided.append(_short(row, done.task) | {"decision": decision, "by": user})
         return events
@@ -172,7 +172,7 @@ def _below(text: str) -> None:
 def status_text(row: dict[str, Any], now: str) -> str:
     """The status in words."""
     if row["status"] == "pending":
-        return f"expires {when(row['expires_at'], now)}" if row["expires_at"] > now else "has expired"
+        return f"expires {dated(row['expires_at'], now)}" if row["expires_at"] > now else "has expired"
     by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
     return f"{'void' if row['void'] else row['status']}{by}" + (f", {row['state']}" if row["state"] else "")
 
@@ -185,19 +185,16 @@ def print_one(row: dict[str, Any], now: str) -> None:
         ("id", row["id"]),
         ("task", row["task"] + attempt),
         ("kind", f"{row['side_effect_kind']} ({row['purpose']})"),
-        (
-            "status",
-            f"{status_text(row, now)}" + (f" ({moment(row['expires_at'], now)})" if row["status"] == "pending" else ""),
-        ),
+        ("status", status_text(row, now)),
         ("risk", row["risk"] or "none declared"),
-        ("requested", f"{row['requested_by']}, {row['at']}"),
+        ("requested", f"{row['requested_by']}, {dated(row['at'], now)}"),
         ("gate", row["gate"]),
         ("key", row["idempotency_key"]),
         ("digest", row["digest"]),
-        ("decided", f"{row['resolved_by']}, {row['resolved_at']}" if row["resolved_by"] else ""),
+        ("decided", f"{row['resolved_by']}, {dated(row['resolved_at'], now)}" if row["resolved_by"] else ""),
         ("note", row["note"]),
-        ("started", row["started_at"]),
-        ("ended", f"{row['finished_at']}: {row['state']}: {row['summary']}" if row["finished_at"] else ""),
+        ("started", dated(row["started_at"], now) if row["started_at"] else ""),
+        ("ended", f"{dated(row['finished_at'], now)}: {row['state']}: {row['summary']}" if row["finished_at"] else ""),
         ("evidence", row["artifact"]),
         ("undone by", ", ".join(f"{undo['short_id']} ({undo['status']})" for undo in row["taken_back"])),
     ):
@@ -210,7 +207,7 @@ def _texts(row: dict[str, Any]) -> None:
     for label, text in (
         ("What would happen" if row["status"] == "pending" else "What was requested", row["preview"]),
         ("As declared", _declared(row["action"])),
-        ("History", "\n".join(f"{event['at']}  {event['text']}" for event in row["history"])),
+        ("History", "\n".join(f"{stamp(event['at'])}  {event['text']}" for event in row["history"])),
     ):
         if text.strip():
             say(f"\n{label}\n{folded(text.strip(chr(10)), '  ')}")

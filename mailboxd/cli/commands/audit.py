@@ -14,7 +14,7 @@ import click
 from mailboxd import search
 from mailboxd.cli.live import bars
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import say, to_json
+from mailboxd.cli.text import say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
 from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, Refused
@@ -144,7 +144,7 @@ def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said
 def _print_hits(found: Sequence[Mapping[str, Any]]) -> None:
     for hit in found:
         of = f"{hit['host']}.{hit['agent']}:" if "host" in hit else ""
-        say(for_terminal(f"{hit['at']}  {hit['type']:<7}  {of}{hit['task'] or '-'}  {hit['where']}"))
+        say(for_terminal(f"{stamp(hit['at'])}  {hit['type']:<7}  {of}{hit['task'] or '-'}  {hit['where']}"))
         say(for_terminal(f"    {hit['snippet']}"))
 
 

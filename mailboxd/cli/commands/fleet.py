@@ -11,7 +11,7 @@ import click
 
 from mailboxd import attention, health
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import fit, lasted, pad, room, say, to_json, width
+from mailboxd.cli.text import fit, lasted, pad, room, say, stamp, to_json, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -99,7 +99,7 @@ def _print_change(session: Session, row: Row, printed: dict[str, Row]) -> None:
         return
     now = session.clock.now()
     (_, line) = lines([row], now, 1 << 16)
-    say(f"{now}  {line}")
+    say(f"{stamp(now)}  {line}")
 
 
 def _rows(session: Session, named: Sequence[Path]) -> list[Row]:

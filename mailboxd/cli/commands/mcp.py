@@ -13,7 +13,7 @@ import click
 
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, to_json
+from mailboxd.cli.text import say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError, Refused
 
@@ -181,7 +181,7 @@ def _print_status(facts: dict[str, Any]) -> None:
     listening = "listening" if facts["listening"] else "not listening; start it with `mailboxd run`"
     say(f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration")
     for one in facts["tokens"]:
-        say(for_terminal(f"{one['caller']}: {one['entry'] or 'another client'}, since {one['made_at']}"))
+        say(for_terminal(f"{one['caller']}: {one['entry'] or 'another client'}, since {stamp(one['made_at'])}"))
     for what in facts["missing"]:
         say(for_terminal(f"missing: {what} (`mailboxd connect mcp install`)"))
 

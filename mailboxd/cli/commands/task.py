@@ -10,11 +10,12 @@ import click
 
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, fit, folded, pad, phase, room, say, state, table, to_json, when
+from mailboxd.cli.text import columns, dated, fit, folded, lasted, pad, room, say, state, table, to_json, when
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
-from mailboxd.explain.why import explain
+from mailboxd.core.vocabulary import TERMINAL, WORDS, Waiting
+from mailboxd.explain.why import cause_of, explain
 from mailboxd.mailbox import lock
 from mailboxd.store.attention_queries import need_of
 
@@ -70,7 +71,11 @@ def show_command(session: Session, task: str, view: str | None, form: str | None
                 from mailboxd.store.task_queries import details
 
                 found = details(report, task_id)
-                say(to_json(found)) if session.as_json else _print_task(found)
+                if session.as_json:
+                    say(to_json(found))
+                    return
+                snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
+                _print_task(found, cause_of(snapshot.tasks[task_id], snapshot), snapshot.now)
 
 
 _FORMS = {"timeline": ("text", "svg", "html"), "graph": ("mermaid", "dot", "svg", "html")}
@@ -85,7 +90,7 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
         say(to_json(found.as_json()))
         return
     say(f"{found.local_id}: {for_terminal(found.title)}")
-    say(f"  {found.phase}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
+    say(f"  {WORDS[found.phase]}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
     for heading, text in spec_sections(found.spec):
         say(f"\n{heading}\n{folded(text.strip(), '  ')}")
 
@@ -130,28 +135,43 @@ def _svg(found: dict[str, Any], now: str) -> str:
     return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
 
 
-def _print_task(found: dict[str, Any]) -> None:
+_LINE = 500
+_MOST_ROWS = 40
+"""Rows of a table; the others are counted."""
+
+
+def _print_task(found: dict[str, Any], standing: Cause, now: str) -> None:
+    """Print a task; `standing` is what it waits for."""
     say(f"{found['local_id']}: {fit(found['title'], 200)}")
-    waits = f"  {state(found)}" if found["need"] else ""
-    _entry("phase", f"{phase(found['phase'])}  ({found['status']}): {fit(found['reason'], 500)}{waits}")
+    why = found["error"] if found["phase"] in TERMINAL else standing.text
+    _entry("state", state(found) + (f": {fit(why, _LINE)}" if why else ""))
+    if found["need"]:
+        _entry("", f"-> {for_terminal(standing.command)}")
     _entry("agent", f"{found['agent']}, {found['mode']}, from {found['from']}")
     _entry("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else ""))
-    _entry("times", f"created {found['created_at']}, updated {found['updated_at']}")
-    for name, label in (("not_before", "pauses until"), ("due", "due"), ("completed_at", "ended"), ("held", "held")):
-        if found[name]:
-            _entry(label, found[name])
-    if found["policy"]["labels"]:
-        _entry("labels", ", ".join(found["policy"]["labels"]))
-    if found["policy"]["deadline"]:
-        _entry("deadline", found["policy"]["deadline"])
+    policy = found["policy"]
+    for label, at in (
+        ("created", found["created_at"]),
+        ("changed", found["updated_at"]),
+        ("pauses until", found["not_before"]),
+        ("due", found["due"]),
+        ("ended", found["completed_at"]),
+        ("deadline", policy["deadline"]),
+    ):
+        if at:
+            _entry(label, dated(at, now))
+    if found["held"]:
+        _entry("held", found["held"])
+    if policy["labels"]:
+        _entry("labels", ", ".join(policy["labels"]))
     if found["spent"]["turns"] or found["spent"]["tokens"]:
         _entry("spent", _spent(found["spent"]))
     if found["escalated"]["why"]:
-        _entry("escalated", fit(found["escalated"]["why"], 500))
+        _entry("escalated", fit(found["escalated"]["why"], _LINE))
     if found["dependencies"]:
-        _entry("needs", ", ".join(f"{need['local_id']} ({need['phase']})" for need in found["dependencies"]))
+        _entry("needs", ", ".join(f"{need['local_id']} ({WORDS[need['phase']]})" for need in found["dependencies"]))
     _texts(found)
-    _tables(found)
+    _tables(found, now)
 
 
 def _texts(found: dict[str, Any]) -> None:
@@ -169,20 +189,20 @@ def _texts(found: dict[str, Any]) -> None:
             say(f"\n{label}\n{folded(text.strip(), '  ')}")
 
 
-def _tables(found: dict[str, Any]) -> None:
+def _tables(found: dict[str, Any], now: str) -> None:
     attempts = [
-        (str(a["ordinal"]), _who(a), _status(a), a["started_at"], _took(a), a["error_summary"])
+        (str(a["ordinal"]), _who(a), _status(a), when(a["started_at"], now), _took(a), a["error_summary"])
         for a in found["attempts"]
     ]
     _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "DETAILS"), attempts)
     by_agent = [a for a in found["attempts"] if a["run_id"] and not a["worker_ref"]]
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
     _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
+    shown, left_out = task_output.most_urgent(found["children"], _MOST_ROWS)
     children = [
-        (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
-        for c in found["children"]
+        (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"]) for c in shown
     ]
-    _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children)
+    _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
     reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
     _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
     asked = [
@@ -196,8 +216,16 @@ def _tables(found: dict[str, Any]) -> None:
     _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE"), messages)
 
 
+_WAITS = {
+    Waiting.LOOKUP: "its outcome is looked up",
+    Waiting.REPLY: "waits for a reply",
+    Waiting.ANSWER: "waits for an answer",
+    Waiting.CHILDREN: "waits for subtasks",
+}
+
+
 def _status(attempt: dict[str, Any]) -> str:
-    return f"{attempt['status']} ({attempt['waiting_for']})" if attempt["waiting_for"] else str(attempt["status"])
+    return _WAITS.get(attempt["waiting_for"], str(attempt["status"]))
 
 
 def _who(attempt: dict[str, Any]) -> str:
@@ -207,7 +235,7 @@ def _who(attempt: dict[str, Any]) -> str:
 
 def _took(attempt: dict[str, Any]) -> str:
     cost = attempt["usage"]["cost_usd"]
-    took = [f"{attempt['seconds']:.1f} s"] if attempt["seconds"] is not None else []
+    took = [lasted(attempt["seconds"])] if attempt["seconds"] is not None else []
     return ", ".join([*took, *([money(cost)] if cost else [])])
 
 
@@ -222,11 +250,17 @@ def _peer(message: dict[str, Any]) -> str:
     return (message["from"] if message["direction"] == "in" else message["to"]) or ""
 
 
-def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    if rows:
-        say(f"\n{label}")
-        for line in table(head, rows, 2):
-            say(line)
+def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left_out: str = "") -> None:
+    """A table of the latest rows, or of those whose others are told by `left_out`."""
+    if not rows:
+        return
+    say(f"\n{label}")
+    if len(rows) > _MOST_ROWS:
+        say(f"  … {len(rows) - _MOST_ROWS} earlier; --json has all")
+    for line in table(head, rows[-_MOST_ROWS:], 2):
+        say(line)
+    if left_out:
+        say(f"  … {left_out}; `mailboxd tree` and --json have all")
 
 
 def _entry(name: str, text: str) -> None:
