@@ -12,7 +12,8 @@ from pathlib import Path
 
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox.files import directory, replace, world_errors
-from mailboxd.setup.service_unit import UserManager, command, packaged_unit, quoted, user_units
+from mailboxd.setup.service import command
+from mailboxd.setup.service_unit import UserManager, packaged_unit, quoted, user_units
 
 HUB, SERVER = "mailboxd-hub.service", "mailboxd-hub-server.service"
 

@@ -30,7 +30,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mcp.registration import OpenClawConfig
-from mailboxd.setup.service_unit import Unit
+from mailboxd.setup.service import Service, service_of
 from mailboxd.store.opening import open_workspace
 from mailboxd.user_state import UserState
 
@@ -415,14 +415,14 @@ class ServicePart(Part):
     kind: ClassVar[str] = "service"
 
     @property
-    def unit(self) -> Unit:
-        return Unit(self.ws, self.installation.environ)
+    def service(self) -> Service:
+        return service_of(self.ws, self.installation.environ)
 
     def state(self) -> PartState:
-        if missing := self.unit.manager.missing():
+        if missing := self.service.missing():
             text = f"{missing}; run `mailboxd -w {self.root} run` under another supervisor instead"
             return PartState(PartStatus.LEFT_OUT, text)
-        state = self.unit.state()
+        state = self.service.state()
         if not state.problem:
             return PartState(PartStatus.DONE, f"{state.unit} is running, pid {state.pid}")
         pid = lock.holder(self.ws) if self.ws.state.is_dir() else None
@@ -432,11 +432,11 @@ class ServicePart(Part):
         return PartState(PartStatus.DUE, f"write, enable and start {state.unit} ({state.path})")
 
     def do(self) -> str:
-        self.unit.install(start=True)
-        return f"{self.unit.name} is running, pid {self.unit.state().pid}"
+        self.service.install(start=True)
+        return f"{self.service.name} is running, pid {self.service.state().pid}"
 
     def undo(self, before: str) -> str:  # noqa: ARG002
-        removed = self.unit.uninstall()
+        removed = self.service.uninstall()
         return f"stopped; removed {', '.join(map(str, removed))}" if removed else "it is already removed"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mailboxd.errors import ConfigError
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.setup import service_unit
+from mailboxd.setup.service import command
 from mailboxd.setup.service_unit import Unit, escaped, unit_of
 from mailboxd.setup.service_unit import UserManager as Asked
 from tests.e2e.conftest import Found
@@ -41,7 +41,7 @@ def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> No
     secrets = {"OPENCLAW_GATEWAY_TOKEN": "t0p-secret", "OPENAI_API_KEY": "sk-secret"}
     unit = Unit(Workspace(tmp_path), {**environ, **secrets})
     text = unit.content()[unit.drop_in].decode()
-    assert f'ExecStart="{service_unit.command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
+    assert f'ExecStart="{command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
     assert f'Environment="PATH={BIN}:/opt/100%%/bin:/usr/bin"' in text
     assert 'Environment="OPENCLAW_STATE_DIR=/srv/claw"' in text
     assert 'ReadWritePaths="-/srv/claw"' in text

@@ -1,4 +1,4 @@
-"""`mailboxd run` and `mailboxd connect service`: the daemon in the foreground, and as a systemd user service."""
+"""`mailboxd run` and `mailboxd connect service`: the daemon in the foreground, and as a service of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from mailboxd.setup.service_unit import ServiceState, Unit
+    from mailboxd.setup.service import Service, ServiceState
 
 
 @verb(
@@ -74,53 +74,49 @@ _EXITS = {
 
 @click.group("service", cls=Group)
 def service_command() -> None:
-    """Run the daemon as a service under `systemctl --user`: started at login, restarted after a failure.
+    """Run the daemon as a service of yours (systemd, launchd): started at login, restarted after a failure.
 
-    One service per workspace. Without systemd, as in most containers, it explains what to do instead.
+    One service per workspace. Without either, as in most containers, it explains what to do instead.
     """
 
 
 @verb("install", "connect service install", "connect service install --no-start", exits=_EXITS)
-@click.option("--no-start", is_flag=True, help="Write and enable the unit file, but do not start it.")
+@click.option("--no-start", is_flag=True, help="Write the service files, but do not start it.")
 def _install(session: Session, no_start: bool) -> None:
-    """Write this workspace's unit file, enable the service and start it. Safe to run again.
+    """Write this workspace's service files, enable the service and start it. Safe to run again.
 
-    A drop-in records which mailboxd and OpenClaw to use, and the PATH of this shell. Run it again after an upgrade or
+    They record which mailboxd and OpenClaw to use, and the PATH of this shell. Run it again after an upgrade or
     when a program has moved.
     """
-    unit = _ordered(session)
-    written = unit.install(start=not no_start)
-    _account(session, unit, [f"wrote {path}" for path in written])
+    service = _ordered(session)
+    written = service.install(start=not no_start)
+    _account(session, service, [f"wrote {path}" for path in written])
 
 
 @verb("uninstall", "connect service uninstall", exits=_EXITS)
 def _uninstall(session: Session) -> None:
     """Stop and disable the service and remove its files. Mail, tasks, the database and your own drop-ins are kept."""
-    unit = _ordered(session)
-    _account(session, unit, [f"removed {path}" for path in unit.uninstall()])
+    service = _ordered(session)
+    _account(session, service, [f"removed {path}" for path in service.uninstall()])
 
 
 @verb("start", "connect service start", exits=_EXITS)
 def _start(session: Session) -> None:
     """Start the service and wait until the daemon is ready."""
-    from mailboxd.setup.service_unit import require_manager
-
-    unit = _ordered(session)
-    require_manager(unit)
-    unit.require_free()
-    unit.start()
-    _account(session, unit, [f"started {unit.name}"])
+    service = _ordered(session)
+    service.require_manager()
+    service.require_free()
+    service.start()
+    _account(session, service, [f"started {service.name}"])
 
 
 @verb("stop", "connect service stop", exits=_EXITS)
 def _stop(session: Session) -> None:
     """Stop the service and wait for running turns (`shutdown.drain_seconds`)."""
-    from mailboxd.setup.service_unit import require_manager
-
-    unit = _ordered(session)
-    require_manager(unit)
-    unit.manager.run("stop", unit.name)
-    _account(session, unit, [f"stopped {unit.name}"])
+    service = _ordered(session)
+    service.require_manager()
+    service.stop()
+    _account(session, service, [f"stopped {service.name}"])
 
 
 @verb(
@@ -131,8 +127,8 @@ def _stop(session: Session) -> None:
 )
 def _status(session: Session) -> int | None:
     """Show whether the service is installed, enabled and running, and the daemon's own report."""
-    unit = _unit(session)
-    state = unit.state()
+    service = _service(session)
+    state = service.state()
     if session.as_json:
         say(to_json(asdict(state)))
     else:
@@ -146,48 +142,44 @@ def _status(session: Session) -> int | None:
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many lines.")
 def _logs(session: Session, follow: bool, lines: int) -> int:
-    """Show what the daemon wrote to the journal. `mailboxd log` shows the events of its tasks."""
-    from mailboxd.setup.service_unit import require_manager
-
-    unit = _unit(session)
-    require_manager(unit)
-    return unit.manager.show_log(unit.name, lines, follow=follow)
+    """Show what the daemon wrote to its log. `mailboxd log` shows the events of its tasks."""
+    service = _service(session)
+    service.require_manager()
+    return service.show_log(lines, follow=follow)
 
 
 for _command in (_install, _status, _logs, _uninstall, _start, _stop):
     service_command.add_command(_command)
 
 
-def _unit(session: Session) -> Unit:
-    from mailboxd.setup.service_unit import Unit
+def _service(session: Session) -> Service:
+    from mailboxd.setup.service import service_of
 
-    return Unit(session.workspace(), os.environ)
+    return service_of(session.workspace(), os.environ)
 
 
-def _ordered(session: Session) -> Unit:
+def _ordered(session: Session) -> Service:
     from mailboxd.cli.operator_actions import require_operator
 
     require_operator("operator")
-    return _unit(session)
+    return _service(session)
 
 
-def _account(session: Session, unit: Unit, done: list[str]) -> None:
-    from mailboxd.setup.service_unit import lingers
-
-    state = unit.state()
+def _account(session: Session, service: Service, done: list[str]) -> None:
+    state = service.state()
     if session.as_json:
         say(to_json({"done": done, "state": asdict(state)}))
         return
     for line in done or ["nothing to do"]:
         say(for_terminal(line))
     _tell(state)
-    if state.enabled and not lingers(os.environ):
-        say("it stops when you log out; to prevent that: loginctl enable-linger")
+    if state.enabled and (advice := service.advice()):
+        say(advice)
 
 
 def _tell(state: ServiceState) -> None:
     if not state.problem:
-        say(for_terminal(f"{state.unit} runs, pid {state.pid}: {state.status_text}"))
+        say(for_terminal(": ".join(filter(None, [f"{state.unit} runs, pid {state.pid}", state.status_text]))))
     elif state.installed and state.manager:
         say(for_terminal(f"{state.unit}: {state.problem}"))
     else:

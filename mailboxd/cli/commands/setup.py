@@ -56,7 +56,7 @@ def setup_command(
     skill      teaches the agent to answer, plan and delegate
     tools      typed MCP tools for the agent (needs the extra `mcp`)
     gateway    turns over the gateway's WebSocket, far cheaper (extra `gateway`; asks for its token)
-    service    the daemon, under `systemctl --user`
+    service    the daemon, under systemd or launchd
 
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
     `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
