@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
@@ -194,6 +195,14 @@ class HubFacts:
     """Since when the oldest message of an agent here waits for its receipt."""
     refused: int = 0
     """How much mail of other hosts was refused and kept."""
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    """Subjects on which something came that their host did not sign, and when last."""
+    probe: Mapping[str, Any] | None = None
+    """What the server lets this host do (`hub.canary.probe`), if it could be tried."""
+    replicas: int | None = None
+    """How many servers should hold each message, if this host founded the hub."""
+    open_routes: bool = False
+    """Routes between the servers of the cluster are described here, without TLS."""
 
 
 # OpenClaw

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 
+from mailboxd.core.sanitize import one_line
 from mailboxd.core.times import to_epoch
 from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, note, ok, warning
+from mailboxd.errors import UnavailableError
 from mailboxd.host.pip_extras import to_add
+from mailboxd.hub.asking import probed
 from mailboxd.hub.cards import MOST_SKEW
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.report import SILENT, hub_report
-from mailboxd.hub.server import ServerFiles
+from mailboxd.hub.server import CLUSTER, ServerFiles
 
-_LONG = 3_600.0
-"""Seconds without a receipt that are worth a word."""
+_LONG, _DAY = 3_600.0, 86_400.0
+"""Seconds without a receipt, and since a host was set back, that are worth a word."""
 
 
 def hub(facts: Facts) -> Iterator[CheckResult]:
     found = facts.hub
     if found is None:
         return
-    results = [*_process(found), *_hosts(found, facts), *_mail(found, facts)]
+    results = [*_process(found), *_server(found), *_hosts(found, facts), *_mail(found, facts)]
     yield from results
     if not any(result.level in ("warning", "error") for result in results):
         yield ok(
@@ -37,12 +41,37 @@ def _process(found: HubFacts) -> Iterator[CheckResult]:
         yield error(
             "hub", found.trouble, "mailboxd hub run" if "not running" in found.trouble else "mailboxd hub status"
         )
-    if found.server is not None and not found.syncs:
-        text = f"{found.server} lacks `sync_interval: always`: a power cut would lose what the server has acknowledged"
-        yield error("hub-sync", text, edit(found.server, "in jetstream { }: sync_interval: always"))
     if not found.send and not found.accept:
         text = f"{found.host} neither gives work to agents of other hosts nor takes any from them"
         yield note("hub-nobody", text, edit(found.settings, "send and accept"))
+
+
+def _server(found: HubFacts) -> Iterator[CheckResult]:
+    if found.server is not None and not found.syncs:
+        text = f"{found.server} lacks `sync_interval: always`: a power cut would lose what the server has acknowledged"
+        yield error("hub-sync", text, edit(found.server, "in jetstream { }: sync_interval: always"))
+    if found.open_routes:
+        text = "cluster.conf has no `tls`: whoever sees the network between the servers reads all mail"
+        yield note("hub-tls", text, edit(f"{found.folder}/server/cluster.conf", "in cluster { }: tls { }"))
+    probe = found.probe
+    if probe is None:
+        return
+    again = "mailboxd hub run  # on the host that founded the hub: it writes the server's configuration"
+    if not probe["own"]:
+        text = f"the server does not let {found.host} publish under its own name: its configuration is old, or not ours"
+        yield error("hub-permissions", text, again)
+    if probe["foreign"]:
+        text = "the server lets this host publish under another's name: its permissions were changed"
+        yield error("hub-permissions", text, again)
+    if found.replicas is not None and probe["replicas"] != found.replicas:
+        text = f"{probe['replicas']} servers hold each message, and hub.yaml says {found.replicas}"
+        yield warning("hub-replicas", text, "mailboxd hub status")
+    if probe["behind"]:
+        text = f"these servers have not all messages: {', '.join(map(one_line, probe['behind']))}"
+        yield warning("hub-replicas", text, "mailboxd hub status")
+    for subject, at in sorted(found.foreign.items()):
+        text = f"something came on {one_line(subject)} that its host did not sign, last at {at}"
+        yield warning("hub-foreign", text, "mailboxd hub status")
 
 
 def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
@@ -53,6 +82,11 @@ def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
         if abs(state.skew) > MOST_SKEW:
             text = f"the clock of the host {host} differs from this one by {state.skew:+.1f} s"
             yield warning("hub-clock", text, "timedatectl")
+        if state.set_back_at and to_epoch(facts.now) - to_epoch(state.set_back_at) < _DAY:
+            text = (
+                f"the host {host} had forgotten what it did at {state.set_back_at}: restored from a backup, or copied"
+            )
+            yield warning("hub-set-back", text, "mailboxd fleet")
     for peer in facts.peers or ():
         if peer.id.lower().partition(".")[0] in found.hosts:
             text = f"OpenClaw's agent {peer.id} has the name of an agent on another host, and comes first"
@@ -76,6 +110,10 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         return None
     settings, report = membership.settings(), hub_report(membership)
     files = ServerFiles.of(membership) if settings.listen else None
+    cluster = files.folder / CLUSTER if files else None
+    probe = None
+    with suppress(UnavailableError):
+        probe = probed(membership) if not report.trouble else None
     return HubFacts(
         host=settings.host,
         folder=str(membership.folder),
@@ -89,4 +127,8 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         hosts=report.hosts,
         waiting=report.waiting,
         refused=sum(1 for _ in membership.folder.glob("refused/*.json")),
+        foreign=report.facts.get("foreign", {}),
+        probe=probe,
+        replicas=settings.replicas if settings.listen else None,
+        open_routes=cluster is not None and cluster.exists() and "tls" not in cluster.read_text(),
     )

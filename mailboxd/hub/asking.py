@@ -67,6 +67,11 @@ def search_hosts(membership: Membership, query: SearchQuery) -> tuple[list[dict[
     return hits, silent
 
 
+def probed(membership: Membership) -> dict[str, Any]:
+    """What the server lets this host do: see `canary.probe`. Raises UnavailableError, ConfigError, WorldError."""
+    return spoken(membership, {"probe": True}, SECONDS)
+
+
 def spoken(membership: Membership, said: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """What the hub process of this host replies. Raises UnavailableError, ConfigError, WorldError."""
     raw = b""

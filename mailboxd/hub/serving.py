@@ -22,6 +22,7 @@ from mailboxd.errors import LockedError, WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub import protocol
+from mailboxd.hub.canary import NOBODY
 from mailboxd.hub.cards import CARD_SECONDS
 from mailboxd.hub.membership import HostKeys, Membership, nkey_seed
 from mailboxd.hub.process import BATCH, RETRY, Hub, reason_of
@@ -124,7 +125,7 @@ async def _connect(hub: Hub) -> None:
     async def failed(error: Exception) -> None:
         if not hub.nc.is_connected:
             hub.say_trouble(f"{hub.server} does not answer: {reason_of(error)}")
-        else:
+        elif NOBODY not in str(error):  # that refusal is wanted
             _log.warning("the hub's server says: %s", reason_of(error))
 
     async def disconnected() -> None:

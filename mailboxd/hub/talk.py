@@ -25,6 +25,7 @@ from mailboxd.host.system import system
 from mailboxd.hub import protocol
 from mailboxd.hub.answers import answer
 from mailboxd.hub.asking import SOCKET
+from mailboxd.hub.canary import Canary, probe
 from mailboxd.hub.cards import HostSigns, News, opened, sealed
 from mailboxd.hub.report import silence
 
@@ -44,6 +45,7 @@ class Talk:
     """What one hub process tells and hears."""
 
     hub: Hub
+    canary: Canary = field(init=False)
     _told: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
     """When each host was told, and what."""
     _asked: dict[tuple[str, str], asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
@@ -52,6 +54,9 @@ class Talk:
     """Questions that came, by host and id: a repetition is not answered."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.canary = Canary(self.hub.settings.host)
 
     async def tell(self) -> None:
         """Tell the other hosts what waits for a person here."""
@@ -81,6 +86,8 @@ class Talk:
     def hear(self, host: str, raw: bytes) -> None:
         """Take what another host says, if it signed it for this one."""
         hub = self.hub
+        if self.canary.hears(host, raw):
+            return
         content = opened(raw, hub.keys(host))
         if content is None:
             hub.note_foreign(protocol.talk(hub.settings.host, host))
@@ -174,7 +181,10 @@ class Talk:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             said = json.loads(await reader.readline())
-            found = await self.ask(said["question"], said["hosts"], float(said["seconds"]))
+            if "probe" in said:
+                found = await probe(self.hub)
+            else:
+                found = await self.ask(said["question"], said["hosts"], float(said["seconds"]))
             writer.write(json.dumps(found).encode())
             await writer.drain()
         writer.close()

@@ -17,6 +17,7 @@ from tests.hub.farm import Host
 
 NOW, LONG_AGO = HEALTHY.now, "2026-11-20T00:00:00.000Z"
 HEARD = {"beta": HostSigns(at=NOW)}
+PROBE = {"own": True, "foreign": False, "replicas": 1, "behind": []}
 FINE: dict[str, Any] = {"send": ("*",), "accept": ("*",), "hosts": HEARD}
 
 
@@ -45,12 +46,24 @@ def test_without_a_hub_nothing_is_reported() -> None:
         ({"peers": (Peer("Beta.writer", "B", "/b", False),)}, "hub-clash", "warning", "rename"),
         ({"waiting": {"main": LONG_AGO}}, "hub-waiting", "warning", "mailboxd hub status"),
         ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),
+        ({"hosts": {"beta": HostSigns(at=NOW, set_back_at=NOW)}}, "hub-set-back", "warning", "mailboxd fleet"),
+        ({"probe": PROBE, "foreign": {"mb.v1.card.beta": NOW}}, "hub-foreign", "warning", "mailboxd hub status"),
+        ({"probe": {**PROBE, "own": False}}, "hub-permissions", "error", "mailboxd hub run"),
+        ({"probe": {**PROBE, "foreign": True}}, "hub-permissions", "error", "mailboxd hub run"),
+        ({"probe": PROBE, "replicas": 3}, "hub-replicas", "warning", "mailboxd hub status"),
+        ({"probe": {**PROBE, "behind": ["n2"]}}, "hub-replicas", "warning", "mailboxd hub status"),
+        ({"open_routes": True}, "hub-tls", "note", "/state/hub/server/cluster.conf"),
     ],
 )
 def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: str, fix: str) -> None:
     (result,) = [one for one in found(**said) if one[0] == slug]
     assert result[1] == level
     assert fix in result[2]
+
+
+def test_what_is_as_it_should_be_is_no_trouble() -> None:
+    assert [one[0] for one in found(probe=PROBE, replicas=1)] == ["hub"]
+    assert [one[0] for one in found(hosts={"beta": HostSigns(at=NOW, set_back_at=LONG_AGO)})] == ["hub"]
 
 
 def test_mail_that_has_just_been_sent_is_no_trouble() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from mailboxd.clock import SystemClock
+from mailboxd.doctor.hub import probe_hub
 from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, opened, sealed, was_set_back
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.report import HubReport
@@ -208,3 +211,32 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_r
 
     as_gamma(farm, does)
     eventually(lambda: "mb.v1.beta.talk.gamma" in farm["beta"].status()["foreign"], 20, farm.last_words)
+
+
+@pytest.mark.slow
+def test_the_doctor_tries_out_what_the_server_allows_and_what_it_refuses(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}})
+    farm.start()
+    alpha = farm["alpha"]
+    config = farm.server.folder / "nats.conf"
+
+    def tried() -> dict[str, Any]:
+        eventually(lambda: not alpha.status()["trouble"], 30, farm.last_words)
+        found = probe_hub(alpha.env)
+        assert found is not None
+        assert found.probe is not None
+        return dict(found.probe)
+
+    assert tried() == {"own": True, "foreign": False, "replicas": 1, "behind": []}
+    assert "ermissions" not in alpha.log.read_text(), "what the doctor tries is no news"
+    text = config.read_text()
+    config.write_text(text.replace('"mb.v1.*.talk.alpha"', '"mb.v1.*.talk.*"'))
+    os.kill(int((farm.server.folder / "nats.pid").read_text()), signal.SIGHUP)
+    eventually(lambda: tried()["foreign"], 30, farm.last_words)
+    config.write_text(text.replace('"mb.v1.*.talk.alpha"', '"mb.v1.*.talk.other"'))
+    os.kill(int((farm.server.folder / "nats.pid").read_text()), signal.SIGHUP)
+    eventually(lambda: not tried()["own"], 30, farm.last_words)
+    alpha.kill_hub()
+    alpha.start_hub()  # it writes the server's configuration as it has to be
+    eventually(lambda: tried()["own"], 30, farm.last_words)
+    assert config.read_text() == text

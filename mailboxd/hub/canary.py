@@ -1,0 +1,64 @@
+"""What the server really lets this host do, tried out for the doctor: what it must allow, and what it must refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mailboxd.hub import protocol
+
+if TYPE_CHECKING:
+    from mailboxd.hub.process import Hub
+
+NOBODY = "canary-"
+"""As whom this host must not be able to publish. No host has a name that ends so."""
+_PATIENCE = 3.0
+
+
+@dataclass(slots=True)
+class Canary:
+    """What came back of what was published under this host's name and under another."""
+
+    own: str
+    token: str = ""
+    heard: set[str] = field(default_factory=set)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hears(self, host: str, raw: bytes) -> bool:
+        """Whether this is what was tried out."""
+        if not self.token or host not in (self.own, NOBODY) or raw != self.token.encode():
+            return False
+        self.heard.add(host)
+        if host == self.own:
+            self.arrived.set()
+        return True
+
+    @contextmanager
+    def trying(self) -> Iterator[bytes]:
+        self.token = secrets.token_hex(16)
+        self.heard.clear()
+        self.arrived.clear()
+        try:
+            yield self.token.encode()
+        finally:
+            self.token = ""
+
+
+async def probe(hub: Hub) -> dict[str, Any]:
+    """What the server allows, and how many copies it keeps of each message."""
+    canary, host = hub.talk.canary, hub.settings.host
+    with canary.trying() as raw:
+        # the other name first: what has come when the own has come was not refused
+        await hub.nc.publish(protocol.talk(host, NOBODY), raw)
+        await hub.nc.publish(protocol.talk(host, host), raw)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(canary.arrived.wait(), _PATIENCE)
+        heard = set(canary.heard)
+    stream = await hub.nc.jetstream().stream_info(protocol.STREAM)
+    others = (stream.cluster.replicas if stream.cluster else None) or ()
+    behind = sorted(str(one.name) for one in others if one.offline or not one.current)
+    return {"own": host in heard, "foreign": NOBODY in heard, "replicas": stream.config.num_replicas, "behind": behind}
