@@ -24,13 +24,13 @@ class Canary:
     """What came back of what was published under this host's name and under another."""
 
     own: str
-    token: str = ""
+    said: str = ""
     heard: set[str] = field(default_factory=set)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hears(self, host: str, raw: bytes) -> bool:
         """Whether this is what was tried out."""
-        if not self.token or host not in (self.own, NOBODY) or raw != self.token.encode():
+        if not self.said or host not in (self.own, NOBODY) or raw != self.said.encode():
             return False
         self.heard.add(host)
         if host == self.own:
@@ -39,13 +39,13 @@ class Canary:
 
     @contextmanager
     def trying(self) -> Iterator[bytes]:
-        self.token = secrets.token_hex(16)
+        self.said = secrets.token_hex(16)
         self.heard.clear()
         self.arrived.clear()
         try:
-            yield self.token.encode()
+            yield self.said.encode()
         finally:
-            self.token = ""
+            self.said = ""
 
 
 async def probe(hub: Hub) -> dict[str, Any]:
