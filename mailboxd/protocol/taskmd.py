@@ -433,10 +433,15 @@ def sealed(raw: bytes) -> bytes:
     return head + b"\nrendered: " + _digest(raw) + fence + body
 
 
+def seal_of(raw: bytes) -> bytes | None:
+    """The digest that an edited file has of the file that was edited."""
+    seal = _SEAL.search(raw)
+    return None if seal is None else seal[1]
+
+
 def is_sealed(raw: bytes) -> bool:
     """Whether the file is unchanged since it was rendered."""
-    seal = _SEAL.search(raw)
-    return seal is not None and _digest(unsealed(raw)) == seal[1]
+    return seal_of(raw) == _digest(unsealed(raw))
 
 
 def unsealed(raw: bytes) -> bytes:

@@ -50,6 +50,7 @@ from mailboxd.protocol.taskmd import (
     of_spec,
     parse_task_file,
     render_task_file,
+    seal_of,
     sealed,
     unsealed,
 )
@@ -450,7 +451,8 @@ class TaskMarkdown:
         adopt_status(self.engine, self.intake.create(new, actor=sender), written)
 
     def _edit(self, task: Task, written: TaskFile, raw: bytes) -> None:
-        current = edit_base(self.engine, task, self._shown.get(task.id) or to_record(self.engine, task), written)
+        shown = self._shown.get(task.id) or to_record(self.engine, task)
+        current = edit_base(self.engine, task, shown, written)
         edit = compare(current, written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
@@ -466,11 +468,21 @@ class TaskMarkdown:
             why = f"{', '.join(fixed)} cannot change while it is {task.phase.words}; the rest is taken (spec-fixed)."
             why = f"{why} {_STEER}"
             self._refuse(task.local_id, raw, task, why)
+        if self._waits_otherwise(shown, written, raw):
+            why = f"{HEADING} says what the task waits for: it is written by mailboxd; the rest is taken (illegal-edit)"
+            self._refuse(task.local_id, raw, task, f"{why}. `mailboxd why {task.local_id}` has it")
         # until it is rendered again the file shows the edit, to which a second edit is compared
         shown = to_record(self.engine, self.engine.store.tasks.get(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
         text, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
         self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=text, dag=dag)
+
+    def _waits_otherwise(self, shown: TaskFile, written: TaskFile, raw: bytes) -> bool:
+        """Whether the section about waiting was edited: only an edit of the latest file can tell."""
+        text = dict(written.extra_sections).get(HEADING)
+        if text is None or text == dict(shown.extra_sections).get(HEADING):
+            return False
+        return seal_of(raw) == seal_of(sealed(render_task_file(shown, self.templates)))
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
         """Turn a legal edit into inputs: first additions, then changes, then removals.

@@ -236,6 +236,23 @@ def test_what_is_said_of_the_spec_while_it_is_executed_is_kept_beside_and_the_re
     company.at_rest()
 
 
+def test_an_edit_of_what_the_task_waits_for_is_undone_and_reported(found: Found) -> None:
+    company = found({"alpha": {"default": {"reply": "---\ntype: question\n---\n\nWhich?\n"}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    alpha.until("job", "executing")
+    eventually(lambda: face(alpha, "job").exists() and "## Waiting For" in face(alpha, "job").read_text())
+    edit(alpha, "job", ("asks operator", "asks nobody"))
+    (why,) = eventually(lambda: refused(alpha))
+    assert "Waiting For says what the task waits for" in why
+    eventually(lambda: "asks operator" in face(alpha, "job").read_text())
+    assert "asks nobody" in kept(alpha, "job")[0].read_text()
+    edit(alpha, "job", ("asks operator", "asks nobody"), ("## Working Notes\n", "## Working Notes\n\nI know.\n"))
+    eventually(lambda: "I know." in alpha.task("job")["notes"])
+    assert len(refused(alpha)) == 2
+
+
 def test_a_child_that_is_edited_into_a_cycle_is_refused(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat")
     alpha = company["alpha"]
