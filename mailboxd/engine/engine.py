@@ -122,7 +122,8 @@ class Pacing:
 # Scope of a retry: which tasks run again, and which are reopened for them.
 #
 # A completed task runs again only if it is named, or depends on one that is (`Retry.with_dependants`). Ended tasks
-# above it are reopened: they combine their results again, and keep those of their other children.
+# above it are reopened: they combine their results again, and keep those of their other children. What was skipped
+# after a task that runs again is decided again.
 
 _REOPENED = (Phase.COMPLETED, Phase.FAILED)
 _PENDING = (Phase.SPEC_DRAFT, Phase.SPEC_REVIEW, Phase.EXECUTION_READY)
@@ -141,7 +142,7 @@ def retried(store: Store, task: Task, order: Retry) -> list[str]:
         concerned |= {copy.id: copy for copy in store.tasks.children(task.id)}
     if order.with_dependants:
         concerned |= _dependants(store, (task, *above), concerned)
-    return _parents_first(concerned.values())
+    return _parents_first([*concerned.values(), *_skipped_after(store, concerned)])
 
 
 def _only_failed(store: Store, task: Task) -> list[str]:
@@ -152,7 +153,8 @@ def _only_failed(store: Store, task: Task) -> list[str]:
         raise Refused(
             "not-failed", f"nothing has failed at or below {task.local_id}", f"See `mailboxd tree {task.local_id}`."
         )
-    return _parents_first((*_ended_above(store, task), *([task] if itself else []), *fallen))
+    concerned = {one.id: one for one in (*_ended_above(store, task), *([task] if itself else []), *fallen)}
+    return _parents_first([*concerned.values(), *_skipped_after(store, concerned)])
 
 
 def _ended_above(store: Store, task: Task) -> list[Task]:
@@ -200,6 +202,21 @@ def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -
             found |= {above.id: above for above in fresh}
             waiting += [(one, True), *((above, False) for above in fresh)]
     return found
+
+
+def _skipped_after(store: Store, known: Mapping[str, Task]) -> list[Task]:
+    """What was skipped because of these tasks, directly or through others, with the tasks below it."""
+    found: dict[str, Task] = {}
+    waiting = list(known.values())
+    while waiting:
+        source = waiting.pop()
+        below = store.tasks.children(source.id) if source.id in found else ()
+        taken_along = (one for one in below if one.skipped or one.cancelled_with_parent)
+        for one in (*(task for task in store.tasks.dependents(source.id) if task.skipped), *taken_along):
+            if one.id not in known and one.id not in found:
+                found[one.id] = one
+                waiting.append(one)
+    return list(found.values())
 
 
 def _parents_first(tasks: Iterable[Task]) -> list[str]:

@@ -133,6 +133,27 @@ def test_another_answer_reopens_what_was_skipped() -> None:
     assert desk.phases("t.publish", "t.mend", "t.again") == ["cancelled", "executing", "execution_ready"]
 
 
+def test_a_retry_decides_anew_about_what_was_skipped_and_keeps_what_was_done() -> None:
+    desk = branches()
+    desk.ends("t.check", YES)
+    desk.done("t.publish")
+    desk.done("t.tell", "t")
+    desk.command("t.check", Retry())
+    desk.start()
+    assert desk.phases("t.publish", "t.mend", "t.again") == ["completed", "execution_ready", "execution_ready"]
+    desk.ends("t.check", NO)
+    assert desk.phases("t.publish", "t.mend", "t.again") == ["completed", "executing", "execution_ready"]
+
+
+def test_a_skipped_plan_comes_back_with_its_subtasks() -> None:
+    desk = desk_with(child("a", "bob"), child("b", "self", "a", flow=when("a", "x"), children=(child("in", "bob"),)))
+    desk.done("t.a", "t")
+    desk.command("t.a", Retry())
+    desk.start()
+    desk.ends("t.a", Results("y", "x"))
+    assert desk.phases("t.b", "t.b.in") == ["executing", "executing"]
+
+
 def test_what_a_plan_names_must_be_there() -> None:
     until = Condition(("done",))
     for bad in (
