@@ -1,4 +1,4 @@
-"""A person's decision about an approval, made on a terminal or the page; it leaves the message that it could have been.
+"""A person's decision about an approval, made without a file; it leaves the message that it could have been.
 
 The message is filed as if it had come through the inbox, so that archive/ and the index of the day have every decision.
 It has no effect of its own: dropped into an inbox again, it is a duplicate.
@@ -33,8 +33,9 @@ class Decided:
 
 
 def decide(
-    engine: Engine, names: Sequence[str], decision: ApprovalDecision, note: str, user: str, *, digest: str = ""
-) -> list[Decided]:
+    engine: Engine, names: Sequence[str], decision: ApprovalDecision, note: str, user: str,
+    *, digest: str = "", role: Role = Role.OPERATOR,
+) -> list[Decided]:  # fmt: skip
     """Decide about the approvals with these names; with `digest`, only if theirs begins so: what was seen.
 
     Inside a batch. Raises Refused, UnavailableError.
@@ -44,7 +45,7 @@ def decide(
         if digest and not row.digest.startswith(digest.lower()):
             problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
             raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {row.short_id}`.")
-        events = engine.handle(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
+        events = engine.handle(row.task, Resolve(row.id, decision, note), role, user)
         task = engine.store.tasks.local_id(row.task)
         if events:
             _leave_message(engine, row, task, decision, note, user)

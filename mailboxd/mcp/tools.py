@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from mailboxd.core.approvals import Action, ActionDeclared, Approval, ApprovalDecision, Resolve
+from mailboxd.core.approvals import Action, ActionDeclared, Approval, ApprovalDecision
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
     Checkpoint,
@@ -35,6 +35,7 @@ from mailboxd.core.vocabulary import ADDRESS, Gate, Phase, Verdict, is_id, same_
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
+from mailboxd.intake import decisions
 from mailboxd.intake.interpret import Intake, differs
 from mailboxd.mailbox.files import directory, open_regular
 from mailboxd.mailbox.layout import STATE
@@ -515,12 +516,12 @@ def resolve_approval(call: ToolCall, given: ResolveApproval) -> Answer:
     """Decide an approval. The operator's decision is recorded under the system user name."""
     require(call.caller.role, Verb.RESOLVE_APPROVAL)
     row = _approval(call, given.approval_id)
-    decided = Resolve(row.id, ApprovalDecision(given.decision), given.note)
-    caller = call.caller
-    if caller.role is Role.OPERATOR:
-        caller = replace(caller, name=process.name())
-    task = call.task(row.task)
-    return replace(call, caller=caller).record(task, decided) | {"approval": row.id, "decision": given.decision}
+    decision, role = ApprovalDecision(given.decision), call.caller.role
+    name = process.name() if role is Role.OPERATOR else call.caller.name
+    with call.engine.batch():
+        (done,) = decisions.decide(call.engine, [row.id], decision, given.note, name, role=role)
+    recorded = {"recorded": [str(event.kind) for event in done.events]}
+    return call.state(call.task(row.task)) | recorded | {"approval": row.id, "decision": given.decision}
 
 
 def _approval(call: ToolCall, name: str) -> Approval:

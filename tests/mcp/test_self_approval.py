@@ -90,6 +90,8 @@ def test_a_decision_by_tool_is_a_persons_and_in_the_persons_name(stand: Stand, w
     assert (answer["approval"], answer["decision"], answer["phase"]) == (waiting, "approved", "ready_to_resume")
     [row] = stand.rows("SELECT role, actor FROM events WHERE seq > ? AND kind = 'approval.resolved'", before)
     assert row == {"role": "operator", "actor": process.name()}
+    [filed] = stand.rows("SELECT type, verdict, task FROM messages WHERE type = 'approval'")
+    assert (filed["type"], filed["verdict"]) == ("approval", "accepted")
     again = stand.call(LOBSTER, "task_resolve_approval", approval_id=waiting, decision="rejected")
     assert again["error"]["rule"] == "already-decided"
 
