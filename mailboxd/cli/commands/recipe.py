@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.commands.send import HEADERS, TASK_ID, TO, WAIT, WAIT_TIMEOUT, receiver, send
+from mailboxd.cli.commands.send import TASK_ID, TO, WAIT, WAIT_TIMEOUT, header_options, receiver, send
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import require_operator
 from mailboxd.cli.session import Session, Text, verb
@@ -140,6 +140,7 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
     "run",
     'recipe run panel --with question="Is it ready?" --with panel=analyst,writer,critic',
     'recipe run pipeline --with goal=Notes --with steps="Collect the changes" --with steps="Write them down" --wait',
+    "recipe run supervisor --with goal=Why? --with team=analyst,writer --budget-usd 2 --label support",
     "recipe run debate --with question=Now? --with debaters=analyst,writer --dry-run",
     exits={
         EXIT_NO: "the task exists; or with --wait, it failed or was cancelled",
@@ -152,6 +153,7 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
 @_WITH
 @TO
 @TASK_ID
+@header_options
 @WAIT
 @WAIT_TIMEOUT
 @click.option("--dry-run", is_flag=True, help="Print the plan instead of sending it.")
@@ -165,7 +167,7 @@ def run_recipe(
     if dry_run:
         say(for_terminal(draft.dag))
         return None
-    return send(session, ws, draft, {**dict.fromkeys(HEADERS), **said, "sender": "operator"})
+    return send(session, ws, draft, {**said, "sender": "operator"})
 
 
 for _command in (ls_recipes, show_recipe, run_recipe):

@@ -227,7 +227,7 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
 
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
-HEADERS = (
+_HEADERS = (
     "labels", "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
     "budget_tokens", "harness", "model", "reply_to",
 )  # fmt: skip
@@ -237,6 +237,34 @@ WAIT = click.option("--wait", is_flag=True, help="Wait until the task ends or ne
 WAIT_TIMEOUT = click.option(
     "--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop waiting after this long."
 )
+_HEADER_OPTIONS = (
+    click.option("--label", "labels", type=Header("labels", "NAME,..."), help="To find it by: `ls --label`."),
+    click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none."),
+    click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents."),
+    click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first."),
+    click.option("--deadline", type=Header("deadline", "TIME"), help="RFC 3339, for example 2026-11-21T18:00:00Z."),
+    click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks."),
+    click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens."),
+    click.option(
+        "--harness", type=Header("harness", "NAME"), help="One of acp.harnesses, to work in place of the agent."
+    ),
+    click.option("--model", type=Header("model", "NAME"), help="One of openclaw.models, for its turns."),
+    click.option("--reply-to", type=Header("reply_to", "WHERE"), help="One of notify.reply_to, for its result."),
+    click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100."),
+    click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn."),
+    click.option(
+        "--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown."
+    ),
+)
+
+
+def header_options(command: Any) -> Any:
+    """Decorate a command with options for the headers of the task that it sends."""
+    for option in reversed(_HEADER_OPTIONS):
+        command = option(command)
+    return command
+
+
 _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Leave it empty to send nothing."
 
 
@@ -264,19 +292,7 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 @TO
 @TASK_ID
 @click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="The sender.")
-@click.option("--label", "labels", type=Header("labels", "NAME,..."), help="To find it by: `ls --label`.")
-@click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none.")
-@click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents.")
-@click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first.")
-@click.option("--deadline", type=Header("deadline", "TIME"), help="RFC 3339, for example 2026-11-21T18:00:00Z.")
-@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks.")
-@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens.")
-@click.option("--harness", type=Header("harness", "NAME"), help="One of acp.harnesses, to work in place of the agent.")
-@click.option("--model", type=Header("model", "NAME"), help="One of openclaw.models, for its turns.")
-@click.option("--reply-to", type=Header("reply_to", "WHERE"), help="One of notify.reply_to, for its result.")
-@click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100.")
-@click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn.")
-@click.option("--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown.")
+@header_options
 @WAIT
 @WAIT_TIMEOUT
 def send_command(session: Session, **said: Any) -> int | None:
@@ -296,7 +312,7 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
         raise click.UsageError("--wait-timeout requires --wait; --timeout limits one turn")
     message_id, task_id = _ids(session, draft.title, said["task_id"])
     _require_sensible(session, ws, said, task_id)
-    headers = {name: said[name] for name in HEADERS if said[name] is not None}
+    headers = {name: said[name] for name in _HEADERS if said[name] is not None}
     if said["harness"] is not None:
         headers["runtime"] = Runtime.ACP
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}
