@@ -2,7 +2,7 @@
 
 An `Item` says in a sentence what waits and since when, and has the one command that moves it on. `of` collects them:
 tasks that wait for a person, approvals, rejected files, messages that may mean something else than they say, and what
-keeps the daemon from working. `of_task` and `of_approval` are the single items that notices are about.
+keeps the daemon from working. `of_task`, `of_approval` and `of_troubles` are what notices are about.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Need(StrEnum):
     FILE = "file"
     GATEWAY = "gateway"
     PEER = "peer"
+    HUB = "hub"
     DAEMON = "daemon"
     HEALTH = "health"
 
@@ -73,7 +74,7 @@ class Item:
     task: str = ""
     """Its local id; empty if it is about no task."""
     id: str = ""
-    """The id of the approval or of the message."""
+    """Of the approval, the message, the peer or what is explained."""
     until: str | None = None
     """When it is decided without a person."""
 
@@ -120,15 +121,23 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
     from mailboxd.store.attention_queries import waiting_for_person
 
     pid, now = lock.holder(ws), clock.now()
-    _, troubles = health.read(ws, pid, now, clock.monotonic())
     waiting = waiting_for_person(report, now, pid, most)
-    broken = [*_troubled(troubles, waiting.snapshot, program, runs=pid is not None)]
-    if pid is None and not troubles and (work := _work(ws, report)):
+    broken = of_troubles(ws, report, clock, program, pid)
+    if pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
     unread = [_unread(ws, name) for name in ws.misplaced_tasks()]
     told = sorted([*_waiting(waiting, program), *unread[:most]], key=lambda item: item.since or "")
     total = waiting.total + len(unread) + len(broken)
     return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
+
+
+def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: int | None) -> list[Item]:
+    """What keeps the daemon `pid` (None: there is none, 0: this process) from working and does not mend by itself."""
+    now = clock.now()
+    _, troubles = health.read(ws, pid, now, clock.monotonic())
+    urgent = [trouble for trouble in troubles if trouble.needs_person(now)]
+    away = report.task_snapshot([], now, pid, neighbours=False).away if urgent else {}
+    return [*_troubled(urgent, away, program, runs=pid is not None)]
 
 
 def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None:
@@ -158,20 +167,21 @@ def _work(ws: Workspace, report: Report) -> str:
     return f"{' and '.join(found)} wait{'s' * (count + mail == 1)}" if found else ""
 
 
-def _troubled(troubles: Sequence[Trouble], snapshot: Snapshot, program: str, *, runs: bool) -> Iterator[Item]:
-    urgent = [trouble for trouble in troubles if trouble.needs_person]
+def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, *, runs: bool) -> Iterator[Item]:
     for trouble in sorted(urgent, key=lambda trouble: trouble.grade is not Grade.RED):
         text, command = f"{trouble.where}: {one_line(trouble.why)}", f"{program} doctor"
         match trouble.where:
             case Component.DAEMON:
                 yield Item(Need.DAEMON, text, command if runs else f"{program} run", trouble.since or None)
             case Component.PEERS:
-                for agent, known in snapshot.away.items():
-                    yield Item(Need.PEER, f"the peer {agent}: {one_line(known)}", command, trouble.since)
+                for agent, known in away.items():
+                    yield Item(Need.PEER, f"the peer {agent}: {one_line(known)}", command, trouble.since, id=agent)
+            case Component.HUB:
+                yield Item(Need.HUB, text, f"{program} hub status", trouble.since)
             case Component.GATEWAY:
                 yield Item(Need.GATEWAY, text, command, trouble.since)
             case _:
-                yield Item(Need.HEALTH, text, f"{program} explain {trouble.slug}", trouble.since)
+                yield Item(Need.HEALTH, text, f"{program} explain {trouble.slug}", trouble.since, id=trouble.slug)
 
 
 _OF_CAUSES = {

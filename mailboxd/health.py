@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import moment, to_epoch
 from mailboxd.mailbox.files import directory, read_file
 from mailboxd.mailbox.layout import Workspace
 
@@ -68,6 +68,11 @@ class Halt(StrEnum):
     DB_LOCKED = "db-locked"
 
 
+_OTHERS = (Component.GATEWAY, Component.PEERS, Component.HUB)
+PATIENCE = 60.0
+"""Seconds that others may be away before a person has to act: a restart takes less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """What does not work, why, how serious that is, and since when (ISO 8601, UTC)."""
@@ -77,10 +82,13 @@ class Trouble:
     grade: Grade
     since: str
 
-    @property
-    def needs_person(self) -> bool:
-        """Whether a person has to act: it is red, or a gateway or a peer is down."""
-        return self.grade is Grade.RED or self.where in (Component.GATEWAY, Component.PEERS)
+    def needs_person(self, now: str) -> bool:
+        """Whether a person has to act: it is red, or the gateway, a peer or another host is down and does not come back
+        by itself at once.
+        """
+        if self.grade is Grade.RED or self.where not in _OTHERS:
+            return self.grade is Grade.RED
+        return to_epoch(now) - to_epoch(self.since) >= PATIENCE
 
     @property
     def slug(self) -> str:
@@ -93,12 +101,12 @@ def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Gr
     """The last reported health of the daemon `pid` (None: there is none, 0: unknown). Raises nothing."""
     report = _report(ws)
     if pid is None:
-        return _ended(report)
+        return _ended(report, now)
     if report is None or pid not in (0, report["pid"]):
         return _red("it holds the workspace but has not reported its health yet")
     ages = [age for age in (monotonic - report["monotonic"], to_epoch(now) - to_epoch(report["at"])) if age >= -1]
     if min(ages, default=SILENT + 1) > SILENT:
-        return _red(f"its loop is stuck: the last heartbeat was at {report['at']}")
+        return _red(f"its loop is stuck: the last heartbeat was at {moment(report['at'], now)}")
     troubles: list[Trouble] = report["troubles"]
     if any(trouble.grade is Grade.RED for trouble in troubles):
         return Grade.RED, troubles
@@ -133,11 +141,13 @@ def scanned_at(ws: Workspace) -> str | None:
     return None if report is None else report["scanned"]
 
 
-def _ended(report: dict[str, Any] | None) -> tuple[Grade, list[Trouble]]:
+def _ended(report: dict[str, Any] | None, now: str) -> tuple[Grade, list[Trouble]]:
     if report is None or report["over"] == "":
         return Grade.OFF, []
     if report["over"] is None:
-        return _red(f"it died without a report after {report['at']}; `mailboxd run` continues where it stopped")
+        return _red(
+            f"it died without a report after {moment(report['at'], now)}; `mailboxd run` continues where it stopped"
+        )
     return _red(f"it gave up: {report['over']}")
 
 

@@ -142,6 +142,8 @@ class Notify:
     what: Notice = Notice.APPROVAL
     """Orders of earlier versions name an approval only."""
     approval_id: str = ""
+    trouble: str = ""
+    """What is in the way, where no task is concerned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,8 @@ class Notice(StrEnum):
     APPROVAL = "approval"
     CIRCUIT = "circuit"
     HOLD = "hold"
+    TROUBLE = "trouble"
+    """The daemon, the gateway, a peer or another host."""
 
 
 REPLIED = frozenset({Notice.COMPLETED, Notice.FAILED, Notice.QUESTION})

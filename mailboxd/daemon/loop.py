@@ -308,7 +308,9 @@ class Daemon:
         self.health.say(Component.GATEWAY, gateway.why)
 
     def _check_peers(self) -> None:
-        """Check now and then whether the peers that are waited for have a daemon; inside a batch."""
+        """Check now and then whether the peers that are waited for have a daemon, and tell people what is in the way;
+        inside a batch.
+        """
         mono = self.engine.clock.monotonic()
         if mono < self._peers_at:
             return
@@ -318,6 +320,7 @@ class Daemon:
         self._away = {name: self._away.get(name, mono) for name in away}
         lasts = any(mono - since >= _LONG for since in self._away.values())
         self.health.say(Component.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
+        self.effects.notifying.look()
 
     def _check_hub(self) -> None:
         """What holds up mail for other hosts; inside a batch."""
@@ -325,7 +328,7 @@ class Daemon:
         if hub.has_news or mono >= self._hub_at:
             self._hub_at = mono + _PEERS
             self.engine.store.meta.set_held_up(hub.held_up())
-            self.health.say(Component.HUB, hub.trouble, Grade.AMBER)
+            self.health.say(Component.HUB, hub.trouble(self.engine.now), Grade.AMBER)
 
     def _report(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""

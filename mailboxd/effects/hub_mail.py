@@ -93,10 +93,12 @@ class HubMail:
         agents = {order.agent.lower() for order in self._waiting.values()}
         return {agent: why for agent in sorted(agents) if (why := self.view.holds_up(agent))}
 
-    @property
-    def trouble(self) -> str:
-        """Why mail that waits cannot be carried now; empty if it can, or none waits."""
-        return self.view.trouble if self._waiting else ""
+    def trouble(self, now: str) -> str:
+        """Why mail that waits cannot be carried now, or arrives nowhere; empty if it can, or none waits."""
+        if not self._waiting:
+            return ""
+        hosts = {address.host for order in self._waiting.values() if (address := self.view.address(order.agent))}
+        return self.view.trouble or "; ".join(filter(None, (self.view.silence(host, now) for host in sorted(hosts))))
 
 
 def _outcome(order: Order, receipt: Receipt) -> Outcome:

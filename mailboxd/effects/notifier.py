@@ -22,14 +22,14 @@ from mailboxd import attention
 from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.attention import Need
+from mailboxd.attention import Item, Need
 from mailboxd.core.approvals import Action, ActionKind, Approval, Performed, Purpose
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.specs import refused_address
-from mailboxd.core.times import moment, plus
+from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
@@ -50,6 +50,8 @@ CHAT_CHARS = 2_000
 """What a channel gets of a result or question; the longest message of many is 4,096 characters."""
 _REPLY_PAUSES = (*PAUSES, 900.0, 3_600.0, 14_400.0, 43_200.0)
 """The same for a reply, for which somebody waits: a gateway may be down for a while."""
+AGAIN = 3600.0
+"""Seconds in which a trouble that comes and goes is told once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
 _SESSION = "session"
 _NEEDS = {
@@ -118,18 +120,36 @@ class PeopleNotifier:
     def __post_init__(self) -> None:
         self.reports.route(NoticeEnded, self._settle)
 
+    def look(self) -> None:
+        """Order a notice of each trouble that has come, unless it went away less than an hour ago. Inside a batch."""
+        if Notice.TROUBLE not in self.engine.settings.notices:
+            return
+        meta, now, found = self.engine.store.meta, self.engine.now, self._troubles()
+        before = meta.told()
+        told = {name: at for name, at in before.items() if name in found or to_epoch(now) - to_epoch(at) < AGAIN}
+        for name in found.keys() - told.keys():
+            self.engine.store.outbox.add(self.engine.new_id("trn"), "", Notify(Notice.TROUBLE, trouble=name), now)
+        meta.set_told(dict.fromkeys(found, now) | told)
+
+    def _troubles(self) -> dict[str, Item]:
+        """What is in the way now, by a name that stays the same."""
+        program, report = attention.program_for(self.ws), Report(self.engine.store.db)
+        items = attention.of_troubles(self.ws, report, self.engine.clock, program, 0)
+        return {f"{item.kind} {item.id}".strip(): item for item in items}
+
     def begin(self, order: Order, effect: Notify) -> None:
         """Tell people, every way that has not told them yet; later while memory is short or many are being told."""
         running = sum(call.kind is CallKind.NOTICE for call in self.calls.running.values())
         if self.calls.capacity.is_short or running >= MOST_AT_ONCE:
             return
-        task = self.engine.store.tasks.get(order.task)
-        if task is None or (said := self._said(order, effect, task)) is None:
+        task = self.engine.store.tasks.get(order.task) if order.task else None
+        said = self._of_trouble(order, effect) if task is None else self._said(order, effect, task)
+        if said is None:
             self.reports.append(Finished(order.id))
             return
         now = self.engine.clock.monotonic()
         told = self._told.setdefault(order.id, {})
-        settings, address = self.engine.settings, task.reply_address(effect.what)
+        settings, address = self.engine.settings, task.reply_address(effect.what) if task is not None else ""
         ways = self.ways.names if effect.what in settings.notices else ()
         for way in (*ways, *([_REPLY] if address else [])):
             if told.get(way) == "" or (way == _CHANNEL and address == f"{self.ways.channel}:{self.ways.target}"):
@@ -172,6 +192,13 @@ class PeopleNotifier:
             return message_argv(self.ways.openclaw, message)
         raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         return (*self.ways.command, self.calls.prepare(call_id, raw, "notice.json"))
+
+    def _of_trouble(self, order: Order, effect: Notify) -> Told | None:
+        item = self._troubles().get(effect.trouble)
+        if item is None:
+            return None
+        about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root))
+        return Told(*about, "", "", item.text, "", item.command, item.since, None)
 
     def _said(self, order: Order, effect: Notify, task: Task) -> Told | None:
         """What is to be told; None if it is no longer so."""
@@ -219,7 +246,7 @@ class PeopleNotifier:
         what = order.effect.what if isinstance(order.effect, Notify) else ""
         for way, problem in failed.items():
             text = f"could not tell anyone by {way} ({what}; tried {order.tries + 1} times): {problem}"
-            self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": text}))
+            self.engine.record(Event(Kind.ALARM, order.task or None, {"at": now, "what": "notice", "why": text}))
         store.outbox.finish(order.id, "failed" if failed else "done")
         del self._told[order.id]
 
@@ -256,7 +283,7 @@ def chat_text(said: Told, *, to_agent: bool = False) -> str:
 def _chat_texts(said: Told, to_agent: bool) -> Iterator[str]:
     """The message, and then with less and less that agents have written."""
     ask = said.approval
-    about = f"mailboxd of {said.agent}, task {said.task}"
+    about = f"mailboxd of {said.agent}" + (f", task {said.task}" if said.task else "")
     if to_agent:
         about = f"Tell whoever waits in this session. {about}"
     if ask is not None:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
+from mailboxd.core.times import moment, to_epoch
 from mailboxd.errors import WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
@@ -31,6 +32,8 @@ NEW, SENT, RECEIPTS = "new", "sent", "receipts"
 _FOLDER = "hub"
 _PEERS = "peers.json"
 _LARGEST = 8 << 20
+_SILENT = 300.0
+"""Seconds: the daemons are told each minute that a host was heard of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +243,18 @@ class HubView:
         if trouble := self.trouble:
             return f"mail for {address} waits for the hub: {trouble}"
         seen = info.hosts[address.host]
-        heard = f"the host {address.host} was last heard of at {seen}" if seen else f"{address.host} was never heard of"
+        at = moment(seen, seen) if seen else ""
+        heard = f"the host {address.host} was last heard of at {at}" if seen else f"{address.host} was never heard of"
         return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
+
+    def silence(self, host: str, now: str) -> str:
+        """That nothing is heard of a host; empty if something is."""
+        seen = self.info.hosts.get(host) if self.info is not None else None
+        if seen and to_epoch(now) - to_epoch(seen) < _SILENT:
+            return ""
+        return (
+            f"nothing was heard of the host {host} since {moment(seen, now)}" if seen else f"{host} was never heard of"
+        )
 
 
 def write_info(ws: Workspace, info: HubInfo | None) -> None:

@@ -103,6 +103,13 @@ class Meta:
     def away(self) -> dict[str, str]:
         return self._mapping("away")
 
+    def set_told(self, told: Mapping[str, str]) -> None:
+        """Of which troubles people were told, and when."""
+        self.report("told", json.dumps(told, sort_keys=True))
+
+    def told(self) -> dict[str, str]:
+        return self._mapping("told")
+
     def set_held_up(self, held_up: Mapping[str, str]) -> None:
         """To which agents on other hosts mail waits for a receipt, and what holds it up."""
         self.report("held_up", json.dumps(held_up, sort_keys=True))

@@ -120,9 +120,9 @@ class PageModels:
 
     def daemon_status(self, workspace: WebWorkspace) -> Row:
         """The health of the daemon."""
-        pid = lock.holder(workspace.ws)
-        grade, troubles = health.read(workspace.ws, pid, self.clock.now(), self.clock.monotonic())
-        said = [f"{trouble.where}: {trouble.why}" for trouble in troubles if not trouble.needs_person]
+        pid, now = lock.holder(workspace.ws), self.clock.now()
+        grade, troubles = health.read(workspace.ws, pid, now, self.clock.monotonic())
+        said = [f"{trouble.where}: {trouble.why}" for trouble in troubles if not trouble.needs_person(now)]
         return {"grade": Grade(grade).value, "troubles": said, "running": pid is not None, "pid": pid or None}
 
     def _counts(self, workspace: WebWorkspace, report: Report) -> Row:

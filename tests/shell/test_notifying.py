@@ -23,6 +23,7 @@ from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice
+from mailboxd.daemon.health_writer import Health
 from mailboxd.effects.notifier import (
     CHAT_CHARS,
     MOST_AT_ONCE,
@@ -37,6 +38,8 @@ from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
+from mailboxd.health import Component, Grade
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.store.store import Order
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, child, make, task_of
@@ -473,3 +476,40 @@ def test_subtasks_do_not_inherit_where_replies_go(replying: Bell) -> None:
     replying.stage.end_turn("q3.a", "It grew.")
     with replying.opened() as engine:
         assert replying.orders(engine) == []
+
+
+def test_people_are_told_of_what_is_in_the_way_once_while_it_comes_and_goes(bell: Bell, tmp_path: Path) -> None:
+    keep = program(tmp_path, "keep", f'cat "$1" >> {tmp_path}/said')
+    bell.ways, clock = Ways((keep,)), bell.stage.clock
+    with Health(bell.stage.ws, clock, Notifier({}), "alpha") as health:
+
+        def ordered() -> int:
+            health.beat()
+            with bell.opened() as engine:
+                with engine.batch():
+                    notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, Reports(engine))
+                    notifying.look()
+                return len(bell.orders(engine))
+
+        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        assert ordered() == 0, "a restart takes less than a minute"
+        clock.advance(60)
+        assert (ordered(), ordered(), bell.ring()) == (1, 1, 1)
+        told = json.loads((tmp_path / "said").read_text())
+        assert (told["kind"], told["task"], told["text"]) == ("trouble", "", "gateway: connection refused")
+        assert told["command"].endswith(" doctor")
+        health.say(Component.GATEWAY, "")
+        assert ordered() == 0
+        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        clock.advance(60)
+        assert ordered() == 0, "it was told within the hour"
+        health.say(Component.GATEWAY, "")
+        clock.advance(3600)
+        assert ordered() == 0
+        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        clock.advance(60)
+        assert ordered() == 1
+        health.say(Component.GATEWAY, "")
+        assert bell.ring() == 1
+        assert bell.states() == ["done", "done"]
+        assert (tmp_path / "said").read_text().count("connection refused") == 1, "what is no longer so is not told"

@@ -163,7 +163,8 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
     from mailboxd.store.reports import opened, workspace_summary
 
     pid = lock.holder(ws)
-    grade, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
+    now = clock.now()
+    grade, troubles = health.read(ws, pid, now, clock.monotonic())
     with opened(ws.database) as report, report.snapshot():
         found = workspace_summary(report)
         waiting = attention.of(ws, report, clock, attention.program_for(ws), most=_MOST_ITEMS)
@@ -171,7 +172,7 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
     return {
         "daemon": {"running": pid is not None, "pid": pid or None},
         "health": str(grade),
-        "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person],
+        "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
         **found,
         "states": waiting.states(found["open"]),

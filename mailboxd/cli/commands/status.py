@@ -51,13 +51,14 @@ def status_command(session: Session) -> int:
 
 
 def _health(ws: Workspace, clock: Clock) -> dict[str, Any]:
-    grade, troubles = health.read(ws, lock.holder(ws), clock.now(), clock.monotonic())
-    return {"grade": grade, "troubles": [_trouble_json(trouble) for trouble in troubles]}
+    now = clock.now()
+    grade, troubles = health.read(ws, lock.holder(ws), now, clock.monotonic())
+    return {"grade": grade, "troubles": [_trouble_json(trouble, now) for trouble in troubles]}
 
 
-def _trouble_json(trouble: Trouble) -> dict[str, Any]:
+def _trouble_json(trouble: Trouble, now: str) -> dict[str, Any]:
     what = {"slug": trouble.slug, "where": trouble.where, "why": trouble.why}
-    return {**what, "grade": trouble.grade, "since": trouble.since or None, "needs_person": trouble.needs_person}
+    return {**what, "grade": trouble.grade, "since": trouble.since or None, "needs_person": trouble.needs_person(now)}
 
 
 def _found(session: Session, ws: Workspace, report: Report, most: int | None) -> dict[str, Any]:
