@@ -381,11 +381,18 @@ def test_a_dispatch_is_a_task_message(stage: Stage) -> None:
     assert [section.heading for section in message.sections] == ["Context", "Instructions", "Expected Output"]
 
 
+def test_a_dispatch_needs_a_title_only(stage: Stage) -> None:
+    said = stage.run("export", "message", "dispatch", "--to", "scout", "--title", "Extract the figures").stdout
+    message = parse_message(said.encode(), "x.md").message
+    assert message.task_id.startswith("extract-the-figures-")
+    assert (message.from_, message.to) == ("alpha", "scout")
+
+
 def test_a_reply_is_done_or_failed(stage: Stage) -> None:
     who = ["--task-id", "q3", "--subtask-id", "extract", "--from", "scout"]
     done = stage.run("export", "message", "reply", *who, "--status", "done", "--results", "## Results\n\ntwelve").stdout
     failed = stage.run(
-        "export", "message", "reply", *who, "--status", "failed", "--error", "no", "--partial", "six"
+        "export", "message", "reply", *who, "--status", "failed", "--error", "no", "--partial-results", "six"
     ).stdout
     for text, status in ((done, "done"), (failed, "failed")):
         message = parse_message(text.encode(), "x.md").message

@@ -11,7 +11,7 @@ from tests.e2e.conftest import Found
 
 pytestmark = pytest.mark.slow
 
-PLAIN: dict[str, Any] = {"default": {"reply": "Result of {title}."}}
+PLAIN: dict[str, Any] = {"default": {"reply": "Done."}}
 
 
 def says(answer: str, text: str) -> dict[str, str]:
@@ -25,13 +25,21 @@ def rule(match: dict[str, str], **effect: Any) -> dict[str, Any]:
 PLAYED: dict[str, tuple[list[str], dict[str, list[dict[str, Any]]], str, dict[str, str]]] = {
     "pipeline": (
         ["goal=Notes", "steps=Collect", "steps=Draft, then cut"],
-        {"alpha": [rule({"task": r"x\.step-2", "text": "Result of Collect"}, reply="The notes")]},
+        {
+            "alpha": [
+                rule({"task": r"x\.step-1"}, reply="Collected"),
+                rule({"task": r"x\.step-2", "text": "Collected"}, reply="The notes"),
+            ]
+        },
         "The notes",
         {"x.step-1": "completed", "x.step-2": "completed"},
     ),
     "map-reduce": (
         ["items=EMEA,APAC", "map=Extract", "reduce=Compare", "mapper=analyst"],
-        {"alpha": [rule({"task": r"x\.reduce", "text": "Result of Extract: APAC"}, reply="A table")]},
+        {
+            "analyst": [rule({"text": "APAC"}, reply="It grew")],
+            "alpha": [rule({"task": r"x\.reduce", "text": "It grew"}, reply="A table")],
+        },
         "A table",
         {"x.map-1": "completed", "x.map-2": "completed"},
     ),
@@ -92,8 +100,11 @@ PLAYED: dict[str, tuple[list[str], dict[str, list[dict[str, Any]]], str, dict[st
     "research": (
         ["question=How?", "angles=code,docs", "checker=critic"],
         {
-            "critic": [rule({"text": "How. .docs."}, reply="All confirmed")],
-            "alpha": [rule({"task": r"x\.report", "text": "All confirmed"}, reply="Like this [1]")],
+            "critic": [rule({"text": "See the manual"}, reply="All confirmed")],
+            "alpha": [
+                rule({"task": r"x\.search-2"}, reply="See the manual"),
+                rule({"task": r"x\.report", "text": "All confirmed"}, reply="Like this [1]"),
+            ],
         },
         "Like this [1]",
         {"x.search-2": "completed"},
@@ -102,8 +113,8 @@ PLAYED: dict[str, tuple[list[str], dict[str, list[dict[str, Any]]], str, dict[st
         ["work=Billing", "taker=analyst"],
         {
             "analyst": [
-                rule({"subtask": "read"}, **says("unclear", "Which database?")),
-                rule({"subtask": "continue", "text": "The blue one"}, reply="Continued"),
+                rule({"task": r"x\.read"}, **says("unclear", "Which database?")),
+                rule({"task": r"x\.continue", "text": "The blue one"}, reply="Continued"),
             ],
             "alpha": [rule({"task": r"x\.explain", "text": "Which database"}, reply="The blue one")],
         },

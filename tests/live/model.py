@@ -159,10 +159,11 @@ class _Rule:
     turns: set[tuple[str, ...]] = field(default_factory=set)
 
     def takes(self, call: Call) -> bool:
-        known = {"agent": call.agent, "kind": call.kind, "task": call.task, "attempt": call.attempt}
-        if not all(
-            re.search(want, call.text) if name == "text" else known[name] == want for name, want in self.fits.items()
-        ):
+        known = {"agent": call.agent, "kind": call.kind, "attempt": call.attempt}
+        task, text = self.fits.get("task", ".*"), self.fits.get("text", "")
+        if any(known[name] != want for name, want in self.fits.items() if name in known):
+            return False
+        if not re.fullmatch(task, call.task) or not re.search(text, call.text):
             return False
         if self.times is None:
             return True
@@ -192,8 +193,9 @@ class Model:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def on(self, *steps: Step, times: int | None = None, **fits: str) -> None:
-        """Answer so from now on, before all rules that are there: `agent=`, `kind=`, `task=`, `attempt=` must be equal,
-        `text=` is searched in what the user said. `times` turns, then the rules below are asked again."""
+        """Answer so from now on, before all rules that are there: `agent=`, `kind=`, `attempt=` must be equal, `task=`
+        is the pattern of the whole id, `text=` is searched in what the user said. `times` turns, then the rules below
+        are asked again."""
         unknown = fits.keys() - {"agent", "kind", "task", "attempt", "text"}
         assert not unknown, f"a rule cannot ask for {unknown}"
         with self._lock:

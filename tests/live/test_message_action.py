@@ -134,3 +134,36 @@ def test_a_chat_is_told_of_a_question_and_of_the_result(telegram: Telegram, tmp_
         finally:
             company.close()
             gateway.close()
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_result_goes_to_the_chat_and_to_the_session_that_asked(telegram: Telegram, tmp_path: Path) -> None:
+    with Model() as model:
+        gateway = Gateway(tmp_path / "gateway", model.url, run_of(["alpha"]), channels=bot(telegram))
+        company = LiveCompany(gateway, model, ["alpha"])
+        try:
+            gateway.start()
+            company.employ("alpha", {"notify": {"reply_to": ["telegram:42", "session:agent:alpha:*"]}})
+            alpha = company["alpha"]
+            model.on(Text("It is warm."), task="chat")
+            model.on(Text("It is cold."), task="session")
+            alpha.start()
+            for name, where in (("chat", "telegram:42"), ("session", "session:agent:alpha:chat")):
+                sent = alpha.call("send", "--task-id", name, "--reply-to", where, "How is the weather?")
+                assert sent.returncode == 0, sent.stderr
+            eventually(lambda: telegram.sent, 120, alpha.last_words)
+            assert telegram.sent[0].startswith("mailboxd of alpha, task chat: is completed\n\nIt is warm.")
+            eventually(lambda: model.made(kind=""), 120, alpha.last_words)
+            assert "task session: is completed" in model.made(kind="")[0].text
+            which = (
+                "SELECT o.id FROM outbox o JOIN tasks t ON t.id = o.task WHERE o.kind = 'notify' AND local_id = 'chat'"
+            )
+            again = {"idempotencyKey": alpha.query(which)[0]["id"]}
+            repeated = {"channel": "telegram", "to": "42", "message": telegram.sent[0], **again}
+            done = gateway.openclaw("gateway", "call", "send", f"--params={json.dumps(repeated)}", "--json")
+            assert done.returncode == 0, done.stderr
+            assert len(telegram.sent) == 1
+            company.at_rest()
+        finally:
+            company.close()
+            gateway.close()

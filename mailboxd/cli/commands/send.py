@@ -415,12 +415,14 @@ def message_command() -> None:
 
 @verb(
     "dispatch",
+    'export message dispatch --to scout --title "Extract" --instructions "..."',
     'export message dispatch --task-id q3 --subtask-id extract --from analyst --title "Extract" --instructions "..."',
     exits=_EXITS,
 )
-@_TASK_ID
+@TASK_ID
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being delegated.")
-@_SENDER
+@click.option("--from", "sender", type=Header("from", "ID"), help="The sender; default: this workspace's agent.")
+@click.option("--to", type=Header("to", "ID"), help="The receiver.")
 @click.option("--title", type=Text(), required=True, help="The title, on one line.")
 @click.option("--context", type=Text(), default="", help="Background information.")
 @click.option("--instructions", type=Text(), default="", help="What to do.")
@@ -429,8 +431,10 @@ def message_command() -> None:
 def dispatch(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that delegates work to an agent."""
     draft = Draft(said["title"], said["instructions"], said["context"], said["expected_output"])
-    identity = {"task_id": said["task_id"], "subtask_id": said["subtask_id"], "from": said["sender"]}
-    _write(session, output, compose(draft, {**identity, "sent_at": session.clock.now()}))
+    message_id, task_id = _ids(session, draft.title, said["task_id"])
+    sender = said["sender"] or agent_of(session.workspace())
+    identity = {"task_id": task_id, "subtask_id": said["subtask_id"], "from": sender, "to": said["to"]}
+    _write(session, output, compose(draft, {**identity, "message_id": message_id, "sent_at": session.clock.now()}))
 
 
 @verb(
@@ -445,7 +449,7 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
 @click.option("--status", type=click.Choice(["done", "failed"]), required=True, help="The outcome.")
 @click.option("--results", type=Text(), default="", help="The results (with --status done).")
 @click.option("--error", type=Text(), default="", help="What went wrong (with --status failed).")
-@click.option("--partial", type=Text(), default="", help="Results from before the failure.")
+@click.option("--partial-results", "partial", type=Text(), default="", help="Results from before the failure.")
 @_OUTPUT
 def reply(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that reports the outcome of work."""
@@ -454,7 +458,7 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 
     done = said["status"] == "done"
     if done is not bool(said["results"]) or done is bool(said["error"] or said["partial"]):
-        raise click.UsageError("--status done goes with --results, --status failed with --error and --partial")
+        raise click.UsageError("--status done goes with --results, --status failed with --error and --partial-results")
     texts = (("Results", said["results"]), ("Error", said["error"]), ("Partial Results", said["partial"]))
     message = ReplyMessage(
         task_id=said["task_id"],
