@@ -129,14 +129,9 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
 
 
 def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
-    """The days of archive/ and outbox/ that changed after `since`, and outbox/ itself, as it was before it had days.
-
-    Unreadable ones are skipped: intake reports them.
-    """
+    """The days of archive/ and outbox/ that changed after `since`; unreadable ones are skipped: intake reports them."""
     for place in ("archive", "outbox"):
         with suppress(OSError), directory(ws.root, "mailbox", place) as fd:
-            if place == "outbox" and os.fstat(fd).st_mtime >= since:
-                yield PurePosixPath(place)
             with os.scandir(fd) as found:
                 folders = sorted(PurePosixPath(place, entry.name) for entry in found)
             for folder in filter(is_day, folders):

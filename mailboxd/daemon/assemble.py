@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import older_layout, signed_heads, stale_database
+from mailboxd import signed_heads, stale_database
 from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
@@ -115,7 +115,6 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
         carrier = gateway.chosen(config.openclaw.transport, openclaw, paired, environment)
         calls = _calls(ws, config, selector, environment, carrier)
         core = Engine(store, settings(config), clock)
-        older_layout.sort_into_days(core, ws)
         made = put_together(ws, config, core, calls, health, polls)
         held.callback(made.calls.leave)
         for part in (made.peers.gateway, made.reserve, made.watcher, made.wake):

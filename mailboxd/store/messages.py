@@ -54,18 +54,6 @@ class Filed:
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideDay:
-    """A recorded file directly in outbox/ or rejected/. `path` is relative to mailbox/."""
-
-    id: str
-    path: str
-    at: str
-    type: str
-    message_id: str
-    receiver: str
-
-
-@dataclass(frozen=True, slots=True)
 class Listed:
     """A message as the index of its day lists it. `path` is relative to mailbox/, `task` a local id or as it says."""
 
@@ -217,18 +205,6 @@ class Messages:
             f" WHERE substr(path, {day + 1}, 1) = '/'"
         )
         return [row[0] for row in rows]
-
-    def outside_days(self, after: str, limit: int) -> list[OutsideDay]:
-        """Those of these files with paths greater than `after`, by path."""
-        columns = "id, path, at, coalesce(type, ''), coalesce(message_id, ''), coalesce(receiver, '')"
-        rows = self._db.execute(
-            # in outbox/ names began with a letter, and days begin with a digit
-            f"SELECT {columns} FROM messages WHERE path > max(?1, 'outbox/:') AND path < 'outbox0'"
-            f" UNION ALL SELECT {columns} FROM messages WHERE path > max(?1, 'rejected/') AND path < 'rejected0'"
-            " AND path NOT LIKE 'rejected/%/%' ORDER BY path LIMIT ?2",
-            (after, limit),
-        )
-        return [OutsideDay(*row) for row in rows]
 
     def listed_on(self, day: str, places: Iterable[str]) -> list[Listed]:
         """The messages whose files are in the directories of a day, in the order of their ids."""

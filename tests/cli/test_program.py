@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +96,26 @@ def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
     result = CliRunner().invoke(program, ["connect", "completion", shell], obj=Session())
     assert result.exit_code == 0
     assert f"_MAILBOXD_COMPLETE={shell}_complete" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "ask"),
+    [
+        ("bash", 'source "$1"; COMP_WORDS=(mailboxd fle) COMP_CWORD=1; _mailboxd_completion mailboxd; echo $COMPREPLY'),
+        ("zsh", "fpath=(${1:h} $fpath); autoload -Uz compinit; compinit -u; [[ $_comps[mailboxd] ]] && echo fleet"),
+        ("fish", 'source $argv[1]; complete -C "mailboxd fle"'),
+    ],
+)
+def test_a_shell_completes_commands_with_the_script(tmp_path: Path, shell: str, ask: str) -> None:
+    program_path = shutil.which(shell)
+    if program_path is None:
+        pytest.skip(f"{shell} is not installed here")
+    script = tmp_path / "_mailboxd"
+    script.write_text(CliRunner().invoke(program, ["connect", "completion", shell], obj=Session()).stdout)
+    words = [program_path, *(["-f"] if shell == "zsh" else []), "-c", ask, *(["-"] * (shell != "fish")), str(script)]
+    environ = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
+    assert "fleet" in done.stdout, done.stderr
 
 
 def test_verbs_options_and_tasks_are_completed(stage: Stage) -> None:
