@@ -172,7 +172,8 @@ HarnessName = Annotated[str, AfterValidator(_harness)]
 Commands = Annotated[tuple[Arguments, ...], BeforeValidator(_sequence), Field(max_length=100)]
 Capabilities = Annotated[tuple[Literal["read", "edit", "execute", "network"], ...], BeforeValidator(_sequence)]
 Notices = Annotated[
-    tuple[Literal["completed", "failed", "question", "approval", "circuit", "hold"], ...], BeforeValidator(_sequence)
+    tuple[Literal["completed", "failed", "question", "approval", "circuit", "hold", "trouble"], ...],
+    BeforeValidator(_sequence),
 ]
 Variables = Annotated[
     tuple[Annotated[str, AfterValidator(_variable)], ...], BeforeValidator(_sequence), Field(max_length=100)

@@ -252,9 +252,7 @@ class HubView:
         seen = self.info.hosts.get(host) if self.info is not None else None
         if seen and to_epoch(now) - to_epoch(seen) < _SILENT:
             return ""
-        return (
-            f"nothing was heard of the host {host} since {moment(seen, now)}" if seen else f"{host} was never heard of"
-        )
+        return f"nothing was heard of the host {host}" + (f" since {moment(seen, now)}" if seen else "")
 
 
 def write_info(ws: Workspace, info: HubInfo | None) -> None:
