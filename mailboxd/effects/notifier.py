@@ -3,7 +3,7 @@
 The end of a task and its questions also go to its `reply_to`, a chat or a session that the configuration still allows.
 
 A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm: its `id` stays the
-same, and OpenClaw drops a reply whose `id` it has just sent. It says what `mailboxd inbox` says, with the same command.
+same, and OpenClaw drops a reply that it has just sent. It says what `mailboxd inbox` says, with the same command.
 Of an approval a channel is told the id and nothing of what would be done: who reads there may be anybody.
 
 DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event log, and
@@ -179,19 +179,21 @@ class PeopleNotifier:
             return
         self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are told again
         try:
-            self.calls.start(call, self._argv(call.id, said, way, address), now)
+            self.calls.start(call, self._argv(call, said, way, address), now)
         except NotStarted as missing:
             self._told[order.id][way] = str(missing)
 
-    def _argv(self, call_id: str, said: Told, way: str, address: str) -> tuple[str, ...]:
-        if way == _REPLY:
-            return (*self.ways.openclaw, "gateway", "call", *reply_call(said, address, self.ways), "--json")
+    def _argv(self, call: Call, said: Told, way: str, address: str) -> tuple[str, ...]:
+        if way == _REPLY and call.order is not None:
+            # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
+            key = f"{said.id}.{call.order.tries}"
+            return (*self.ways.openclaw, "gateway", "call", *_reply_call(said, key, address, self.ways), "--json")
         if way == _CHANNEL:
             message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
             message = replace(message, account=self.ways.account, text=chat_text(said))
             return message_argv(self.ways.openclaw, message)
         raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
-        return (*self.ways.command, self.calls.prepare(call_id, raw, "notice.json"))
+        return (*self.ways.command, self.calls.prepare(call.id, raw, "notice.json"))
 
     def _of_trouble(self, order: Order, effect: Notify) -> Told | None:
         item = self._troubles().get(effect.trouble)
@@ -239,22 +241,22 @@ class PeopleNotifier:
         told = self._told[order.id]
         failed = {way: problem for way, problem in told.items() if problem}
         store, now = self.engine.store, self.engine.now
+        what = order.effect.what if isinstance(order.effect, Notify) else ""
+        for way, problem in failed.items() if order.tries == len(PAUSES) else ():
+            text = f"could not tell anyone by {way} ({what}; tried {len(PAUSES) + 1} times): {problem}"
+            self.engine.record(Event(Kind.ALARM, order.task or None, {"at": now, "what": "notice", "why": text}))
         pauses = _REPLY_PAUSES if _REPLY in failed else PAUSES
         if failed and order.tries < len(pauses):
             store.outbox.postpone(order.id, plus(now, pauses[order.tries]))
             return
-        what = order.effect.what if isinstance(order.effect, Notify) else ""
-        for way, problem in failed.items():
-            text = f"could not tell anyone by {way} ({what}; tried {order.tries + 1} times): {problem}"
-            self.engine.record(Event(Kind.ALARM, order.task or None, {"at": now, "what": "notice", "why": text}))
         store.outbox.finish(order.id, "failed" if failed else "done")
         del self._told[order.id]
 
 
-def reply_call(said: Told, address: str, ways: Ways) -> tuple[str, ...]:
+def _reply_call(said: Told, key: str, address: str, ways: Ways) -> tuple[str, ...]:
     """The gateway's method and arguments that send a reply: to a chat, or as a turn to the agent of a session."""
     kind, _, place = address.partition(":")
-    params = {"idempotencyKey": said.id}
+    params = {"idempotencyKey": key}
     if kind == _SESSION:
         params |= {"message": chat_text(said, to_agent=True), "sessionKey": place}
         return "agent", f"--params={json.dumps({**params, 'deliver': True, 'bestEffortDeliver': True})}"

@@ -158,7 +158,7 @@ def test_a_result_goes_to_the_chat_and_to_the_session_that_asked(telegram: Teleg
             which = (
                 "SELECT o.id FROM outbox o JOIN tasks t ON t.id = o.task WHERE o.kind = 'notify' AND local_id = 'chat'"
             )
-            again = {"idempotencyKey": alpha.query(which)[0]["id"]}
+            again = {"idempotencyKey": f"{alpha.query(which)[0]['id']}.0"}
             repeated = {"channel": "telegram", "to": "42", "message": telegram.sent[0], **again}
             done = gateway.openclaw("gateway", "call", "send", f"--params={json.dumps(repeated)}", "--json")
             assert done.returncode == 0, done.stderr

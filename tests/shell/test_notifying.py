@@ -409,7 +409,7 @@ def test_a_result_goes_to_the_chat_that_asked_once_for_its_id(replying: Bell, tm
     assert replying.ring() == 1
     method, params = call_of(tmp_path)
     assert (method, params["channel"], params["to"]) == ("send", "telegram", "@ann")
-    assert params["idempotencyKey"] == order.id
+    assert params["idempotencyKey"] == f"{order.id}.0"
     assert params["message"].startswith("mailboxd of alpha, task weather: is completed\n\nIt is warm.")
     assert (replying.states(), replying.ring()) == (["done"], 0)
 
@@ -434,9 +434,17 @@ def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Pat
     asked(replying, "weather", "telegram:@ann")
     for pause in PAUSES:
         replying.ring()
+        assert not replying.alarms()
         replying.stage.clock.advance(pause)
     replying.ring()
+    assert len(replying.alarms()) == 1
     assert replying.states() == ["pending"]
+    replying.ways = Ways(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
+    replying.stage.clock.advance(900.0)
+    replying.ring()
+    assert replying.states() == ["done"]
+    assert call_of(tmp_path)[1]["idempotencyKey"].endswith(f".{len(PAUSES) + 1}"), "OpenClaw has not refused this one"
+    assert len(replying.alarms()) == 1
 
 
 def test_a_chat_that_is_told_anyway_is_told_once(replying: Bell, tmp_path: Path) -> None:
