@@ -118,8 +118,9 @@ class Schedule:
         return [read_task(row) for row in rows]
 
     def has_pending(self) -> bool:
-        """Whether an effect is pending and not held."""
-        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_not_held('task')}) LIMIT 1"
+        """Whether an effect is pending and not held; a notice that failed counts no more, nothing waits for it."""
+        counts = f"(kind <> 'run_turn' OR {is_not_held('task')}) AND (kind <> 'notify' OR tries = 0)"
+        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND {counts} LIMIT 1"
         return self._db.execute(sql).fetchone() is not None
 
     def _waiting_for_claims(self) -> str:

@@ -282,6 +282,17 @@ def test_a_notice_that_nobody_gets_blocks_nothing(found: Found, tmp_path: Path) 
     eventually(lambda: alpha.query("SELECT 1 FROM outbox WHERE kind = 'notify'"))
 
 
+def test_a_reply_that_nobody_gets_keeps_no_idle_daemon_and_is_tried_by_the_next(found: Found) -> None:
+    company = found({"alpha": {"default": {"reply": "Warm."}}}, notify={"reply_to": ["telegram:@ann"]})
+    alpha = company["alpha"]
+    assert alpha.call("send", "--task-id", "w", "--reply-to", "telegram:@ann", "Weather?").returncode == 0
+    alpha.run(seconds=60)
+    tries = "SELECT tries FROM outbox WHERE kind = 'notify' AND state = 'pending'"
+    assert alpha.query(tries) == [{"tries": 1}]
+    alpha.start()
+    eventually(lambda: alpha.query(tries) == [{"tries": 2}], why=alpha.last_words)
+
+
 def test_the_example_is_performed_once_and_taken_back(found: Found) -> None:
     """workspace-example/publish.md, as its README tells it."""
     company = found({"alpha": {"default": {"reply": "Revenue grew."}}}, approvals=NO_LOBSTER)
