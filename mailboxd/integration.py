@@ -88,7 +88,7 @@ def packaged_skill(ws: Workspace) -> dict[str, bytes]:
     return {str(file.relative_to(source)): file.read_text("utf-8").replace(_AGENT, agent).encode() for file in parts}
 
 
-def install_skill(ws: Workspace, *, force: bool, dry_run: bool) -> list[str]:
+def install_skill(ws: Workspace, *, force: bool) -> list[str]:
     """Write missing and outdated files, with `force` also changed ones; returns their names.
 
     Raises ConfigError for a changed file, before anything is written; WorldError.
@@ -101,7 +101,7 @@ def install_skill(ws: Workspace, *, force: bool, dry_run: bool) -> list[str]:
             "keep a copy elsewhere and run it again with --force"
         )
     written = [name for name, status in found.items() if status is not FileStatus.CURRENT]
-    if dry_run or not written:
+    if not written:
         return written
     packaged_files = packaged_skill(ws)
     with world_errors(f"write the skill into {ws.root}"):
@@ -114,14 +114,13 @@ def install_skill(ws: Workspace, *, force: bool, dry_run: bool) -> list[str]:
     return written
 
 
-def uninstall_skill(ws: Workspace, *, force: bool, dry_run: bool) -> tuple[list[str], list[str]]:
+def uninstall_skill(ws: Workspace, *, force: bool) -> tuple[list[str], list[str]]:
     """Remove the files of the skill: those removed, and those kept because a person changed them. Raises WorldError."""
     found = skill_files(ws)
     kept = [] if force else [name for name, status in found.items() if status is FileStatus.CHANGED]
     removed = [name for name, status in found.items() if status is not FileStatus.MISSING and name not in kept]
-    if not dry_run:
-        with world_errors(f"remove the skill from {ws.root}"):
-            _remove(ws, [*removed, *(() if kept else (_HASHES_FILE,))])
+    with world_errors(f"remove the skill from {ws.root}"):
+        _remove(ws, [*removed, *(() if kept else (_HASHES_FILE,))])
     return removed, kept
 
 

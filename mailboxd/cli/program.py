@@ -43,7 +43,7 @@ COMMANDS = {
         "search": "audit", "why": "task", "fleet": "fleet", "web": "web",
     },
     "Decide": {
-        "inbox": "inbox", "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders",
+        "inbox": "status", "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders",
         "fail": "orders",
     },
     "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},

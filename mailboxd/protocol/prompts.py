@@ -11,12 +11,12 @@ import os
 import re
 import stat
 import traceback
-from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import storable_line
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 MAX_OVERRIDE_BYTES = 256 * 1024
 
 _Signature = tuple[int, int, int] | None
-_SPEC_FIELDS = frozenset(field.name for field in fields(Spec))
 
 
 class Templates:
@@ -85,18 +84,7 @@ class Templates:
         from jinja2 import FunctionLoader, StrictUndefined
         from jinja2.sandbox import SandboxedEnvironment
 
-        class Sandbox(SandboxedEnvironment):
-            def getattr(self, obj: Any, attribute: str) -> Any:
-                """Read the parts of a spec without the sandbox's checks: they are plain values."""
-                if type(obj) is Spec and attribute in _SPEC_FIELDS:
-                    return getattr(obj, attribute)
-                return super().getattr(obj, attribute)
-
-            def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
-                """The globals as a dict, which is cheaper to copy for each rendering than a ChainMap."""
-                return {**self.globals, **(d or {})}
-
-        environment = Sandbox(
+        environment = SandboxedEnvironment(
             loader=FunctionLoader(self._load),
             undefined=StrictUndefined,
             autoescape=False,

@@ -306,11 +306,11 @@ class SkillPart(Part):
         return PartState(PartStatus.DONE, "the skill is up to date")
 
     def do(self) -> str:
-        written = integration.install_skill(self.ws, force=False, dry_run=False)
+        written = integration.install_skill(self.ws, force=False)
         return f"wrote {', '.join(written)}" if written else "it is up to date"
 
     def undo(self, before: str) -> str:  # noqa: ARG002
-        removed, kept = integration.uninstall_skill(self.ws, force=False, dry_run=False)
+        removed, kept = integration.uninstall_skill(self.ws, force=False)
         stays = f"; kept because a person changed it: {', '.join(kept)}" if kept else ""
         return (f"removed {', '.join(removed)}" if removed else "it is already removed") + stays
 

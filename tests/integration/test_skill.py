@@ -90,10 +90,8 @@ def test_the_skill_names_the_existing_tools_and_their_ids() -> None:
 
 def test_it_is_written_once_and_is_then_up_to_date(stage: Stage) -> None:
     assert "not installed" in skill_state(stage.ws.root).problem
-    assert set(install_skill(stage.ws, force=False, dry_run=True)) == TEXTS.keys()
-    assert not (stage.ws.root / "skills").exists()
-    assert set(install_skill(stage.ws, force=False, dry_run=False)) == TEXTS.keys()
-    assert install_skill(stage.ws, force=False, dry_run=False) == []
+    assert set(install_skill(stage.ws, force=False)) == TEXTS.keys()
+    assert install_skill(stage.ws, force=False) == []
     state = skill_state(stage.ws.root)
     assert (state.installed, state.current, state.problem) == (True, True, "")
     assert "`mailboxd-alpha__task_get`" in (Path(state.path) / "SKILL.md").read_text()
@@ -101,29 +99,29 @@ def test_it_is_written_once_and_is_then_up_to_date(stage: Stage) -> None:
 
 
 def test_a_changed_skill_file_is_kept_unless_forced(stage: Stage) -> None:
-    install_skill(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False)
     file = stage.ws.root / "skills" / "mailboxd" / "SKILL.md"
     file.write_text("My own.\n")
     file.with_name("references").joinpath("plan.md").unlink()
     assert skill_state(stage.ws.root).problem == "SKILL.md is changed, references/plan.md is missing"
     with pytest.raises(ConfigError, match=r"SKILL\.md was changed by a person"):
-        install_skill(stage.ws, force=False, dry_run=False)
+        install_skill(stage.ws, force=False)
     assert file.read_text() == "My own.\n"
-    assert set(install_skill(stage.ws, force=True, dry_run=False)) == {"SKILL.md", "references/plan.md"}
+    assert set(install_skill(stage.ws, force=True)) == {"SKILL.md", "references/plan.md"}
     assert skill_state(stage.ws.root).current
 
 
 def test_an_outdated_skill_file_is_replaced(stage: Stage) -> None:
     """The name of the agent is part of the text: another one makes another text."""
-    install_skill(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False)
     stage.ws.config.write_text(re.sub(r"(?m)^agent: .*$", "agent: omega", stage.ws.config.read_text()))
     assert skill_files(stage.ws)["SKILL.md"] is FileStatus.OUTDATED
-    assert "SKILL.md" in install_skill(stage.ws, force=False, dry_run=False)
+    assert "SKILL.md" in install_skill(stage.ws, force=False)
     assert skill_state(stage.ws.root).current
 
 
 def test_the_hash_file_is_not_trusted(stage: Stage) -> None:
-    install_skill(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False)
     place = stage.ws.root / "skills" / "mailboxd"
     place.joinpath("SKILL.md").write_text("My own.\n")
     for said in ("[]", "not json", '{"SKILL.md": 1}', '{"SKILL.md": [null]}'):
@@ -132,17 +130,17 @@ def test_the_hash_file_is_not_trusted(stage: Stage) -> None:
 
 
 def test_uninstalling_removes_only_written_files(stage: Stage) -> None:
-    install_skill(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False)
     place = stage.ws.root / "skills" / "mailboxd"
     place.joinpath("references", "tools.md").write_text("My own.\n")
     place.joinpath("note.md").write_text("Mine too.\n")
-    removed, kept = uninstall_skill(stage.ws, force=False, dry_run=False)
+    removed, kept = uninstall_skill(stage.ws, force=False)
     assert kept == ["references/tools.md"]
     assert set(removed) == TEXTS.keys() - {"references/tools.md"}
-    uninstall_skill(stage.ws, force=True, dry_run=False)
+    uninstall_skill(stage.ws, force=True)
     assert [path.name for path in place.rglob("*")] == ["note.md"]
     place.joinpath("note.md").unlink()
-    assert uninstall_skill(stage.ws, force=False, dry_run=False) == ([], [])
+    assert uninstall_skill(stage.ws, force=False) == ([], [])
     assert not place.exists()
 
 
@@ -154,14 +152,13 @@ def test_no_link_is_followed(stage: Stage, link: str, tmp_path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(outside / "SKILL.md" if link.endswith(".md") else outside)
     with pytest.raises(WorldError):
-        install_skill(stage.ws, force=True, dry_run=False)
+        install_skill(stage.ws, force=True)
     assert skill_state(stage.ws.root).problem
     assert list(outside.iterdir()) == []
 
 
 def test_the_skill_commands_report_what_they_did(stage: Stage) -> None:
     assert stage.run("connect", "skill", "status").exit_code == 1
-    assert "would write SKILL.md" in stage.run("connect", "skill", "install", "--dry-run").stdout
     assert set(stage.json("connect", "skill", "install")["written"]) == TEXTS.keys()
     assert "up to date" in stage.run("connect", "skill", "install").stdout
     assert stage.json("connect", "skill", "status")["current"]

@@ -131,17 +131,6 @@ def test_the_daemon_serves_them_to_this_machine_alone(found: Found, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_file_for_node_exporter_is_written_whole(busy: Agent, tmp_path: Path) -> None:
-    path = tmp_path / "mailboxd.prom"
-    path.write_text("older\n")
-    done = busy.call("export", "metrics", "--output", str(path))
-    assert (done.returncode, done.stdout) == (0, "")
-    assert Scraped(path.read_text())("mailboxd_tasks", phase="completed") == 2
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert [other.name for other in tmp_path.glob("*mailboxd.prom*")] == ["mailboxd.prom"]
-
-
-@pytest.mark.slow
 def test_nothing_of_a_message_and_no_secret_is_in_them(found: Found) -> None:
     canary = "canary-77aa"
     alpha = found({"alpha": {"default": {"reply": f"{canary} result"}}})["alpha"]

@@ -32,26 +32,21 @@ export_command = LazyGroup(
 
 
 @verb(
-    "metrics", "export metrics", "export metrics --output /var/lib/node_exporter/mailboxd.prom",
-    "export metrics --serve",
+    "metrics", "export metrics", "export metrics --serve",
     exits={EXIT_CONFIG: "the extra is not installed", EXIT_TRY_AGAIN: "the port is taken"},
-)  # fmt: skip
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write FILE atomically, for node_exporter's textfile collector.",
 )  # fmt: skip
 @click.option(
     "--serve", is_flag=True, help="Serve on 127.0.0.1 at `metrics.port`, and send traces to `metrics.otlp_endpoint`."
 )
 @click.option("--until-eof", is_flag=True, help="With --serve: exit at the end of standard input (used by the daemon).")
-def metrics_command(session: Session, output: Path | None, serve: bool, until_eof: bool) -> None:
+def metrics_command(session: Session, serve: bool, until_eof: bool) -> None:
     """Print the workspace's metrics in Prometheus text format.
 
     Works while the daemon is down. With `metrics.port` configured, the daemon serves http://127.0.0.1:PORT/metrics,
     protected by the bearer token in .mailboxd/metrics.token. Needs the extra `metrics`.
     """
-    if (serve and output is not None) or (until_eof and not serve):
-        raise click.UsageError("--serve and --output are mutually exclusive, and --until-eof requires --serve")
+    if until_eof and not serve:
+        raise click.UsageError("--until-eof requires --serve")
     if find_spec("prometheus_client") is None:
         from mailboxd.host.pip_extras import to_add
 
@@ -64,12 +59,7 @@ def metrics_command(session: Session, output: Path | None, serve: bool, until_eo
 
     ws = session.workspace()
     text = metrics.text(metrics.measure(ws, agent_of(ws) or "", Counters(), session.clock))
-    if output is not None:
-        _write(output, text)
-    if session.as_json:
-        say(to_json({"metrics": text.decode(), "output": str(output) if output else None}))
-    elif output is None:
-        say(text.decode(), newline=False)
+    say(to_json({"metrics": text.decode()}) if session.as_json else text.decode(), newline=session.as_json)
 
 
 def _serve(session: Session, *, until_eof: bool) -> None:
@@ -84,15 +74,6 @@ def _serve(session: Session, *, until_eof: bool) -> None:
     if not port and not endpoint:
         raise ConfigError(f"{ws.config}: set `metrics.port` to a free port of this machine, or `metrics.otlp_endpoint`")
     server.serve(ws, settings.agent, session.clock, port=port, endpoint=endpoint, until_eof=until_eof)
-
-
-def _write(path: Path, text: bytes) -> None:
-    """Write the file atomically. Raises WorldError."""
-    from mailboxd.mailbox.files import directory, replace, world_errors
-
-    with world_errors(f"write {path}"), directory(path.resolve().parent) as folder:
-        replace(folder, path.name, text, lambda: True)
-        (path.resolve().parent / path.name).chmod(0o644)  # for node_exporter, another user; no task names in it
 
 
 @verb(

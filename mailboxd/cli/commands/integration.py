@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mailboxd.integration import PluginState, Step
 
 _PLUGIN_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
-_plugin_dry_run = click.option("--dry-run", is_flag=True, help="Show the OpenClaw commands and run none.")
 
 
 @click.group("plugin", cls=Group)
@@ -30,28 +29,24 @@ def plugin_command() -> None:
     """
 
 
-@verb("install", "connect plugin install", "connect plugin install --dry-run", exits=_PLUGIN_EXITS)
-@_plugin_dry_run
-def _plugin_install(session: Session, dry_run: bool) -> None:
+@verb("install", "connect plugin install", exits=_PLUGIN_EXITS)
+def _plugin_install(session: Session) -> None:
     """Copy the plugin into OpenClaw's state, allow it to see messages, enable it, and check that it loads.
 
     Safe to run again. A running gateway loads it without a restart; an OpenClaw without `plugins reload` is asked to
     restart the gateway once it is idle.
     """
     from mailboxd.cli.operator_actions import require_operator
-    from mailboxd.integration import install_plugin, plugin_install_steps, plugin_state, reload_plugin
+    from mailboxd.integration import install_plugin, plugin_state, reload_plugin
 
     require_operator("operator")
     openclaw, environment = _openclaw(session)
     state = plugin_state(openclaw, environment)
-    if dry_run:
-        steps = plugin_install_steps(openclaw, state)
-    else:
-        steps, state = install_plugin(openclaw, environment, state)
-        if state.problem:
-            raise UnavailableError(f"the plugin was installed but does not receive messages: {state.problem}")
-    _report(session, state, steps, dry_run=dry_run)
-    if dry_run or not steps:
+    steps, state = install_plugin(openclaw, environment, state)
+    if state.problem:
+        raise UnavailableError(f"the plugin was installed but does not receive messages: {state.problem}")
+    _report(session, state, steps)
+    if not steps:
         return
     reloaded = reload_plugin(openclaw, environment, session.clock)
     if not session.as_json:
@@ -59,9 +54,8 @@ def _plugin_install(session: Session, dry_run: bool) -> None:
         say(for_terminal(reloaded))
 
 
-@verb("uninstall", "connect plugin uninstall", "connect plugin uninstall --dry-run", exits=_PLUGIN_EXITS)
-@_plugin_dry_run
-def _plugin_uninstall(session: Session, dry_run: bool) -> None:
+@verb("uninstall", "connect plugin uninstall", exits=_PLUGIN_EXITS)
+def _plugin_uninstall(session: Session) -> None:
     """Have OpenClaw remove the plugin, its files and its settings.
 
     OpenClaw keeps `plugins.entries.mailboxd.enabled: false` as a record of the removal.
@@ -75,12 +69,12 @@ def _plugin_uninstall(session: Session, dry_run: bool) -> None:
     if not state.installed and not state.may_read and state.problem != NOT_INSTALLED:
         raise UnavailableError(f"OpenClaw does not report whether the plugin is installed: {state.problem}")
     steps = plugin_uninstall_steps(openclaw, state)
-    if steps and not dry_run:
+    if steps:
         run_steps(steps, environment)
         state = plugin_state(openclaw, environment)
         if state.installed:
             raise UnavailableError(f"OpenClaw still has the plugin: {state.path}")
-    _report(session, state, steps, dry_run=dry_run)
+    _report(session, state, steps)
 
 
 @verb(
@@ -114,14 +108,14 @@ for _command in (_plugin_install, _plugin_status, _plugin_uninstall):
     plugin_command.add_command(_command)
 
 
-def _report(session: Session, state: PluginState, steps: list[Step], *, dry_run: bool) -> None:
+def _report(session: Session, state: PluginState, steps: list[Step]) -> None:
     from mailboxd.integration import steps_json
 
     if session.as_json:
-        say(to_json({"steps": steps_json(steps), "applied": not dry_run, "state": asdict(state)}))
+        say(to_json({"steps": steps_json(steps), "state": asdict(state)}))
         return
     for step in steps:
-        say(for_terminal(f"would {step}" if dry_run else str(step)))
+        say(for_terminal(str(step)))
     if not steps:
         say("nothing to do")
 
@@ -142,7 +136,6 @@ def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
 
 
 _SKILL_EXITS = {EXIT_CONFIG: "a skill file was changed by hand"}
-_skill_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done and do nothing.")
 
 
 @click.group("skill", cls=Group)
@@ -151,23 +144,22 @@ def skill_command() -> None:
 
 
 @verb("install", "connect skill install", "connect skill install --force", exits=_SKILL_EXITS)
-@_skill_dry_run
 @click.option("--force", is_flag=True, help="Also replace files that were changed.")
-def _skill_install(session: Session, dry_run: bool, force: bool) -> None:
+def _skill_install(session: Session, force: bool) -> None:
     """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
     from mailboxd.cli.operator_actions import require_operator
     from mailboxd.integration import install_skill, skill_state
 
     require_operator("operator")
     ws = session.workspace()
-    written = install_skill(ws, force=force, dry_run=dry_run)
+    written = install_skill(ws, force=force)
     path = skill_state(ws.root).path
     if session.as_json:
-        say(to_json({"path": path, "written": written, "applied": not dry_run}))
+        say(to_json({"path": path, "written": written}))
     elif not written:
         say(for_terminal(f"{path} is up to date"))
     else:
-        say(for_terminal(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
+        say(for_terminal(f"wrote {', '.join(written)} in {path}"))
 
 
 @verb(
@@ -190,23 +182,19 @@ def _skill_status(session: Session) -> int | None:
     return EXIT_NO if state.problem else None
 
 
-@verb("uninstall", "connect skill uninstall", "connect skill uninstall --dry-run", exits=_SKILL_EXITS)
-@_skill_dry_run
+@verb("uninstall", "connect skill uninstall", exits=_SKILL_EXITS)
 @click.option("--force", is_flag=True, help="Also remove files that were changed.")
-def _skill_uninstall(session: Session, dry_run: bool, force: bool) -> None:
+def _skill_uninstall(session: Session, force: bool) -> None:
     """Remove the skill's files. Files that you changed or added are kept."""
     from mailboxd.cli.operator_actions import require_operator
     from mailboxd.integration import uninstall_skill
 
     require_operator("operator")
-    removed, kept = uninstall_skill(session.workspace(), force=force, dry_run=dry_run)
+    removed, kept = uninstall_skill(session.workspace(), force=force)
     if session.as_json:
-        facts: dict[str, Any] = {"removed": removed, "kept": kept, "applied": not dry_run}
-        say(to_json(facts))
+        say(to_json({"removed": removed, "kept": kept}))
         return
-    say(
-        for_terminal(f"{'would remove' if dry_run else 'removed'} {', '.join(removed)}") if removed else "nothing to do"
-    )
+    say(for_terminal(f"removed {', '.join(removed)}") if removed else "nothing to do")
     if kept:
         say(for_terminal(f"kept, because they were changed: {', '.join(kept)}"))
 
