@@ -98,7 +98,7 @@ def ls_recipes(session: Session) -> None:
 @verb("show", "recipe show panel", "recipe show debate --graph", exits={EXIT_BAD_MESSAGE: "there is no such recipe"})
 @_NAME
 @click.option("--graph", is_flag=True, help="Draw its plan, with example values for missing parameters.")
-@click.option("--format", "form", type=click.Choice(["mermaid", "dot", "svg"]), help="Of --graph; default: mermaid.")
+@click.option("--format", "form", type=click.Choice(["mermaid", "svg"]), help="Of --graph; default: mermaid.")
 @_WITH
 def show_recipe(session: Session, name: str, graph: bool, form: str | None, given: Sequence[tuple[str, str]]) -> None:
     """Show a recipe: its file, or with --graph its plan."""
@@ -118,14 +118,14 @@ def show_recipe(session: Session, name: str, graph: bool, form: str | None, give
 
 
 def _drawn(plan: Any, title: str, form: str) -> str:
-    from mailboxd.drawing import mermaid_dot
     from mailboxd.drawing.graph import plan_graph
+    from mailboxd.drawing.mermaid import mermaid
     from mailboxd.drawing.svg import graph_svg
 
     graph = plan_graph(plan, title)
     if form == "svg":
         return graph_svg(graph, title)
-    return (mermaid_dot.mermaid if form == "mermaid" else mermaid_dot.dot)(graph)
+    return mermaid(graph)
 
 
 def _as_json(recipe: Recipe) -> dict[str, Any]:

@@ -35,15 +35,14 @@ _MOST_NODES = 2_000
     "show q3-report --spec",
     "show q3-report --timeline",
     "show q3-report --graph --format svg > q3.svg",
-    "show q3-report --graph --format dot | dot -Tpdf > q3.pdf",
 )
 @task_argument()
 @click.option("--spec", "view", flag_value="spec", help="What it must achieve, and what its spec lacks.")
 @click.option("--timeline", "view", flag_value="timeline", help="When it and its subtasks were open and worked on.")
 @click.option("--graph", "view", flag_value="graph", help="It and its subtasks as a graph of dependencies.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "mermaid", "dot", "svg", "html"]),
-    help="Of --timeline: text (default), svg or html; of --graph: mermaid (default), dot, svg or html.",
+    "--format", "form", type=click.Choice(["text", "mermaid", "svg", "html"]),
+    help="Of --timeline: text (default), svg or html; of --graph: mermaid (default), svg or html.",
 )  # fmt: skip
 @click.option(
     "--most", type=click.IntRange(10, _MOST_NODES), help="With --graph: maximum number of nodes (default 200)."
@@ -78,7 +77,7 @@ def show_command(session: Session, task: str, view: str | None, form: str | None
                 _print_task(found, cause_of(snapshot.tasks[task_id], snapshot), snapshot.now)
 
 
-_FORMS = {"timeline": ("text", "svg", "html"), "graph": ("mermaid", "dot", "svg", "html")}
+_FORMS = {"timeline": ("text", "svg", "html"), "graph": ("mermaid", "svg", "html")}
 
 
 def _spec(session: Session, report: Report, task_id: str) -> None:
@@ -96,15 +95,15 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
 
 
 def _graph(session: Session, report: Report, task_id: str, form: str, most: int) -> None:
-    from mailboxd.drawing import mermaid_dot
+    from mailboxd.drawing.mermaid import mermaid
     from mailboxd.drawing.svg import document, graph_svg
     from mailboxd.store.diagrams import task_graph
 
     graph, name = task_graph(report, task_id, most=most), report.local_id(task_id)
     if session.as_json:
         say(to_json(asdict(graph)))
-    elif form in ("mermaid", "dot"):
-        say((mermaid_dot.mermaid if form == "mermaid" else mermaid_dot.dot)(graph), newline=False)
+    elif form == "mermaid":
+        say(mermaid(graph), newline=False)
     else:
         drawn = graph_svg(graph, f"Tasks of {name}")
         say(drawn if form == "svg" else document(name, drawn), newline=form == "svg")

@@ -1,8 +1,7 @@
-"""A graph in the languages of Mermaid and Graphviz. All texts are quoted."""
+"""A graph in the language of Mermaid. All texts are quoted."""
 
 from __future__ import annotations
 
-from mailboxd.core.sanitize import one_line
 from mailboxd.drawing.graph import EdgeKind, Graph, Node, Shape, Tone
 from mailboxd.drawing.svg import fit
 
@@ -10,10 +9,6 @@ _LABEL = 60
 _MERMAID = {
     Shape.BOX: ("[", "]"), Shape.ROUND: ("(", ")"), Shape.PILL: ("([", "])"), Shape.CUT: ("[/", "/]"),
     Shape.HEXAGON: ("{{", "}}"), Shape.NOTCH: (">", "]"), Shape.STACK: ("[[", "]]"),
-}  # fmt: skip
-_DOT = {
-    Shape.BOX: "box", Shape.ROUND: "box", Shape.PILL: "oval", Shape.CUT: "note", Shape.HEXAGON: "hexagon",
-    Shape.NOTCH: "octagon", Shape.STACK: "box3d",
 }  # fmt: skip
 _COLOURS = {
     Tone.IDLE: ("#f6f8fa", "#8c959f"), Tone.BUSY: ("#ddeafe", "#1f6feb"), Tone.CHECK: ("#eee7fb", "#7a4fd0"),
@@ -38,22 +33,6 @@ def mermaid(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dot(graph: Graph) -> str:
-    """A digraph for Graphviz."""
-    names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
-    lines = ["digraph tasks {", '  rankdir=LR; node [fontname="sans-serif", fontsize=11, style="filled"];']
-    for node in graph.nodes:
-        shape, (fill, line) = node.style.shape, _COLOURS[node.style.tone]
-        label = "\\n".join(_quoted(text) for text in _lines(node))
-        rounded = ', style="filled,rounded"' if shape is Shape.ROUND else ""
-        attributes = f'shape={_DOT[shape]}{rounded}, fillcolor="{fill}", color="{line}"'
-        lines.append(f'  {names[node.id]} [label="{label}", {attributes}];')
-    for edge in graph.known_edges():
-        style = " [style=dotted]" if edge.lead is EdgeKind.CHILD else ""
-        lines.append(f"  {names[edge.start]} -> {names[edge.end]}{style};")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
 def _lines(node: Node) -> tuple[str, str]:
     style = node.style
     if node.counts:
@@ -66,7 +45,3 @@ def _lines(node: Node) -> tuple[str, str]:
 def _entities(text: str) -> str:
     """Mermaid's character entities, for everything that could end a label or be HTML."""
     return "".join(char if char.isalnum() or char in " .,_-:·" else f"#{ord(char)};" for char in text)
-
-
-def _quoted(text: str) -> str:
-    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
