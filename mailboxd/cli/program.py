@@ -35,7 +35,7 @@ from mailboxd.errors import (
 
 COMMANDS = {
     "Work": {
-        "send": "send", "recipe": "recipe", "steer": "orders", "edit": "orders", "retry": "orders", "pause": "orders",
+        "send": "send", "recipe": "recipe", "edit": "orders", "retry": "orders", "pause": "orders",
         "resume": "orders", "cancel": "orders",
     },
     "Look": {

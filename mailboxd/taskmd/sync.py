@@ -285,7 +285,7 @@ def _with_later_sections(read: Sections, now: Sections, edited: Sections) -> Sec
 
 _log = logging.getLogger("mailboxd")
 _AT_ONCE = 1000
-_STEER = "Steer it, or cancel it and send it again."
+_STEER = "Give it instructions (`mailboxd edit`), or cancel it and send it again."
 
 
 @dataclass(slots=True)

@@ -194,7 +194,7 @@ def test_an_expired_request_cannot_be_approved_even_without_a_daemon(stage: Stag
 
 def test_an_edit_makes_the_request_void_and_it_is_asked_again(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
-    assert stage.run("steer", "job", "Use the new logo.").exit_code == 0
+    assert stage.run("edit", "job", "Use the new logo.").exit_code == 0
     assert stage.run("approve", short(one)).exit_code == 1
     assert stage.json("approval", "show", short(one))["void"] is True
 

@@ -60,7 +60,7 @@ def test_work_without_a_daemon_waits_for_one(stage: Stage) -> None:
 def test_a_question_waits_since_it_was_asked(stage: Stage) -> None:
     asks(stage)
     stage.clock.advance(60)
-    assert stage.run("steer", "job", "Be brief.").exit_code == 0
+    assert stage.run("edit", "job", "Be brief.").exit_code == 0
     item = stage.item("question")
     assert (item["task"], item["text"], item["since"]) == ("job", "asks operator: Which figures?", NOW)
 

@@ -132,11 +132,11 @@ def test_a_held_task_continues_only_with_a_larger_budget(stage: Stage) -> None:
 def test_new_instructions_say_which_way_they_take(stage: Stage) -> None:
     stage.create("job")
     stage.start()
-    told = stage.run("steer", "job", "Leave out", "the forecasts.")
+    told = stage.run("edit", "job", "Leave out", "the forecasts.")
     assert told.exit_code == 0
     assert "another turn of the same session" in told.stdout
     assert "Leave out the forecasts." in stage.json("show", "job")["spec"]["instructions"]
-    assert stage.run("steer", "job").exit_code == 2
+    assert stage.run("edit", "job").exit_code == 2
 
 
 def test_an_answer_lets_the_task_go_on(stage: Stage) -> None:
@@ -201,7 +201,7 @@ def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
     "order",
     [
         ["cancel", "job"], ["retry", "job"], ["fail", "job"], ["answer", "job", "x"],
-        ["steer", "job", "x"], ["resume", "--agent", "beta"],
+        ["edit", "job", "x"], ["resume", "--agent", "beta"],
         ["send", "do it"], ["send", "--from", "human", "do it"],
     ],
 )  # fmt: skip

@@ -196,8 +196,8 @@ def test_an_id_that_is_open_is_refused_with_how_to_add_to_it(stage: Stage) -> No
     stage.end_turn("trip", QUESTION)
     code, said = refused(stage, "--task-id", "trip", "Go")
     assert (code, "trip exists: waiting for you since" in said) == (1, True)
-    assert f"`mailboxd -w {stage.ws.root} steer trip` adds instructions" in said
-    added = stage.run("steer", "trip", env={"EDITOR": "sed -i '$aBe brief.'"})
+    assert f"`mailboxd -w {stage.ws.root} edit trip` adds instructions" in said
+    added = stage.run("edit", "trip", env={"EDITOR": "sed -i '$aBe brief.'"})
     assert (added.exit_code, "Be brief." in added.stdout) == (0, True)
 
 

@@ -48,7 +48,6 @@ def test_the_edited_file_becomes_the_spec(stage: Stage, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "says"),
     [
-        ("just words", EXIT_BAD_MESSAGE, "it has no section of a spec"),
         ("## Checks\n\n- {id: a, file: ../x}\n", EXIT_BAD_MESSAGE, "`..`"),
         ("## Checks\n\n- {id: a, command: [make]}\n", EXIT_NO, "checks.commands"),
     ],
@@ -57,6 +56,12 @@ def test_a_text_that_is_no_spec_is_refused(stage: Stage, text: str, status: int,
     stage.create("job")
     done = stage.run("edit", "job", "--file", "-", text=text)
     assert (done.exit_code, says in done.output) == (status, True), done.output
+
+
+def test_a_file_without_sections_adds_instructions(stage: Stage) -> None:
+    stage.create("job")
+    assert stage.run("edit", "job", "--file", "-", text="In two pages.\n").exit_code == 0
+    assert stage.json("show", "job")["spec"]["instructions"].endswith("In two pages.")
 
 
 def test_it_cannot_be_written_once_the_work_has_begun(stage: Stage) -> None:

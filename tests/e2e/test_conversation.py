@@ -189,7 +189,7 @@ def test_new_instructions_go_on_to_the_daemon_that_has_the_work(found: Found) ->
     alpha.drop("go.md", task("job", plan=ONE))
     eventually(lambda: waits_for(alpha, "job.x") == "reply" and company.executions(agent="beta") is not None)
     eventually(lambda: beta.phase("job.x") == "executing")
-    assert "sent to beta, which has the work" in alpha.call("steer", "job.x", "Use blue.").stdout
+    assert "sent to beta, which has the work" in alpha.call("edit", "job.x", "Use blue.").stdout
     assert "Blue." in alpha.until("job")["result"]
     assert "another turn of the same session" in beta.events("task.steered")[0]["data"]["into"]
     company.at_rest()
@@ -204,9 +204,9 @@ def test_new_instructions_for_work_that_waits_are_in_its_first_prompt_and_ended_
     eventually(lambda: company.entries())
     alpha.drop("b.md", task("second"))
     eventually(lambda: alpha.phase("second") == "execution_ready")
-    assert "in the next attempt" in alpha.call("steer", "second", "Use blue.").stdout
+    assert "in the next attempt" in alpha.call("edit", "second", "Use blue.").stdout
     assert alpha.until("second")["result"] == "Blue."
-    assert alpha.call("steer", "second", "Use red.").returncode == 1
+    assert alpha.call("edit", "second", "Use red.").returncode == 1
     company.at_rest()
 
 

@@ -1,4 +1,4 @@
-"""`mailboxd steer|edit|retry|pause|resume|cancel|answer|accept|fail`: operator orders about a task."""
+"""`mailboxd edit|retry|pause|resume|cancel|answer|accept|fail`: operator orders about a task."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
+from mailboxd.core.vocabulary import WORDS
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
 
 if TYPE_CHECKING:
@@ -190,31 +191,6 @@ def _answer_in_editor(session: Session, task: str) -> str:
     return edited(f"{standing.local_id} asks:\n\n{standing.question.text}", "") or _text_or_file((), None, "answer")
 
 
-@verb(
-    "steer",
-    'steer q3-report "Leave out the forecasts."',
-    "steer q3-report.extract --file more.md",
-    exits={EXIT_NO: "the task has ended"},
-)
-@task_argument()
-@click.argument("text", nargs=-1, type=Text())
-@click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
-def steer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
-    """Give a task further instructions. They are added to its spec; nothing running is stopped. Without a text, $VISUAL
-    or $EDITOR opens.
-
-    They are delivered as soon as possible, and the output says how: to a mailboxd peer immediately, to a running turn
-    by a following turn in the same session, otherwise to the next attempt.
-    """
-    from mailboxd.core.inputs import Steer
-
-    if text or file:
-        words = _text_or_file(text, file, "instructions")
-    else:
-        words = edited(f"New instructions for {task}.", "") or _text_or_file((), None, "instructions")
-    give(session, task, Steer(OPERATOR, words))
-
-
 def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
     """The text, from the arguments or a file. Raises UsageError."""
     words = (" ".join(text) if file is None else read_text(file, _MAX_TEXT)).strip()
@@ -227,33 +203,53 @@ def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
     "edit",
     "edit q3-report",
     "edit q3-report --file spec.md",
+    'edit q3-report "Leave out the forecasts."',
     exits={
-        EXIT_NO: "the spec can no longer change",
+        EXIT_NO: "the task has ended, or the spec can no longer change",
         EXIT_BAD_MESSAGE: "the text is not a valid spec",
     },
 )
 @task_argument()
-@click.option("--file", metavar="FILE", help="Read sections from FILE (- is standard input).")
-def edit_command(session: Session, task: str, file: str | None) -> None:
-    """Change what a task must achieve, in $VISUAL or $EDITOR, until its first attempt starts.
+@click.argument("text", nargs=-1, type=Text())
+@click.option("--file", metavar="FILE", help="Read the text, or sections of a spec, from FILE (- is standard input).")
+def edit_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
+    """Change what a task must achieve: its spec until its first attempt starts, its instructions at any time.
 
-    The sections given replace the existing ones; others are kept. `mailboxd show TASK --spec` shows them. Later,
-    `mailboxd steer` adds instructions.
+    TEXT is added as instructions; nothing running is stopped. They are delivered as soon as possible, and the output
+    says how: to a mailboxd peer immediately, to a running turn by a following turn in the same session, otherwise to
+    the next attempt.
+
+    Sections of a spec in FILE replace the existing ones; others are kept. `mailboxd show TASK --spec` shows them.
+    Without a text, $VISUAL or $EDITOR opens with the spec; once an attempt has started, for instructions.
     """
-    if file is not None:
-        _write(session, task, read_text(file, _MAX_TEXT))
-    else:
+    from mailboxd.core.inputs import Steer
+    from mailboxd.protocol.spec import taken_apart
+
+    if not (text or file):
         _edit(session, task)
+        return
+    words = _text_or_file(text, file, "instructions")
+    if file and taken_apart(words)[1]:
+        _write(session, task, words)
+    else:
+        give(session, task, Steer(OPERATOR, words))
 
 
 def _edit(session: Session, task: str) -> None:
-    """Edit the spec in an editor; nothing happens if the text is unchanged."""
+    """Edit the spec in an editor, or write instructions; nothing happens if the text is unchanged."""
+    from mailboxd.core.inputs import Steer
+    from mailboxd.core.lifecycle import BEFORE_EXECUTION
     from mailboxd.protocol.spec import render_spec
     from mailboxd.store.reports import spec_of
 
     with session.report() as report:
         found = spec_of(report, report.find(task))
-    problem = f"its spec is weak: {found.lacks}" if found.lacks else f"it is {found.phase}"
+    if found.phase not in BEFORE_EXECUTION:
+        head = f"New instructions for {found.local_id}."
+        words = edited(head, "") or _text_or_file((), None, "instructions")
+        give(session, found.local_id, Steer(OPERATOR, words))
+        return
+    problem = f"its spec is weak: {found.lacks}" if found.lacks else f"it is {WORDS[found.phase]}"
     head = f"{found.local_id}: {problem}\nEmpty sections are ignored; the criteria are a list."
     after = edited(head, render_spec(found.spec))
     if after is None:

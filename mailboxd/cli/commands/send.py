@@ -134,7 +134,7 @@ def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, 
     name, ended = task["local_id"], Phase(task["phase"]).is_terminal
     since = lasted(to_epoch(now) - to_epoch(task["updated_at"]))
     problem = f"{name} exists: {click.unstyle(state(task))[2:]} since {since}"
-    how = f"`{program} retry {name}` runs it again" if ended else f"`{program} steer {name}` adds instructions"
+    how = f"`{program} retry {name}` runs it again" if ended else f"`{program} edit {name}` adds instructions"
     return problem, f"{how}; or choose another --task-id."
 
 
