@@ -22,7 +22,7 @@ _TASK = (
     " t.runtime, t.key,"
     " t.depth, t.reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary, t.planned_actions,"
     " t.spec, t.policy, t.attempt, t.held, t.spent_tokens, t.spent_usd, t.turns, t.stronger, t.failures,"
-    " t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast,"
+    " t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast, t.origin,"
     " t.created_at, t.updated_at, t.dispatched_at, t.completed_at, p.local_id AS parent, r.local_id AS root"
 )
 _AS_IT_IS = (
@@ -61,6 +61,7 @@ def _task(row: Row) -> Row:
     return {name: row[name] for name in _AS_IT_IS} | {
         "status": status_of(row, has_result=bool(row["result"])),
         "from": row["sender"],
+        "reply_to": json.loads(row["origin"]).get("reply_to"),
         "agent": row["executor"],
         "broadcast": bool(row["broadcast"]),
         "spec": _whole(Spec, row["spec"]),

@@ -412,6 +412,7 @@ def test_a_result_goes_to_the_chat_that_asked_once_for_its_id(replying: Bell, tm
     assert params["idempotencyKey"] == f"{order.id}.0"
     assert params["message"].startswith("mailboxd of alpha, task weather: is completed\n\nIt is warm.")
     assert (replying.states(), replying.ring()) == (["done"], 0)
+    assert "replies to   telegram:@ann" in replying.stage.run("show", "weather").output
 
 
 def test_a_session_gets_a_turn_in_which_the_result_is_data(replying: Bell, tmp_path: Path) -> None:

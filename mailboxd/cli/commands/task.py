@@ -161,8 +161,13 @@ def _print_task(found: dict[str, Any], standing: Cause, now: str) -> None:
             _entry(label, dated(at, now))
     if found["held"]:
         _entry("held", found["held"])
-    if policy["labels"]:
-        _entry("labels", ", ".join(policy["labels"]))
+    for label, text in (
+        ("labels", ", ".join(policy["labels"])),
+        ("model", policy["model"]),
+        ("replies to", found["reply_to"]),
+    ):
+        if text:
+            _entry(label, for_terminal(text))
     if found["spent"]["turns"] or found["spent"]["tokens"]:
         _entry("spent", _spent(found["spent"]))
     if found["escalated"]["why"]:
