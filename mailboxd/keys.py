@@ -324,6 +324,8 @@ class Trust:
     """This host's name in the hub."""
     decides: Callable[[str], bool] = lambda _host: False
     """Whether a person on that host may decide here."""
+    serves: Callable[[str], bool] = lambda _pool: False
+    """Whether the mailbox's agent serves a pool."""
     _keys: dict[str, tuple[str, PublicKey]] = field(default_factory=dict)
     """Owner and key by fingerprint."""
     _seen: Stamp | None = None
@@ -338,8 +340,8 @@ class Trust:
         return trust
 
     def is_own(self, agent: str) -> bool:
-        """Whether a message to `agent` is for this mailbox: by its id here, or by its name in the hub."""
-        return known_as(agent) in (known_as(self.agent), known_as(f"{self.host()}.{self.agent}"))
+        """Whether a message to `agent` is for this mailbox: by its id here, its name in the hub, or as a pool."""
+        return self.serves(agent) or known_as(agent) in (known_as(self.agent), known_as(f"{self.host()}.{self.agent}"))
 
     def _key_of_host(self, sender: str) -> PublicKey | None:
         host, dot, _ = sender.lower().partition(".")

@@ -281,8 +281,8 @@ class Peers:
         return agent.lower() in {name.lower() for name in self.known}
 
     def is_remote(self, agent: str) -> bool:
-        """Whether the agent is on another host; an agent of this OpenClaw with such an id comes first."""
-        return self.hub is not None and self.hub.address(agent) is not None and not self.is_local(agent)
+        """Whether the agent is on another host, or a pool; an agent of this OpenClaw with such an id comes first."""
+        return self.hub is not None and self.hub.carries(agent) and not self.is_local(agent)
 
     def is_gone(self, agent: str) -> str | None:
         """Why `agent` no longer exists or may no longer be reached, according to OpenClaw; None = it may."""

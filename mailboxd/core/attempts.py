@@ -43,7 +43,18 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import next_session_key
 from mailboxd.core.task_view import Context
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, ExecutorKind, Mode, Phase, Runtime, Turn, Waiting, same_agent
+from mailboxd.core.vocabulary import (
+    POOL,
+    AttemptStatus,
+    ExecutorKind,
+    Mode,
+    Phase,
+    Runtime,
+    Turn,
+    Waiting,
+    may_answer,
+    same_agent,
+)
 from mailboxd.errors import PlanError, Refused
 
 CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of the model, or of OpenClaw."
@@ -319,7 +330,7 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
         return
     if attempt is None:
         raise Refused("orphan", f"{task.local_id} was never dispatched")
-    if not same_agent(reply.sender, attempt.executor):
+    if not may_answer(attempt.executor, reply.sender):
         raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
     if same_agent(attempt.executor, builder.ctx.agent) and not isinstance(reply.answer, Progress):
         # The answer to a turn of this agent is the output of its call, never a file.
@@ -329,7 +340,8 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
     if reply.attempt_id is None and reply.ordinal is not None and reply.ordinal < attempt.ordinal:
         record_late(builder, reply.sender, None, outcome_text(reply.answer))
         return
-    if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
+    must_echo = attempt.token_echoed or attempt.executor.startswith(POOL)
+    if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or must_echo):
         raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
     if attempt.status is not AttemptStatus.RUNNING:
         _after_the_end(builder, reply)

@@ -20,7 +20,7 @@ from mailboxd.core.model import NO_FLOW, NewChild, Plan, PlannedChild, Policy, S
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness, refused_model
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, Synthesis, distinct, is_id, local_id_of
+from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, Synthesis, as_id, distinct, is_agent, is_id, local_id_of
 from mailboxd.errors import PlanError
 
 # Admission: which plans can be carried out.
@@ -72,7 +72,7 @@ def size(plan: Plan) -> int:
 def step(agent: str, goal: str) -> str:
     """A step of a delegation path: an agent and a digest of its goal, ignoring case and white space."""
     said = " ".join(goal.casefold().split())
-    return f"{agent.lower()}:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"{as_id(agent.lower())}:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def delegation_path(above: Sequence[Task]) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def _check_agents(child: PlannedChild) -> None:
     if not child.agents:
         raise PlanError("missing-field", f"{child.key}: no agent is named", "Write `agent: <id>` or `agent: self`.")
     for agent in child.agents:
-        if not is_id(agent):
+        if not is_agent(agent):
             raise PlanError("bad-id", f"{child.key}: {agent[:80]!r} cannot be an agent's id")
     if len(set(child.agents)) != len(child.agents):
         raise PlanError("duplicate-subtask", f"{child.key}: an agent is named twice in the broadcast")
@@ -473,7 +473,7 @@ def _below(child: PlannedChild) -> tuple[PlannedChild, ...]:
         return child.children
     plain = replace(child.overrides, join=None)
     fresh = replace(child, depends_on=(), planned_actions=(), overrides=plain, flow=NO_FLOW)
-    return tuple(replace(fresh, key=agent, agents=(agent,)) for agent in child.agents)
+    return tuple(replace(fresh, key=as_id(agent), agents=(agent,)) for agent in child.agents)
 
 
 def round_of(body: PlannedChild, number: int) -> PlannedChild:

@@ -17,6 +17,9 @@ MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
 """Where OpenClaw reaches people: `CHANNEL:TARGET`, or `session:KEY`."""
 
+POOL = "pool:"
+"""What the name of a pool begins with: a role that agents on several hosts serve, like `pool:reviewer`."""
+
 WAITING_FOR_YOU = "waiting for you"
 """The displayed state of a task that waits for a person, instead of its phase."""
 TURN_SECONDS = 600
@@ -28,6 +31,21 @@ LOOKUP_SECONDS = 120
 def is_id(text: str) -> bool:
     """Whether `text` is a valid name of a task, child, agent or message (protocol section 2, "Ids")."""
     return _ID.fullmatch(text) is not None and ".." not in text
+
+
+def is_agent(text: str) -> bool:
+    """Whether `text` names an agent or a pool."""
+    return is_id(text.removeprefix(POOL))
+
+
+def as_id(agent: str) -> str:
+    """The name of an agent or a pool where only an id can stand."""
+    return agent.replace(":", ".")
+
+
+def may_answer(executor: str, sender: str) -> bool:
+    """Whether `sender` may report about work given to `executor`: for a pool, any agent of a host."""
+    return same_agent(executor, sender) or (executor.startswith(POOL) and "." in sender)
 
 
 def same_agent(one: str, other: str) -> bool:

@@ -161,6 +161,7 @@ def put_together(
     trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)
     trust.host_key, trust.host = HostKeys(membership), lambda: view.info.host if view.info else ""
     trust.decides = lambda host: permits(membership.settings().decide, host)
+    trust.serves = view.is_own
     hub = HubMail(view, config.agent, lambda raw: signed(raw, membership.key()), peers.is_local)
     intake = Intake(core, accept_plain=config.inbox.accept_plain_files, trust=trust)
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)

@@ -328,6 +328,7 @@ class Daemon:
         if hub.has_news or mono >= self._hub_at:
             self._hub_at = mono + _PEERS
             self.engine.store.meta.set_held_up(hub.held_up())
+            self.engine.store.meta.set_holders(hub.holders())
             self.health.say(Component.HUB, hub.trouble(self.engine.now), Grade.AMBER)
 
     def _report(self) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
 from mailboxd.core.sanitize import first_line
+from mailboxd.core.vocabulary import as_id
 from mailboxd.host import wakeup
 from mailboxd.hub.protocol import Address, Receipt
-from mailboxd.hub.spool import RECEIPTS, HubView, Spool
+from mailboxd.hub.spool import HOLDERS, RECEIPTS, HubView, Spool
 from mailboxd.store.store import Order
 
 _ACK = "---\ntype: ack\ntask_id: {}\nfrom: {}\n---\n"
@@ -36,8 +37,8 @@ class HubMail:
     """Receipts that the next transaction records."""
 
     def serves(self, agent: str) -> bool:
-        """Whether an agent is on another host. An agent of this OpenClaw that has such an id comes first."""
-        return self.view.address(agent) is not None and not self.is_local(agent)
+        """Whether the hub carries mail for this name. An agent of this OpenClaw that has such an id comes first."""
+        return self.view.carries(agent) and not self.is_local(agent)
 
     def name_for(self, receiver: str) -> str:
         """This agent's name in a message to that receiver."""
@@ -93,6 +94,14 @@ class HubMail:
         agents = {order.agent.lower() for order in self._waiting.values()}
         return {agent: why for agent in sorted(agents) if (why := self.view.holds_up(agent))}
 
+    def holders(self) -> dict[str, str]:
+        """The hosts that have the jobs given to pools, by attempt. Raises WorldError."""
+        if self.view.info is None:
+            return {}
+        spool = Spool(self.view.ws)
+        found = [holder for name in spool.names(HOLDERS) if (holder := spool.holder(name)) is not None]
+        return {holder.attempt: holder.host for holder in found}
+
     def trouble(self, now: str) -> str:
         """Why mail that waits cannot be carried now, or arrives nowhere; empty if it can, or none waits."""
         if not self._waiting:
@@ -106,4 +115,4 @@ def _outcome(order: Order, receipt: Receipt) -> Outcome:
     if receipt.refused:
         problem = f"the host {receipt.sender} refused it: {first_line(receipt.refused)}"
         return Failed(problem, Permanence.PERMANENT, started=False)
-    return Succeeded(_ACK.format(order.task or "none", order.agent))
+    return Succeeded(_ACK.format(order.task or "none", as_id(order.agent)))

@@ -21,7 +21,7 @@ from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import Gate, Join, Phase, Synthesis, Turn
+from mailboxd.core.vocabulary import POOL, Gate, Join, Phase, Synthesis, Turn
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
@@ -410,9 +410,10 @@ class MessageBuilder:
         return render_message_with(message, body)
 
     def _previous(self, task: Task) -> str:
-        """The previous result, for a peer without a daemon; one with a daemon has kept its own."""
+        """The previous result, for a peer without a daemon, or for a pool, where another host may have it next."""
         before = self.store.tasks.attempt(task.id, task.attempt - 1)
-        return "" if before is not None and before.acknowledged else self.prompting.previous(task)
+        kept = before is not None and before.acknowledged and not task.executor.startswith(POOL)
+        return "" if kept else self.prompting.previous(task)
 
     def _reply(self, effect: Send, task: Task, now: str) -> bytes:
         done = task.phase is Phase.COMPLETED

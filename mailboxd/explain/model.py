@@ -29,6 +29,8 @@ class AttemptSummary:
     usd: float = 0.0
     confirmed: bool = True
     """Whether the executor has confirmed it; until then only the delivery is known."""
+    holder: str = ""
+    """The host that has it, if it was given to a pool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,7 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
         text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
         text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not confirmed reading it"
+    text += f"; the host {tried.holder} has it" if tried.holder else ""
     text += ", and has missed its heartbeat" if tried.silent else ""
     away = snapshot.away.get(tried.executor.lower(), "")
     then = "without a reply its outcome counts as unknown"

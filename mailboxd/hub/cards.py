@@ -101,6 +101,8 @@ class Card(Said):
     remembers: Time = ""
     """Until when it remembers its earlier runs."""
     agents: Annotated[dict[str, AgentCard], AfterValidator(_agents)] = Field(default_factory=dict)
+    pools: Annotated[dict[Line, Count], Field(max_length=100)] = Field(default_factory=dict)
+    """The roles of pools that it serves, and how many jobs at a time."""
     mail: MailCard = MailCard()
     hello: bool = False
     """The other hosts are asked for their cards."""
@@ -201,7 +203,7 @@ class Cards:
             agents[one.agent] = hub.standings.card(one).model_copy(update={"role": read_identity(str(one.ws.root))})
         return Card(
             host=hub.settings.host, at=hub.clock.now(), run=self.run, remembers=self.remembers, agents=agents,
-            mail=self._mail(), hello=hello,
+            pools={role: pool.slots for role, pool in hub.settings.pools.items()}, mail=self._mail(), hello=hello,
         )  # fmt: skip
 
     def _mail(self) -> MailCard:

@@ -29,8 +29,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from mailboxd.config.file import load_section
 from mailboxd.config.model import Section, Whole, number
+from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, Refused, UnavailableError
-from mailboxd.hub.protocol import Address, is_host
+from mailboxd.hub.protocol import Address, is_host, role_of
 from mailboxd.keys import PrivateKey, PublicKey, parse_signature
 from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
@@ -78,9 +79,20 @@ def _founder(value: str) -> str:
 
 
 def _pattern(value: str) -> str:
-    if value != "*" and Address.parse(value.replace("*", "x")) is None:
-        raise ValueError("write an agent of a host, like beta.writer, or beta.* or *")
+    named = value.replace("*", "x")
+    if value != "*" and Address.parse(named) is None and not role_of(named):
+        raise ValueError("write an agent of a host, like beta.writer, a pool, like pool:reviewer, or beta.* or *")
     return value
+
+
+def _id(value: str) -> str:
+    if not is_id(value):
+        raise ValueError("write an id: 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -, without ..")
+    return value
+
+
+def _role(value: str) -> str:
+    return _id(value).lower()
 
 
 def _sequence(value: object) -> object:
@@ -98,6 +110,13 @@ Servers = Annotated[
 ]
 
 
+class PoolSettings(Section):
+    """This host's part in a pool."""
+
+    agent: Annotated[str, AfterValidator(_id)] = Field(description="The agent here that does the work.")
+    slots: Whole = number(1, "jobs", 1, 1_000, "Jobs that it takes at a time.")
+
+
 class HubSettings(Section):
     """This host's part in a hub: hub.yaml."""
 
@@ -106,6 +125,9 @@ class HubSettings(Section):
     founder: Annotated[str, AfterValidator(_founder)] = Field(description="Public key of the host that founded it.")
     send: Patterns = Field((), description="Agents of other hosts to which agents here may give work.")
     accept: Patterns = Field((), description="Agents of other hosts whose work agents here take.")
+    pools: Annotated[dict[Annotated[str, AfterValidator(_role)], PoolSettings], Field(max_length=100)] = Field(
+        {}, description="Pools that this host serves, by role."
+    )
     show: Hosts = Field((), description="Hosts that may see what waits for a person here, and search.")
     decide: Hosts = Field((), description="Hosts from which a person may approve, answer and cancel here.")
 
@@ -116,12 +138,15 @@ class HubSettings(Section):
         """The file, with its comments."""
         names = ("servers", "send", "accept", "show", "decide")
         lists = {name: "[" + ", ".join(f'"{one}"' for one in getattr(self, name)) + "]" for name in names}
+        pools = {role: pool.model_dump() for role, pool in self.pools.items()}
         server = f"listen: {self.listen}\nreplicas: {self.replicas}\n" if self.listen else ""
         return (
             "# This host's part in the hub; `mailboxd hub run` reads it again when it has changed.\n"
             f"host: {self.host}\nservers: {lists['servers']}\nfounder: {self.founder}\n{server}\n"
             '# To whom agents here may give work, and whose work they take: [beta.writer], [beta.*], ["*"].\n'
             f"send: {lists['send']}\naccept: {lists['accept']}\n\n"
+            "# Pools whose work an agent here does, so many jobs at a time: {reviewer: {agent: rev, slots: 2}}.\n"
+            f"pools: {json.dumps(pools)}\n\n"
             "# Hosts that may see what waits for a person here and search, and hosts from which a person may decide.\n"
             f"show: {lists['show']}\ndecide: {lists['decide']}\n"
         )

@@ -35,7 +35,9 @@ from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.cards import Cards, HostSigns, is_signed
 from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
+from mailboxd.hub.claims import JobSubject
 from mailboxd.hub.membership import HostKeys, HubSettings, Membership
+from mailboxd.hub.pools import Pools, Refusal, is_queued
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
 from mailboxd.hub.report import STATUS
 from mailboxd.hub.spool import NEW, SENT, HubInfo, PeerInfo, Spool, write_info
@@ -46,7 +48,7 @@ from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import deliver
 from mailboxd.protocol.front_matter import canonical
-from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
+from mailboxd.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
 _ID = "Mailboxd-Id"
@@ -66,10 +68,6 @@ class Local:
     ws: Workspace
     agent: str
     spool: Spool
-
-
-class Refusal(Exception):
-    """Mail that is not carried or delivered, and why."""
 
 
 @dataclass(slots=True)
@@ -102,6 +100,7 @@ class Hub:
     standings: Standings = field(init=False)
     operator: Local = field(init=False)
     """The spool of what a person here decides on other hosts."""
+    pools: Pools = field(init=False)
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
     held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
@@ -114,6 +113,7 @@ class Hub:
     def __post_init__(self) -> None:
         self.cards, self.talk, self.standings = Cards(self), Talk(self), Standings(self.clock)
         self.operator = Local(operators_workspace(self.membership), OPERATOR, operators_spool(self.membership))
+        self.pools = Pools(self)
 
     async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
         """Do this until it ends, or until a signal asks to stop; returns whether it has ended."""
@@ -185,8 +185,9 @@ class Hub:
         heard = {
             host: self.hosts[host].at if host in self.hosts else "" for host in hosts if host != self.settings.host
         }
-        info = HubInfo(self.settings.host, str(self.membership.folder), self.trouble, heard, peers)
+        whole = HubInfo(self.settings.host, str(self.membership.folder), self.trouble, heard, peers, self.pools.known())
         for one in self.local.values():
+            info = replace(whole, serves=self.pools.served_by(one.agent))
             told = self._told.get(one.ws.root)
             if told is not None and told == replace(info, hosts=told.hosts) and not _is_newer(told.hosts, heard):
                 continue
@@ -219,6 +220,7 @@ class Hub:
             },
             "foreign": self.foreign,
             "agents": waiting,
+            "pools": self.pools.status(),
             "owed": len(self.owed),
             "counts": self.counts,
         }
@@ -233,6 +235,11 @@ class Hub:
             _log.warning("something came on %s that its host did not sign", subject[:200])
         if subject in self.foreign or len(self.foreign) < _MOST_REFUSED:
             self.foreign[subject] = self.clock.now()
+
+    def wake(self, agent: str) -> None:
+        """Tell an agent's daemon that there is something new."""
+        if agent in self.local:
+            wakeup.poke(self.local[agent].ws.state)
 
     # sending
 
@@ -253,45 +260,70 @@ class Hub:
         if raw is None:
             return
         try:
-            to = self._sendable(one, raw)
+            message = self._sendable(one, raw)
+            route = self._route(one, message)
+            if isinstance(message, ReplyMessage) and (why := await self.pools.must_wait(message.in_reply_to)):
+                self._wait(message_id, why)
+                return
+        except NatsError as error:
+            self._wait(message_id, f"the server does not say who has a job: {reason_of(error)}")
+            return
         except Refusal as refusal:
-            receipt = self._receipt(message_id, raw, self.settings.host, str(refusal))
+            receipt = self.receipt(message_id, raw, self.settings.host, str(refusal))
             one.spool.settle(receipt)
             wakeup.poke(one.ws.state)
             return
         # a new id for each copy: the server would swallow a repetition after it has lost what it stored
         headers = {"Nats-Msg-Id": f"{message_id}.{secrets.token_hex(8)}", _ID: message_id}
         try:
-            await js.publish(str(protocol.mail_subject(to, self.settings.host)), raw, headers=headers)
+            await js.publish(str(route), raw, headers=headers)
         except (NatsError, APIError) as error:
-            why = f"the server does not take mail for {to}: {reason_of(error)}"
-            self.refused_by_server[message_id] = (self.clock.monotonic() + RETRY, why)
-            return
+            if not (isinstance(route, JobSubject) and is_queued(error)):
+                self._wait(message_id, f"the server does not take {route}: {reason_of(error)}")
+                return
         one.spool.stored(message_id)
         self.sent_at[message_id] = self.clock.monotonic()
         self.copies[message_id] += 1
         self.counts["sent"] += 1
 
-    def _sendable(self, one: Local, raw: bytes) -> Address:
-        """Where it goes. Raises Refusal if it can never be sent."""
+    def _wait(self, message_id: str, why: str) -> None:
+        self.refused_by_server[message_id] = (self.clock.monotonic() + RETRY, why)
+
+    def _route(self, one: Local, message: AnyMessage) -> Subject | JobSubject:
+        """Where it goes now. Raises Refusal."""
+        role = protocol.role_of(message.to or "")
+        if isinstance(message, TaskMessage) and role:
+            return JobSubject(role, self.settings.host, message.message_id or "")
+        return protocol.mail_subject(self._address(one, message), self.settings.host)
+
+    def _address(self, one: Local, message: AnyMessage) -> Address:
+        """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""
+        to = Address.parse(message.to or "")
+        if to is None and (host := self.pools.holder(one, message.attempt_id)):
+            to = Address(host, (message.to or "").lower())
+        if to is None or self.keys(to.host) is None:
+            raise Refusal(f"{message.to} is on no host of the hub")
+        return to
+
+    def _sendable(self, one: Local, raw: bytes) -> AnyMessage:
+        """The message. Raises Refusal if it can never be sent."""
         try:
             message = parse_message(raw, "message").message
         except MessageError as error:
             raise Refusal(str(error)) from error
-        to, sender = Address.parse(message.to or ""), Address.parse(message.from_)
-        if sender != Address(self.settings.host, one.agent.lower()):
+        if Address.parse(message.from_) != Address(self.settings.host, one.agent.lower()):
             raise Refusal(f"it claims to be from {message.from_}, and lies in the spool of {one.agent}")
-        if to is None or self.keys(to.host) is None:
-            raise Refusal(f"{message.to} is on no host of the hub")
-        return to
+        return message
 
     async def resend_lost(self, js: JetStreamContext) -> None:
         """Send again what has no receipt, if the server holds none of this host's mail for its host."""
         held: dict[str, int] = {}
         for one in self.spools():
             with _logged(f"send mail of {one.agent} again"):
+                given = self.pools.given(one)
                 for message_id in one.spool.names(SENT):
-                    await self._resend_if_lost(js, one, message_id, held)
+                    if message_id not in given:
+                        await self._resend_if_lost(js, one, message_id, held)
 
     async def _resend_if_lost(self, js: JetStreamContext, one: Local, message_id: str, held: dict[str, int]) -> None:
         now = self.clock.monotonic()
@@ -299,7 +331,7 @@ class Hub:
         if waited < protocol.GRACE:
             return
         try:
-            host = self._sendable(one, one.spool.message(message_id) or b"").host
+            host = self._address(one, self._sendable(one, one.spool.message(message_id) or b"")).host
         except Refusal:
             one.spool.again(message_id)  # its host was removed from the hub: that is found when it is sent
             return
@@ -333,8 +365,8 @@ class Hub:
         woken: set[str] = set()
         for message in messages:
             await self._take(message, woken)
-        for agent in woken & self.local.keys():
-            wakeup.poke(self.local[agent].ws.state)
+        for agent in woken:
+            self.wake(agent)
 
     async def _take(self, message: Msg, woken: set[str]) -> None:
         """One message: acknowledged to the server once it is durable here, or refused; left there if the disk fails."""
@@ -367,19 +399,32 @@ class Hub:
         with suppress(NatsError):
             await message.nak(delay=RETRY)
 
+    async def refuse_job(self, subject: JobSubject, raw: bytes, reason: str) -> None:
+        self._keep_refused(subject.job, raw, str(subject), reason)
+        if is_id(subject.job) and self.keys(subject.sender):
+            await self._send_receipt(self.receipt(subject.job, raw, subject.sender, reason))
+
     async def _refuse(self, subject: Subject | None, message_id: str, raw: bytes, said: str, reason: str) -> None:
         """Keep it, and tell the host that sent it: its receipt names the bytes, so it settles no other message."""
         self._keep_refused(message_id, raw, said, reason)
         if subject is not None and subject.kind == "mail" and is_id(message_id) and self.keys(subject.sender):
-            await self._send_receipt(self._receipt(message_id, raw, subject.sender, reason))
+            await self._send_receipt(self.receipt(message_id, raw, subject.sender, reason))
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
-        message = self._verified(subject, message_id, raw)
-        one = self.local.get(subject.agent)
+        role = protocol.role_of(subject.agent)
+        to = subject.agent if role else f"{self.settings.host}.{subject.agent}"
+        message = self.verified(subject.sender, to, message_id, raw)
+        agent = self.settings.pools[role].agent.lower() if role in self.settings.pools else subject.agent
+        self.put_in_inbox(agent, subject.sender, message, raw)
+        woken.add(agent)
+
+    def put_in_inbox(self, agent: str, sender: str, message: AnyMessage, raw: bytes) -> None:
+        """Deliver what a host sent, unless it is there; its receipt is owed. Raises Refusal, WorldError."""
+        one, message_id = self.local.get(agent), message.message_id or ""
         if one is None and self._unread:
-            raise WorldError(f"{subject.agent} may be the agent of {', '.join(map(str, self._unread))}")
+            raise WorldError(f"{agent} may be the agent of {', '.join(map(str, self._unread))}")
         if one is None:
-            raise Refusal(f"the host {self.settings.host} has no agent {subject.agent}")
+            raise Refusal(f"the host {self.settings.host} has no agent {agent}")
         name, sha256 = f"{message_id}.md", protocol.digest(raw)
         with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
             in_inbox = lstat(inbox, name) is not None
@@ -387,7 +432,7 @@ class Hub:
             sha256, in_inbox=in_inbox, committed=self._committed(one, [message_id]).get(message_id)
         )
         if arrival is Arrival.CONFLICT:
-            raise Refusal(f"{subject.agent} has another message with the id {message_id}")
+            raise Refusal(f"{agent} has another message with the id {message_id}")
         if arrival is Arrival.DELIVER:
             if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
@@ -398,28 +443,27 @@ class Hub:
             self.counts["received"] += 1
         else:
             self.counts["repeats"] += 1
-        self.owed[subject.agent, message_id] = (subject.sender, sha256)
-        woken.add(subject.agent)
+        self.owed[agent, message_id] = (sender, sha256)
 
-    def _verified(self, subject: Subject, message_id: str, raw: bytes) -> AnyMessage:
-        """The message, if a host of the hub signed it for this subject. Raises Refusal."""
-        key = self.keys(subject.sender)
+    def verified(self, host: str, to: str, message_id: str, raw: bytes) -> AnyMessage:
+        """The message, if a host of the hub signed it for this receiver. Raises Refusal."""
+        key = self.keys(host)
         if key is None:
-            raise Refusal(f"{subject.sender} is no host of the hub")
+            raise Refusal(f"{host} is no host of the hub")
         try:
             message = parse_message(raw, "message").message
         except MessageError as error:
             raise Refusal(str(error)) from error
-        sender, to = Address.parse(message.from_), Address.parse(message.to or "")
-        if sender is None or sender.host != subject.sender:
-            raise Refusal(f"it claims to be from {message.from_}, and came from the host {subject.sender}")
-        if to != Address(self.settings.host, subject.agent):
-            raise Refusal(f"it is addressed to {message.to}, and came for {self.settings.host}.{subject.agent}")
+        sender = Address.parse(message.from_)
+        if sender is None or sender.host != host:
+            raise Refusal(f"it claims to be from {message.from_}, and came from the host {host}")
+        if (message.to or "").lower() != to.lower():
+            raise Refusal(f"it is addressed to {message.to}, and came for {to}")
         if message.message_id is None or message.message_id != message_id:
             raise Refusal("its id is missing, or not the one that it came under")
         if not is_signed(key, message.signature or "", canonical(raw)):
-            self.note_foreign(str(subject))
-            raise Refusal(f"it is not signed by the host {subject.sender}, or was changed after that")
+            self.note_foreign(f"mail of {host}")
+            raise Refusal(f"it is not signed by the host {host}, or was changed after that")
         return message
 
     def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
@@ -432,10 +476,16 @@ class Hub:
             self.counts["repeats"] += 1
             return  # it was settled before
         agent, one, pending = found
-        to = Address.parse(parse_message(pending, "message").message.to or "")
-        problem = protocol.settles(receipt, subject.sender, (to.host if to else "", protocol.digest(pending)))
+        message = parse_message(pending, "message").message
+        role, to = protocol.role_of(message.to or ""), Address.parse(message.to or "")
+        host = to.host if to else subject.sender  # any host may have a job of a pool
+        problem = protocol.settles(receipt, subject.sender, (host, protocol.digest(pending)))
         if problem or receipt.to != self.settings.host:
             raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
+        if role and isinstance(message, TaskMessage) and not receipt.refused:
+            one.spool.taken(receipt, message.attempt_id or "")
+            woken.add(agent)
+            return
         one.spool.settle(receipt)
         self.sent_at.pop(receipt.message_id, None)
         del self.copies[receipt.message_id]
@@ -483,7 +533,7 @@ class Hub:
         if await self._send_receipt(receipt.signed(self.key.sign)):
             self.owed.pop((agent, message_id), None)
 
-    def _receipt(self, message_id: str, raw: bytes, to: str, refused: str) -> Receipt:
+    def receipt(self, message_id: str, raw: bytes, to: str, refused: str) -> Receipt:
         reason, sha256 = protocol.shortened(refused), protocol.digest(raw)
         return Receipt(message_id, sha256, self.settings.host, to, self.clock.now(), reason).signed(self.key.sign)
 

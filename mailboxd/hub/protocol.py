@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from mailboxd.core.vocabulary import is_id
+from mailboxd.core.vocabulary import POOL, is_id
 
 STREAM = "MAILBOXD"
 SUBJECTS = ("mb.v1.*.mail.>", "mb.v1.*.receipt.>")
@@ -55,6 +55,12 @@ class Address:
         return cls(host, agent) if is_host(host) and is_id(text) and is_id(agent) else None
 
 
+def role_of(agent: str) -> str:
+    """The role that a pool serves, in lower case; empty for any other name."""
+    role = agent.removeprefix(POOL)
+    return role.lower() if role != agent and is_id(role) else ""
+
+
 def is_host(text: str) -> bool:
     """Whether `text` is a host's name: 1 to 63 of a-z 0-9 -, neither first nor last a hyphen."""
     return _HOST.fullmatch(text) is not None
@@ -78,8 +84,7 @@ class Subject:
     agent: str = ""
 
     def __str__(self) -> str:
-        # a dot separates tokens, and no id contains "="
-        middle = f"{self.kind}.{self.agent.replace('.', '=')}" if self.agent else self.kind
+        middle = f"{self.kind}.{token(self.agent)}" if self.agent else self.kind
         return f"mb.v1.{self.to}.{middle}.{self.sender}"
 
     @classmethod
@@ -87,11 +92,20 @@ class Subject:
         """None for a subject of an unknown kind or version."""
         match text.split("."):
             case ["mb", "v1", to, "mail", agent, sender]:
-                return cls(to, "mail", sender, agent.replace("=", "."))
+                return cls(to, "mail", sender, untoken(agent))
             case ["mb", "v1", to, "receipt", sender]:
                 return cls(to, "receipt", sender)
             case _:
                 return None
+
+
+def token(name: str) -> str:
+    """A name in a subject: a dot separates tokens, and no id contains "="."""
+    return name.replace(".", "=")
+
+
+def untoken(text: str) -> str:
+    return text.replace("=", ".")
 
 
 def mail_subject(to: Address, sender: str) -> Subject:

@@ -60,6 +60,7 @@ class HubReport:
             if places["since"]:
                 waits = f"{places['new']} not yet with the server, {places['sent']} without a receipt yet"
                 yield f"  {agent}: {waits}, since {places['since']}"
+        yield from _pools(facts.get("pools", {}))
         for why in facts.get("refused_by_server", ()):
             yield f"  {first_line(why)}"
         for name in ("send", "accept", "show", "decide"):
@@ -99,6 +100,15 @@ def silence(signs: HostSigns, now: str, trouble: str = "") -> str:
         return ""
     since = f"nothing was heard of it since {signs.at}" if signs.at else "it was never heard of"
     return f"{since}; {trouble}" if trouble else since
+
+
+def _pools(facts: Mapping[str, Any]) -> Iterator[str]:
+    for role, one in sorted(facts.get("served", {}).items()):
+        lost = f", {one['lost']} taken over by others" if one["lost"] else ""
+        yield f"  pool:{role} here: {one['agent']} has {one['held']} of at most {one['slots']} jobs{lost}"
+    for role, hosts in sorted(facts.get("given", {}).items()):
+        where = ", ".join(f"{count} with {host or 'no host yet'}" for host, count in sorted(hosts.items()))
+        yield f"  pool:{role}, given from here: {where}"
 
 
 def _troubles(signs: HostSigns, now: str) -> Iterator[str]:

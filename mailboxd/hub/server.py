@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mailboxd.errors import Refused
 from mailboxd.host.system import system
+from mailboxd.hub.claims import CLAIMS, JOB_SUBJECTS, JOBS, claims_of, jobs_of
 from mailboxd.hub.membership import SERVER, Members, Membership, nkey
 from mailboxd.hub.protocol import CARDS, STREAM, incoming, talk
 from mailboxd.mailbox.files import directory, replace, world_errors
@@ -79,9 +80,19 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
         f"{api}.CONSUMER.INFO.{STREAM}.{host}",
         f"{api}.CONSUMER.MSG.NEXT.{STREAM}.{host}",
         f"$JS.ACK.{STREAM}.{host}.>",
+        # pools: any host may serve any, and claim jobs under its own name
+        jobs_of("*", host),
+        claims_of("*", host),
+        f"{api}.STREAM.INFO.{JOBS}",
+        f"{api}.CONSUMER.CREATE.{JOBS}.*.{JOB_SUBJECTS}",
+        f"{api}.CONSUMER.INFO.{JOBS}.*",
+        f"{api}.CONSUMER.MSG.NEXT.{JOBS}.*",
+        f"$JS.ACK.{JOBS}.>",
+        f"{api}.STREAM.MSG.GET.{CLAIMS}",
     ]
     if founder:
-        publish += [f"{api}.STREAM.CREATE.{STREAM}", f"{api}.STREAM.UPDATE.{STREAM}"]
+        streams = (STREAM, JOBS, CLAIMS)
+        publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE") for stream in streams]
     heard = [f"_INBOX.{host}.>", f"{CARDS}.*", talk(host, "*")]
     return {"publish": {"allow": publish}, "subscribe": {"allow": heard}}
 

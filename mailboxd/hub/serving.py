@@ -25,6 +25,7 @@ from mailboxd.hub import protocol
 from mailboxd.hub.canary import NOBODY
 from mailboxd.hub.cards import CARD_SECONDS
 from mailboxd.hub.membership import HostKeys, Membership, nkey_seed
+from mailboxd.hub.pools import RENEWAL, streams
 from mailboxd.hub.process import BATCH, RETRY, Hub, reason_of
 from mailboxd.hub.report import hub_report
 from mailboxd.hub.spool import NOT_RUNNING
@@ -70,7 +71,7 @@ def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
 async def _prepare(hub: Hub, js: JetStreamContext) -> None:
     """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
     if str(hub.key.public) == hub.settings.founder:
-        wanted = StreamConfig(
+        mail = StreamConfig(
             name=protocol.STREAM,
             subjects=list(protocol.SUBJECTS),
             retention=RetentionPolicy.WORK_QUEUE,
@@ -80,10 +81,11 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
             max_msgs_per_subject=PER_SUBJECT,
             num_replicas=hub.settings.replicas,
         )
-        try:
-            await js.add_stream(wanted)
-        except BadRequestError:  # it is there, with other settings
-            await js.update_stream(wanted)
+        for wanted in (mail, *streams(hub.settings.replicas)):
+            try:
+                await js.add_stream(wanted)
+            except BadRequestError:  # it is there, with other settings
+                await js.update_stream(wanted)
     consumer = ConsumerConfig(
         name=hub.settings.host,
         durable_name=hub.settings.host,
@@ -91,6 +93,7 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
         ack_wait=30.0,
         max_ack_pending=4 * BATCH,
     )
+    await hub.pools.prepare()
     found = await js.add_consumer(protocol.STREAM, consumer)
     waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
     hub.held = {"held": waiting, "again": found.num_redelivered or 0}
@@ -196,6 +199,9 @@ async def _carry(hub: Hub) -> None:
     await asyncio.gather(
         every(_LOOK, lambda: hub.publish_new(js), hub.woken),
         every(_RESENDING, lambda: hub.resend_lost(js)),
+        every(_RESENDING, hub.pools.tend),
+        every(_LOOK, hub.pools.take, hub.pools.freed),
+        every(RENEWAL, hub.pools.renew),
         every(_COMMITS, hub.send_receipts),
         every(CARD_SECONDS, hub.cards.say),
         every(CARD_SECONDS, hub.talk.tell),

@@ -3,6 +3,7 @@
     .mailboxd/hub/new/<message_id>.md          from the daemon, not yet stored by the server
     .mailboxd/hub/sent/<message_id>.md         stored by the server; no receipt yet
     .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
+    .mailboxd/hub/holders/<message_id>.json    which host has a job of a pool; the job stays in sent/ until it is over
     .mailboxd/hub/peers.json                   from the hub process: the agents of other hosts, and how it stands
 
 A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. Without peers.json the
@@ -18,17 +19,19 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mailboxd.core.times import moment, to_epoch
+from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
-from mailboxd.hub.protocol import Address, Receipt
+from mailboxd.hub.protocol import Address, Receipt, role_of
 from mailboxd.mailbox.files import Stamp, directory, lstat, publish, read_file, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 
 NOT_RUNNING = "the hub process is not running: mailboxd hub run"
-NEW, SENT, RECEIPTS = "new", "sent", "receipts"
+NEW, SENT, RECEIPTS, HOLDERS = "new", "sent", "receipts", "holders"
 _FOLDER = "hub"
 _PEERS = "peers.json"
 _LARGEST = 8 << 20
@@ -45,7 +48,7 @@ class Spool:
     def create(self) -> None:
         """Create the directories that are missing."""
         with world_errors(f"create {self.ws.state / _FOLDER}"):
-            for names in ((), (NEW,), (SENT,), (RECEIPTS,)):
+            for names in ((), (NEW,), (SENT,), (RECEIPTS,), (HOLDERS,)):
                 path = (self.ws.state.name, _FOLDER, *names)
                 with directory(self.ws.root, *path[:-1]) as above, suppress(FileExistsError):
                     os.mkdir(path[-1], 0o700, dir_fd=above)
@@ -71,6 +74,19 @@ class Spool:
             self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
         for place in (NEW, SENT):
             self._remove(place, _file(receipt.message_id))
+        self._remove(HOLDERS, f"{receipt.message_id}.json")
+
+    def taken(self, receipt: Receipt, attempt: str) -> None:
+        """A host has taken a job of a pool; the daemon gets the receipt, and the job stays."""
+        holder = Holder(receipt.sender, receipt.at, attempt)
+        with world_errors("write to holders"), self._open(HOLDERS) as fd:
+            replace(fd, f"{receipt.message_id}.json", holder.to_bytes(), lambda: True)
+        with suppress(FileExistsError):
+            self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
+
+    def holder(self, message_id: str) -> Holder | None:
+        """Which host has a job of a pool; None if none was heard of."""
+        return Holder.parse(self._read(HOLDERS, f"{message_id}.json") or b"")
 
     def recorded(self, message_id: str) -> None:
         """The daemon has recorded a receipt."""
@@ -145,12 +161,43 @@ def _file(message_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The host that has a job of a pool, since when, and for which attempt of the sender."""
+
+    host: str
+    at: str
+    attempt: str
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Holder | None:
+        try:
+            return cls(**json.loads(raw))
+        except (ValueError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class PeerInfo:
     """An agent of another host."""
 
     role: str = ""
     permitted: bool = True
     """Whether hub.yaml lets agents of this host give work to it (`send`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """A pool, the hosts that serve it, and whether hub.yaml lets agents of this host give work to it (`send`)."""
+
+    hosts: tuple[str, ...] = ()
+    permitted: bool = True
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> PoolInfo:
+        return cls(tuple(found["hosts"]), bool(found["permitted"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +214,10 @@ class HubInfo:
     """The other hosts, and when each was last heard of; empty = never."""
     peers: Mapping[str, PeerInfo] = field(default_factory=dict)
     """Their agents by address."""
+    pools: Mapping[str, PoolInfo] = field(default_factory=dict)
+    """By role."""
+    serves: tuple[str, ...] = ()
+    """The roles of pools that this workspace's agent serves."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
@@ -176,7 +227,8 @@ class HubInfo:
         try:
             found = json.loads(raw)
             peers = {str(name): PeerInfo(**info) for name, info in found.pop("peers").items()}
-            return cls(**found, peers=peers)
+            pools = {str(role): PoolInfo.parse(info) for role, info in found.pop("pools").items()}
+            return cls(**found | {"serves": tuple(found["serves"])}, peers=peers, pools=pools)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -203,15 +255,25 @@ class HubView:
         return self._info
 
     def address(self, agent: str) -> Address | None:
-        """The address of an agent on another host that belongs to the hub; None for any other name."""
+        """The address of an agent on a host of the hub; None for any other name."""
         address = Address.parse(agent)
         if address is None:  # most names: no file is looked at for them
             return None
         info = self.info
-        return address if info is not None and address.host in info.hosts else None
+        return address if info is not None and (address.host in info.hosts or address.host == info.host) else None
+
+    def carries(self, agent: str) -> bool:
+        """Whether mail for this name goes through the hub: an agent of a host, or a pool."""
+        return bool(role_of(agent)) or self.address(agent) is not None
+
+    def is_own(self, to: str) -> bool:
+        """Whether a message to a pool is for this workspace's agent."""
+        return self.info is not None and role_of(to) in self.info.serves
 
     def refused(self, agent: str) -> str | None:
-        """Why an agent on another host may not be given work; None = it may, or it is on none."""
+        """Why an agent on another host, or a pool, may not be given work; None = it may, or it is neither."""
+        if role := role_of(agent):
+            return self._refused_pool(role)
         address = self.address(agent)
         if address is None or (info := self.info) is None:
             return None
@@ -223,10 +285,22 @@ class HubView:
             return f"the hub does not know yet which agents the host {address.host} has"
         return None if peer.permitted else f"hub.yaml of {info.host} does not let its agents give work to {address}"
 
+    def _refused_pool(self, role: str) -> str | None:
+        info = self.info
+        pool = info.pools.get(role) if info is not None else None
+        if info is None or pool is None:
+            known = ", ".join(f"{POOL}{name}" for name in sorted(info.pools)) if info is not None else ""
+            return f"no host of the hub serves {POOL}{role}" + (f"; there is {known}" if known else "")
+        return None if pool.permitted else f"hub.yaml of {info.host} does not let its agents give work to {POOL}{role}"
+
     def offered(self) -> dict[str, str]:
-        """The agents that may be given work, with their roles."""
-        peers = self.info.peers if self.info is not None else {}
-        return {name: peer.role for name, peer in sorted(peers.items()) if peer.permitted}
+        """The agents and pools that may be given work, with their roles."""
+        info = self.info
+        if info is None:
+            return {}
+        peers = {name: peer.role for name, peer in sorted(info.peers.items()) if peer.permitted}
+        pools = {role: pool for role, pool in sorted(info.pools.items()) if pool.permitted}
+        return peers | {f"{POOL}{role}": f"any of {', '.join(pool.hosts)}" for role, pool in pools.items()}
 
     @property
     def trouble(self) -> str:
@@ -236,20 +310,25 @@ class HubView:
         return self.info.trouble if wakeup.poke(Path(self.info.folder)) else NOT_RUNNING
 
     def holds_up(self, agent: str) -> str:
-        """What keeps mail for an agent on another host; empty for any other name."""
-        address = self.address(agent)
-        if address is None or (info := self.info) is None:
+        """What keeps mail for an agent on another host, or work for a pool; empty for any other name."""
+        if not self.carries(agent) or (info := self.info) is None:
             return ""
         if trouble := self.trouble:
-            return f"mail for {address} waits for the hub: {trouble}"
-        seen = info.hosts[address.host]
+            return f"mail for {agent} waits for the hub: {trouble}"
+        address = self.address(agent)
+        if address is None:
+            hosts = info.pools[role].hosts if (role := role_of(agent)) in info.pools else ()
+            return f"no host has taken it yet; {agent} is served by {', '.join(hosts) or 'none'}"
+        seen = info.hosts.get(address.host, "")
         at = moment(seen, seen) if seen else ""
         heard = f"the host {address.host} was last heard of at {at}" if seen else f"{address.host} was never heard of"
         return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
 
     def silence(self, host: str, now: str) -> str:
         """That nothing is heard of a host; empty if something is."""
-        seen = self.info.hosts.get(host) if self.info is not None else None
+        if self.info is None or host == self.info.host:
+            return ""
+        seen = self.info.hosts.get(host)
         if seen and to_epoch(now) - to_epoch(seen) < _SILENT:
             return ""
         return f"nothing was heard of the host {host}" + (f" since {moment(seen, now)}" if seen else "")

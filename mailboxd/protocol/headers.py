@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from mailboxd.core.model import Finding, Overrides
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
-from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_id
+from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_agent, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.strict_yaml import Path, Yaml
 
@@ -68,6 +68,12 @@ def identifier(value: Yaml, _: Warn) -> str:
         hint = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -, without `..`."
         raise MessageError("bad-id", f"{excerpt(text)} is not an id", hint)
     return text
+
+
+def agent(value: Yaml, warn: Warn) -> str:
+    """An agent's id, or a pool."""
+    text = text_of(value, "an id")
+    return text if is_agent(text) else identifier(text, warn)
 
 
 def time(value: Yaml, warn: Warn) -> str:
@@ -202,8 +208,9 @@ def _optional(value: Yaml, expected: str) -> str | None:
 
 
 CONVERTERS: dict[str, Convert] = {
-    **dict.fromkeys(("task_id", "subtask_id", "from", "to", "message_id", "in_reply_to", "attempt_id"), identifier),
+    **dict.fromkeys(("task_id", "subtask_id", "from", "message_id", "in_reply_to", "attempt_id"), identifier),
     **dict.fromkeys(("root_task_id", "approval_id"), identifier),
+    "to": agent,
     **dict.fromkeys(("deadline", "sent_at", "completed_at"), time),
     **{name: integer(low, high) for name, (low, high) in RANGES.items()},
     "protocol": pattern(PROTOCOL, "a version like 2"),
@@ -270,12 +277,12 @@ class Source:
             self.fail("wrong-type", "this is not text", where, "Put it into quotes or a `|` block.")
         return value
 
-    def names(self, value: Yaml, where: Path) -> tuple[str, ...]:
+    def names(self, value: Yaml, where: Path, fits: Callable[[str], bool] = is_id) -> tuple[str, ...]:
         """A list of ids, or ids separated by commas."""
         items = value if isinstance(value, list) else [part.strip() for part in self.text(value, where).split(",")]
         names = tuple(self.text(item, where) for item in items if item != "")
         for name in names:
-            if not is_id(name):
+            if not fits(name):
                 self.fail("bad-id", f"{excerpt(name)} is not an id", where, ID_RULE)
         return names
 

@@ -29,7 +29,7 @@ from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_id
+from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_agent, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import headers
@@ -56,6 +56,10 @@ def _id(text: str) -> str:
     if not is_id(text):
         raise PydanticCustomError("bad-id", "this is not an id")
     return text
+
+
+def _agent(text: str) -> str:
+    return text if is_agent(text) else _id(text)
 
 
 def _time(text: str) -> str:
@@ -115,7 +119,7 @@ class Message(BaseModel):
     """Empty only in an approval that does not name a task."""
     subtask_id: Id | None = None
     from_: Id = Field(validation_alias="from", serialization_alias="from")
-    to: Id | None = None
+    to: Annotated[str, AfterValidator(_agent)] | None = None
     message_id: Id | None = None
     in_reply_to: Id | None = None
     attempt: int | None = whole("attempt")

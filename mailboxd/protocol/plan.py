@@ -26,7 +26,7 @@ from mailboxd.core.checks import path_problem
 from mailboxd.core.model import NO_FLOW, Condition, Flow, Plan, PlannedChild
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.specs import criteria
-from mailboxd.core.vocabulary import SELF, is_id
+from mailboxd.core.vocabulary import SELF, is_agent, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
 from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, choice, integer, override_headers
@@ -173,7 +173,7 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
     texts = {name: text(name) for name in _TEXTS}
     said = texts["goal"].strip() or texts["instructions"].strip()
     description = text("description") or said.partition("\n")[0]
-    agents = source.names(node.get("agent", ""), (*where, "agent")) or ((SELF,) if children else ())
+    agents = source.names(node.get("agent", ""), (*where, "agent"), is_agent) or ((SELF,) if children else ())
     missing = [name for name, given in (("agent", agents), ("description", description)) if not given]
     if missing:
         source.fail("missing-field", f"child {key} has no {' and no '.join(missing)}", where)

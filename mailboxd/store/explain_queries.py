@@ -169,7 +169,8 @@ def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[AttemptSummary, ...
         "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key, finished_at,"
         " model, escalated, silent, coalesce(json_extract(usage, '$.input_tokens'), 0)"
         " + coalesce(json_extract(usage, '$.output_tokens'), 0), coalesce(json_extract(usage, '$.cost_usd'), 0),"
-        " token_echoed"
+        " token_echoed, coalesce((SELECT h.value FROM meta, json_each(meta.value) h"
+        " WHERE meta.name = 'holders' AND h.key = attempts.id), '')"
         " FROM attempts WHERE task = ? ORDER BY ordinal DESC LIMIT ?",
         (task_id, ATTEMPTS),
     ).fetchall()

@@ -117,6 +117,13 @@ class Meta:
     def held_up(self) -> dict[str, str]:
         return self._mapping("held_up")
 
+    def set_holders(self, holders: Mapping[str, str]) -> None:
+        """Which hosts have the jobs that were given to pools, by attempt."""
+        self.report("holders", json.dumps(holders, sort_keys=True))
+
+    def holders(self) -> dict[str, str]:
+        return self._mapping("holders")
+
     def set_gateway(self, why: str) -> None:
         """Why the gateway accepts no turns; empty if it does, as far as is known."""
         self.report("gateway", why)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.core.vocabulary import Mode, Phase, child_status, is_id, task_status
+from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, task_status
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
@@ -319,6 +319,16 @@ class Report:
             (json.dumps(list(message_ids)),),
         )
         return dict(rows.fetchall())
+
+    def over(self, attempts: Iterable[str]) -> set[str]:
+        """Those of these attempts whose results nobody waits for any more."""
+        rows = self.db.execute(
+            "SELECT a.id FROM attempts a JOIN tasks t ON t.id = a.task"
+            " WHERE a.id IN (SELECT value FROM json_each(?)) AND (a.status NOT IN ('running', 'unknown')"
+            " OR a.ordinal < t.attempt OR t.phase IN (SELECT value FROM json_each(?)))",
+            (json.dumps(list(attempts)), json.dumps(sorted(TERMINAL))),
+        )
+        return {attempt for (attempt,) in rows}
 
 
 def _events_of(task_id: str | None, *, tree: bool) -> str:

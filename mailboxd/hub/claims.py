@@ -1,0 +1,151 @@
+"""The protocol of pools, as pure functions: a role that several hosts serve, and each job done once.
+
+A job is a message `to: pool:ROLE`. Three things know of it, and each may be lost or set back but the last:
+
+    queue     the server's store of jobs, each once: it hands a job to one host, and to another when that one is silent
+    claim     whose turn it is: the last of `mb.claim.v1.<job>.*`, written only if nothing was since it was read
+    sender    keeps the job in its spool until its attempt is over, and takes one result for it
+
+A host claims a job before it does it, renews its lease with the queue while it is at it, and sends the result only
+after it has claimed the job once more as finished: so who was frozen and finishes late finds another's claim. The
+server's sequence orders claims; no clock does. A host takes over after two deliveries without a renewal.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mailboxd.hub.protocol import GRACE, token, untoken
+
+JOBS, CLAIMS = "MAILBOXD_JOBS", "MAILBOXD_CLAIMS"
+"""The streams. Their subjects must not overlap with those of mail."""
+JOB_SUBJECTS, CLAIM_SUBJECTS = "mb.pool.v1.*.*.*", "mb.claim.v1.*.*"
+LEASE = 30.0
+"""Seconds of silence after which a job goes to another host."""
+DELIVERIES = 2
+"""Deliveries in a lease: what a live holder missed because the server was away costs it nothing."""
+
+
+# Subjects: mb.pool.v1.<role>.<from-host>.<job>, mb.claim.v1.<job>.<host>
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubject:
+    """Under its own subject each job is in the queue once: the server refuses a second copy."""
+
+    role: str
+    sender: str
+    job: str
+
+    def __str__(self) -> str:
+        return f"mb.pool.v1.{token(self.role)}.{self.sender}.{token(self.job)}"
+
+    @classmethod
+    def parse(cls, text: str) -> JobSubject | None:
+        match text.split("."):
+            case ["mb", "pool", "v1", role, sender, job]:
+                return cls(untoken(role), sender, untoken(job))
+            case _:
+                return None
+
+
+def jobs_of(role: str, sender: str = "*") -> str:
+    """The subjects of all jobs of a role."""
+    return f"mb.pool.v1.{token(role)}.{sender}.*"
+
+
+def consumer_of(role: str) -> str:
+    """The consumer that the hosts of a pool share; no host has such a name."""
+    return f"pool={token(role)}"
+
+
+def claims_of(job: str, host: str = "*") -> str:
+    return f"mb.claim.v1.{token(job)}.{host}"
+
+
+# Claims
+
+
+class Stage(StrEnum):
+    HELD = "held"
+    FINISHED = "finished"
+    """The holder has the result and sends it."""
+    CLOSED = "closed"
+    """By the sender: the job is done, or no longer wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The last claim of a job."""
+
+    host: str
+    stage: Stage = Stage.HELD
+    copy: int = 0
+    """Which copy in the queue it was made on, and which delivery of that."""
+    delivery: int = 0
+    revision: int = 0
+    """Its sequence at the server."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"stage": self.stage, "copy": self.copy, "delivery": self.delivery}).encode()
+
+    @classmethod
+    def parse(cls, host: str, raw: bytes, revision: int) -> Claim:
+        """Nonsense counts as a claim: its writer will not renew it."""
+        try:
+            found = json.loads(raw)
+            return cls(host, Stage(found["stage"]), int(found["copy"]), int(found["delivery"]), revision)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return cls(host, revision=revision)
+
+
+def is_closed(claim: Claim | None, sender: str) -> bool:
+    """Only the job's sender can close it."""
+    return claim is not None and claim.stage is Stage.CLOSED and claim.host == sender
+
+
+# The holder's rules
+
+
+class Step(StrEnum):
+    """What to do with a job that the queue hands over."""
+
+    TAKE = "take"
+    """Claim it; whoever fails to leaves it."""
+    LEAVE = "leave"
+    """Another host holds it and may be alive: hand it over again after part of a lease, unless it is renewed."""
+    DROP = "drop"
+    """Nobody wants it any more: remove it from the queue."""
+
+
+def on_delivery(own: str, sender: str, claim: Claim | None, copy: int, delivery: int) -> Step:
+    if is_closed(claim, sender):
+        return Step.DROP
+    if claim is None or claim.host == own:
+        return Step.TAKE
+    since = delivery - (claim.delivery if claim.copy == copy else 0)
+    return Step.TAKE if since >= DELIVERIES else Step.LEAVE
+
+
+def taken(own: str, claim: Claim | None, copy: int, delivery: int) -> Claim:
+    """The claim to write when a job is taken."""
+    again = claim is not None and claim.host == own and claim.stage is Stage.FINISHED
+    return Claim(own, Stage.FINISHED if again else Stage.HELD, copy, delivery)
+
+
+def is_lost(own: str, sender: str, claim: Claim | None) -> bool:
+    """Whether a host that claimed a job no longer holds it: then it neither renews it nor sends a result.
+
+    A claim that the server has lost can be written again.
+    """
+    return claim is not None and (claim.host != own or is_closed(claim, sender))
+
+
+# The sender's rule
+
+
+def must_offer(waited: float, *, queued: bool) -> bool:
+    """Whether to offer a job again that is not over, so many seconds after it was offered last."""
+    return waited >= GRACE and not queued

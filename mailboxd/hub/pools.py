@@ -1,0 +1,405 @@
+"""The jobs of pools in the hub process: those that it takes for agents here, and those that agents here gave to pools.
+
+What this host holds is in jobs.json beside hub.yaml, written before a job is delivered into the inbox. So a hub process
+that was killed renews the same leases, and a host that comes back late finds what it has lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError, NotFoundError
+
+from mailboxd import health
+from mailboxd.core.vocabulary import POOL
+from mailboxd.errors import MessageError, UnavailableError, WorldError
+from mailboxd.hub import claims, protocol
+from mailboxd.hub.claims import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, LEASE, Claim, JobSubject, Stage, Step
+from mailboxd.hub.spool import NEW, SENT, PoolInfo
+from mailboxd.mailbox import lock
+from mailboxd.protocol.messages import TaskMessage, parse_message
+from mailboxd.store.reports import opened
+
+if TYPE_CHECKING:
+    from mailboxd.hub.process import Hub, Local
+
+_ACK_WAIT = LEASE / claims.DELIVERIES
+RENEWAL = _ACK_WAIT / 3
+FILE = "jobs.json"
+_MOST_JOBS = 100_000
+_MOST_AGE = 30 * 86_400.0
+"""Seconds that the server keeps a job and its claims; a job that is still wanted then is offered again."""
+_MOST_LOST = 1_000
+_FETCH = 2.0
+_FULL, _CONFLICT = 10077, 10071
+"""The server's codes for a subject that is full, and for a claim that another one has overtaken."""
+_log = logging.getLogger("mailboxd")
+
+
+class Refusal(Exception):
+    """Mail that is not carried or delivered, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that this host has claimed."""
+
+    role: str
+    agent: str
+    sender: str
+    """The host that gave it to the pool."""
+    renewed_on: str
+    """The subject on which its lease is renewed."""
+    stage: str = Stage.HELD
+    """`lost` once another host has claimed it: its result is not sent."""
+
+
+_LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A job that an agent here gave to a pool, and the attempt that waits for it."""
+
+    role: str
+    attempt: str
+
+
+def is_queued(error: Exception) -> bool:
+    """Whether the server refuses a job because it has it."""
+    return isinstance(error, APIError) and error.err_code == _FULL
+
+
+def streams(replicas: int) -> tuple[StreamConfig, ...]:
+    """What the founder creates at the server."""
+    queue = StreamConfig(
+        name=JOBS,
+        subjects=[JOB_SUBJECTS],
+        retention=RetentionPolicy.WORK_QUEUE,
+        discard=DiscardPolicy.NEW,
+        discard_new_per_subject=True,
+        max_msgs=_MOST_JOBS,
+    )
+    last = StreamConfig(name=CLAIMS, subjects=[CLAIM_SUBJECTS])
+    common = {"max_msgs_per_subject": 1, "max_age": _MOST_AGE, "storage": StorageType.FILE, "num_replicas": replicas}
+    return tuple(one.evolve(**common) for one in (queue, last))
+
+
+@dataclass(slots=True)
+class Pools:
+    """The part of one hub process in pools."""
+
+    hub: Hub
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    """A slot has become free."""
+    _jobs: dict[str, Job] | None = None
+    _given: dict[str, Given | None] = field(default_factory=dict)
+    """What each message under way is; None = it is no job."""
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """What this host has claimed, by message id."""
+        if self._jobs is None:
+            found: dict[str, dict[str, str]] = {}
+            with suppress(ValueError):
+                found = json.loads(self.hub.membership.state.read(FILE) or b"{}")
+            self._jobs = {job: Job(**values) for job, values in found.items()}
+        return self._jobs
+
+    def _keep(self, changes: dict[str, Job | None]) -> None:
+        """Remember what is held now; None = it is over. Raises WorldError."""
+        jobs = {name: job for name, job in (self.jobs | changes).items() if job is not None}
+        lost = [name for name, job in jobs.items() if job.stage == _LOST]
+        for name in lost[:-_MOST_LOST]:
+            del jobs[name]
+        with self.hub.membership.state.writing() as folder:
+            text = json.dumps({name: asdict(job) for name, job in jobs.items()})
+            self.hub.membership.state.write(folder, FILE, text.encode())
+        self._jobs = jobs
+        self.freed.set()
+
+    # claims at the server
+
+    async def _claim(self, job: str) -> Claim | None:
+        """The last claim of a job. Raises NatsError."""
+        with suppress(NotFoundError):
+            last = await self._stream.get_last_msg(CLAIMS, claims.claims_of(job))
+            host = (last.subject or "").rpartition(".")[2]
+            return Claim.parse(host, last.data or b"", last.seq or 0)
+        return None
+
+    async def _write(self, job: str, claim: Claim, known: Claim | None) -> bool:
+        """Claim a job, unless another claim was made after the known one; whether it was claimed. Raises NatsError."""
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(known.revision if known else 0),
+            "Nats-Expected-Last-Subject-Sequence-Subject": claims.claims_of(job),
+        }
+        try:
+            subject = claims.claims_of(job, self.hub.settings.host)
+            await self._stream.publish(subject, claim.to_bytes(), headers=headers)
+        except APIError as error:
+            if error.err_code != _CONFLICT:
+                raise
+            return False
+        return True
+
+    @property
+    def _stream(self) -> JetStreamContext:
+        return self.hub.nc.jetstream()
+
+    # taking jobs
+
+    async def prepare(self) -> None:
+        """Create the consumers of the pools that this host serves. Raises NatsError."""
+        for role in self.hub.settings.pools:
+            name = claims.consumer_of(role)
+            config = ConsumerConfig(
+                name=name,
+                durable_name=name,
+                filter_subject=claims.jobs_of(role),
+                ack_wait=_ACK_WAIT,
+                max_ack_pending=_MOST_JOBS,
+            )
+            await self._stream.add_consumer(JOBS, config)
+
+    def _free(self, role: str) -> int:
+        """How many jobs may be taken now: none if the agent's daemon does not work."""
+        pool = self.hub.settings.pools[role]
+        one = self.hub.local.get(pool.agent.lower())
+        if one is None or not self._works(one):
+            return 0
+        return pool.slots - sum(job.role == role and job.stage == Stage.HELD for job in self.jobs.values())
+
+    def _works(self, one: Local) -> bool:
+        """Whether the daemon runs and its loop goes on."""
+        clock = self.hub.clock
+        grade, troubles = health.read(one.ws, lock.holder(one.ws), clock.now(), clock.monotonic())
+        return grade is not health.Grade.OFF and all(each.where != health.Component.DAEMON for each in troubles)
+
+    async def take(self) -> None:
+        """Take jobs while there are free slots."""
+        await asyncio.gather(*(self._serve(role) for role in self.hub.settings.pools))
+
+    async def _serve(self, role: str) -> None:
+        consumer = await self._stream.pull_subscribe_bind(stream=JOBS, durable=claims.consumer_of(role))
+        try:
+            while (free := self._free(role)) > 0:
+                with suppress(NatsTimeout, asyncio.TimeoutError):
+                    for message in await consumer.fetch(free, timeout=_FETCH):
+                        await self._take(role, message)
+                    continue
+                return
+        finally:
+            with suppress(NatsError):
+                await consumer.unsubscribe()
+
+    async def _take(self, role: str, message: Msg) -> None:
+        subject = JobSubject.parse(message.subject)
+        try:
+            if subject is None:
+                raise Refusal("its subject is of no known kind; this mailboxd may be too old")
+            step = await self._take_job(role, subject, message)
+        except Refusal as refusal:
+            step = Step.DROP
+            if subject is not None:
+                await self.hub.refuse_job(subject, message.data, str(refusal))
+        except (NatsError, WorldError) as error:
+            _log.warning("a job of %s%s is left to others: %s", POOL, role, error)
+            step = Step.LEAVE
+        if step is Step.DROP:
+            await message.ack()
+        elif step is Step.LEAVE:
+            await message.nak(delay=_ACK_WAIT)
+
+    async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
+        """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
+        hub, job, raw = self.hub, subject.job, message.data
+        task = hub.verified(subject.sender, f"{POOL}{role}", job, raw)
+        agent, own = hub.settings.pools[role].agent.lower(), hub.settings.host
+        if not isinstance(task, TaskMessage):
+            raise Refusal("it is no task")
+        if not protocol.permits(hub.settings.accept, task.from_) or task.from_.lower() == f"{own}.{agent}":
+            return Step.LEAVE
+        copy, delivery = message.metadata.sequence.stream, message.metadata.num_delivered
+        claim = await self._claim(job)
+        step = claims.on_delivery(own, subject.sender, claim, copy, delivery)
+        if step is not Step.TAKE:
+            return step
+        made = claims.taken(own, claim, copy, delivery)
+        if not await self._write(job, made, claim):
+            return Step.LEAVE
+        self._keep({job: Job(role, agent, subject.sender, message.reply, made.stage)})
+        hub.put_in_inbox(agent, subject.sender, task, raw)
+        hub.wake(agent)
+        return step
+
+    async def renew(self) -> None:
+        """Renew the leases of what is held here, and give up what is not any more."""
+        jobs = [(name, job) for name, job in self.jobs.items() if job.stage != _LOST]
+        found = await asyncio.gather(*(self._renewed(name, job) for name, job in jobs))
+        changes = {name: now for (name, job), now in zip(jobs, found, strict=True) if now != job}
+        if changes:
+            self._keep(changes)
+
+    async def _renewed(self, name: str, job: Job) -> Job | None:
+        """What is held now; None once its sender has closed it."""
+        claim, own = await self._claim(name), self.hub.settings.host
+        if claims.is_closed(claim, job.sender):
+            await self.hub.nc.publish(job.renewed_on, b"+ACK")
+            return None
+        if claims.is_lost(own, job.sender, claim):
+            _log.warning(
+                "the host %s has taken over %s, because this one was silent", claim.host if claim else "?", name
+            )
+            return replace(job, stage=_LOST)
+        one = self.hub.local.get(job.agent)
+        if job.stage == Stage.FINISHED or (one is not None and self._works(one)):
+            await self.hub.nc.publish(job.renewed_on, b"+WPI")
+        return job
+
+    async def must_wait(self, name: str | None) -> str:
+        """Claim a job as finished before its result is sent; why that has to wait if another host has it.
+
+        That host may fail too, and then this result counts. Raises Refusal once it cannot any more, NatsError.
+        """
+        job = self.jobs.get(name or "")
+        if job is None or name is None:
+            return ""
+        own, claim = self.hub.settings.host, await self._claim(name)
+        if claims.is_closed(claim, job.sender):
+            if job.stage == _LOST:
+                self._keep({name: None})
+                raise Refusal(f"another host has done this job of {POOL}{job.role}")
+            return ""  # its sender says what becomes of it
+        if claims.is_lost(own, job.sender, claim):
+            self._keep({name: replace(job, stage=_LOST)})
+            return f"the host {claim.host if claim else '?'} has taken over this job of {POOL}{job.role}"
+        if claim is None or claim.stage is not Stage.FINISHED:
+            made = Claim(own, Stage.FINISHED, claim.copy if claim else 0, claim.delivery if claim else 0)
+            if not await self._write(name, made, claim):
+                return f"another host is taking over this job of {POOL}{job.role}"
+        if job.stage != Stage.FINISHED:
+            self._keep({name: replace(job, stage=Stage.FINISHED)})
+        return ""
+
+    # giving jobs
+
+    def given(self, one: Local) -> dict[str, Given]:
+        """The jobs that an agent here gave to pools and that are not over. Raises WorldError."""
+        names = [*one.spool.names(NEW), *one.spool.names(SENT)]
+        for name in names:
+            if name not in self._given:
+                self._given[name] = _given(one.spool.message(name) or b"")
+        return {name: job for name in names if (job := self._given[name]) is not None}
+
+    def holder(self, one: Local, attempt: str | None) -> str:
+        """The host that has the job of an attempt; empty if none was heard of. Raises WorldError."""
+        for name, job in self.given(one).items():
+            if job.attempt == attempt and (holder := one.spool.holder(name)) is not None:
+                return holder.host
+        return ""
+
+    async def tend(self) -> None:
+        """Close the jobs that are over, and offer again what the server has lost."""
+        under_way: set[str] = set()
+        for one in list(self.hub.local.values()):
+            given = self.given(one)
+            under_way |= given.keys()
+            if given:
+                await self._close(one, given)
+                await self._offer_again(one, given)
+        self._given = {name: job for name, job in self._given.items() if job is not None and name in under_way}
+
+    async def _close(self, one: Local, given: dict[str, Given]) -> None:
+        over: set[str] = set()
+        with suppress(UnavailableError), opened(one.ws.database) as report:
+            over = report.over(job.attempt for job in given.values())
+        for name in [name for name, job in given.items() if job.attempt in over]:
+            if await self._closed(name):
+                raw = one.spool.message(name) or b""
+                one.spool.settle(self.hub.receipt(name, raw, self.hub.settings.host, "its attempt is over"))
+                self.hub.wake(one.agent.lower())
+
+    async def _closed(self, name: str) -> bool:
+        """Close a job: whoever gets it from the queue drops it."""
+        claim, own = await self._claim(name), self.hub.settings.host
+        if claims.is_closed(claim, own):
+            return True
+        return await self._write(name, Claim(own, Stage.CLOSED), claim)
+
+    async def _offer_again(self, one: Local, given: dict[str, Given]) -> None:
+        queued: dict[str, Iterable[str]] = {}
+        now, own = self.hub.clock.monotonic(), self.hub.settings.host
+        for name in one.spool.names(SENT):
+            if (job := given.get(name)) is None:
+                continue
+            if job.role not in queued:
+                wanted = claims.jobs_of(job.role, own)
+                queued[job.role] = (await self._stream.stream_info(JOBS, subjects_filter=wanted)).state.subjects or {}
+            waited = now - self.hub.sent_at.setdefault(name, now)
+            if claims.must_offer(waited, queued=str(JobSubject(job.role, own, name)) in queued[job.role]):
+                _log.info("offering %s again: the server has lost it", name)
+                one.spool.again(name)
+                self.hub.woken.set()
+
+    # what is known
+
+    def served_by(self, agent: str) -> tuple[str, ...]:
+        return tuple(
+            sorted(role for role, pool in self.hub.settings.pools.items() if pool.agent.lower() == agent.lower())
+        )
+
+    def known(self) -> dict[str, PoolInfo]:
+        """The pools of the hub, as daemons are told."""
+        settings = self.hub.settings
+        served = {host: set(signs.card.pools) for host, signs in self.hub.hosts.items() if signs.card}
+        served[settings.host] = set(settings.pools)
+        roles = sorted({role for each in served.values() for role in each})
+        return {
+            role: PoolInfo(
+                tuple(sorted(host for host, each in served.items() if role in each)),
+                protocol.permits(settings.send, f"{POOL}{role}"),
+            )
+            for role in roles
+        }
+
+    def status(self) -> dict[str, object]:
+        """For `mailboxd hub status`."""
+        stages = Counter((job.role, job.stage) for job in self.jobs.values())
+        served = {
+            role: {**pool.model_dump(), "held": stages[role, Stage.HELD], "lost": stages[role, _LOST]}
+            for role, pool in self.hub.settings.pools.items()
+        }
+        given: dict[str, Counter[str]] = {}
+        for role, host in self._holders():
+            given.setdefault(role, Counter())[host] += 1
+        return {"served": served, "given": given}
+
+    def _holders(self) -> Iterator[tuple[str, str]]:
+        """The role of each job that an agent here gave to a pool, and the host that has it; empty if none does."""
+        for one in self.hub.local.values():
+            with suppress(WorldError):
+                for name, job in self.given(one).items():
+                    holder = one.spool.holder(name)
+                    yield job.role, holder.host if holder else ""
+
+
+def _given(raw: bytes) -> Given | None:
+    try:
+        message = parse_message(raw, "message").message
+    except MessageError:
+        return None
+    role = protocol.role_of(message.to or "")
+    return Given(role, message.attempt_id or "") if role and isinstance(message, TaskMessage) else None
