@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -28,6 +32,24 @@ def jobs(count: int) -> dict[str, Any]:
     return {name: {"agent": "pool:reviewer", "description": name, "expected_output": "One line."} for name in names}
 
 
+def freeze(host: Host, signal_: signal.Signals = signal.SIGSTOP) -> None:
+    """The hub process and the daemons of a host, at once."""
+    for one in (host, *host.agents.values()):
+        assert one.process is not None
+        os.kill(one.process.pid, signal_)
+
+
+def kill(host: Host) -> None:
+    host.kill_hub()
+    for agent in host.agents.values():
+        agent.kill()
+
+
+def held(host: Host) -> int:
+    path = host.folder / "jobs.json"
+    return sum(job["stage"] == "held" for job in json.loads(path.read_text()).values()) if path.exists() else 0
+
+
 def until_served(farm: Farm, *hosts: str) -> None:
     """The sender knows who serves the pool."""
     main = farm["alpha"]["main"]
@@ -49,3 +71,62 @@ def test_a_job_goes_to_a_host_that_serves_the_pool_and_its_result_comes_back(joi
     assert len(farm["beta"].executions(agent="rev")) == 3
     farm.at_rest()
     eventually(lambda: farm["beta"].status()["pools"]["served"]["reviewer"]["held"] == 0, 30, farm.last_words)
+
+
+def test_why_and_status_say_who_has_a_job_or_that_no_one_does(joined: Joined) -> None:
+    slow = {"mailbox": "true", "default": {"reply": "Done.", "delay": 20}}
+    farm = joined({"alpha": {"main": WORK}, "beta": {"rev": slow}})
+    serves(farm["beta"], "rev", slots=1)
+    farm.start()
+    until_served(farm, "beta")
+    alpha, main = farm["alpha"], farm["alpha"]["main"]
+    main.drop("go.md", task("job", plan=jobs(2)))
+    eventually(lambda: "1 with beta" in alpha.hub("status").stdout, 30, farm.last_words)
+    assert "1 with no host yet" in alpha.hub("status").stdout
+    assert "pool:reviewer here: rev has 1 of at most 1 jobs" in farm["beta"].hub("status").stdout
+    eventually(lambda: "the host beta has it" in main.call("why", "job").stdout, 30, farm.last_words)
+    assert "no host has taken it yet; pool:reviewer is served by beta" in main.call("why", "job").stdout
+
+
+def test_work_for_a_pool_that_nobody_serves_is_not_planned(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}, "beta": {"rev": WORK}})
+    farm.start()
+    main = farm["alpha"]["main"]
+    main.drop("go.md", task("job", plan=jobs(1)))
+    eventually(lambda: main.rejections().get("go.md") == "unknown-agent", 30, farm.last_words)
+
+
+def one_frozen_one_dead(farm: Farm, count: int) -> None:
+    """Jobs for three hosts, of which one freezes and one dies while they have some."""
+    main, beta, gamma = farm["alpha"]["main"], farm["beta"], farm["gamma"]
+    for name in ("beta", "gamma", "delta"):
+        serves(farm[name], "rev", slots=4)
+    farm.start()
+    until_served(farm, "beta", "gamma", "delta")
+    main.drop("go.md", task("job", plan=jobs(count)))
+    eventually(lambda: held(beta) and held(gamma), 60, farm.last_words)
+    freeze(beta)
+    kill(gamma)
+    main.until("job", seconds=60 + 3 * count)
+    freeze(beta, signal.SIGCONT)
+    eventually(lambda: not (beta.spooled("new") + beta.spooled("sent")) and not held(beta), 90, farm.last_words)
+    replies = [row for row in main.mail() if row["sender"] in ("beta.rev", "gamma.rev", "delta.rev")]
+    assert [row["verdict"] for row in replies] == ["accepted"] * count, "each job has one result, and none came late"
+    done = Counter(entry["task"] for name in ("beta", "gamma", "delta") for entry in farm[name].executions(agent="rev"))
+    assert len(done) == count
+    again = sum(done.values()) - count
+    assert again <= 8, "only what the two hosts had was begun again"
+    for name in ("alpha", "delta"):
+        farm[name].at_rest()
+
+
+HOLDERS = {name: {"rev": WORK | {"default": {"reply": "Done.", "delay": 1}}} for name in ("beta", "gamma", "delta")}
+
+
+def test_a_host_that_freezes_and_one_that_dies_cost_a_lease_and_no_second_effect(joined: Joined) -> None:
+    one_frozen_one_dead(joined({"alpha": {"main": WORK}, **HOLDERS}), 30)
+
+
+@pytest.mark.soak
+def test_two_hundred_jobs_survive_a_host_that_freezes_and_one_that_dies(joined: Joined) -> None:
+    one_frozen_one_dead(joined({"alpha": {"main": WORK}, **HOLDERS}), 200)
