@@ -226,7 +226,7 @@ class Pools:
     async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
         """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
         hub, job, raw = self.hub, subject.job, message.data
-        task = hub.verified(subject.sender, f"{POOL}{role}", job, raw)
+        task = hub.verified(subject, f"{POOL}{role}", job, raw)
         agent, own = hub.settings.pools[role].agent.lower(), hub.settings.host
         if not isinstance(task, TaskMessage):
             raise Refusal("it is no task")

@@ -34,8 +34,8 @@ from mailboxd.errors import MailboxdError, MessageError, UnavailableError, World
 from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.cards import Cards, HostSigns, is_signed
-from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
 from mailboxd.hub.claims import JobSubject
+from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
 from mailboxd.hub.membership import HostKeys, HubSettings, Membership
 from mailboxd.hub.pools import Pools, Refusal, is_queued
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
@@ -279,7 +279,7 @@ class Hub:
             await js.publish(str(route), raw, headers=headers)
         except (NatsError, APIError) as error:
             if not (isinstance(route, JobSubject) and is_queued(error)):
-                self._wait(message_id, f"the server does not take {route}: {reason_of(error)}")
+                self._wait(message_id, f"the server does not take mail for {message.to}: {reason_of(error)}")
                 return
         one.spool.stored(message_id)
         self.sent_at[message_id] = self.clock.monotonic()
@@ -413,7 +413,7 @@ class Hub:
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
         role = protocol.role_of(subject.agent)
         to = subject.agent if role else f"{self.settings.host}.{subject.agent}"
-        message = self.verified(subject.sender, to, message_id, raw)
+        message = self.verified(subject, to, message_id, raw)
         agent = self.settings.pools[role].agent.lower() if role in self.settings.pools else subject.agent
         self.put_in_inbox(agent, subject.sender, message, raw)
         woken.add(agent)
@@ -436,17 +436,18 @@ class Hub:
         if arrival is Arrival.DELIVER:
             if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
-            by_person = message.from_.lower() == operators_name(subject.sender)
-            if by_person and not protocol.permits(self.settings.decide, subject.sender):
-                raise Refusal(f"hub.yaml of {self.settings.host} does not let a person on {subject.sender} decide")
+            by_person = message.from_.lower() == operators_name(sender)
+            if by_person and not protocol.permits(self.settings.decide, sender):
+                raise Refusal(f"hub.yaml of {self.settings.host} does not let a person on {sender} decide")
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
             self.counts["received"] += 1
         else:
             self.counts["repeats"] += 1
         self.owed[agent, message_id] = (sender, sha256)
 
-    def verified(self, host: str, to: str, message_id: str, raw: bytes) -> AnyMessage:
+    def verified(self, subject: Subject | JobSubject, to: str, message_id: str, raw: bytes) -> AnyMessage:
         """The message, if a host of the hub signed it for this receiver. Raises Refusal."""
+        host = subject.sender
         key = self.keys(host)
         if key is None:
             raise Refusal(f"{host} is no host of the hub")
@@ -462,7 +463,7 @@ class Hub:
         if message.message_id is None or message.message_id != message_id:
             raise Refusal("its id is missing, or not the one that it came under")
         if not is_signed(key, message.signature or "", canonical(raw)):
-            self.note_foreign(f"mail of {host}")
+            self.note_foreign(str(subject))
             raise Refusal(f"it is not signed by the host {host}, or was changed after that")
         return message
 

@@ -34,9 +34,9 @@ def jobs(count: int) -> dict[str, Any]:
 
 def freeze(host: Host, signal_: signal.Signals = signal.SIGSTOP) -> None:
     """The hub process and the daemons of a host, at once."""
-    for one in (host, *host.agents.values()):
-        assert one.process is not None
-        os.kill(one.process.pid, signal_)
+    for process in (host.process, *(agent.process for agent in host.agents.values())):
+        assert process is not None
+        os.kill(process.pid, signal_)
 
 
 def kill(host: Host) -> None:
@@ -112,7 +112,9 @@ def one_frozen_one_dead(farm: Farm, count: int) -> None:
     eventually(lambda: not (beta.spooled("new") + beta.spooled("sent")) and not held(beta), 90, farm.last_words)
     replies = [row for row in main.mail() if row["sender"] in ("beta.rev", "gamma.rev", "delta.rev")]
     assert [row["verdict"] for row in replies] == ["accepted"] * count, "each job has one result, and none came late"
-    done = Counter(entry["task"] for name in ("beta", "gamma", "delta") for entry in farm[name].executions(agent="rev"))
+    done = Counter(
+        entry["task_id"] for name in ("beta", "gamma", "delta") for entry in farm[name].executions(agent="rev")
+    )
     assert len(done) == count
     again = sum(done.values()) - count
     assert again <= 8, "only what the two hosts had was begun again"
