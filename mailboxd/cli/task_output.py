@@ -59,9 +59,9 @@ def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator
 
 def most_urgent(tasks: Sequence[Node], most: int) -> tuple[list[Node], str]:
     """At most `most` of these tasks in their order, the most urgent ones, and a count of the others, if any."""
-    kept = {task["id"] for task in sorted(tasks, key=_rank)[:most]}
-    others = [task for task in tasks if task["id"] not in kept]
-    return [task for task in tasks if task["id"] in kept], _counted(others) if others else ""
+    kept = set(sorted(range(len(tasks)), key=lambda number: _rank(tasks[number]))[:most])
+    others = [task for number, task in enumerate(tasks) if number not in kept]
+    return [tasks[number] for number in sorted(kept)], _counted(others) if others else ""
 
 
 def _counted(others: Sequence[Node]) -> str:

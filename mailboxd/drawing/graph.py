@@ -275,4 +275,10 @@ def _edges(parent: str, kids: Iterable[Child], drawn: dict[str, str]) -> Iterabl
 
 def _stack(node: str, name: str, group: Sequence[Child], link: Link) -> Node:
     counts = Counter(kid.state for kid in group)
-    return Node(node, f"{len(group):,} tasks", counts=dict(counts), href=link(name, True), title=f"subtasks of {name}")
+    return Node(
+        node,
+        f"{len(group):,} task{'s' * (len(group) != 1)}",
+        counts=dict(counts),
+        href=link(name, True),
+        title=f"subtasks of {name}",
+    )

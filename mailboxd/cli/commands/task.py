@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _MOST_NODES = 2_000
+_MOST_LINES = 100
+"""Lines of a tree or timeline; the other tasks are counted."""
 
 
 @verb(
@@ -117,8 +119,11 @@ def _timeline(session: Session, report: Report, task_id: str, form: str) -> None
     if session.as_json:
         say(to_json(found))
     elif form == "text":
-        for line in task_output.gantt_lines(found, now, columns()):
+        shown, left_out = task_output.most_urgent(found["rows"][1:], _MOST_LINES)
+        for line in task_output.gantt_lines(found | {"rows": [found["rows"][0], *shown]}, now, columns()):
             say(line)
+        if left_out:
+            say(f"… {left_out}; --json has all")
     else:
         from mailboxd.drawing.svg import document
 
@@ -269,9 +274,6 @@ def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], l
 
 def _entry(name: str, text: str) -> None:
     say(f"  {pad(name, 12)} {text}")
-
-
-_MOST_LINES = 100
 
 
 @verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json")
