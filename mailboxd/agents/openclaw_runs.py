@@ -85,6 +85,8 @@ class FetchedReply:
     """The session has no messages and no pending input."""
     used_tools: bool = True
     """Whether a tool was called in the session; True if unknown."""
+    unread: frozenset[str] = frozenset()
+    """The runs whose prompt the gateway has accepted, but no agent has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,10 @@ def _read_history(exit_: Exit, run_id: str | None) -> FetchedReply:
     messages = at(value, "messages")
     if exit_.rc != 0 or not isinstance(messages, list):
         return FetchedReply(ReplySource.HISTORY, answered=False)
+    inputs = at(value, "pendingInputs", "items")
+    unread = frozenset(text_at(one, "runId") for one in inputs) if isinstance(inputs, list) else frozenset()
+    used_tools = at(value, "hasMore") is not False or any(map(_calls_tool, messages))
+    seen = FetchedReply(ReplySource.HISTORY, answered=True, used_tools=used_tools, unread=unread)
     for message in reversed(messages):
         if at(message, "role") != "assistant" or run_id is None or at(message, "__openclaw", "runId") != run_id:
             continue
@@ -164,10 +170,8 @@ def _read_history(exit_: Exit, run_id: str | None) -> FetchedReply:
         )
         if any(text.strip() for text in texts):
             cut = at(message, "__openclaw", "truncated") is True or at(message, "stopReason") == "length"
-            return FetchedReply(ReplySource.HISTORY, answered=True, text="\n\n".join(filter(None, texts)), cut=cut)
-    empty = not messages and not at(value, "pendingInputs", "items")
-    used_tools = at(value, "hasMore") is not False or any(map(_calls_tool, messages))
-    return FetchedReply(ReplySource.HISTORY, answered=True, empty=empty, used_tools=used_tools)
+            return replace(seen, text="\n\n".join(filter(None, texts)), cut=cut)
+    return replace(seen, empty=not messages and not inputs)
 
 
 def _calls_tool(message: object) -> bool:
@@ -191,6 +195,9 @@ def resolve(openclaw: OpenClaw, lost: LostTurn, answer: RunRecord, fetched: Fetc
         return _never_accepted(openclaw, lost, fetched, other_runs=True)
     run_id = answer.run_id or lost.run_id
     match answer.status:
+        case RunStatus.SUCCEEDED if fetched is not None and _is_unread(lost, answer, fetched):
+            problem = "the gateway died before the agent had read the turn, and then ran the agent without it"
+            return Unknown(problem, run_id, looked_up=True, harmless=not fetched.used_tools)
         case RunStatus.SUCCEEDED:
             reply = _with_reply(openclaw, lost, run_id, fetched)
             return replace(reply, harmless=_used_no_tool(lost, answer)) if isinstance(reply, Unknown) else reply
@@ -217,6 +224,17 @@ def _used_no_tool(lost: LostTurn, answer: RunRecord) -> bool:
     The record of a repetition says nothing about what the lost run did.
     """
     return answer.run_id is not None and answer.run_id == lost.run_id and not answer.tool_use_count
+
+
+def _is_unread(lost: LostTurn, answer: RunRecord, fetched: FetchedReply) -> bool:
+    """Whether the record is that of a repetition, and the lost turn's prompt is not in its session.
+
+    A restarted gateway tells an agent to continue an interrupted turn even if it died before the prompt was in the
+    transcript (measured on 2026.9.6): what the agent says then is about nothing.
+    """
+    if answer.run_id == lost.run_id:
+        return False
+    return lost.run_id in fetched.unread if lost.run_id is not None else bool(fetched.unread)
 
 
 def _undecided(openclaw: OpenClaw, lost: LostTurn, answer: RunRecord, fetched: FetchedReply | None) -> _Step:

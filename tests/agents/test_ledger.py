@@ -29,6 +29,7 @@ OPENCLAW = OpenClaw(("openclaw",))
 LOST = LostTurn("agent:beta:mailboxd:t1", run_id=None, waited=0, patience=600)
 SETTLED = replace(LOST, waited=50)
 RUN = "921eb29e-829d-4dfa-a0e0-8bdbcab907aa"
+RERUN, UNREAD = "5879331a-7ec8-4e03-b72d-9f76287c70de", "trn_01M8ANV54YNSTK2SYF3YCX8M40"
 LONG_RUN = "7faae116-bb57-4c5c-a6fa-576f8c8649c9"
 
 
@@ -79,7 +80,7 @@ def test_the_ledger_names_the_run_and_the_tools_it_used() -> None:
 
 def test_a_reply_is_found_in_the_history_by_its_run() -> None:
     found = parse_reply(ReplySource.HISTORY, recorded("chat-history"), RUN)
-    assert found == FetchedReply(ReplySource.HISTORY, answered=True, text="All done.")
+    assert found == FetchedReply(ReplySource.HISTORY, answered=True, text="All done.", used_tools=False)
 
 
 def test_the_reply_of_another_run_is_not_taken() -> None:
@@ -141,6 +142,23 @@ def test_a_rerun_under_a_new_run_id_is_taken() -> None:
     lost = replace(LOST, run_id="old")
     found = FetchedReply(ReplySource.HISTORY, answered=True, text="x")
     assert resolve(OPENCLAW, lost, answer(RunStatus.SUCCEEDED, run_id="new"), found) == Succeeded("x", run_id="new")
+
+
+def test_a_rerun_of_a_turn_that_no_agent_has_read_is_no_answer_to_it() -> None:
+    """A gateway killed between the two: restarted, it has the agent continue what the agent never saw."""
+    rerun, read = answer(RunStatus.SUCCEEDED, run_id=RERUN), RunRecord(RunStatus.SUCCEEDED, UNREAD)
+    found = parse_reply(ReplySource.HISTORY, recorded("chat-history-rerun-unread"), RERUN)
+    assert (found.text, found.unread, found.used_tools) == ("Done.", frozenset({UNREAD}), False)
+    for lost in (replace(LOST, run_id=UNREAD), LOST):
+        outcome = resolve(OPENCLAW, lost, rerun, found)
+        assert isinstance(outcome, Unknown)
+        assert (outcome.run_id, outcome.looked_up, outcome.harmless) == (RERUN, True, True)
+        used = resolve(OPENCLAW, lost, rerun, replace(found, used_tools=True))
+        assert isinstance(used, Unknown)
+        assert not used.harmless
+    other = replace(LOST, run_id="a later turn of the session")
+    assert resolve(OPENCLAW, other, rerun, found) == Succeeded("Done.", run_id=RERUN)
+    assert resolve(OPENCLAW, replace(LOST, run_id=UNREAD), read, found) == Succeeded("Done.", run_id=UNREAD)
 
 
 def test_a_failure_in_the_ledger_is_judged_like_one_in_an_answer() -> None:

@@ -60,7 +60,7 @@ def test_what_waits_for_a_person_is_drawn_so_and_its_attempt_runs_no_longer(stag
     stage.clock.advance(60)
     stage.end_turn("big.a", "---\ntype: question\n---\nWhich airport?\n")
     states = {node.label: node.style.word for node in _outline(stage).nodes}
-    assert states == {"big": "executing", "a": "waiting for you", "b": "pending"}
+    assert states == {"big": "waiting for you", "a": "waiting for you", "b": "pending"}
     stage.clock.advance(600)
     with opened(stage.ws.database) as report:
         drawn, _ = folded_timeline(report, report.find("big"), stage.clock.now())
