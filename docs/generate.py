@@ -379,6 +379,7 @@ def _value(header: str, field: FieldInfo, patterns: dict[str, str]) -> str:
     converter = headers.CONVERTERS.get(header)
     for known, form in (
         (headers.identifier, "id"),
+        (headers.agent, "id or `pool:ROLE`"),
         (headers.time, "time"),
         (headers.boolean, "`true` or `false`"),
         (headers.money, "US dollars"),
