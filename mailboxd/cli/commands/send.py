@@ -18,7 +18,7 @@ from mailboxd.cli.live import POLL_INTERVAL
 from mailboxd.cli.operator_actions import edited, read_text, require_operator
 from mailboxd.cli.session import Header, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import columns, lasted, say, state, to_json
+from mailboxd.cli.text import columns, lasted, say, stamp, state, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import OPERATORS, Phase, Runtime, is_id
@@ -132,8 +132,8 @@ def _require_known(reviewer: str, known: Sequence[str]) -> None:
 
 def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, str]:
     name, ended = task["local_id"], Phase(task["phase"]).is_terminal
-    since = lasted(to_epoch(now) - to_epoch(task["updated_at"]))
-    problem = f"{name} exists: {click.unstyle(state(task))[2:]} since {since}"
+    lasts = lasted(to_epoch(now) - to_epoch(task["updated_at"]))
+    problem = f"{name} exists: {click.unstyle(state(task))[2:]} {f'{lasts} ago' if ended else f'for {lasts}'}"
     how = f"`{program} retry {name}` runs it again" if ended else f"`{program} edit {name}` adds instructions"
     return problem, f"{how}; or choose another --task-id."
 
@@ -209,7 +209,7 @@ class Wait:
     def _print_events(self, report: Report, task: str, after: int) -> None:
         for event in report.events(task, tree=True, after=after, brief=True):
             if event["kind"] in _PRINTED_KINDS and not self.session.as_json:
-                say(f"{event['at']}  {for_terminal(event['text'])}", err=True)
+                say(f"{stamp(event['at'])}  {for_terminal(event['text'])}", err=True)
 
 
 # Task messages
