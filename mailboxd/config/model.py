@@ -200,7 +200,6 @@ class HarnessSection(Section):
     """One program that speaks ACP."""
 
     argv: Arguments = Field(description="Program and arguments, like `[gemini, --acp]`.")
-    backend: Literal["direct", "acpx"] = value("direct", "ACP by mailboxd or by `acpx`.")
     capabilities: Capabilities = value(("read",), "Allowed without asking: read, edit, execute, network.")
     environment: Variables = value((), "Further environment variables passed to it.")
     cwd: Directory = value("", "Its directory in the workspace; default: the workspace.")
@@ -209,7 +208,6 @@ class HarnessSection(Section):
 class AcpSection(Section):
     """Harnesses that work for this agent (needs the extra `acp`)."""
 
-    acpx: Arguments = value(("acpx",), "Program for `backend: acpx`.")
     harnesses: dict[HarnessName, HarnessSection] = value(
         {}, "Harnesses by name, for tasks with `runtime: acp` and `harness:`."
     )

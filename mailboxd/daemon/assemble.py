@@ -197,8 +197,7 @@ def report_missing(config: Config) -> None:
     environ = child_environment(os.environ, config.openclaw.environment)
     wanted = {"openclaw.command": config.openclaw.command[0]}
     for name, harness in config.acp.harnesses.items():
-        acpx = harness.backend == "acpx"
-        wanted["acp.acpx" if acpx else f"acp.harnesses.{name}.argv"] = (config.acp.acpx if acpx else harness.argv)[0]
+        wanted[f"acp.harnesses.{name}.argv"] = harness.argv[0]
     for key, program in wanted.items():
         if shutil.which(program, path=environ.get("PATH")) is None:
             _log.error(
@@ -273,7 +272,7 @@ def _effect_runner(
     dispatches = DispatchedMessages(core, ws, reports)
     recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway)
     checking = CheckRunner(core, calls, ws, os.environ, reports)
-    harnesses = HarnessTurns(core, calls, ws, _harnesses(config), config.acp.acpx, os.environ, reports)
+    harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     preparing = ActionPreparer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
     performing = ActionPerformer(preparing)
     told = config.notify
@@ -286,7 +285,7 @@ def _effect_runner(
 
 
 def _harnesses(config: Config) -> Mapping[str, HarnessSection]:
-    if any(harness.backend == "direct" for harness in config.acp.harnesses.values()):
+    if config.acp.harnesses:
         acp.require_extra()
     return config.acp.harnesses
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,18 +190,14 @@ def _harness(found: HarnessInfo, config: str) -> CheckResult:
 
 def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[HarnessInfo, ...]:
     """Probe the configured harnesses one after another, since each may need much memory."""
-    return tuple(_probe_harness(root, name, harness, acp.acpx[0], environ) for name, harness in acp.harnesses.items())
+    return tuple(_probe_harness(root, name, harness, environ) for name, harness in acp.harnesses.items())
 
 
-def _probe_harness(
-    root: Path, name: str, harness: HarnessSection, acpx: str, environ: Mapping[str, str]
-) -> HarnessInfo:
+def _probe_harness(root: Path, name: str, harness: HarnessSection, environ: Mapping[str, str]) -> HarnessInfo:
     try:
         cwd = transport.working_directory(root, harness.cwd)
     except OSError as problem:
         return HarnessInfo(name, f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})")
-    if harness.backend == "acpx" and shutil.which(acpx, path=environ.get("PATH")) is None:
-        return HarnessInfo(name, f"{acpx} is not in PATH")
     return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))
 
 

@@ -66,7 +66,6 @@ class HarnessTurns:
     calls: ProcessTable
     ws: Workspace
     configured: Mapping[str, HarnessSection]
-    acpx: tuple[str, ...]
     environ: Mapping[str, str]
     reports: Reports
     _told: dict[str, int] = field(default_factory=dict)
@@ -106,8 +105,6 @@ class HarnessTurns:
             capabilities=found.capabilities,
             timeout=task.policy.timeout,
             grace=self.calls.grace,
-            backend=found.backend,
-            acpx=self.acpx,
         )
 
     def _folder(self, call_id: str) -> Path:

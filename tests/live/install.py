@@ -32,7 +32,6 @@ INSPECTOR = "2.12.0"
 LOBSTER = "2026.9.13"
 """The workflow shell that gates side effects where it is installed."""
 
-ACPX = "0.19.1"
 """The command line for coding agents, the second way of speaking ACP with a harness."""
 
 
@@ -82,10 +81,6 @@ class Installation:
     def lobster(self) -> Path:
         return self.cache / "lobster" / "node_modules" / ".bin" / "lobster"
 
-    @property
-    def acpx(self) -> Path:
-        return self.cache / "acpx" / "node_modules" / ".bin" / "acpx"
-
     def has_openclaw(self) -> bool:
         return _holds(self.openclaw_home / "node_modules", "openclaw", self.release)
 
@@ -94,9 +89,6 @@ class Installation:
 
     def has_lobster(self) -> bool:
         return _holds(self.cache / "lobster" / "node_modules", "@clawdbot/lobster", LOBSTER)
-
-    def has_acpx(self) -> bool:
-        return _holds(self.cache / "acpx" / "node_modules", "acpx", ACPX)
 
 
 def _holds(modules: Path, package: str, version: str) -> bool:
@@ -139,12 +131,7 @@ def provide(place: Installation, older: Sequence[str] = OLDER) -> None:
                 place.cache / "lobster", f"Lobster {LOBSTER} (npm)",
                 lambda to: _fetch_from_npm(place, to, f"@clawdbot/lobster@{LOBSTER}"),
             )  # fmt: skip
-        if not place.has_acpx():
-            _install(
-                place.cache / "acpx", f"acpx {ACPX} (npm, 50 MB)",
-                lambda to: _fetch_from_npm(place, to, f"acpx@{ACPX}"),
-            )  # fmt: skip
-    parts = [place.has_node, place.has_inspector, place.has_lobster, place.has_acpx]
+    parts = [place.has_node, place.has_inspector, place.has_lobster]
     parts += [one.has_openclaw for one in openclaws]
     if not all(has() for has in parts):
         raise NotInstalled(f"{place.cache} is not as expected after the installation; remove it and try again")

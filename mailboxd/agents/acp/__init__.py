@@ -9,7 +9,7 @@ the harness behind.
     permissions      what needs no approval, and the questions that wait for an operator
     session_updates  what the harness reports while it works, and how the turn ended
     conversation     initialize, a session, one prompt, cancel (needs the extra `acp`)
-    program          the command line and its exit status; which files changed; the same turn through `acpx`
+    program          the command line and its exit status; which files changed
     transport        the daemon's side: which program runs which turn, and what came of it
     probe            whether a harness can be used at all
 """

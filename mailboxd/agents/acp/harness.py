@@ -38,13 +38,12 @@ class Harness:
         cwd: str,
         folder: Path,
         *,
-        feeds: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> Harness:
-        """Start it, by default with this process's environment; without `feeds` its stdin is empty. Raises OSError."""
+        """Start it, by default with this process's environment. Raises OSError."""
         popen = subprocess.Popen(
             list(argv),
-            stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if environment is None else subprocess.DEVNULL,
             cwd=cwd,
@@ -72,10 +71,6 @@ class Harness:
         """Signal its process group; the pid cannot be reused before it is reaped."""
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, number)
-
-    def interrupt(self) -> None:
-        """Send SIGINT to the harness alone; it has to stop its own children."""
-        self._popen.send_signal(signal.SIGINT)
 
     async def end(self, patience: float) -> None:
         """Wait `patience` seconds for it to exit, as long again after SIGTERM, then kill its process group."""
@@ -177,16 +172,14 @@ class Journal:
 
 
 class FrameTransport:
-    """A transport for the SDK's connection; read-only without a writer."""
+    """A transport for the SDK's connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None, journal: Journal) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, journal: Journal) -> None:
         self._reader, self._writer, self._journal = reader, writer, journal
 
     async def send(self, message: dict[str, Any]) -> None:
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self._journal.note(b">", line)
-        if self._writer is None:
-            raise ConnectionError("this connection is read-only")
         self._writer.write(line)
         await self._writer.drain()
 
@@ -203,8 +196,7 @@ class FrameTransport:
         return None
 
     async def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
     async def _line(self) -> bytes:
         parts: list[bytes] = []

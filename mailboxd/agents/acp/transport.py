@@ -28,10 +28,7 @@ _MOST_SHOWN = 100
 def require_extra() -> None:
     """Raises ConfigError if the ACP library is not installed."""
     if find_spec("acp") is None:
-        raise ConfigError(
-            f"acp.harnesses names a harness, but the ACP library is not installed: run `{to_add('acp')}`, "
-            "or give the harness `backend: acpx`"
-        )
+        raise ConfigError(f"acp.harnesses names a harness, but the ACP library is not installed: run `{to_add('acp')}`")
 
 
 def environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> dict[str, str]:
@@ -52,14 +49,13 @@ def working_directory(root: Path, cwd: str) -> str:
 def instructions(request: TurnRequest, harness: str) -> str:
     """The instructions that precede the task."""
     given = ", ".join(request.capabilities) or "nothing"
-    approval = "is refused" if request.backend == "acpx" else "waits for approval, which can take long"
     return f"""
 # Where you work
 
 You are the harness {harness}. This turn is task_id {request.task_id}, attempt_id {request.attempt_id}.
 
 - Your directory is {request.cwd}. Change nothing outside it.
-- Without approval you may: {given}. Anything else {approval}; avoid it if you can.
+- Without approval you may: {given}. Anything else waits for approval, which can take long; avoid it if you can.
 - Only the text after your last tool call is your answer.
 """
 

@@ -49,8 +49,6 @@ class TurnRequest:
     """Seconds between SIGTERM and SIGKILL; the harness has to exit within them."""
     patience: float = 60.0
     """Seconds for each answer before the prompt is sent; a first start may be slow."""
-    backend: str = "direct"
-    acpx: tuple[str, ...] = ()
     session: str = ""
     """A session to resume, if the harness can."""
     asks: bool = False
