@@ -1,6 +1,6 @@
 """What a message to another host costs: from the sender's spool until the receiver's receipt is back.
 
-    python -m bench.hub [--messages 1000] [--agents 1,2,4] [--size 1024]
+    python -m bench.hub [--messages 1000] [--agents 1,2,4,8] [--size 1024]
 
 Two hosts on this machine, each with its hub process, a real NATS server that flushes every message, and a real daemon
 per agent. Each agent of alpha has that many messages for one agent of beta; the daemons of beta commit each. Compare
@@ -71,7 +71,7 @@ def measure(folder: Path, agents: int, count: int, size: int) -> dict[str, float
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hub")
     parser.add_argument("--messages", type=int, default=1000, help="per agent")
-    parser.add_argument("--agents", default="1,2,4")
+    parser.add_argument("--agents", default="1,2,4,8")
     parser.add_argument("--size", type=int, default=1024)
     said = parser.parse_args()
     for agents in map(int, said.agents.split(",")):

@@ -196,6 +196,8 @@ class Cards:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     _was_greeted: bool = False
     """Another host wants to hear a card; many greetings get one answer."""
+    _has_news: bool = False
+    """Other agents are there than the daemons were told; many cards are told at once."""
 
     def own(self, *, hello: bool = False) -> Card:
         hub, agents = self.hub, {}
@@ -229,7 +231,11 @@ class Cards:
             content["members"] = asdict(hub.keys.members())
         await hub.nc.publish(f"{protocol.CARDS}.{hub.settings.host}", sealed(hub.key, content))
 
-    async def answer_greetings(self) -> None:
+    async def follow_up(self) -> None:
+        """Do what the cards that came ask for."""
+        if self._has_news:
+            self._has_news = False
+            self.hub.tell_daemons()
         if self._was_greeted:
             self._was_greeted = False
             await self.say()
@@ -267,4 +273,4 @@ class Cards:
             hub.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
         self._was_greeted = self._was_greeted or card.hello
-        hub.tell_daemons()
+        self._has_news = self._has_news or card.agents.keys() != known.agents.keys()

@@ -38,6 +38,8 @@ _LOOK = 1.0
 _COMMITS = 0.1
 """Seconds between two looks at the databases while receipts are owed."""
 _RESENDING = 5.0
+_PINGS = 10
+"""Seconds between two pings: a network that drops everything is noticed when two have no answer."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -86,17 +88,21 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
                 await js.add_stream(wanted)
             except BadRequestError:  # it is there, with other settings
                 await js.update_stream(wanted)
-    consumer = ConsumerConfig(
-        name=hub.settings.host,
-        durable_name=hub.settings.host,
-        filter_subject=protocol.incoming(hub.settings.host),
+    await hub.pools.prepare()
+    found = await js.add_consumer(protocol.STREAM, consumer_of(hub.settings.host))
+    waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
+    hub.held = {"held": waiting, "again": found.num_redelivered or 0}
+
+
+def consumer_of(host: str) -> ConsumerConfig:
+    """What a host reads of the stream."""
+    return ConsumerConfig(
+        name=host,
+        durable_name=host,
+        filter_subject=protocol.incoming(host),
         ack_wait=30.0,
         max_ack_pending=4 * BATCH,
     )
-    await hub.pools.prepare()
-    found = await js.add_consumer(protocol.STREAM, consumer)
-    waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
-    hub.held = {"held": waiting, "again": found.num_redelivered or 0}
 
 
 async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
@@ -148,6 +154,7 @@ async def _connect(hub: Hub) -> None:
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=1,
                 connect_timeout=5,
+                ping_interval=_PINGS,
                 error_cb=failed,
                 disconnected_cb=disconnected,
                 reconnected_cb=reconnected,
@@ -205,7 +212,7 @@ async def _carry(hub: Hub) -> None:
         every(_COMMITS, hub.send_receipts),
         every(CARD_SECONDS, hub.cards.say),
         every(CARD_SECONDS, hub.talk.tell),
-        every(_LOOK, hub.cards.answer_greetings),
+        every(_LOOK, hub.cards.follow_up),
         every(_RESENDING, prepare),
         every(_LOOK, lambda: hub.receive(js)),
         hub.talk.serve(),

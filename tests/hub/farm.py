@@ -34,6 +34,8 @@ class Host(Company):
         self.folder = self.state / "mailboxd" / "hub"
         self.log = root / "hub.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.within: tuple[str, ...] = ()
+        """What starts the hub process, if it is to run elsewhere."""
         super().__init__(root, agents, {"XDG_STATE_HOME": str(self.state)})
 
     def hub(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -50,7 +52,7 @@ class Host(Company):
 
     def start_hub(self) -> None:
         with self.log.open("ab") as log:
-            command = [*MAILBOXD, "hub", "run", "-v"]
+            command = [*self.within, *MAILBOXD, "hub", "run", "-v"]
             self.process = subprocess.Popen(
                 command, env=environment(self.env), cwd=self.root, stdout=log, stderr=log, start_new_session=True
             )
@@ -118,7 +120,15 @@ class Server:
 class Farm:
     """Hosts that belong to one hub. The first founds it and runs the server."""
 
-    def __init__(self, root: Path, hosts: Mapping[str, Mapping[str, Any]], *, nodes: int = 1, **settings: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        hosts: Mapping[str, Mapping[str, Any]],
+        *,
+        nodes: int = 1,
+        address: str = "127.0.0.1",
+        **settings: Any,
+    ) -> None:
         self.hosts = {name: Host(root / name, name, agents) for name, agents in hosts.items()}
         for host in self.hosts.values():
             for agent in host.agents.values():
@@ -127,8 +137,8 @@ class Farm:
         ports = [free_port() for _ in range(nodes)]
         self.port = ports[0]
         allowed = ("--send", "*", "--accept", "*")
-        addresses = [word for port in ports for word in ("--address", f"127.0.0.1:{port}")]
-        founder.ordered("init", founder.name, *addresses, "--listen", f"127.0.0.1:{self.port}", *allowed)
+        addresses = [word for port in ports for word in ("--address", f"{address}:{port}")]
+        founder.ordered("init", founder.name, *addresses, "--listen", f"{address}:{self.port}", *allowed)
         self.servers = [Server(founder.folder / "server")]
         if nodes == 1:
             self.servers[0].start()

@@ -1,0 +1,232 @@
+"""A hub of 10,000 agents on 100 hosts: how soon one host knows them all, and what a dispatch a minute by each costs.
+
+    python -m bench.farm [--hosts 100] [--agents 100] [--seconds 60] [--rate 1]
+
+One host is real: a daemon and its hub process, which founded the hub. The others are connections of this process to a
+real server, with keys and permissions of their own, that say their cards as hosts do and give each other and the real
+host work: each message is signed by its sender, verified by its receiver and settled by a signed receipt; the server
+flushes it. All share the cores of this machine with what simulates them: compare CPU, not time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import secrets
+import ssl
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from mailboxd.clock import SystemClock
+from mailboxd.hub import protocol, server
+from mailboxd.hub.cards import CARD_SECONDS, AgentCard, Card, is_signed, sealed
+from mailboxd.hub.membership import Members, Membership, nkey_seed
+from mailboxd.hub.protocol import Address, Receipt, digest
+from mailboxd.hub.serving import consumer_of
+from mailboxd.hub.spool import HubInfo
+from mailboxd.ids import Ids
+from mailboxd.keys import PrivateKey, signed
+from mailboxd.protocol.front_matter import canonical
+from mailboxd.protocol.messages import parse_message
+from tests.e2e.support import cpu_ticks, message
+from tests.hub.farm import Farm
+
+_TICK = 0.01
+_FETCH = 64
+_HEARS = 10
+"""Of so many simulated hosts, one hears the cards of all: more than a thousand large messages a second are too much for
+the process that simulates them, and not for the server."""
+_ROLE = "Checks figures against the ledger of its department"
+
+
+@dataclass(slots=True)
+class Simulated:
+    """A host without daemons."""
+
+    name: str
+    key: PrivateKey
+    keys: dict[str, PrivateKey]
+    agents: tuple[str, ...]
+    client: Client = field(default_factory=Client)
+    sent: dict[str, tuple[float, str]] = field(default_factory=dict)
+    took: list[float] = field(default_factory=list)
+    """Seconds until the receipt."""
+    received: int = 0
+
+    async def join(self, servers: Sequence[str], context: ssl.SSLContext, *, hears: bool) -> None:
+        self.client = await nats.connect(
+            list(servers), tls=context, nkeys_seed_str=nkey_seed(self.key), inbox_prefix=f"_INBOX.{self.name}",
+            connect_timeout=60, error_cb=_quiet,
+        )  # fmt: skip
+
+        async def hear(_message: Any) -> None:
+            """What a host hears of all others costs the server, too."""
+
+        if hears:
+            await self.client.subscribe(f"{protocol.CARDS}.*", cb=hear)
+        await self.client.jetstream().add_consumer(protocol.STREAM, consumer_of(self.name))
+
+    async def say_cards(self) -> None:
+        run, clock = secrets.token_hex(8), SystemClock()
+        agents = {name: AgentCard(role=_ROLE, health="green", open=1) for name in self.agents}
+        while True:
+            card = Card(host=self.name, at=clock.now(), run=run, agents=agents)
+            content = card.model_dump(exclude_defaults=True)
+            await self.client.publish(f"{protocol.CARDS}.{self.name}", sealed(self.key, content))
+            await asyncio.sleep(CARD_SECONDS)
+
+    async def give_work(self, to: Sequence[Address], per_second: float, until: float) -> None:
+        chance, ids, clock = random.Random(self.name), Ids(), SystemClock()
+        while time.monotonic() < until:
+            await asyncio.sleep(chance.expovariate(per_second))
+            address, name = chance.choice(to), ids.new("msg", clock.now())
+            sender = f"{self.name}.{chance.choice(self.agents)}"
+            text = message("progress", "none", "x" * 500, sender=sender, to=str(address), message_id=name)
+            raw = signed(text.encode(), self.key)
+            self.sent[name] = (time.monotonic(), digest(raw))
+            subject = str(protocol.mail_subject(address, self.name))
+            headers = {"Nats-Msg-Id": secrets.token_hex(16), "Mailboxd-Id": name}
+            await self.client.jetstream().publish(subject, raw, headers=headers, timeout=60)
+
+    async def take(self) -> None:
+        consumer = await self.client.jetstream().pull_subscribe_bind(stream=protocol.STREAM, durable=self.name)
+        while True:
+            with suppress(NatsError, TimeoutError):
+                for one in await consumer.fetch(_FETCH, timeout=5):
+                    await self._take(protocol.Subject.parse(one.subject), one.data)
+                    await one.ack()
+
+    async def _take(self, subject: protocol.Subject | None, raw: bytes) -> None:
+        assert subject is not None
+        public = self.keys[subject.sender].public
+        if subject.kind == "receipt":
+            receipt = Receipt.parse(raw)
+            assert receipt is not None
+            assert is_signed(public, receipt.signature, receipt.content())
+            began, sha256 = self.sent.pop(receipt.message_id)
+            assert (receipt.sha256, receipt.refused) == (sha256, "")
+            self.took.append(time.monotonic() - began)
+            return
+        found = parse_message(raw, "message").message
+        assert is_signed(public, found.signature or "", canonical(raw))
+        self.received += 1
+        receipt = Receipt(found.message_id or "", digest(raw), self.name, subject.sender, SystemClock().now())
+        to = str(protocol.receipt_subject(subject.sender, self.name))
+        headers = {"Nats-Msg-Id": secrets.token_hex(16)}
+        await self.client.jetstream().publish(to, receipt.signed(self.key.sign).to_bytes(), headers=headers, timeout=60)
+
+
+async def _quiet(_error: Exception) -> None:
+    """What a connection reports that is being closed."""
+
+
+def admitted(membership: Membership, count: int) -> dict[str, PrivateKey]:
+    """So many more hosts of the hub, as the founder would have invited them one by one."""
+    settings, own = membership.settings(), membership.key()
+    keys = {f"h{number}": PrivateKey.new() for number in range(count)}
+    hosts = {settings.host: str(own.public), **{name: str(key.public) for name, key in keys.items()}}
+    membership.update(Members(2, hosts).signed(own))
+    server.configure(membership)
+    return keys | {settings.host: own}
+
+
+@dataclass(slots=True)
+class Usage:
+    """CPU and memory of the processes that are real."""
+
+    pids: dict[str, int]
+    _before: dict[str, int] = field(default_factory=dict)
+    _began: float = 0.0
+
+    def begin(self) -> None:
+        self._before, self._began = {name: cpu_ticks(pid) for name, pid in self.pids.items()}, time.monotonic()
+
+    def spent(self) -> dict[str, float]:
+        """Seconds of CPU since `begin`."""
+        return {name: (cpu_ticks(pid) - self._before[name]) * _TICK for name, pid in self.pids.items()}
+
+    def lines(self, what: str, messages: int = 0) -> None:
+        seconds = time.monotonic() - self._began
+        for name, cpu in self.spent().items():
+            memory = next(
+                int(line.split()[1]) // 1024
+                for line in Path(f"/proc/{self.pids[name]}/status").read_text().splitlines()
+                if line.startswith("VmRSS")
+            )
+            each = f", {cpu * 1e3 / messages:.2f} ms for each message" if messages else ""
+            print(f"{what}: {name}: {100 * cpu / seconds:.1f} % of a core{each}, {memory} MB", flush=True)
+
+
+async def measure(farm: Farm, count: int, agents: int, seconds: float, rate: float) -> None:
+    real = farm["real"]
+    membership = Membership.of(real.env)
+    keys = admitted(membership, count - 1)
+    processes = {"server": farm.server.process, "hub process": real.process, "daemon": real["main"].process}
+    usage = Usage({name: process.pid for name, process in processes.items() if process is not None})
+    names = tuple(f"agent{number}" for number in range(agents))
+    hosts = [Simulated(name, key, keys, names) for name, key in keys.items() if name != "real"]
+    context = ssl.create_default_context(cadata=membership.certificate())
+    for number, host in enumerate(hosts):
+        await host.join(membership.settings().servers, context, hears=number % _HEARS == 0)
+    usage.begin()
+    began, told = time.monotonic(), real["main"].root / ".mailboxd" / "hub" / "peers.json"
+    work = [asyncio.create_task(one) for host in hosts for one in (host.say_cards(), host.take())]
+    info = None
+    while info is None or len(info.peers) < agents * len(hosts):
+        await asyncio.sleep(0.1)
+        info = HubInfo.parse(told.read_bytes())
+        for task in work:
+            if task.done():
+                task.result()
+    known, size = time.monotonic() - began, told.stat().st_size / 1e6
+    print(f"{len(info.peers)} agents of {len(hosts)} hosts known after {known:.1f} s: {size:.1f} MB", flush=True)
+    usage.lines("registration")
+
+    usage.begin()
+    await asyncio.sleep(min(seconds, 30))
+    usage.lines("at rest")
+
+    usage.begin()
+    everybody = [Address(host.name, name) for host in hosts for name in names]
+    everybody += [Address("real", "main")] * agents
+    until = time.monotonic() + seconds
+    await asyncio.gather(*(host.give_work(everybody, agents * rate / 60, until) for host in hosts))
+    while any(host.sent for host in hosts) and time.monotonic() < until + 30:
+        await asyncio.sleep(0.1)
+    took = sorted(one for host in hosts for one in host.took)
+    left = sum(len(host.sent) for host in hosts)
+    print(f"work: {len(took)} messages in {seconds:g} s, {left} without a receipt; receipt after", end=" ")
+    print(f"p50 {took[len(took) // 2]:.3f} s, p99 {took[len(took) * 99 // 100]:.3f} s", flush=True)
+    usage.lines("work", len(took))
+    for task in work:
+        task.cancel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.farm")
+    parser.add_argument("--hosts", type=int, default=100)
+    parser.add_argument("--agents", type=int, default=100, help="per host")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rate", type=float, default=1, help="dispatches of each agent a minute")
+    said = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        farm = Farm(Path(folder) / "farm", {"real": {"main": {"mailbox": "true"}}})
+        try:
+            farm.start()
+            asyncio.run(measure(farm, said.hosts, said.agents, said.seconds, said.rate))
+        finally:
+            farm.close()
+
+
+if __name__ == "__main__":
+    main()
