@@ -197,7 +197,7 @@ class Cards:
     _was_greeted: bool = False
     """Another host wants to hear a card; many greetings get one answer."""
     _has_news: bool = False
-    """Other agents are there than the daemons were told; many cards are told at once."""
+    """Other agents or pools are there than the daemons were told; many cards are told at once."""
 
     def own(self, *, hello: bool = False) -> Card:
         hub, agents = self.hub, {}
@@ -273,4 +273,5 @@ class Cards:
             hub.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
         self._was_greeted = self._was_greeted or card.hello
-        self._has_news = self._has_news or card.agents.keys() != known.agents.keys()
+        pools = known.card.pools if known.card else {}
+        self._has_news |= card.agents.keys() != known.agents.keys() or card.pools != pools

@@ -84,6 +84,7 @@ class HubReport:
             "seen": signs.at or None,
             "health": next((grade for grade in _GRADES if grade in healths), "off"),
             "agents": agents,
+            "pools": dict(card.pools) if card else {},
             "open": sum(one.open for one in signs.agents.values()),
             "mail": card.mail.model_dump() if card else None,
             "skew": signs.skew,

@@ -204,7 +204,7 @@ def other_host(**more: Any) -> dict[str, Any]:
     return {
         "agent": None, "host": "beta", "workspace": "", "state": "silent",
         "why": f"nothing was heard of it since {NOW}",
-        "health": "green", "agents": {"beta.writer": {}}, "open": 2, "troubles": [], "attention": [],
+        "health": "green", "agents": {"beta.writer": {}}, "pools": {}, "open": 2, "troubles": [], "attention": [],
         "attention_count": 0, **more,
     }  # fmt: skip
 

@@ -227,7 +227,8 @@ def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
 
 def _host_cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
     what = f"{row['open']} in {_many(len(row['agents']), 'agent')}" if row["agents"] else "no agents"
-    told = "; ".join([*([row["why"]] if row["why"] else []), *_told(row, now)])
+    serves = [f"serves {', '.join(f'pool:{role}' for role in row['pools'])}"] if row["pools"] else []
+    told = "; ".join([*([row["why"]] if row["why"] else []), *_told(row, now), *serves])
     health = row["health"] if row["state"] == "ok" else row["state"]
     return fit(row["host"], room // 5), health, "host", fit(what, room // 4), for_terminal(told)
 
