@@ -42,6 +42,8 @@ _MOST_JOBS = 100_000
 _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a job and its claims; a job that is still wanted then is offered again."""
 _MOST_LOST = 1_000
+_MOST_TRIES = 10
+"""Deliveries of a job that makes the process fail; then it is refused."""
 _FETCH = 2.0
 _FULL, _CONFLICT = 10077, 10071
 """The server's codes for a subject that is full, and for a claim that another one has overtaken."""
@@ -113,7 +115,7 @@ class Pools:
         """What this host has claimed, by message id."""
         if self._jobs is None:
             found: dict[str, dict[str, str]] = {}
-            with suppress(ValueError):
+            with suppress(ValueError, TypeError):
                 found = json.loads(self.hub.membership.state.read(FILE) or b"{}")
             self._jobs = {job: Job(**values) for job, values in found.items()}
         return self._jobs
@@ -218,10 +220,17 @@ class Pools:
         except (NatsError, WorldError) as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, role, error)
             step = Step.LEAVE
-        if step is Step.DROP:
-            await message.ack()
-        elif step is Step.LEAVE:
-            await message.nak(delay=_ACK_WAIT)
+        except Exception:
+            _log.exception("a bug in mailboxd: a job on %s; please report it", message.subject[:200])
+            step = Step.LEAVE
+            if subject is not None and message.metadata.num_delivered >= _MOST_TRIES:
+                await self.hub.refuse_job(subject, message.data, "a bug in mailboxd: it cannot be handled")
+                step = Step.DROP
+        with suppress(NatsError):
+            if step is Step.DROP:
+                await message.ack()
+            elif step is Step.LEAVE:
+                await message.nak(delay=_ACK_WAIT)
 
     async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
         """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
@@ -298,7 +307,7 @@ class Pools:
 
     def given(self, one: Local) -> dict[str, Given]:
         """The jobs that an agent here gave to pools and that are not over. Raises WorldError."""
-        names = [*one.spool.names(NEW), *one.spool.names(SENT)]
+        names = _under_way(one)
         for name in names:
             if name not in self._given:
                 self._given[name] = _given(one.spool.message(name) or b"")
@@ -314,13 +323,12 @@ class Pools:
     async def tend(self) -> None:
         """Close the jobs that are over, and offer again what the server has lost."""
         under_way: set[str] = set()
-        for one in list(self.hub.local.values()):
-            given = self.given(one)
-            under_way |= given.keys()
-            if given:
+        for one in self.hub.spools():
+            under_way.update(_under_way(one))
+            if given := self.given(one):
                 await self._close(one, given)
                 await self._offer_again(one, given)
-        self._given = {name: job for name, job in self._given.items() if job is not None and name in under_way}
+        self._given = {name: job for name, job in self._given.items() if name in under_way}
 
     async def _close(self, one: Local, given: dict[str, Given]) -> None:
         over: set[str] = set()
@@ -394,6 +402,11 @@ class Pools:
                 for name, job in self.given(one).items():
                     holder = one.spool.holder(name)
                     yield job.role, holder.host if holder else ""
+
+
+def _under_way(one: Local) -> list[str]:
+    """The messages without receipt, and the jobs that are not over. Raises WorldError."""
+    return [*one.spool.names(NEW), *one.spool.names(SENT)]
 
 
 def _given(raw: bytes) -> Given | None:

@@ -11,7 +11,9 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from mailboxd.hub.claims import JobSubject, Step
 from mailboxd.hub.membership import HostKeys, Membership
+from mailboxd.hub.pools import Pools
 from mailboxd.hub.process import Hub
 from mailboxd.hub.protocol import Subject
 from tests.hub.farm import Host
@@ -54,3 +56,28 @@ def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class FailingPools(Pools):
+    """It has a bug that one job finds."""
+
+    async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("deliveries", "refusals"), [(1, 0), (10, 1)])
+def test_a_job_that_makes_the_process_fail_is_left_to_others_then_refused(
+    tmp_path: Path, deliveries: int, refusals: int
+) -> None:
+    host = Host(tmp_path / "beta", "beta", {})
+    host.ordered("init", "beta", "--address", "127.0.0.1:4222")
+    member = Membership.of(host.env)
+    reply = f"$JS.ACK.MAILBOXD_JOBS.pool=x.{deliveries}.1.1.1700000000000000000.0"
+
+    async def take() -> None:
+        hub = Hub(member, host.env, member.settings(), member.key(), HostKeys(member))
+        message = Msg(Client(), "mb.pool.v1.x.alpha.msg_1", reply, b"?", {})
+        await FailingPools(hub)._take("x", message)
+
+    asyncio.run(take())
+    assert len(host.refused()) == refusals
