@@ -231,7 +231,8 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
     if membership.settings().listen:
         from mailboxd.hub import server
 
-        server.configure(membership)  # an earlier version wrote other permissions
+        if server.ServerFiles.of(membership).config.exists():
+            server.configure(membership)  # an earlier version wrote other permissions
     log.configure("debug" if verbose else "info", log_format or ("json" if session.as_json else "text"), sys.stderr)
     from mailboxd.hub.serving import serve
 
