@@ -96,6 +96,22 @@ def test_work_for_a_pool_that_nobody_serves_is_not_planned(joined: Joined) -> No
     eventually(lambda: main.rejections().get("go.md") == "unknown-agent", 30, farm.last_words)
 
 
+def test_cancelled_work_is_cancelled_where_it_is_and_taken_by_nobody_else(joined: Joined) -> None:
+    slow = {"mailbox": "true", "default": {"reply": "Done.", "delay": 60}}
+    farm = joined({"alpha": {"main": WORK}, "beta": {"rev": slow}})
+    serves(farm["beta"], "rev", slots=1)
+    farm.start()
+    until_served(farm, "beta")
+    main, rev = farm["alpha"]["main"], farm["beta"]["rev"]
+    main.drop("go.md", task("job", plan=jobs(2)))
+    eventually(lambda: "1 with beta" in farm["alpha"].hub("status").stdout, 30, farm.last_words)
+    assert main.call("cancel", "job").returncode == 0
+    eventually(lambda: list(rev.phases().values()) == ["cancelled"], 30, farm.last_words)
+    eventually(lambda: not farm["alpha"].spooled("sent"), 30, farm.last_words)
+    eventually(lambda: not held(farm["beta"]), 30, farm.last_words)
+    assert len(rev.mail("accepted")) == 2, "the job and its cancel"
+
+
 def one_frozen_one_dead(farm: Farm, count: int) -> None:
     """Jobs for three hosts, of which one freezes and one dies while they have some."""
     main, beta, gamma = farm["alpha"]["main"], farm["beta"], farm["gamma"]
