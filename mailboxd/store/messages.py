@@ -196,13 +196,15 @@ class Messages:
 
     def days_in(self, place: str) -> list[str]:
         """The directories of days in archive/, rejected/ or outbox/ that have recorded files, relative to mailbox/."""
-        following = f"SELECT path FROM messages WHERE path > {{}} AND path < '{place}0' ORDER BY path LIMIT 1"
         day = len(f"{place}/2026-01-01")
-        first, other = following.format(f"'{place}/'"), following.format(f"substr(known.path, 1, {day}) || '0'")
+        is_day = f"path GLOB '{place}/????-??-??/*'"
+        # from each day to the file after it; from a file outside any day to the next one
+        after = f"CASE WHEN known.{is_day} THEN substr(known.path, 1, {day}) || '0' ELSE known.path END"
+        following = f"SELECT path FROM messages WHERE path > {{}} AND path < '{place}0' ORDER BY path LIMIT 1"
+        first, other = following.format(f"'{place}/'"), following.format(after)
         rows = self._db.execute(
             f"WITH RECURSIVE known (path) AS (SELECT ({first}) UNION ALL SELECT ({other}) FROM known"
-            f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {day}) FROM known"
-            f" WHERE substr(path, {day + 1}, 1) = '/'"
+            f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {day}) FROM known WHERE {is_day}"
         )
         return [row[0] for row in rows]
 
