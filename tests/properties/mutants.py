@@ -320,14 +320,14 @@ MUTANTS = (
     # ------------------------------------------------------------ who may say what
     Mutant(
         "a stranger's reply is believed",
-        "if not same_agent(reply.sender, attempt.executor):",
-        "if not same_agent(reply.sender, reply.sender):",
+        "if not may_answer(attempt.executor, reply.sender):",
+        "if not may_answer(reply.sender, reply.sender):",
         law=test_attempts.test_a_reply_is_taken_only_from_the_agent_the_attempt_was_given_to,
     ),
     Mutant(
         "a wrong token is believed",
-        "if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):",
-        "if reply.reply_token != attempt.reply_token and attempt.token_echoed and reply.reply_token is None:",
+        "if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or must_echo):",
+        "if reply.reply_token != attempt.reply_token and must_echo and reply.reply_token is None:",
         first=46,
     ),
     Mutant(
@@ -558,7 +558,7 @@ MUTANTS = (
     ),
     Mutant(
         "a reply is taken from anybody",
-        "if not same_agent(reply.sender, attempt.executor):",
+        "if not may_answer(attempt.executor, reply.sender):",
         "if not reply.sender:",
         in_town=True,
         first=43,
