@@ -32,6 +32,13 @@ class Decided:
     events: Sequence[Event]
 
 
+def require_digest(found: str, wanted: str, short_id: str, name: str) -> None:
+    """Raise Refused unless the digest of a request begins as wanted; `name` is what shows the request."""
+    if wanted and not found.startswith(wanted.lower()):
+        problem = f"the digest of {short_id} is {found[:16] or 'empty'}..., not {wanted}"
+        raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {name}`.")
+
+
 def decide(
     engine: Engine, names: Sequence[str], decision: ApprovalDecision, note: str, user: str,
     *, digest: str = "", role: Role = Role.OPERATOR,
@@ -42,9 +49,7 @@ def decide(
     """
     decided = []
     for row in list(requested(engine, names)):
-        if digest and not row.digest.startswith(digest.lower()):
-            problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
-            raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {row.short_id}`.")
+        require_digest(row.digest, digest, row.short_id, row.short_id)
         events = engine.handle(row.task, Resolve(row.id, decision, note), role, user)
         task = engine.store.tasks.local_id(row.task)
         if events:

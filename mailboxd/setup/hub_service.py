@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.errors import UnavailableError
-from mailboxd.mailbox.files import directory, replace, world_errors
-from mailboxd.setup.service import command
+from mailboxd.mailbox.files import world_errors
+from mailboxd.setup.service import command, write_file
 from mailboxd.setup.service_unit import UserManager, packaged_unit, quoted, user_units
 
 HUB, SERVER = "mailboxd-hub.service", "mailboxd-hub-server.service"
@@ -36,10 +36,7 @@ class HubServices:
             raise UnavailableError(f"{missing}. Run the commands under another supervisor instead")
         contents = {self.folder / name: text.encode() for name, text in self.contents().items()}
         for path, raw in contents.items():
-            with world_errors(f"write {path}"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with directory(path.parent) as fd:
-                    replace(fd, path.name, raw, lambda: True)
+            write_file(path, raw)
         manager.reload()
         for path in contents:
             manager.run("enable", path.name)

@@ -103,10 +103,7 @@ class Service(ABC):
         content = self.content()
         written = [path for path, raw in content.items() if read(path) != raw]
         for path in written:
-            with world_errors(f"write {path}"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with directory(path.parent) as fd:
-                    replace(fd, path.name, content[path], lambda: True)
+            write_file(path, content[path])
         return written
 
     def variables(self) -> dict[str, str]:
@@ -144,6 +141,14 @@ def service_of(ws: Workspace, environ: Mapping[str, str]) -> Service:
 def command(*words: str) -> tuple[str, ...]:
     """A command in this installation (pipx, uv, a virtual environment); without words, the daemon's."""
     return (sys.executable, "-P", "-m", "mailboxd.cli", *(words or ("run",)))
+
+
+def write_file(path: Path, raw: bytes) -> None:
+    """Write a file of a service manager, and the directories above it. Raises WorldError."""
+    with world_errors(f"write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with directory(path.parent) as fd:
+            replace(fd, path.name, raw, lambda: True)
 
 
 def read(path: Path) -> bytes | None:

@@ -168,7 +168,7 @@ class Unit(Service):
             self.require_manager()
             self.require_free()
         written = self.write()
-        if self.missing():
+        if not start and self.missing():
             return written
         self.manager.reload()
         self.manager.run("enable", self.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -27,6 +26,7 @@ from mailboxd.hub.claims import (
     taken,
 )
 from mailboxd.hub.protocol import GRACE, SUBJECTS, is_host, role_of
+from tests.hub.exploring import arriving, explore
 from tests.hub.test_protocol import agents, hosts, matches
 
 # Names and claims
@@ -269,39 +269,16 @@ def at_server(job: Job, other: Job) -> Job:
     )
 
 
-def explore(start: World) -> dict[World, list[World]]:
-    """Every state that can be reached, with those that reach it without a fault."""
-    before: dict[World, list[World]] = {start: []}
-    frontier = deque([start])
-    while frontier:
-        world = frontier.popleft()
-        for is_fault, following in ((False, steps(world)), (True, faults(world))):
-            for then in following:
-                if then not in before:
-                    before[then] = []
-                    frontier.append(then)
-                if not is_fault:
-                    before[then].append(world)
-        assert len(before) < MOST_STATES, "the scope is too large"
-    return before
-
-
 def law(count: int, may_fail: int, *, rewinds: bool = True) -> int:
     """Never two results of a job, and from each state all are done, even if one host stays frozen."""
-    before = explore(World((Job(),) * count, None, None if rewinds else (), may_fail))
+    before = explore(World((Job(),) * count, None, None if rewinds else (), may_fail), steps, faults, MOST_STATES)
     for world in before:
         for job in world.jobs:
             assert job.accepted <= 1, "a job had two effects"
             assert job.spool != "gone" or job.accepted, "a job left its sender before it was done"
             if world.faults == may_fail and world.frozen is None and not world.old:
                 assert sum(part.executed for part in job.parts) <= 1, "a job was done twice without a fault"
-    arrives = {world for world in before if all(job.spool == "gone" and job.accepted == 1 for job in world.jobs)}
-    frontier = deque(arrives)
-    while frontier:
-        for earlier in before[frontier.popleft()]:
-            if earlier not in arrives:
-                arrives.add(earlier)
-                frontier.append(earlier)
+    arrives = arriving(before, lambda world: all(job.spool == "gone" and job.accepted == 1 for job in world.jobs))
     for world in before.keys() - arrives:
         raise AssertionError(f"in some state a job is lost: {world}")
     return len(before)

@@ -19,6 +19,13 @@ from mailboxd.hub.protocol import Subject
 from tests.hub.farm import Host
 
 
+def founder(tmp_path: Path) -> tuple[Host, Membership]:
+    """The host beta, which has founded a hub."""
+    host = Host(tmp_path / "beta", "beta", {})
+    host.ordered("init", "beta", "--address", "127.0.0.1:4222")
+    return host, Membership.of(host.env)
+
+
 class Failing(Hub):
     """It has a bug that one message finds."""
 
@@ -30,9 +37,7 @@ class Failing(Hub):
 def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
     tmp_path: Path, deliveries: int, refusals: int
 ) -> None:
-    host = Host(tmp_path / "beta", "beta", {})
-    host.ordered("init", "beta", "--address", "127.0.0.1:4222")
-    member = Membership.of(host.env)
+    host, member = founder(tmp_path)
     reply = f"$JS.ACK.MAILBOXD.beta.{deliveries}.1.1.1700000000000000000.0"
 
     async def take() -> int:
@@ -69,9 +74,7 @@ class FailingPools(Pools):
 def test_a_job_that_makes_the_process_fail_is_left_to_others_then_refused(
     tmp_path: Path, deliveries: int, refusals: int
 ) -> None:
-    host = Host(tmp_path / "beta", "beta", {})
-    host.ordered("init", "beta", "--address", "127.0.0.1:4222")
-    member = Membership.of(host.env)
+    host, member = founder(tmp_path)
     reply = f"$JS.ACK.MAILBOXD_JOBS.pool=x.{deliveries}.1.1.1700000000000000000.0"
 
     async def take() -> None:

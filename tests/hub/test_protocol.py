@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -30,6 +29,7 @@ from mailboxd.hub.protocol import (
     receipt_subject,
     settles,
 )
+from tests.hub.exploring import arriving, explore
 
 hosts = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 agents = st.from_regex(r"[a-z0-9_][a-z0-9._-]{0,40}", fullmatch=True).filter(is_id)
@@ -232,21 +232,9 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
             yield f"receipt {n} is repeated", changed(less, n, receipts=min(world.receipts[n] + 1, 2))
 
 
-def explore(start: World) -> dict[World, list[World]]:
-    """Every state that can be reached, breadth first, with those that reach it without a fault."""
-    before: dict[World, list[World]] = {start: []}
-    frontier = deque([start])
-    while frontier:
-        world = frontier.popleft()
-        for is_fault, following in ((False, steps(world)), (True, faults(world))):
-            for _, then in following:
-                if then not in before:
-                    before[then] = []
-                    frontier.append(then)
-                if not is_fault:
-                    before[then].append(world)
-        assert len(before) < MOST_STATES, "the scope is too large"
-    return before
+def worlds(named: Callable[[World], Iterable[tuple[str, World]]]) -> Callable[[World], Iterator[World]]:
+    """The states alone, without the names of what leads there."""
+    return lambda world: (then for _, then in named(world))
 
 
 def is_settled(world: World) -> bool:
@@ -255,19 +243,13 @@ def is_settled(world: World) -> bool:
 
 def law(count: int, may_fail: int) -> int:
     """Nothing twice in any state, and from each of them everything arrives once nothing fails any more."""
-    before = explore(first(count, may_fail))
+    before = explore(first(count, may_fail), worlds(steps), worlds(faults), MOST_STATES)
     for world in before:
         assert max(world.effects) <= 1, "a message had two effects"
         assert max(world.delivered) <= 1, "a message was delivered into the mailbox twice"
         for place, committed in zip(world.place, world.committed, strict=True):
             assert place != "gone" or committed, "a message left the sender before the receiver had it"
-    arrives = {world for world in before if is_settled(world)}
-    frontier = deque(arrives)
-    while frontier:
-        for earlier in before[frontier.popleft()]:
-            if earlier not in arrives:
-                arrives.add(earlier)
-                frontier.append(earlier)
+    arrives = arriving(before, is_settled)
     assert len(arrives) == len(before), "in some state a message is lost"
     return len(before)
 

@@ -86,7 +86,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
 
 
 def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, note: str, digest: str) -> int | None:
-    from mailboxd.errors import Refused
+    from mailboxd.intake.decisions import require_digest
     from mailboxd.protocol.messages import ApprovalMessage
 
     place = elsewhere.found(names[0])
@@ -97,9 +97,7 @@ def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, not
     if not session.as_json and is_terminal():
         print_one(row, session.clock.now())
         say()
-    if digest and not str(row["digest"]).startswith(digest.lower()):
-        problem = f"the digest of {row['short_id']} is {str(row['digest'])[:16]}..., not {digest}"
-        raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {names[0]}`.")
+    require_digest(str(row["digest"]), digest, row["short_id"], names[0])
     said: dict[str, Any] = {"approval_id": row["id"], "decision": decision, "preamble": note}
     return elsewhere.decide(session, address, ApprovalMessage, row["task"], **said)
 
