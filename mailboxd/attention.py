@@ -132,7 +132,7 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
 
 
 def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: int | None) -> list[Item]:
-    """What keeps the daemon `pid` (None: there is none, 0: this process) from working and does not mend by itself."""
+    """What keeps the daemon `pid` (None: there is none, 0: this process) from working until a person acts."""
     now = clock.now()
     _, troubles = health.read(ws, pid, now, clock.monotonic())
     urgent = [trouble for trouble in troubles if trouble.needs_person(now)]

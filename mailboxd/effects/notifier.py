@@ -49,7 +49,7 @@ MOST_AT_ONCE = 4
 CHAT_CHARS = 2_000
 """What a channel gets of a result or question; the longest message of many is 4,096 characters."""
 _REPLY_PAUSES = (*PAUSES, 900.0, 3_600.0, 14_400.0, 43_200.0)
-"""The same for a reply, for which somebody waits: a gateway may be down for a while."""
+"""The same for a reply, which a person expects: a gateway may be down for a while."""
 AGAIN = 3600.0
 """Seconds in which a trouble that comes and goes is told once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"

@@ -148,7 +148,7 @@ class HostSigns(Said):
 
 
 def was_set_back(known: Card | None, card: Card) -> bool:
-    """Whether a host has forgotten what it did: it was restored from a backup, or set up anew, or a copy of it runs."""
+    """Whether a host has forgotten what it did: it was restored from a backup or set up again, or a copy of it runs."""
     if known is None or known.run == card.run:
         return False
     return not card.remembers or to_epoch(known.at) - to_epoch(card.remembers) > _FORGOTTEN

@@ -128,7 +128,7 @@ Row = dict[str, Any]
 
 _COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red", "silent": "red"}
 _AGING = ("latest", "troubles", "seen", "mail", "why", "skew")
-"""What changes by itself."""
+"""What changes without an event, as time passes."""
 _SHORT = (
     ("for you", (WAITING_FOR_YOU,)),
     ("running", ("executing", "ready_to_resume")),
