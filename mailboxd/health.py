@@ -83,12 +83,9 @@ class Trouble:
     since: str
 
     def needs_person(self, now: str) -> bool:
-        """Whether a person has to act: it is red, or the gateway, a peer or another host is down and does not come back
-        by itself at once.
-        """
-        if self.grade is Grade.RED or self.where not in _OTHERS:
-            return self.grade is Grade.RED
-        return to_epoch(now) - to_epoch(self.since) >= PATIENCE
+        """Whether a person has to act: it is red, or the gateway, a peer or another host has been down for a while."""
+        lasts = self.where in _OTHERS and to_epoch(now) - to_epoch(self.since) >= PATIENCE
+        return self.grade is Grade.RED or lasts
 
     @property
     def slug(self) -> str:
