@@ -103,16 +103,16 @@ format: $(INSTALLED) ## Fix style and format automatically
 demo: $(INSTALLED) ## Run the example workspace, live
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash workspace-example/demo.sh
 
-docs: $(INSTALLED) ## Regenerate the reference pages and man pages
+docs: $(INSTALLED) ## Regenerate the pages that are derived from the code
 	$(BIN)/python docs/generate.py
 
 # the variable silences an announcement of the theme
 site: $(INSTALLED) ## Build the documentation site into .site/; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# `man mailboxd` finds the pages of an installed wheel; this shows those of a clone
-man: docs ## Regenerate the man pages and show one (MAN=mailboxd-send)
-	man -l man/$(or $(MAN),mailboxd).1
+# an installed wheel has the pages where `man mailboxd` finds them
+man: $(INSTALLED) ## Show a man page (MAN=mailboxd-send)
+	$(BIN)/python -c 'import runpy; print(runpy.run_path("docs/manpages.py")["pages"]()["$(or $(MAN),mailboxd).1"])' | man -l -
 
 dist: $(INSTALLED) ## Build the wheel, the source archive, the skill and the plugin into dist/
 	rm -rf dist

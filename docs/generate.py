@@ -1,6 +1,7 @@
-"""Writes the reference pages, and man/, from the code that they describe. `make docs` runs it; a test compares.
+"""The parts of the documentation that are derived from the code.
 
-A further page is one function that returns its text, and one row in PAGES.
+`make docs` writes PAGES, which are kept in git and compared by a test. SITE_PAGES exist only in the site.
+A new page is one function that returns its text, and one row in either table.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import runpy
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -31,10 +31,8 @@ from mailboxd.telemetry import metrics
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "mailboxd"
-MAN = DOCS.parent / "man"
 
 _SLUG = re.compile("[a-z][a-z0-9-]*")
-_GENERATED = "<!-- Written by `make docs`; changes here are lost. -->\n"
 
 
 def configuration_page() -> str:
@@ -42,7 +40,6 @@ def configuration_page() -> str:
     return f"""\
 # Configuration
 
-{_GENERATED}
 `.mailboxd/config.yaml` in the workspace; `mailboxd init` writes it with every key in a comment. `agent` is required.
 Unknown or repeated keys, anchors, tags and numbers out of range are refused (exit {errors.EXIT_CONFIG}).
 
@@ -162,7 +159,6 @@ def cli_page() -> str:
     return f"""\
 # Commands
 
-{_GENERATED}
 {introduction}
 
 Every command takes these options, before or after its name:
@@ -247,8 +243,6 @@ def _picture(name: str) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "cli.md": cli_page,
-    "configuration.md": configuration_page,
     "messages.md": messages_page,
     "observability.md": observability_page,
     "recipes.md": recipes_page,
@@ -260,10 +254,8 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def man_pages() -> dict[str, str]:
-    """File name and text of every page of `man/`."""
-    found: dict[str, str] = runpy.run_path(str(DOCS / "manpages.py"))["pages"]()
-    return found
+SITE_PAGES = {"cli.md": cli_page, "configuration.md": configuration_page}
+"""What `mailboxd --help` and the comments in config.yaml say already."""
 
 
 def exit_codes() -> dict[str, int]:
@@ -403,14 +395,6 @@ def main() -> None:
     for name, page in PAGES.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
         print(f"docs/{name}")
-    found = man_pages()
-    MAN.mkdir(exist_ok=True)
-    for path in MAN.iterdir():
-        if path.name not in found:
-            path.unlink()
-    for name, text in found.items():
-        (MAN / name).write_text(text, encoding="utf-8")
-    print(f"man/: {len(found)} pages")
 
 
 if __name__ == "__main__":

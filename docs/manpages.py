@@ -1,7 +1,7 @@
-"""The man pages, from the same commands as cli.md: mailboxd(1), and one for each verb, in man/.
+"""The man pages: mailboxd(1), and one for each command. `make man` shows one.
 
-`make docs` (or `make man`) writes them, a test compares. They hold no date: the same program gives the same bytes.
-The wheel installs them beside the program (`share/man/man1`), where man finds them by the PATH.
+hatch_build.py adds them to the wheel, which installs them where man looks: `share/man` beside the program's `bin`.
+They hold no date, so the same program gives the same bytes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ def _below(command: click.Command, parent: click.Context) -> list[str]:
 def _page(name: str, says: str, body: list[str]) -> str:
     summary = says[:1].lower() + says[1:].rstrip(".")
     head = [
-        '.\\" Written by `make docs`; changes here are lost.',
         f'.TH "{_dashes(name.upper())}" "1" "" "mailboxd" "mailboxd"',
         *(".SH NAME", f"{_dashes(name)} \\- {_text(summary)}"),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import runpy
 from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -29,9 +30,11 @@ _STEP, _BOX, _MIDDLE = 58, (170, 32), 400
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages of the root."""
+    """Adds the pages of the root, and those that are derived from the code."""
     for name, here in FROM_ROOT.items():
         files.append(File.generated(config, here, content=(ROOT / name).read_text(encoding="utf-8")))
+    for name, page in runpy.run_path(str(ROOT / "docs" / "generate.py"))["SITE_PAGES"].items():
+        files.append(File.generated(config, name, content=page()))
     return files
 
 

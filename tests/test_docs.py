@@ -31,11 +31,6 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == GENERATE.PAGES[name](), "run `make docs`"
 
 
-def test_the_man_pages_are_what_the_commands_say() -> None:
-    there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "man").iterdir()}
-    assert there == GENERATE.man_pages(), "run `make docs`"
-
-
 def test_the_rules_that_are_explained_are_those_that_can_be_broken() -> None:
     raised, explained = GENERATE.used_rules(), set(RULES["rules"])
     assert raised - explained == set(), "add a row to docs/rules.toml, run `make docs`"

@@ -65,6 +65,12 @@ def test_it_works_outside_of_the_source(installed: Path, tmp_path: Path) -> None
     assert 'mailboxd_tasks{agent="alpha",phase="completed"} 1.0' in metrics.stdout, metrics.stderr
 
 
+def test_each_command_has_a_man_page_beside_the_program(installed: Path) -> None:
+    pages = installed.parents[1] / "share" / "man" / "man1"
+    assert {page.name for page in pages.iterdir()} >= {"mailboxd.1", "mailboxd-send.1", "mailboxd-why.1"}
+    assert "mailboxd send \\-\\-title" in (pages / "mailboxd-send.1").read_text(encoding="utf-8").replace("\\&", "")
+
+
 def test_skill_plugin_and_units_are_inside(installed: Path, tmp_path: Path) -> None:
     run(str(installed), "init", str(tmp_path), "--agent", "alpha", cwd=tmp_path)
     skill = run(str(installed), "connect", "skill", "install", cwd=tmp_path)
