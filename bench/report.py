@@ -21,7 +21,7 @@ def write(results: Mapping[str, Any], docs: Path) -> None:
     for name, (title, svg) in plots.draw(results["parts"]).items():
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         drawn.append(f"![{title}](performance/{name}.svg)\n")
-    page = "\n".join([_head(results), *drawn, tables(results)])
+    page = "\n".join([_head(results), *drawn, _goals(results["goals"]), _shapes(results["parts"]), _machine(results)])
     (docs / "performance.md").write_text(page.rstrip("\n") + "\n", encoding="utf-8")
 
 
@@ -31,7 +31,7 @@ def _head(results: Mapping[str, Any]) -> str:
 
 {_NOTE}
 
-All figures are from one {kind} run of `make bench` ({results["minutes"]} minutes); more are in
+From one {kind} run of `make bench` ({results["minutes"]} minutes); every figure is in
 [performance.json](performance.json). Absolute times hold for that machine and hour only. Compare ratios: floors, other
 schedulers and mailboxd took turns ([method](../CONTRIBUTING.md#benchmarks)).
 """
@@ -51,7 +51,7 @@ _TITLES = {
 
 
 def tables(results: Mapping[str, Any]) -> str:
-    """Every table of a run, as Markdown."""
+    """Every figure of a run, as Markdown: what a partial run prints."""
     parts = results["parts"]
     return "\n".join([_goals(results["goals"]), _shapes(parts), *_others(parts), _machine(results)])
 
@@ -70,7 +70,7 @@ def _shapes(parts: Mapping[str, Any]) -> str:
         return ""
     text = (
         "## Graphs of tasks\n\nEach node is a process that does nothing. *Overhead*: wall time per node minus that of\n"
-        "a bare process at the same concurrency (median, range of the repeats). *Own CPU*: without child processes.\n"
+        "a bare process at the same concurrency (median, range). *Own CPU*: without child processes.\n"
     )
     for name, part in found.items():
         rows = [_contestant(who, row) for who, row in part["contestants"].items()]

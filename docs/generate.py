@@ -6,12 +6,11 @@ A new page is one function that returns its text, and one row in either table.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import click
@@ -30,9 +29,6 @@ from mailboxd.protocol.recipe import Recipes, example_values, expand
 from mailboxd.telemetry import metrics
 
 DOCS = Path(__file__).resolve().parent
-SOURCE = DOCS.parent / "mailboxd"
-
-_SLUG = re.compile("[a-z][a-z0-9-]*")
 
 
 def configuration_page() -> str:
@@ -44,18 +40,6 @@ def configuration_page() -> str:
 Unknown or repeated keys, anchors, tags and numbers out of range are refused (exit {errors.EXIT_CONFIG}).
 
 {config.reference()}"""
-
-
-def runbook_page() -> str:
-    """Exit codes with the kinds of error that lead to them, and what to do about each rule."""
-    known = tomllib.loads((DOCS / "rules.toml").read_text(encoding="utf-8"))
-    kinds = [kind for kind in _kinds(errors.MailboxdError) if kind.__module__ == errors.__name__]
-    exits = [
-        f"| {code} | {known['exits'][name]} | {_names(tuple(k.__name__ for k in kinds[1:] if k.exit_code == code))} |"
-        for name, code in exit_codes().items()
-    ]
-    rules = [f"- `{rule}`: {known['rules'][rule]}" for rule in sorted(used_rules()) if rule in known["rules"]]
-    return _filled("runbook.md", {"exits": _table("code", "meaning", "kinds", rows=exits), "rules": _lines(rules)})
 
 
 _NOT_DRAWN = {
@@ -246,7 +230,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "messages.md": messages_page,
     "observability.md": observability_page,
     "recipes.md": recipes_page,
-    "runbook.md": runbook_page,
     "specs.md": specs_page,
     "states.md": states_page,
     "taskmd.md": taskmd_page,
@@ -256,54 +239,6 @@ PAGES: dict[str, Callable[[], str]] = {
 
 SITE_PAGES = {"cli.md": cli_page, "configuration.md": configuration_page}
 """What `mailboxd --help` and the comments in config.yaml say already."""
-
-
-def exit_codes() -> dict[str, int]:
-    """The constants EXIT_... of `mailboxd.errors` by name, in the order of their codes."""
-    found = {name: value for name, value in vars(errors).items() if name.startswith("EXIT_")}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
-
-
-@cache
-def used_rules() -> set[str]:
-    """Every rule that the source can raise: a literal that is passed as a parameter (or field) called `rule`."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
-    places = {name: place for tree in trees for name, place in _takers(tree)}
-    return {rule for tree in trees for rule in _given(tree, places)}
-
-
-def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Functions and dataclasses with a parameter `rule`, and its position."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            names = [argument.arg for argument in node.args.args if argument.arg not in {"self", "cls"}]
-        elif isinstance(node, ast.ClassDef):
-            fields = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
-            names = [target.id for target in fields if isinstance(target, ast.Name)]
-        else:
-            continue
-        if "rule" in names:
-            yield node.name, names.index("rule")
-
-
-def _given(tree: ast.AST, places: dict[str, int]) -> Iterator[str]:
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name not in places:
-            continue
-        values = [keyword.value for keyword in call.keywords if keyword.arg == "rule"]
-        for value in values or call.args[places[name] : places[name] + 1]:
-            # also both sides of `"a" if ... else "b"`, but not what is compared in between
-            branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-            for branch in branches:
-                if isinstance(branch, ast.Constant) and _SLUG.fullmatch(str(branch.value)):
-                    yield str(branch.value)
-
-
-def _kinds(kind: type[errors.MailboxdError]) -> Iterator[type[errors.MailboxdError]]:
-    yield kind
-    for below in kind.__subclasses__():
-        yield from _kinds(below)
 
 
 def _sentence(kind: type) -> str:

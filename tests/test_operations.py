@@ -1,12 +1,14 @@
-"""docs/runbook.md has a section for every problem that the program can report, and for nothing else."""
+"""docs/runbook.md explains every problem, rule and exit code that the program can report, and nothing else."""
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from mailboxd import errors
 from mailboxd.attention import Need
 from mailboxd.health import Component, Halt
 
@@ -20,6 +22,7 @@ ANCHOR = re.compile(r'<a id="([a-z-]+)"></a>')
 NO_ALARM = frozenset(
     re.findall(r"`([a-z]+)`", "".join(re.findall(r"^\| (`.*?) \|", ALARMS.partition("no alarm\n")[2], re.MULTILINE)))
 )
+EXITS, _, RULES = PAGE.partition("\n## Exit codes\n")[2].partition("\n## Rules\n")
 LOG = ALARMS.partition("### Lines of the log\n")[2]
 
 BY_HAND = frozenset({"bug", "unknown"})
@@ -84,6 +87,49 @@ def troubles() -> set[str]:
     return {where.lower().replace(" ", "-") for where in Component} | set(Halt)
 
 
+@cache
+def used_rules() -> set[str]:
+    """Every rule that the source can raise: a literal that is passed as a parameter (or field) called `rule`."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+    places = {name: place for tree in trees for name, place in _takers(tree)}
+    return {rule for tree in trees for rule in _given(tree, places)}
+
+
+def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Functions and dataclasses with a parameter `rule`, and its position."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [argument.arg for argument in node.args.args if argument.arg not in {"self", "cls"}]
+        elif isinstance(node, ast.ClassDef):
+            fields = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
+            names = [target.id for target in fields if isinstance(target, ast.Name)]
+        else:
+            continue
+        if "rule" in names:
+            yield node.name, names.index("rule")
+
+
+def _given(tree: ast.AST, places: dict[str, int]) -> Iterator[str]:
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name not in places:
+            continue
+        values = [keyword.value for keyword in call.keywords if keyword.arg == "rule"]
+        for value in values or call.args[places[name] : places[name] + 1]:
+            # also both sides of `"a" if ... else "b"`, but not what is compared in between
+            branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            for branch in branches:
+                if isinstance(branch, ast.Constant) and re.fullmatch("[a-z][a-z0-9-]*", str(branch.value)):
+                    yield str(branch.value)
+
+
+def _kinds(kind: type[errors.MailboxdError]) -> Iterator[type[errors.MailboxdError]]:
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield below
+            yield from _kinds(below)
+
+
 def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
@@ -117,6 +163,20 @@ def test_a_section_says_what_it_affects_and_what_to_do(name: str) -> None:
     assert "**Effect:**" in text
     assert "**Do:**" in text
     assert len(text.split()) > 15
+
+
+def test_the_rules_that_are_explained_are_those_that_can_be_broken() -> None:
+    explained = re.findall(r"^- `([a-z0-9-]+)`: ", RULES, re.MULTILINE)
+    assert explained == sorted(used_rules())
+
+
+def test_every_exit_code_is_listed_with_its_kinds_of_errors() -> None:
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    kinds = list(_kinds(errors.MailboxdError))
+    listed = {
+        int(code): re.findall(r"\w+", last) for code, last in re.findall(r"^\| (\d+) .*\|(.*)\|$", EXITS, re.MULTILINE)
+    }
+    assert listed == {code: [kind.__name__ for kind in kinds if kind.exit_code == code] for code in codes}
 
 
 def test_every_warning_of_the_log_is_explained() -> None:
