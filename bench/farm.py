@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import random
 import secrets
 import ssl
@@ -79,8 +80,8 @@ class Simulated:
     async def say_cards(self) -> None:
         run, clock = secrets.token_hex(8), SystemClock()
         agents = {name: AgentCard(role=_ROLE, health="green", open=1) for name in self.agents}
-        while True:
-            card = Card(host=self.name, at=clock.now(), run=run, agents=agents)
+        for number in itertools.count(1):
+            card = Card(host=self.name, at=clock.now(), run=run, number=number, agents=agents)
             content = card.model_dump(exclude_defaults=True)
             await self.client.publish(f"{protocol.CARDS}.{self.name}", sealed(self.key, content))
             await asyncio.sleep(CARD_SECONDS)

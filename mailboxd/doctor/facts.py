@@ -193,6 +193,8 @@ class HubFacts:
     """The other hosts."""
     waiting: Mapping[str, str] = field(default_factory=dict)
     """Since when the oldest message of an agent here waits for its receipt."""
+    unserved: Mapping[str, str] = field(default_factory=dict)
+    """Pools whose agent has no workspace here, and that agent."""
     refused: int = 0
     """How much mail of other hosts was refused and kept."""
     foreign: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import POOL
 from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, note, ok, warning
 from mailboxd.errors import UnavailableError
 from mailboxd.host.pip_extras import to_add
@@ -44,6 +45,9 @@ def _process(found: HubFacts) -> Iterator[CheckResult]:
     if not found.send and not found.accept:
         text = f"{found.host} neither gives work to agents of other hosts nor takes any from them"
         yield note("hub-nobody", text, edit(found.settings, "send and accept"))
+    for role, agent in sorted(found.unserved.items()):
+        text = f"hub.yaml has {agent} serve {POOL}{role}, and no workspace here is that of {agent}: it takes no job"
+        yield error("hub-pool", text, edit(found.settings, "pools"))
 
 
 def _server(found: HubFacts) -> Iterator[CheckResult]:
@@ -126,6 +130,11 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         accept=settings.accept,
         hosts=report.hosts,
         waiting=report.waiting,
+        unserved={
+            role: pool.agent
+            for role, pool in settings.pools.items()
+            if report.agents and pool.agent.lower() not in report.agents
+        },
         refused=sum(1 for _ in membership.folder.glob("refused/*.json")),
         foreign=report.facts.get("foreign", {}),
         probe=probe,

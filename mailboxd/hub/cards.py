@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 CARD_SECONDS = 10.0
 MOST_SKEW = 1.0
-_MOST_AGENTS = 1_000
+_MOST_AGENTS, _MOST_RUNS = 1_000, 100
 _FORGOTTEN = 60.0
 """Seconds that a host may have forgotten after a crash: it notes every few seconds that it is there."""
 _log = logging.getLogger("mailboxd")
@@ -91,13 +92,18 @@ class MailCard(Said):
     """What came repeatedly, and what was refused, since the hub process began."""
 
 
-class Card(Said):
+class Numbered(Said):
+    """What a run of a hub process says, in the order of its numbers: its clock may be set back."""
+
+    run: Annotated[str, Field(max_length=40)] = ""
+    number: Count = 0
+
+
+class Card(Numbered):
     """What a host says of itself."""
 
     host: Line
     at: Time
-    run: Annotated[str, Field(max_length=40)] = ""
-    """Which run of its hub process says this."""
     remembers: Time = ""
     """Until when it remembers its earlier runs."""
     agents: Annotated[dict[str, AgentCard], AfterValidator(_agents)] = Field(default_factory=dict)
@@ -121,10 +127,9 @@ class Waiting(Said):
     id: Line = ""
 
 
-class News(Said):
+class News(Numbered):
     """What waits for a person on another host, as it told this one."""
 
-    at: Time = ""
     items: Annotated[tuple[Waiting, ...], Field(max_length=1_000)] = ()
     may_decide: bool = False
     """A person here may decide there."""
@@ -141,10 +146,17 @@ class HostSigns(Said):
     """When it was found that it has forgotten what it did."""
     card: Card | None = None
     news: News = News()
+    ended: tuple[str, ...] = ()
+    """Earlier runs of its hub process: what they said is not heard again."""
 
     @property
     def agents(self) -> Mapping[str, AgentCard]:
         return self.card.agents if self.card else {}
+
+
+def is_repeated(said: Numbered, last: Numbered | None, ended: Collection[str]) -> bool:
+    """Whether this was said before what was heard last."""
+    return said.number <= last.number if last and last.run == said.run else said.run in ended
 
 
 def was_set_back(known: Card | None, card: Card) -> bool:
@@ -194,6 +206,7 @@ class Cards:
     remembers: str = ""
     """When the last run noted that it is there."""
     run: str = field(default_factory=lambda: secrets.token_hex(8))
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _was_greeted: bool = False
     """Another host wants to hear a card; many greetings get one answer."""
     _has_news: bool = False
@@ -204,8 +217,9 @@ class Cards:
         for one in hub.local.values():
             agents[one.agent] = hub.standings.card(one).model_copy(update={"role": read_identity(str(one.ws.root))})
         return Card(
-            host=hub.settings.host, at=hub.clock.now(), run=self.run, remembers=self.remembers, agents=agents,
-            pools={role: pool.slots for role, pool in hub.settings.pools.items()}, mail=self._mail(), hello=hello,
+            host=hub.settings.host, at=hub.clock.now(), run=self.run, number=next(self.numbers),
+            remembers=self.remembers, agents=agents, mail=self._mail(), hello=hello,
+            pools={role: pool.slots for role, pool in hub.settings.pools.items()},
         )  # fmt: skip
 
     def _mail(self) -> MailCard:
@@ -256,8 +270,8 @@ class Cards:
             _log.debug("a card of %s cannot be read: %s", host, error)
             return
         known = hub.hosts.get(host, HostSigns())
-        if card.host != host or (known.card is not None and card.at <= known.card.at):
-            return  # an old card, repeated
+        if card.host != host or is_repeated(card, known.card, known.ended):
+            return
         if host not in hub.hosts:
             _log.info("heard of the host %s, with %s", host, ", ".join(sorted(card.agents)) or "no agents")
         if abs(skew) > MOST_SKEW and abs(known.skew) <= MOST_SKEW:
@@ -266,7 +280,10 @@ class Cards:
         if was_set_back(known.card, card):
             _log.warning("the host %s has forgotten what it did after %s", host, card.remembers or "it was set up")
             set_back_at = now
-        signs = {"at": now, "skew": round(skew, 1), "set_back_at": set_back_at, "card": card}
+        ended = known.ended
+        if known.card is not None and known.card.run != card.run:
+            ended = (*ended, known.card.run)[-_MOST_RUNS:]
+        signs = {"at": now, "skew": round(skew, 1), "set_back_at": set_back_at, "card": card, "ended": ended}
         hub.hosts[host] = known.model_copy(update=signs)
         newer = Members.verified(content.get("members"), PublicKey.parse(hub.settings.founder))
         if newer is not None and newer.version > hub.keys.members().version:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,9 +47,15 @@ class HubReport:
         return str(self.facts.get("at", ""))
 
     @property
+    def agents(self) -> Mapping[str, Mapping[str, Any]]:
+        """The agents here, in lower case, and what waits in their spools."""
+        found: Mapping[str, Mapping[str, Any]] = self.facts.get("agents", {})
+        return found
+
+    @property
     def waiting(self) -> dict[str, str]:
         """Since when the oldest message of an agent here waits for its receipt."""
-        return {name: one["since"] for name, one in self.facts.get("agents", {}).items() if one["since"]}
+        return {name: one["since"] for name, one in self.agents.items() if one["since"]}
 
     def lines(self) -> Iterator[str]:
         facts = self.facts
@@ -56,7 +63,7 @@ class HubReport:
         for host, signs in sorted(self.hosts.items()):
             agents = ", ".join(sorted(signs.agents)) or "no agents"
             yield f"  {host}: last heard of at {signs.at}, {agents}" if signs.at else f"  {host}: never heard of"
-        for agent, places in sorted(facts.get("agents", {}).items()):
+        for agent, places in sorted(self.agents.items()):
             if places["since"]:
                 waits = f"{places['new']} not yet with the server, {places['sent']} without a receipt yet"
                 yield f"  {agent}: {waits}, since {places['since']}"
@@ -128,7 +135,7 @@ def _as_here(host: str, item: Waiting, *, may_decide: bool) -> dict[str, Any]:
     words = {"approval": f"approve {row['agent']}:{item.id[-6:].lower()}"}
     words["question"] = f"answer {row['agent']}:{item.task}"
     here = words.get(item.kind) if may_decide else None
-    return row | {"command": f"mailboxd {here}" if here else f"on {host}: {item.command}"}
+    return row | {"command": f"mailboxd {here}" if here else f"ssh {host} {shlex.quote(item.command)}"}
 
 
 def hub_report(membership: Membership) -> HubReport:

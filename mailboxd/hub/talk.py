@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.times import to_epoch
 from mailboxd.errors import MailboxdError
 from mailboxd.host.system import system
 from mailboxd.hub import protocol
 from mailboxd.hub.answers import answer
 from mailboxd.hub.asking import SOCKET
 from mailboxd.hub.canary import Canary, probe
-from mailboxd.hub.cards import HostSigns, News, opened, sealed
+from mailboxd.hub.cards import HostSigns, News, is_repeated, opened, sealed
 from mailboxd.hub.report import silence
 
 if TYPE_CHECKING:
@@ -80,7 +79,8 @@ class Talk:
 
     async def _say(self, host: str, content: dict[str, Any]) -> None:
         hub = self.hub
-        whole = {**content, "from": hub.settings.host, "to": host, "at": hub.clock.now()}
+        order = {"run": hub.cards.run, "number": next(hub.cards.numbers)}
+        whole = {**content, **order, "from": hub.settings.host, "to": host}
         await hub.nc.publish(protocol.talk(host, hub.settings.host), sealed(hub.key, whole))
 
     def hear(self, host: str, raw: bytes) -> None:
@@ -95,7 +95,6 @@ class Talk:
         if (content.get("from"), content.get("to")) != (host, hub.settings.host):
             return
         try:
-            to_epoch(str(content.get("at")))
             match content.get("kind"), content.get("id"):
                 case "news", _:
                     self._hear_news(host, News.model_validate(content))
@@ -109,7 +108,7 @@ class Talk:
 
     def _hear_news(self, host: str, news: News) -> None:
         known = self.hub.hosts.get(host, HostSigns())
-        if news.at > known.news.at:  # else an old one, repeated
+        if not is_repeated(news, known.news, known.ended):
             self.hub.hosts[host] = known.model_copy(update={"news": news})
 
     # Questions

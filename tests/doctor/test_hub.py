@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def test_without_a_hub_nothing_is_reported() -> None:
         ({"hosts": {"beta": HostSigns(at=NOW, skew=-3.0)}}, "hub-clock", "warning", "timedatectl"),
         ({"peers": (Peer("Beta.writer", "B", "/b", False),)}, "hub-clash", "warning", "rename"),
         ({"waiting": {"main": LONG_AGO}}, "hub-waiting", "warning", "mailboxd hub status"),
+        ({"unserved": {"reviewer": "rev"}}, "hub-pool", "error", "pools"),
         ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),
         ({"hosts": {"beta": HostSigns(at=NOW, set_back_at=NOW)}}, "hub-set-back", "warning", "mailboxd fleet"),
         ({"probe": PROBE, "foreign": {"mb.v1.card.beta": NOW}}, "hub-foreign", "warning", "mailboxd hub status"),
@@ -77,6 +79,15 @@ def test_the_probe_reads_what_is_there(tmp_path: Path) -> None:
     seen = probe_hub(host.env)
     assert seen is not None
     assert (seen.host, seen.send, seen.accept, seen.syncs, seen.hosts) == ("alpha", ("beta.*",), (), True, {})
+    settings = host.folder / "hub.yaml"
+    settings.write_text(settings.read_text().replace("pools: {}", "pools: {reviewer: {agent: rev}}"))
+    for agents, unserved in ((), {}), (("operator",), {"reviewer": "rev"}), (("rev",), {}):
+        status = host.folder / "status.json"
+        status.touch(0o600)
+        status.write_text(json.dumps({"agents": {name: {"since": ""} for name in agents}}))
+        seen = probe_hub(host.env)
+        assert seen is not None
+        assert seen.unserved == unserved
     assert seen.trouble == "the hub process is not running: mailboxd hub run"
     config = host.folder / "server" / "nats.conf"
     config.write_text(config.read_text().replace("sync_interval: always", ""))

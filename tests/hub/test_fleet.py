@@ -12,7 +12,7 @@ import pytest
 
 from mailboxd.clock import SystemClock
 from mailboxd.doctor.hub import probe_hub
-from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, opened, sealed, was_set_back
+from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, is_repeated, opened, sealed, was_set_back
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.report import HubReport
 from mailboxd.keys import PrivateKey
@@ -25,11 +25,13 @@ from tests.hub.test_security import Spy, as_gamma
 
 NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
 WRITER = AgentCard(role="Writes", health="amber", open=3, waiting=1)
-ASKED = Waiting(agent="writer", kind="approval", text="asks for your approval", command="mailboxd", id="apr_01ABCDEF")
+ASKED = Waiting(
+    agent="writer", kind="approval", text="asks for your approval", command="mailboxd -w /ws inbox", id="apr_01ABCDEF"
+)
 
 
-def card(at: str = NOW, run: str = "r1", remembers: str = "") -> Card:
-    return Card(host="beta", at=at, run=run, remembers=remembers, agents={"writer": WRITER})
+def card(at: str = NOW, run: str = "r1", remembers: str = "", number: int = 1) -> Card:
+    return Card(host="beta", at=at, run=run, number=number, remembers=remembers, agents={"writer": WRITER})
 
 
 def row(signs: HostSigns, trouble: str = "") -> dict[str, Any]:
@@ -38,7 +40,7 @@ def row(signs: HostSigns, trouble: str = "") -> dict[str, Any]:
 
 
 def test_a_host_shows_its_agents_what_waits_there_and_the_command_that_decides_from_here() -> None:
-    signs = HostSigns(at=EARLIER, card=card(), news=News(at=NOW, items=(ASKED,), may_decide=True))
+    signs = HostSigns(at=EARLIER, card=card(), news=News(items=(ASKED,), may_decide=True))
     found = row(signs)
     assert (found["state"], found["health"], found["open"], found["attention_count"]) == ("ok", "amber", 3, 1)
     (item,) = found["attention"]
@@ -47,8 +49,8 @@ def test_a_host_shows_its_agents_what_waits_there_and_the_command_that_decides_f
         "beta.writer",
         "mailboxd approve beta.writer:abcdef",
     )
-    signs = signs.model_copy(update={"news": News(at=NOW, items=(ASKED,))})
-    assert row(signs)["attention"][0]["command"] == "on beta: mailboxd"
+    signs = signs.model_copy(update={"news": News(items=(ASKED,))})
+    assert row(signs)["attention"][0]["command"] == "ssh beta 'mailboxd -w /ws inbox'"
 
 
 def test_a_silent_host_is_named_with_the_time_since_which_what_is_known_is_stale() -> None:
@@ -72,6 +74,22 @@ def test_a_silent_host_is_named_with_the_time_since_which_what_is_known_is_stale
 def test_a_host_that_forgot_what_it_did_was_set_back(later: Card, forgotten: bool) -> None:
     assert was_set_back(card(EARLIER, "r1", LONG_AGO), later) is forgotten
     assert not was_set_back(None, later)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_old"),
+    [
+        (card(LONG_AGO, "r2", number=8), False),
+        (card(NOW, "r2", number=7), True),
+        (card(NOW, "r2", number=6), True),
+        (card(LONG_AGO, "r3"), False),
+        (card(NOW, "r1", number=9), True),
+    ],
+    ids=["its clock was set back", "repeated", "overtaken", "a new run", "an earlier run"],
+)
+def test_what_a_host_said_before_is_told_by_its_runs_and_numbers_and_not_by_its_clock(said: Card, is_old: bool) -> None:
+    assert is_repeated(said, card(EARLIER, "r2", number=7), ("r0", "r1")) is is_old
+    assert not is_repeated(said, None, ())
 
 
 def test_what_another_key_signed_or_nobody_is_not_read() -> None:
@@ -114,7 +132,7 @@ def test_what_waits_on_another_host_is_listed_if_that_host_allows_it(joined: Joi
     allow(beta, show="[alpha]")
     (item,) = eventually(lambda: fleet(alpha)["beta"]["attention"], 40, farm.last_words)
     assert (item["agent"], item["task"], item["kind"]) == ("beta.writer", "figures", "question")
-    assert item["command"].startswith("on beta: mailboxd -w ")
+    assert item["command"].startswith("ssh beta 'mailboxd -w ")
     models = PageModels(WebWorkspaces(environ=alpha.env), SystemClock())
     page = models.overview()
     assert ([one["host"] for one in page["hosts"]], page["attention_total"]) == (["beta"], 1)
@@ -194,7 +212,7 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_r
 
         await spy.client.subscribe("mb.v1.gamma.talk.beta", cb=hear)
         asked = {"kind": "question", "id": "q1", "question": {"kind": "search", "query": {"query": "x"}}}
-        said = {**asked, "from": "gamma", "to": "beta", "at": NOW}
+        said = {**asked, "from": "gamma", "to": "beta"}
         elsewhere = [sealed(key, {**said, "to": "alpha"}), sealed(key, {**said, "from": "alpha"})]
         for raw in (sealed(PrivateKey.new(), said), *elsewhere, sealed(key, said), sealed(key, said), b"?"):
             await spy.client.publish("mb.v1.beta.talk.gamma", raw)
