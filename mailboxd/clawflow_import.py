@@ -12,8 +12,7 @@ from pathlib import PurePosixPath
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.foreign_import import Found
+from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile, record_message, stored_name
 from mailboxd.mailbox.files import directory, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -33,24 +32,6 @@ class Account:
     tasks: list[str] = field(default_factory=list)
     known: int = 0
     problems: list[tuple[str, str]] = field(default_factory=list)
-    unmapped: list[str] = field(default_factory=list)
-    """What has no place here, in sentences."""
-
-
-def import_found(engine: Engine, taskmd: TaskMarkdown, found: Found) -> Account:
-    """Create the tasks found elsewhere, inside a batch. Known ones are skipped."""
-    account = Account(unmapped=found.unmapped)
-    for local_id, file in found.files.items():
-        if engine.store.tasks.by_local_id(local_id) is not None:
-            account.known += 1
-            continue
-        try:
-            with engine.store.savepoint():
-                taskmd.create_task(local_id, file)
-            account.tasks.append(local_id)
-        except (MessageError, PlanError, Refused) as error:
-            account.problems.append((local_id, str(error)))
-    return account
 
 
 def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progress: Progress = silent) -> Account:

@@ -20,7 +20,7 @@ from mailboxd.agents.gateway import transport as gateway
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.agents.sidecar import Sidecar
-from mailboxd.clawflow_import import Account, import_found, import_workspace
+from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.config.model import HarnessSection
@@ -43,7 +43,6 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
-from mailboxd.foreign_import import Found
 from mailboxd.host import disk
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
@@ -130,11 +129,8 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
 
 
 @contextmanager
-def importer(ws: Workspace, config: Config, found: Found | None) -> Iterator[Callable[[Progress], Account]]:
-    """What takes over a workspace, or what was `found` elsewhere, holding the lock.
-
-    Raises LockedError when a daemon runs there, WorldError.
-    """
+def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Account]]:
+    """What takes over a workspace, holding the lock. Raises LockedError when a daemon runs there, WorldError."""
     clock = SystemClock()
     with lock.acquire(ws, clock.now()), engine(ws, config) as core:
         intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
@@ -142,7 +138,7 @@ def importer(ws: Workspace, config: Config, found: Found | None) -> Iterator[Cal
 
         def take_over(progress: Progress) -> Account:
             with core.batch():
-                return import_found(core, taskmd, found) if found else import_workspace(core, ws, taskmd, progress)
+                return import_workspace(core, ws, taskmd, progress)
 
         yield take_over
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from mailboxd.protocol.messages import TaskMessage, parse_message
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, reply, task
 
@@ -116,7 +121,7 @@ def test_importing_again_takes_only_what_is_new(found: Found) -> None:
     alpha.call("db", "import")
     (alpha.root / "mailbox" / "archive" / "notes.txt").unlink()
     again = alpha.call("db", "import", "--json")
-    assert json.loads(again.stdout) == {"messages": 0, "tasks": [], "known": 6, "problems": [], "unmapped": []}
+    assert json.loads(again.stdout) == {"messages": 0, "tasks": [], "known": 6, "problems": []}
     assert again.returncode == 0
 
 
@@ -174,3 +179,20 @@ def test_a_skeleton_that_nobody_filled_in_is_planned_by_its_agent(found: Found) 
     assert not alpha.events("task.edit_refused")
     spec = json.loads(alpha.task("report")["spec"])
     assert spec["instructions"] == "Report on Q3.\n\nPlan these subtasks: st-extract."
+
+
+def test_the_script_of_the_page_makes_a_plan_of_open_issues() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
+    script = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    blocks = [{"issue_id": "bd-2", "depends_on_id": name, "type": "blocks"} for name in ("bd-1", "bd-3")]
+    issues = [
+        {"id": "bd-1", "title": "Design", "status": "in_progress", "description": "All of it."},
+        {"id": "bd-2", "title": "Build", "status": "open", "dependencies": blocks},
+        {"id": "bd-3", "title": "Done", "status": "closed"},
+    ]
+    given = "\n".join(map(json.dumps, issues))
+    made = subprocess.run([sys.executable, "-c", script], input=given, capture_output=True, text=True, check=True)
+    message = parse_message(made.stdout.encode(), "issues.md").message
+    assert isinstance(message, TaskMessage)
+    assert message.plan is not None
+    assert [(one.key, one.depends_on) for one in message.plan.children] == [("bd-1", ()), ("bd-2", ("bd-1",))]

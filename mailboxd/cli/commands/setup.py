@@ -259,44 +259,35 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
     "import",
     "db import",
     "db import --workspace ~/.openclaw/workspace-analyst --json",
-    "db import ~/projects/shop",
     exits={
         EXIT_NO: "some items could not be imported (they are listed)",
         EXIT_LOCKED: "a daemon is running (stop it first)",
     },
 )
-@click.argument("source", type=click.Path(exists=True, path_type=Path), required=False)
-def import_command(session: Session, source: Path | None) -> int:
+def import_command(session: Session) -> int:
     """Import a workspace that ran clawflow without mailboxd: its archive and its open tasks.
-
-    With SOURCE, import the work of another tool instead: a project of Multi-Agent Protocol v1 (its issues of beads,
-    specs/ and shared/blackboard.json), or a .beads directory, database or issues.jsonl alone. SOURCE is only read, and
-    what has no place in a task is listed.
 
     Run it once, after `mailboxd init` and before `mailboxd run`. Archived messages count as seen. Each task resumes
     from the state in its task.md: finished work is kept, dispatched work waits for its reply, and work that was in
     progress here starts again. No file is moved. Running it again imports only what is new.
     """
-    from mailboxd import config, foreign_import
+    from mailboxd import config
     from mailboxd.daemon import assemble
 
     require_operator(OPERATOR)
     ws = session.workspace()
-    found = None if source is None else foreign_import.read(source)
-    with assemble.importer(ws, config.load(ws.config), found) as take_over, bars() as progress:
+    with assemble.importer(ws, config.load(ws.config)) as take_over, bars() as progress:
         account = take_over(progress)
     if session.as_json:
         problems = [{"path": path, "problem": problem} for path, problem in account.problems]
         counts = {"messages": account.messages, "tasks": account.tasks, "known": account.known}
-        say(to_json(counts | {"problems": problems, "unmapped": account.unmapped}))
+        say(to_json(counts | {"problems": problems}))
         return EXIT_NO if problems else 0
     say(f"{account.messages} archived messages and {len(account.tasks)} tasks imported; {account.known} already known")
     for local_id in account.tasks:
         say(for_terminal(f"  {local_id}"))
     for path, problem in account.problems:
         say(for_terminal(f"{path}: {problem}"), err=True)
-    for what in account.unmapped:
-        say(for_terminal(f"left out: {what}"), err=True)
     say("next: `mailboxd status`, then `mailboxd run`")
     return EXIT_NO if account.problems else 0
 
