@@ -74,7 +74,7 @@ _EXITS = {
 
 @click.group("service", cls=Group)
 def service_command() -> None:
-    """Run the daemon as a service of yours (systemd, launchd): started at login, restarted after a failure.
+    """Run the daemon as a service of yours (systemd): started at login, restarted after a failure.
 
     One service per workspace. Without either, as in most containers, it explains what to do instead.
     """
@@ -153,9 +153,9 @@ for _command in (_install, _status, _logs, _uninstall, _start, _stop):
 
 
 def _service(session: Session) -> Service:
-    from mailboxd.setup.service import service_of
+    from mailboxd.setup.service import Service
 
-    return service_of(session.workspace(), os.environ)
+    return Service(session.workspace(), os.environ)
 
 
 def _ordered(session: Session) -> Service:

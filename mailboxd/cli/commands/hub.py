@@ -189,7 +189,7 @@ def _leave(session: Session) -> None:
     """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
     from mailboxd import user_state
     from mailboxd.hub.spool import write_info
-    from mailboxd.setup.hub_service import HubServices
+    from mailboxd.setup.service import HubServices
 
     membership = _membership(as_operator=True)
     membership.settings()
@@ -242,7 +242,7 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
 def _installed(wanted: bool, server: Path | None = None) -> bool:
     """Install the services, if that is wanted, and say so."""
     if wanted:
-        from mailboxd.setup.hub_service import HubServices
+        from mailboxd.setup.service import HubServices
 
         for path in HubServices(os.environ, server).install():
             say(f"started {for_terminal(path.name)}")

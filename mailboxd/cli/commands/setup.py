@@ -22,7 +22,7 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNA
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
-    from mailboxd.setup.plan import Installation, Part, PartState, Plan, Result, SetupRecord
+    from mailboxd.setup.plan import Part, PartState, Plan, Result
 
 
 _SKIPPABLE = ("plugin", "skill", "tools", "gateway", "service")
@@ -43,7 +43,7 @@ _CLEAR_LINE = "\r\x1b[K"
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
-@click.option("--undo", is_flag=True, help="Revert what setup did. Mail, tasks and databases are kept.")
+@click.option("--undo", is_flag=True, help="Remove all of this again. Mail, tasks and databases are kept.")
 def setup_command(
     session: Session, agents: tuple[str, ...], skip: tuple[str, ...], strict: bool, yes: bool, dry_run: bool,
     no_canary: bool, undo: bool,
@@ -56,21 +56,19 @@ def setup_command(
     skill      teaches the agent to answer, plan and delegate
     tools      typed MCP tools for the agent (needs the extra `mcp`)
     gateway    turns over the gateway's WebSocket, far cheaper (extra `gateway`; asks for its token)
-    service    the daemon, under systemd or launchd
+    service    the daemon, under systemd
 
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
-    `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
+    `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo removes the parts again, also
+    those that `mailboxd connect` has installed; --agent (which keeps the plugin) and --skip narrow it.
     """
-    from mailboxd.cli.operator_actions import require_operator
     from mailboxd.setup import plan as planning
-    from mailboxd.setup.plan import SetupRecord
 
     require_operator("operator")
     installation, version = planning.find_installation(os.environ, session.clock)
     installation = replace(installation, secret=_secret(session))
-    record = SetupRecord(os.environ)
     if undo:
-        return _undo(session, installation, record, yes=yes, dry_run=dry_run)
+        return _undo(session, planning.parts_to_undo(installation, agents, skip), yes=yes, dry_run=dry_run)
     plan = planning.make_plan(installation, version, agents, skip, _tell, strict=strict)
     _tell("")
     if not session.as_json:
@@ -79,7 +77,7 @@ def setup_command(
             say("tasks are not reviewed; with --strict the other agents review specification and result of each")
     if dry_run or (plan.due and not _agreed(yes, session)):
         return _unapplied(session, plan, dry_run=dry_run)
-    return _carry_out(session, plan, record, canary=not no_canary)
+    return _carry_out(session, plan, canary=not no_canary)
 
 
 def _secret(session: Session) -> Callable[[], str] | None:
@@ -91,10 +89,10 @@ def _secret(session: Session) -> Callable[[], str] | None:
     return cache(ask_secret) if sys.stdin.isatty() and not session.as_json else None
 
 
-def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
+def _carry_out(session: Session, plan: Plan, *, canary: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
+    results = [_print_result(session, result) for result in planning.carry_out(plan)]
     failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
     checked, healthy = ([], True) if failed else _examined(session, plan, canary=canary)
     if session.as_json:
@@ -108,26 +106,21 @@ def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: boo
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
 
-def _undo(session: Session, installation: Installation, record: SetupRecord, *, yes: bool, dry_run: bool) -> int:
+def _undo(session: Session, parts: list[Part], *, yes: bool, dry_run: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    steps = planning.steps_to_undo(installation, record)
     if not session.as_json:
-        for one, part in steps:
-            where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
-            stays = " (is kept)" if part.kind == "workspace" else ""
-            say(for_terminal(f"  ○ undo {part.kind}: {where}{stays}"))
-        if steps:
-            _warn(installation)
-        else:
-            say(for_terminal(f"nothing to undo: setup did nothing for this OpenClaw ({installation.config_path})"))
-    if dry_run or (steps and not _agreed(yes, session)):
+        for part in parts:
+            say(
+                for_terminal(f"  ○ remove {part.kind}: {f'{part.agent}, {part.where}' if part.agent else 'all agents'}")
+            )
+    if dry_run or (parts and not _agreed(yes, session)):
         if session.as_json:
-            say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
+            say(to_json({"steps": [_named(part) for part in parts], "applied": False}))
         return EXIT_OK if dry_run else EXIT_NO
-    results = [_print_result(session, result) for result in planning.undo_steps(steps, record)]
+    results = [_print_result(session, result) for result in planning.undo(parts)]
     if session.as_json:
-        say(to_json({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}))
+        say(to_json({"steps": [_named(result.part) | _outcome(result) for result in results], "applied": True}))
     return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
 
 
@@ -172,19 +165,10 @@ def _show(plan: Plan) -> None:
         say(for_terminal(f"  – {agent} gets no mailbox: {why}"))
     for step in plan.steps:
         _line(step.part, step.state)
-    if plan.due:
-        _warn(plan.installation)
     if not plan.homes:
         say("no agent to set up; `openclaw agents add` adds one")
     elif not plan.due:
         say("everything is already set up")
-
-
-def _warn(installation: Installation) -> None:
-    from mailboxd.setup import plan as planning
-
-    if warning := planning.comments_warning(installation.config_path):
-        say(for_terminal(f"  ! {warning}"))
 
 
 def _line(part: Part, state: PartState) -> None:
@@ -194,17 +178,17 @@ def _line(part: Part, state: PartState) -> None:
 
 def _print_result(session: Session, result: Result) -> Result:
     if not session.as_json:
-        who = f"{result.step.part.kind} {result.step.part.agent}".strip()
+        who = f"{result.part.kind} {result.part.agent}".strip()
         say(for_terminal(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}"))
     return result
 
 
 def _facts(plan: Plan, results: Iterable[Result]) -> dict[str, Any]:
-    came = {id(result.step): _outcome(result) for result in results}
+    came = {id(result.part): _outcome(result) for result in results}
     steps = [
         _named(step.part)
         | {"standing": step.state.status, "says": step.state.text}
-        | came.get(id(step), {"done": None, "problem": None})
+        | came.get(id(step.part), {"done": None, "problem": None})
         for step in plan.steps
     ]
     openclaw = {"version": plan.version, "config": plan.installation.config_path}
