@@ -180,7 +180,7 @@ async def measure(farm: Farm, count: int, agents: int, seconds: float, rate: flo
     for number, host in enumerate(hosts):
         await host.join(membership.settings().servers, context, hears=number % _HEARS == 0)
     usage.begin()
-    began, told = time.monotonic(), real["main"].root / ".mailboxd" / "hub" / "peers.json"
+    began, told = time.monotonic(), real.folder / "peers.json"
     work = [asyncio.create_task(one) for host in hosts for one in (host.say_cards(), host.take())]
     info = None
     while info is None or len(info.peers) < agents * len(hosts):

@@ -149,16 +149,16 @@ def put_together(
     """A daemon over an engine and a table of calls: what a simulation puts there it then runs with."""
     reports = Reports(core)
     openclaw = OpenClaw(config.openclaw.command)
-    view = HubView(ws)
+    membership = Membership.of(os.environ)
+    view = HubView(ws, config.agent, membership.state)
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery, hub=view)
     core.may_reach, core.is_gone, core.is_remote = peers.may_reach, peers.is_gone, peers.is_remote
     templates = Templates(ws.templates)
-    membership = Membership.of(os.environ)
     trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)
     trust.host_key, trust.host = HostKeys(membership), lambda: view.info.host if view.info else ""
     trust.decides = lambda host: permits(membership.settings().decide, host)
     trust.serves = view.is_own
-    hub = HubMail(view, config.agent, lambda raw: signed(raw, membership.key()), peers.is_local)
+    hub = HubMail(view, lambda raw: signed(raw, membership.key()), peers.is_local)
     intake = Intake(core, accept_plain=config.inbox.accept_plain_files, trust=trust)
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
     with world_errors(f"listen in {ws.state}"):

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import as_id
-from mailboxd.host import wakeup
 from mailboxd.hub.protocol import Address, Receipt
 from mailboxd.hub.spool import HOLDERS, RECEIPTS, HubView, Spool
 from mailboxd.store.store import Order
@@ -23,10 +21,9 @@ _ACK = "---\ntype: ack\ntask_id: {}\nfrom: {}\n---\n"
 
 @dataclass(slots=True)
 class HubMail:
-    """`sign` signs with this host's key; `agent` owns the mailbox; `is_local`: an id of an agent of this OpenClaw."""
+    """`sign` signs with this host's key; `is_local`: an id of an agent of this OpenClaw."""
 
     view: HubView
-    agent: str
     sign: Callable[[bytes], bytes] = bytes
     is_local: Callable[[str], bool] = lambda _agent: False
     _waiting: dict[str, Order] = field(default_factory=dict)
@@ -43,7 +40,7 @@ class HubMail:
     def name_for(self, receiver: str) -> str:
         """This agent's name in a message to that receiver."""
         info = self.view.info if self.serves(receiver) else None
-        return self.agent if info is None else f"{info.host}.{self.agent}"
+        return self.view.agent if info is None else f"{info.host}.{self.view.agent}"
 
     def path_for(self, receiver: str, path: tuple[str, ...]) -> tuple[str, ...]:
         """A delegation path in which agents of this host have their full names, for a receiver on another one."""
@@ -61,8 +58,7 @@ class HubMail:
         Spool(self.view.ws).put(message_id, raw)
         self._waiting[message_id] = order
         self.has_news = True
-        if self.view.info is not None:
-            wakeup.poke(Path(self.view.info.folder))
+        self.view.poke()
 
     def orders(self) -> set[str]:
         """The ids of the orders that wait for a receipt."""

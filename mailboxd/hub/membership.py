@@ -32,6 +32,7 @@ from mailboxd.config.model import Section, Whole, number
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.protocol import Address, is_host, role_of
+from mailboxd.hub.spool import HEARD, PEERS
 from mailboxd.keys import PrivateKey, PublicKey, parse_signature
 from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
@@ -300,7 +301,8 @@ class Membership:
 
     def leave(self) -> list[Path]:
         """Remove this host's files; returns them. A server's store is kept. Raises WorldError."""
-        gone = [self.folder / name for name in (SETTINGS, KEY, HOSTS, CERTIFICATE) if (self.folder / name).exists()]
+        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD)
+        gone = [self.folder / name for name in names if (self.folder / name).exists()]
         with self.state.writing() as folder:
             for path in gone:
                 os.unlink(path.name, dir_fd=folder)

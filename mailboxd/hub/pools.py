@@ -364,11 +364,6 @@ class Pools:
 
     # what is known
 
-    def served_by(self, agent: str) -> tuple[str, ...]:
-        return tuple(
-            sorted(role for role, pool in self.hub.settings.pools.items() if pool.agent.lower() == agent.lower())
-        )
-
     def known(self) -> dict[str, PoolInfo]:
         """The pools of the hub, as daemons are told."""
         settings = self.hub.settings
@@ -379,6 +374,7 @@ class Pools:
             role: PoolInfo(
                 tuple(sorted(host for host, each in served.items() if role in each)),
                 protocol.permits(settings.send, f"{POOL}{role}"),
+                settings.pools[role].agent.lower() if role in settings.pools else "",
             )
             for role in roles
         }

@@ -14,7 +14,7 @@ import secrets
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -28,7 +28,7 @@ from mailboxd import config, user_state
 from mailboxd.clock import SystemClock
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.times import to_epoch, to_text
+from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError, WorldError
 from mailboxd.host import wakeup
@@ -40,7 +40,7 @@ from mailboxd.hub.membership import HostKeys, HubSettings, Membership
 from mailboxd.hub.pools import Pools, Refusal, is_queued
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
 from mailboxd.hub.report import STATUS
-from mailboxd.hub.spool import NEW, SENT, HubInfo, PeerInfo, Spool, write_info
+from mailboxd.hub.spool import HEARD, NEW, PEERS, SENT, Heard, HubInfo, PeerInfo, Spool
 from mailboxd.hub.standing import Standings
 from mailboxd.hub.talk import Talk
 from mailboxd.keys import PrivateKey
@@ -108,7 +108,9 @@ class Hub:
     _agents_of: dict[Path, tuple[Stamp, str]] = field(default_factory=dict)
     _unread: dict[Path, str] = field(default_factory=dict)
     """Why a workspace takes no part: which agent it has is not known then."""
-    _told: dict[Path, HubInfo] = field(default_factory=dict)
+    _info: HubInfo | None = None
+    _heard: Heard | None = None
+    """What the daemons were told last."""
 
     def __post_init__(self) -> None:
         self.cards, self.talk, self.standings = Cards(self), Talk(self), Standings(self.clock)
@@ -173,28 +175,29 @@ class Hub:
         self.local, self._unread = found, unread
 
     def tell_daemons(self) -> None:
-        """Write what the daemons need to know, if it has changed; nothing once this host has left the hub."""
+        """Write what the daemons need to know, if it is news; nothing once this host has left the hub."""
         if not self.membership.exists():
             return
-        send, hosts = self.settings.send, self.keys.members().hosts
+        send, hosts = self.settings.send, self.keys.members().hosts.keys() - {self.settings.host}
         peers = {
             f"{host}.{agent.lower()}": PeerInfo(card.role, protocol.permits(send, f"{host}.{agent}"))
             for host, state in self.hosts.items()
             for agent, card in state.agents.items()
         }
-        heard = {
-            host: self.hosts[host].at if host in self.hosts else "" for host in hosts if host != self.settings.host
-        }
-        whole = HubInfo(self.settings.host, str(self.membership.folder), self.trouble, heard, peers, self.pools.known())
-        for one in self.local.values():
-            info = replace(whole, serves=self.pools.served_by(one.agent))
-            told = self._told.get(one.ws.root)
-            if told is not None and told == replace(info, hosts=told.hosts) and not _is_newer(told.hosts, heard):
-                continue
+        info = HubInfo(self.settings.host, tuple(sorted(hosts)), peers, self.pools.known())
+        heard = Heard(self.trouble, {host: self.hosts[host].at if host in self.hosts else "" for host in hosts})
+        if (is_changed := info != self._info) or heard.is_news(self._heard):
             with _logged("tell the daemons"):
-                write_info(one.ws, info)
-                self._told[one.ws.root] = info
-                wakeup.poke(one.ws.state)
+                if is_changed:
+                    self._write(PEERS, info.to_bytes())
+                self._write(HEARD, heard.to_bytes())
+                self._info, self._heard = info, heard
+            for agent in self.local:
+                self.wake(agent)
+
+    def _write(self, name: str, raw: bytes) -> None:
+        with self.membership.state.writing() as folder:
+            self.membership.state.write(folder, name, raw)
 
     def status(self) -> dict[str, object]:
         """For `mailboxd hub status`."""
@@ -226,8 +229,8 @@ class Hub:
         }
 
     def write_status(self) -> None:
-        with _logged("write its status"), self.membership.state.writing() as folder:
-            self.membership.state.write(folder, STATUS, json.dumps(self.status()).encode())
+        with _logged("write its status"):
+            self._write(STATUS, json.dumps(self.status()).encode())
 
     def note_foreign(self, subject: str) -> None:
         """Something came that the host named in its subject did not sign: the server lets another publish there."""
@@ -554,13 +557,6 @@ class Hub:
         with suppress(UnavailableError), opened(one.ws.database) as report:
             return report.committed(names)
         return {}
-
-
-def _is_newer(told: Mapping[str, str], heard: Mapping[str, str]) -> bool:
-    """Whether hosts were heard of for the first time, or a minute after what the daemons know."""
-    if told.keys() != heard.keys():
-        return True
-    return any(at and (not told[host] or to_epoch(at) - to_epoch(told[host]) >= 60) for host, at in heard.items())
 
 
 def reason_of(error: Exception) -> str:

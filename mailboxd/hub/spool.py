@@ -4,39 +4,43 @@
     .mailboxd/hub/sent/<message_id>.md         stored by the server; no receipt yet
     .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
     .mailboxd/hub/holders/<message_id>.json    which host has a job of a pool; the job stays in sent/ until it is over
-    .mailboxd/hub/peers.json                   from the hub process: the agents of other hosts, and how it stands
 
-A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. Without peers.json the
-workspace has no hub.
+A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. The hub process writes beside
+hub.yaml what the daemons of all workspaces need to know; without peers.json there is no hub:
+
+    peers.json    the agents and pools of all hosts, when they have changed
+    heard.json    what is wrong, and when each host was last heard of, every minute
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import POOL
-from mailboxd.errors import WorldError
+from mailboxd.errors import MailboxdError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub.protocol import Address, Receipt, role_of
 from mailboxd.mailbox.files import Stamp, directory, lstat, publish, read_file, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.user_state import UserState
 
 NOT_RUNNING = "the hub process is not running: mailboxd hub run"
 NEW, SENT, RECEIPTS, HOLDERS = "new", "sent", "receipts", "holders"
 _FOLDER = "hub"
-_PEERS = "peers.json"
+PEERS, HEARD = "peers.json", "heard.json"
 _LARGEST = 8 << 20
-_SILENT = 300.0
-"""Seconds: the daemons are told each minute that a host was heard of."""
+_MOST_PEERS = 64 << 20
+_TOLD, _SILENT = 60.0, 300.0
+"""Seconds after which the daemons are told again that a host was heard of, and after which it is silent."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,65 +198,116 @@ class PoolInfo:
 
     hosts: tuple[str, ...] = ()
     permitted: bool = True
+    agent: str = ""
+    """The agent here that serves it, in lower case."""
 
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> PoolInfo:
-        return cls(tuple(found["hosts"]), bool(found["permitted"]))
+        return cls(tuple(found["hosts"]), bool(found["permitted"]), str(found["agent"]))
 
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """What the hub process knows, as of its last word: peers.json."""
+    """Who is in the hub: peers.json."""
 
     host: str
     """This host's name in the hub."""
-    folder: str
-    """The hub process's directory, with the socket that wakes it."""
-    trouble: str = ""
-    """Why nothing can be sent or received; empty if it can."""
-    hosts: Mapping[str, str] = field(default_factory=dict)
-    """The other hosts, and when each was last heard of; empty = never."""
+    hosts: tuple[str, ...] = ()
+    """The other hosts."""
     peers: Mapping[str, PeerInfo] = field(default_factory=dict)
     """Their agents by address."""
     pools: Mapping[str, PoolInfo] = field(default_factory=dict)
     """By role."""
-    serves: tuple[str, ...] = ()
-    """The roles of pools that this workspace's agent serves."""
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def parse(cls, raw: bytes) -> HubInfo | None:
         try:
             found = json.loads(raw)
-            peers = {str(name): PeerInfo(**info) for name, info in found.pop("peers").items()}
-            pools = {str(role): PoolInfo.parse(info) for role, info in found.pop("pools").items()}
-            return cls(**found | {"serves": tuple(found["serves"])}, peers=peers, pools=pools)
+            peers = {str(name): PeerInfo(**info) for name, info in found["peers"].items()}
+            pools = {str(role): PoolInfo.parse(info) for role, info in found["pools"].items()}
+            return cls(found["host"], tuple(found["hosts"]), peers, pools)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """How it stands with the hub: heard.json."""
+
+    trouble: str = ""
+    """Why nothing can be sent or received; empty if it can."""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """When each of the other hosts was last heard of; empty = never."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Heard | None:
+        try:
+            return cls(**json.loads(raw))
+        except (ValueError, TypeError):
+            return None
+
+    def is_news(self, told: Heard | None) -> bool:
+        """Whether this is worth telling: something else is wrong, or a host was heard of a minute later or first."""
+        if told is None or (told.trouble, told.hosts.keys()) != (self.trouble, self.hosts.keys()):
+            return True
+        since = ((told.hosts[host], at) for host, at in self.hosts.items() if at)
+        return any(not before or to_epoch(at) - to_epoch(before) >= _TOLD for before, at in since)
+
+
+@dataclass(slots=True)
+class _Latest(Generic[T]):
+    """What the hub process wrote last, read again whenever it has changed; None if there is nothing."""
+
+    state: UserState
+    name: str
+    parse: Callable[[bytes], T | None]
+    _stamp: Stamp | None = None
+    _found: T | None = None
+
+    def __call__(self) -> T | None:
+        stamp = None
+        with suppress(OSError):
+            stamp = Stamp.of((self.state.folder / self.name).lstat())
+        if stamp != self._stamp:
+            self._stamp, self._found = stamp, None
+            with suppress(MailboxdError):
+                self._found = self.parse(self.state.read(self.name, largest=_MOST_PEERS) or b"")
+        return self._found
+
+
 @dataclass(slots=True)
 class HubView:
-    """peers.json of a workspace, read again whenever it has changed."""
+    """What is known of the hub in the workspace of an agent."""
 
     ws: Workspace
-    _info: HubInfo | None = None
-    _stamp: Stamp | None = None
+    agent: str
+    state: UserState
+    """The directory of the hub process."""
+    _info: _Latest[HubInfo] = field(init=False)
+    _heard: _Latest[Heard] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._info = _Latest(self.state, PEERS, HubInfo.parse)
+        self._heard = _Latest(self.state, HEARD, Heard.parse)
 
     @property
     def info(self) -> HubInfo | None:
         """None without a hub."""
-        stamp, path = None, self.ws.state / _FOLDER / _PEERS
-        with suppress(OSError):
-            stamp = Stamp.of(path.lstat())
-        if stamp != self._stamp:
-            self._stamp, self._info = stamp, None
-            if stamp is not None:
-                with suppress(OSError), directory(self.ws.root, self.ws.state.name, _FOLDER) as fd:
-                    self._info = HubInfo.parse(read_file(fd, _PEERS, _LARGEST) or b"")
-        return self._info
+        return self._info()
+
+    def _seen(self, host: str) -> str:
+        heard = self._heard()
+        return heard.hosts.get(host, "") if heard is not None else ""
+
+    def poke(self) -> bool:
+        """Wake the hub process; whether it runs."""
+        return wakeup.poke(self.state.folder)
 
     def address(self, agent: str) -> Address | None:
         """The address of an agent on a host of the hub; None for any other name."""
@@ -268,7 +323,8 @@ class HubView:
 
     def is_own(self, to: str) -> bool:
         """Whether a message to a pool is for this workspace's agent."""
-        return self.info is not None and role_of(to) in self.info.serves
+        pool = self.info.pools.get(role_of(to)) if self.info is not None else None
+        return pool is not None and pool.agent == self.agent.lower()
 
     def refused(self, agent: str) -> str | None:
         """Why an agent on another host, or a pool, may not be given work; None = it may, or it is neither."""
@@ -307,7 +363,8 @@ class HubView:
         """Why nothing can be sent or received; empty if it can, or there is no hub."""
         if self.info is None:
             return ""
-        return self.info.trouble if wakeup.poke(Path(self.info.folder)) else NOT_RUNNING
+        heard = self._heard()
+        return heard.trouble if heard is not None and self.poke() else NOT_RUNNING
 
     def holds_up(self, agent: str) -> str:
         """What keeps mail for an agent on another host, or work for a pool; empty for any other name."""
@@ -319,7 +376,7 @@ class HubView:
         if address is None:
             hosts = info.pools[role].hosts if (role := role_of(agent)) in info.pools else ()
             return f"no host has taken it yet; {agent} is served by {', '.join(hosts) or 'none'}"
-        seen = info.hosts.get(address.host, "")
+        seen = self._seen(address.host)
         at = moment(seen, seen) if seen else ""
         heard = f"the host {address.host} was last heard of at {at}" if seen else f"{address.host} was never heard of"
         return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
@@ -328,21 +385,7 @@ class HubView:
         """That nothing is heard of a host; empty if something is."""
         if self.info is None or host == self.info.host:
             return ""
-        seen = self.info.hosts.get(host)
+        seen = self._seen(host)
         if seen and to_epoch(now) - to_epoch(seen) < _SILENT:
             return ""
         return f"nothing was heard of the host {host}" + (f" since {moment(seen, now)}" if seen else "")
-
-
-def write_info(ws: Workspace, info: HubInfo | None) -> None:
-    """Tell the daemon; None = the workspace has no hub any more. Raises WorldError."""
-    try:
-        with world_errors(f"write {_PEERS}"), directory(ws.root, ws.state.name, _FOLDER) as fd:
-            if info is not None:
-                replace(fd, _PEERS, info.to_bytes(), lambda: True)
-            else:
-                with suppress(FileNotFoundError):
-                    os.unlink(_PEERS, dir_fd=fd)
-    except WorldError:
-        if info is not None or (ws.state / _FOLDER).exists():
-            raise

@@ -19,6 +19,7 @@ from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.taskmd import parse_task_file, render_task_file
 from mailboxd.taskmd.sync import to_record
+from mailboxd.user_state import UserState
 from tests.core.desk import Desk, child, plan
 
 WHOLE = Spec("Know why revenue grew", instructions="Find out.", context="The board meets on 12 October.")
@@ -40,7 +41,7 @@ def sent(desk: Desk, tmp: Path, name: str, most: int = 4096) -> str:
     task = desk.task(name)
     if effect.agent == "main":
         return prompting.prompt(effect, task).text
-    hub = HubMail(HubView(Workspace(tmp)), "main")
+    hub = HubMail(HubView(Workspace(tmp), "main", UserState(tmp)))
     outgoing = MessageBuilder("main", desk.store, templates, lambda _: "", prompting, hub)
     return outgoing.dispatch(effect, task, desk.attempt(name), desk.clock.now())[0].decode()
 

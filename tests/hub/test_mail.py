@@ -36,7 +36,7 @@ def test_work_goes_to_another_host_and_its_result_comes_back(joined: Joined) -> 
     assert len(farm["beta"].executions(agent="writer")) == 1
     (arrived,) = farm["beta"]["writer"].mail("accepted")
     assert (arrived["sender"], arrived["verified"]) == ("alpha.main", "yes")
-    known = json.loads((main.root / ".mailboxd" / "hub" / "peers.json").read_text())
+    known = json.loads((farm["alpha"].folder / "peers.json").read_text())
     assert known["peers"] == {"beta.writer": {"permitted": True, "role": "Writes poems"}}
     farm.at_rest()
 

@@ -52,8 +52,7 @@ def held(host: Host) -> int:
 
 def until_served(farm: Farm, *hosts: str) -> None:
     """The sender knows who serves the pool."""
-    main = farm["alpha"]["main"]
-    peers = main.root / ".mailboxd" / "hub" / "peers.json"
+    peers = farm["alpha"].folder / "peers.json"
     eventually(
         lambda: all(f'"{host}"' in peers.read_text().partition('"pools"')[2] for host in hosts), 30, farm.last_words
     )

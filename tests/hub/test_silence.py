@@ -6,22 +6,24 @@ from pathlib import Path
 
 from mailboxd.core.effects import Send
 from mailboxd.effects.hub_mail import HubMail
-from mailboxd.hub.spool import HubInfo, HubView, Spool, write_info
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.hub.spool import HEARD, PEERS, Heard, HubInfo, HubView, Spool
 from mailboxd.store.store import Order
+from mailboxd.user_state import UserState
 from tests.cli.stage import make
 
 
 def test_a_silent_host_is_named_while_mail_waits_for_it(tmp_path: Path) -> None:
-    ws = make(tmp_path / "alpha").ws
+    ws, state = make(tmp_path / "alpha").ws, UserState(tmp_path, ("state",))
     Spool(ws).create()
     heard = {"beta": "2026-11-21T11:00:00.000Z", "gamma": ""}
-    write_info(ws, HubInfo("alpha", str(tmp_path), hosts=heard))
-    view = HubView(Workspace(ws.root))
+    with state.writing() as folder:
+        state.write(folder, PEERS, HubInfo("alpha", tuple(heard)).to_bytes())
+        state.write(folder, HEARD, Heard(hosts=heard).to_bytes())
+    view = HubView(ws, "alpha", state)
     assert "since 21 Nov 11:00 UTC" in view.silence("beta", "2026-11-21T12:00:00.000Z")
     assert view.silence("beta", "2026-11-21T11:01:00.000Z") == ""
     assert view.silence("gamma", "2026-11-21T12:00:00.000Z") == "nothing was heard of the host gamma"
-    mail = HubMail(view, "alpha")
+    mail = HubMail(view)
     assert mail.trouble("2026-11-21T12:00:00.000Z") == "", "no mail waits"
     effect = Send("msg_1", "answer", "beta.writer", "Yes.")
     mail.put(Order("trn_1", "send", "", "beta.writer", effect, 0, "2026-11-21T11:00:00.000Z"), "msg_1", b"mail")

@@ -35,6 +35,7 @@ from mailboxd.protocol.prompts import Templates
 from mailboxd.store.journal import Journal
 from mailboxd.store.store import Order, Store
 from mailboxd.taskmd.sync import TaskMarkdown
+from mailboxd.user_state import UserState
 from tests.e2e.support import message, reply, task
 
 SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=0.02), slots=3)
@@ -265,7 +266,7 @@ class Parts:
         taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), templates, room.reports)
         agent = core.settings.agent
         prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, 4_096, lambda _: "", tuple)
-        hub = HubMail(HubView(ws), agent)
+        hub = HubMail(HubView(ws, agent, UserState(ws.root)))
         outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting, hub)
         nobody = cast(ProcessTable, None), cast(TurnTransport, None)
         posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports, hub)

@@ -187,15 +187,11 @@ def _revoke(session: Session, host: str) -> None:
 @verb("leave", "hub leave", exits=_EXITS)
 def _leave(session: Session) -> None:
     """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
-    from mailboxd import user_state
-    from mailboxd.hub.spool import write_info
     from mailboxd.setup.service import HubServices
 
     membership = _membership(as_operator=True)
     membership.settings()
     gone = [*HubServices(os.environ).uninstall(), *membership.leave()]
-    for ws in user_state.workspaces(os.environ):
-        write_info(ws, None)
     if session.as_json:
         say(to_json({"removed": [str(path) for path in gone]}))
         return
