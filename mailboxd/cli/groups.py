@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
 import click
 
-from mailboxd.cli.session import shared_options
+from mailboxd.cli.session import shared_options, verb
 
 
 class Group(click.Group):
@@ -18,6 +18,18 @@ class Group(click.Group):
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.params += shared_options()
+
+    def verb(
+        self, name: str, *examples: str, **attributes: Any
+    ) -> Callable[[Callable[..., int | None]], click.Command]:
+        """As `session.verb`, for a command of this group."""
+
+        def decorate(function: Callable[..., int | None]) -> click.Command:
+            made = verb(name, *examples, **attributes)(function)
+            self.add_command(made)
+            return made
+
+        return decorate
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
         """The headings of the help, each with its commands."""

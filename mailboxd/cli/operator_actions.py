@@ -109,7 +109,7 @@ def _described(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
     return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
 
 
-def require_operator(sender: str) -> None:
+def require_operator(sender: str = OPERATOR) -> None:
     """Raise Refused if an agent's shell would act as the operator."""
     from mailboxd.agents.openclaw import inside_agent
 

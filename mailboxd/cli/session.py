@@ -8,12 +8,15 @@ import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.text import say, to_json
 from mailboxd.clock import Clock, SystemClock
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError
 from mailboxd.mailbox.layout import Workspace
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
+POLL_INTERVAL = 0.25
+"""Seconds between two polls of the database, each an indexed query of 20 µs."""
 _MOST_COMPLETIONS = 100
 _CONFIG_HEAD = 65_536
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
@@ -63,6 +68,10 @@ class Session:
 
         with opened(self.workspace().database) as report:
             yield report
+
+    def answer(self, facts: Any, text: str) -> None:
+        """Print `facts` with --json, otherwise `text`, sanitized."""
+        say(to_json(facts) if self.as_json else for_terminal(text))
 
 
 def agent_of(ws: Workspace) -> str | None:
@@ -111,15 +120,32 @@ def shared_options() -> list[click.Parameter]:
 
 
 def verb(
-    name: str, *examples: str, exits: Mapping[int, str] | None = None
+    name: str,
+    *examples: str,
+    exits: Mapping[int, str] | None = None,
+    operator: bool = False,
+    extra: str = "",
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a command of a function that takes the session first and returns its exit status, None for 0.
 
-    `exits` explains the exit statuses that mean something special here; `mailboxd --help` explains the others.
+    `exits` explains the exit statuses that mean something special here; `mailboxd --help` explains the others. An
+    `operator` command is refused inside an agent's turn; one with an `extra` needs that to be installed.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
-        made: click.Command = click.command(name)(click.pass_obj(function))
+        @wraps(function)
+        def checked(*arguments: Any, **options: Any) -> int | None:
+            if operator:
+                from mailboxd.cli.operator_actions import require_operator
+
+                require_operator()
+            if extra:
+                from mailboxd.host import pip_extras
+
+                pip_extras.require(extra)
+            return function(*arguments, **options)
+
+        made: click.Command = click.command(name)(click.pass_obj(checked))
         made.params += shared_options()
         made.epilog = _epilog(examples, exits or {})
         return made

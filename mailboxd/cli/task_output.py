@@ -1,10 +1,9 @@
-"""Task trees, the screen of `watch`, and timelines as lines of text of at most `room` columns. Pure functions."""
+"""Task trees, what waits for a person, and timelines as lines of text of at most `room` columns. Pure functions."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -165,84 +164,6 @@ def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]
         about = f"{item['task']}: " if item["task"] else ""
         yield fit(f"{about}{item['text']}", room - width(age)) + age
         yield f"  -> {for_terminal(item['command'])}"
-
-
-# The screen of `watch`
-
-_EVENTS = 8
-"""Lines for events on a screen of 24 rows; a third of a larger one."""
-_FIXED = 4
-_GRADES = {"green": "green", "amber": "yellow", "red": "red"}
-
-
-@dataclass(frozen=True, slots=True)
-class ScreenState:
-    """The state of a workspace. `trees` are from `Report.tree`, `events` from `Report.events`, oldest first."""
-
-    now: str
-    title: str
-    grade: str
-    running: bool
-    states: dict[str, int]
-    attention: Sequence[Item]
-    trees: Sequence[dict[str, Any]]
-    events: Sequence[dict[str, Any]]
-
-
-def screen_lines(screen: ScreenState, room: int, height: int) -> list[str]:
-    """The screen: `height` lines (8 or more) of at most `room` columns."""
-    urgent = _for_you(screen, room, height)
-    events = [_event(event, room) for event in screen.events][-max(_EVENTS, height // 3) :]
-    events = events[-max(min(len(events), height - _FIXED - len(urgent) - 2), 0) :]
-    left = height - _FIXED - len(urgent) - len(events)
-    trees = _trees(screen, room, left) or [fit("no open tasks; `mailboxd send` creates one", room)]
-    blank = [""] * (left - len(trees))
-    return [*_head(screen, room), *urgent, *trees, *blank, _divider("events", room), *events, _foot(room)]
-
-
-def _head(screen: ScreenState, room: int) -> list[str]:
-    grade = click.style(screen.grade, fg=_GRADES.get(screen.grade))
-    runs = "" if screen.running else ", no daemon"
-    clock = f"{screen.now[11:19]}Z"
-    title = fit(screen.title, room - width(f"  {screen.grade}{runs}  {clock}"))
-    first = f"{title}  {grade}{runs}"
-    states = counted(screen.states) or "no tasks yet"
-    return [first + " " * max(room - width(first) - len(clock), 2) + clock, fit(states, room)]
-
-
-def _for_you(screen: ScreenState, room: int, height: int) -> list[str]:
-    """What waits for a person, as far as there is space."""
-    shown = screen.attention[: height // 12]
-    if not shown:
-        return []
-    more = len(screen.attention) - len(shown)
-    title = f"for you: {more} more in `mailboxd inbox`" if more else "for you"
-    lines = [fit(line, room) for line in attention_lines(shown, screen.now, room)]
-    return [_divider(title, room), *lines, _divider("tasks", room)]
-
-
-def _trees(screen: ScreenState, room: int, most: int) -> list[str]:
-    """Share the screen equally among the trees; unused lines pass to the next one."""
-    shown: list[str] = []
-    for number, tree in enumerate(screen.trees):
-        left = most - len(shown)
-        others = len(screen.trees) - number
-        if left < 2 and others > 1:
-            return [*shown, f"… {others} more tasks"][:most]
-        shown += first_lines(tree, screen.now, room, max(left // others, 1))
-    return shown
-
-
-def _event(event: dict[str, Any], room: int) -> str:
-    return fit(f"{event['at'][11:19]}  {for_terminal(event['text'])}", room)
-
-
-def _divider(word: str, room: int) -> str:
-    return f"── {word} ".ljust(room, "─")
-
-
-def _foot(room: int) -> str:
-    return fit("press q to quit", room)
 
 
 # Timelines: one row per task; each attempt status has its own character, so nothing depends on color

@@ -117,11 +117,6 @@ def room() -> int:
 _UNCUT = 100_000
 
 
-def rows() -> int:
-    """The height of the terminal; 24 without one, at least 8."""
-    return max(shutil.get_terminal_size((80, 24)).lines, 8)
-
-
 def width(text: str) -> int:
     """The columns of a text: wide characters count 2, combining ones and colors 0."""
     return sum(_width(char) for char in click.unstyle(text))

@@ -384,7 +384,7 @@ def run_canary(
         return
     if not isinstance(answer, Succeeded) or not _is_ack(answer.text, f"canary-{number}"):
         text = f"a message to this mailbox was not acknowledged: {_summary(answer)}"
-        yield error("canary-message", text, "mailboxd connect plugin status", "openclaw logs")
+        yield error("canary-message", text, "openclaw plugins inspect mailboxd", "openclaw logs")
         return
     yield ok("canary-message", f"a message to this mailbox was acknowledged in {seconds:.1f} s without a model")
     if daemon:

@@ -140,7 +140,7 @@ def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe
     yield Probe("keys", "keys", "mailboxd connect keys list", probe_keys)
     yield Probe("hub", "hub", "mailboxd hub status", lambda: hub.probe_hub(target.environ))
     yield Probe("database", "database", "mailboxd db verify", lambda: check_database(ws.database))
-    yield Probe("skill", "skill", "mailboxd connect skill status", lambda: skill_state(ws.root))
+    yield Probe("skill", "skill", f"ls -la {root}/skills/mailboxd", lambda: skill_state(ws.root))
     probe_harnesses = lambda: agent.probe_harnesses(ws.root, target.acp, target.environ)  # noqa: E731
     yield Probe("harnesses", "harnesses", "mailboxd config", probe_harnesses)
 
@@ -167,7 +167,7 @@ def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterato
         transport = lambda: probe_transport(probes.openclaw, device, clock)  # noqa: E731
         yield Probe("transport", "transport", "mailboxd connect gateway status", transport)
     plugin = lambda: plugin_state(probes.openclaw, probes.environment)  # noqa: E731
-    yield Probe("plugin", "plugin", "mailboxd connect plugin status", plugin)
+    yield Probe("plugin", "plugin", "openclaw plugins inspect mailboxd", plugin)
     if target.settings.agent:
         yield Probe("exec_policy", "exec approvals", "openclaw approvals get", probes.exec_policy)
 

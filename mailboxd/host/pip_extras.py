@@ -7,11 +7,30 @@ import re
 import shlex
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from mailboxd.errors import ConfigError
+
+EXTRAS = {
+    "gateway": ("cryptography", "wsproto"),
+    "hub": ("cryptography", "nats", "nkeys"),
+    "mcp": ("mcp",),
+    "metrics": ("prometheus_client", "opentelemetry"),
+    "signing": ("cryptography",),
+    "tui": ("textual",),
+    "web": ("starlette", "uvicorn"),
+}
+"""What each extra of commands installs."""
 _NAME = "mailboxd"
 _WITH_EXTRAS = re.compile(r"(?P<source>[^\[\]]+)(?:\[(?P<extras>[^\[\]]*)\])?")
+
+
+def require(extra: str) -> None:
+    """Raises ConfigError unless the extra is installed."""
+    if any(find_spec(name) is None for name in EXTRAS[extra]):
+        raise ConfigError(f"the extra {extra} is missing: run `{to_add(extra)}`")
 
 
 def to_add(extra: str, prefix: Path | None = None) -> str:

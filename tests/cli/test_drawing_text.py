@@ -1,4 +1,4 @@
-"""Drawings of characters: trees, timelines, the screen of `watch`, the table of `fleet`. No terminal is needed."""
+"""Drawings of characters: trees, timelines, the table of `fleet`. No terminal is needed."""
 
 from __future__ import annotations
 
@@ -156,40 +156,10 @@ def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
     assert len(set(task_output.MARKS.values())) == len(task_output.MARKS)
 
 
-# The screen
+# The fleet
 
 
 ITEM = {"task": "q3", "text": f"asks {HOSTILE * 20}", "since": BEGAN, "until": NOW, "command": "mailboxd answer q3"}
-
-
-def moment(*trees: dict[str, Any], events: int = 30, items: int = 0) -> task_output.ScreenState:
-    said = [{"at": at(n), "text": f"event {n} {HOSTILE}"} for n in range(events)]
-    return task_output.ScreenState(
-        NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, [ITEM] * items, trees, said
-    )
-
-
-@pytest.mark.parametrize("room", [40, 80, 133])
-@pytest.mark.parametrize("height", [8, 24, 60])
-@pytest.mark.parametrize("trees", [0, 1, 2, 20])
-@pytest.mark.parametrize("items", [0, 9])
-def test_a_screen_is_filled_and_never_overflows(room: int, height: int, trees: int, items: int) -> None:
-    kids = [node(f"k{n}", "completed") for n in range(100)]
-    shown = moment(*(node(f"t{n}", "executing", *kids) for n in range(trees)), items=items)
-    lines = plain(task_output.screen_lines(shown, room, height))
-    assert len(lines) == height
-    assert all(width(line) <= room for line in lines), lines
-    assert lines[-1] == "press q to quit"
-
-
-def test_a_screen_has_the_tree_and_the_newest_events() -> None:
-    lines = plain(task_output.screen_lines(moment(node("job", "executing", node("a"))), 80, 24))
-    assert "12:01:40Z" in lines[0]
-    assert lines[2].startswith("▶ executing 1m40s  job")
-    assert lines[-2].startswith("12:00:29  event 29") or lines[-2].startswith("12:00:29 event 29")
-
-
-# The fleet
 
 
 def standing(agent: str, **more: Any) -> dict[str, Any]:

@@ -79,25 +79,6 @@ def test_fleet_succeeds_if_nothing_needs_attention(fleet: dict[str, Stage]) -> N
     assert alpha.run("fleet").exit_code == 1
 
 
-def test_fleet_watch_reports_each_workspace_once_and_then_changes(fleet: dict[str, Stage]) -> None:
-    alpha = fleet["alpha"]
-    rounds: list[int] = []
-
-    def meanwhile(_seconds: float) -> None:
-        rounds.append(len(rounds))
-        if len(rounds) % 4 == 2:
-            alpha.create(f"new{len(rounds)}")
-        if len(rounds) % 4 == 0:
-            raise KeyboardInterrupt
-
-    alpha.pause = meanwhile
-    lines = alpha.run("fleet", "--watch", "--json", *map(str, roots(fleet))).stdout.splitlines()
-    told = [(row["agent"], row.get("open", {})) for row in map(json.loads, lines)]
-    assert sorted(told[:3], key=str) == [("alpha", {}), ("beta", {"circuit_open": 1}), ("gamma", {})]
-    assert told[3:] == [("alpha", {"execution_ready": 1})]
-    assert len(alpha.run("fleet", "--watch").stdout.splitlines()) == 2
-
-
 def test_an_empty_fleet_says_how_to_begin(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "empty"))
     assert run(stage, "fleet", "--json") == "[]\n"

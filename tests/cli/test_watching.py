@@ -1,4 +1,4 @@
-"""`watch`, `timeline`, `graph`, bars and colours: on a stage, and on a real terminal (a pty)."""
+"""`watch`, `log --follow`, drawings, bars and colors: on a stage, and on a real terminal (a pty)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-import click
 import pytest
 
-from mailboxd.cli.live import bars
+from mailboxd.cli.bars import bars
 from mailboxd.cli.text import width
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Permanence
@@ -39,7 +38,7 @@ def plan(stage: Stage) -> Stage:
 
 
 def on_terminal(
-    argv: Sequence[str], where: Path, keys: bytes = b"", env: Mapping[str, str] | None = None, drawn: bytes = b"to quit"
+    argv: Sequence[str], where: Path, keys: bytes = b"", env: Mapping[str, str] | None = None, drawn: bytes = b""
 ) -> str:
     """The output of a program on a terminal of 80 columns until it ends; `keys` are pressed once it has `drawn`."""
     pid, fd = pty.fork()
@@ -65,10 +64,10 @@ def on_terminal(
     return written.decode()
 
 
-# Watch
+# Follow, watch
 
 
-def test_watching_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
+def test_following_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
     def meanwhile(_seconds: float) -> None:
         stage.end_turn("job.a", "Done.")
         stage.end_turn("job", "All done.")
@@ -76,21 +75,20 @@ def test_watching_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
     stage.create("job", child("a"))
     stage.start()
     stage.pause = meanwhile
-    result = stage.run("watch", "job")
+    result = stage.run("log", "job", "--tree", "--follow")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == stage.run("log", "job", "--tree").stdout.splitlines()
     assert "job: attempt 1 succeeded" in result.stdout
 
 
-def test_watching_a_task_that_failed_says_no(stage: Stage) -> None:
+def test_following_a_task_that_failed_says_no(stage: Stage) -> None:
     stage.create("job", policy=Policy(max_attempts=1))
     stage.start()
     stage.end_turn("job", Failed("forbidden", Permanence.PERMANENT))
-    assert stage.run("cancel", "job").exit_code in (0, 1)
-    assert stage.run("watch", "job").exit_code == 1
+    assert stage.run("log", "job", "--follow").exit_code == 1
 
 
-def test_watching_the_workspace_begins_now_or_at_since(plan: Stage) -> None:
+def test_following_the_workspace_begins_where_it_is_told(plan: Stage) -> None:
     def meanwhile(_seconds: float) -> None:
         if "new" in names:
             raise KeyboardInterrupt
@@ -99,25 +97,16 @@ def test_watching_the_workspace_begins_now_or_at_since(plan: Stage) -> None:
 
     names: list[str] = []
     plan.pause = meanwhile
-    events = [json.loads(line) for line in plan.run("watch", "--json").stdout.splitlines()]
+    events = [json.loads(line) for line in plan.run("log", "-f", "-n", "0", "--json").stdout.splitlines()]
     assert {event["task"] for event in events} == {"new"}
     assert events == plan.json("log", "--since", str(events[0]["seq"] - 1))
-    again = plan.run("watch", "--json", "--since", "0")
-    assert len(again.stdout.splitlines()) == len(plan.json("log"))
 
 
-def test_a_picture_on_a_terminal_ends_with_a_key(plan: Stage) -> None:
-    written = on_terminal([PROGRAM, "watch", "job"], plan.ws.root, b"q")
-    assert "\x1b[?1049h" in written
-    last = written.rpartition("\x1b[?1049l")[2]
-    assert "job (alpha)  ███░░░░░░░ 1/3" in click.unstyle(last)
-    assert all(width(line.rstrip("\r")) <= 80 for line in last.split("\n"))
-    on_terminal([PROGRAM, "watch", "job"], plan.ws.root, b"\x03")
-
-
-def test_the_board_of_all_tasks_ends_with_a_key(plan: Stage) -> None:
+def test_the_screen_needs_a_terminal_and_ends_with_a_key(plan: Stage) -> None:
     written = on_terminal([PROGRAM, "watch"], plan.ws.root, b"q", drawn=b"Do job")
     assert "\x1b[?1049l" in written
+    refused = plan.run("watch")
+    assert (refused.exit_code, "`mailboxd log --follow` prints events" in refused.stderr) == (2, True)
 
 
 # Colours and bars

@@ -1,4 +1,4 @@
-"""Two real daemons, seen from outside: `watch` follows one, `fleet` both, and finds out when one dies."""
+"""Two real daemons, seen from outside: `log` follows one, `fleet` shows both, and finds out when one dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.e2e.support import MAILBOXD, environment, eventually
 pytestmark = pytest.mark.slow
 
 
-def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
+def test_a_fleet_is_sent_to_followed_and_told_of_a_death(
     found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -33,23 +33,13 @@ def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
 
     assert {name: row["health"] for name, row in rows().items()} == {"alpha": "green", "beta": "green"}
 
-    log = tmp_path / "watched.jsonl"
-    with log.open("wb") as out:
-        watching = subprocess.Popen(
-            [*MAILBOXD, "fleet", "--watch", "--json"], cwd=tmp_path, env=environment(), stdout=out
-        )
-    try:
-        sent = alpha.call("send", "--to", "beta", "--task-id", "greet", "--wait", "Greet")
-        assert (sent.returncode, sent.stdout) == (0, "Hello.\n")
-        told = beta.call("watch", "greet", "--json")
-        assert told.returncode == 0
-        kinds = [json.loads(line)["kind"] for line in told.stdout.splitlines()]
-        assert kinds == [row["kind"] for row in beta.json("log", "greet")]
-        beta.kill()
-        eventually(lambda: b'"health": "red"' in log.read_bytes(), why=lambda: log.read_text()[-2000:])
-    finally:
-        watching.kill()
-        watching.wait()
+    sent = alpha.call("send", "--to", "beta", "--task-id", "greet", "--wait", "Greet")
+    assert (sent.returncode, sent.stdout) == (0, "Hello.\n")
+    told = beta.call("log", "greet", "--follow", "--json")
+    assert told.returncode == 0
+    assert [json.loads(line) for line in told.stdout.splitlines()] == beta.json("log", "greet")
+    beta.kill()
+    eventually(lambda: rows()["beta"]["health"] == "red")
     last = rows()
     assert list(last) == ["beta", "alpha"]
     assert "died without a report" in str(last["beta"]["attention"])

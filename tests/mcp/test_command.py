@@ -120,7 +120,7 @@ def test_a_token_for_another_client_is_printed_once_and_revoked(installed: Insta
     held = tokens.load(installed.stage.ws)
     assert [tokens.caller_of(held, token) for token in (first, second)] == [None, parse("executor:desk")]
     installed.run("install")
-    assert installed.run("token", "executor:desk", "--revoke").output == ""
+    assert "no token" in installed.run("token", "executor:desk", "--revoke").output
     assert [grant.entry for grant in tokens.load(installed.stage.ws)] == ["mailboxd-alpha"]
     installed.run("token", "executor:desk")
     installed.run("uninstall")

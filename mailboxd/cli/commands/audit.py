@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import search
-from mailboxd.cli.live import bars
+from mailboxd.cli.bars import bars
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal

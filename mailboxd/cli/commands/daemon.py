@@ -10,8 +10,6 @@ import click
 
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, to_json
-from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -80,7 +78,9 @@ def service_command() -> None:
     """
 
 
-@verb("install", "connect service install", "connect service install --no-start", exits=_EXITS)
+@service_command.verb(
+    "install", "connect service install", "connect service install --no-start", exits=_EXITS, operator=True
+)
 @click.option("--no-start", is_flag=True, help="Write the service files, but do not start it.")
 def _install(session: Session, no_start: bool) -> None:
     """Write this workspace's service files, enable the service and start it. Safe to run again.
@@ -88,38 +88,38 @@ def _install(session: Session, no_start: bool) -> None:
     They record which mailboxd and OpenClaw to use, and the PATH of this shell. Run it again after an upgrade or
     when a program has moved.
     """
-    service = _ordered(session)
+    service = _service(session)
     written = service.install(start=not no_start)
     _account(session, service, [f"wrote {path}" for path in written])
 
 
-@verb("uninstall", "connect service uninstall", exits=_EXITS)
+@service_command.verb("uninstall", "connect service uninstall", exits=_EXITS, operator=True)
 def _uninstall(session: Session) -> None:
     """Stop and disable the service and remove its files. Mail, tasks, the database and your own drop-ins are kept."""
-    service = _ordered(session)
+    service = _service(session)
     _account(session, service, [f"removed {path}" for path in service.uninstall()])
 
 
-@verb("start", "connect service start", exits=_EXITS)
+@service_command.verb("start", "connect service start", exits=_EXITS, operator=True)
 def _start(session: Session) -> None:
     """Start the service and wait until the daemon is ready."""
-    service = _ordered(session)
+    service = _service(session)
     service.require_manager()
     service.require_free()
     service.start()
     _account(session, service, [f"started {service.name}"])
 
 
-@verb("stop", "connect service stop", exits=_EXITS)
+@service_command.verb("stop", "connect service stop", exits=_EXITS, operator=True)
 def _stop(session: Session) -> None:
     """Stop the service and wait for running turns (`shutdown.drain_seconds`)."""
-    service = _ordered(session)
+    service = _service(session)
     service.require_manager()
     service.stop()
     _account(session, service, [f"stopped {service.name}"])
 
 
-@verb(
+@service_command.verb(
     "status",
     "connect service status",
     "connect service status --json",
@@ -129,16 +129,13 @@ def _status(session: Session) -> int | None:
     """Show whether the service is installed, enabled and running, and the daemon's own report."""
     service = _service(session)
     state = service.state()
-    if session.as_json:
-        say(to_json(asdict(state)))
-    else:
-        _tell(state)
+    session.answer(asdict(state), _text(state))
     if not state.manager:
         return EXIT_UNAVAILABLE
     return EXIT_NO if state.problem else None
 
 
-@verb("logs", "connect service logs", "connect service logs -f -n 200", exits=_EXITS)
+@service_command.verb("logs", "connect service logs", "connect service logs -f -n 200", exits=_EXITS)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many lines.")
 def _logs(session: Session, follow: bool, lines: int) -> int:
@@ -148,42 +145,23 @@ def _logs(session: Session, follow: bool, lines: int) -> int:
     return service.show_log(lines, follow=follow)
 
 
-for _command in (_install, _status, _logs, _uninstall, _start, _stop):
-    service_command.add_command(_command)
-
-
 def _service(session: Session) -> Service:
     from mailboxd.setup.service import Service
 
     return Service(session.workspace(), os.environ)
 
 
-def _ordered(session: Session) -> Service:
-    from mailboxd.cli.operator_actions import require_operator
-
-    require_operator("operator")
-    return _service(session)
-
-
 def _account(session: Session, service: Service, done: list[str]) -> None:
     state = service.state()
-    if session.as_json:
-        say(to_json({"done": done, "state": asdict(state)}))
-        return
-    for line in done or ["nothing to do"]:
-        say(for_terminal(line))
-    _tell(state)
-    if state.enabled and (advice := service.advice()):
-        say(advice)
+    advice = service.advice() if state.enabled else ""
+    lines = [*(done or ["nothing to do"]), _text(state), *([advice] if advice else [])]
+    session.answer({"done": done, "state": asdict(state)}, "\n".join(lines))
 
 
-def _tell(state: ServiceState) -> None:
+def _text(state: ServiceState) -> str:
     if not state.problem:
-        say(for_terminal(": ".join(filter(None, [f"{state.unit} runs, pid {state.pid}", state.status_text]))))
-    elif state.installed and state.manager:
-        say(for_terminal(f"{state.unit}: {state.problem}"))
-    else:
-        where = f" ({state.path})" if state.installed else ""
-        say(
-            for_terminal(f"{state.unit}: {'installed' if state.installed else 'not installed'}{where}; {state.problem}")
-        )
+        return ": ".join(filter(None, [f"{state.unit} runs, pid {state.pid}", state.status_text]))
+    if state.installed and state.manager:
+        return f"{state.unit}: {state.problem}"
+    where = f"installed ({state.path})" if state.installed else "not installed"
+    return f"{state.unit}: {where}; {state.problem}"

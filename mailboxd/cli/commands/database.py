@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mailboxd.cli.bars import bars
 from mailboxd.cli.groups import LazyGroup
-from mailboxd.cli.live import bars
 from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json

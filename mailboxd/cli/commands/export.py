@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ export_command = LazyGroup(
 
 @verb(
     "metrics", "export metrics", "export metrics --serve",
-    exits={EXIT_CONFIG: "the extra is not installed", EXIT_TRY_AGAIN: "the port is taken"},
+    exits={EXIT_CONFIG: "the extra is not installed", EXIT_TRY_AGAIN: "the port is taken"}, extra="metrics",
 )  # fmt: skip
 @click.option(
     "--serve", is_flag=True, help="Serve on 127.0.0.1 at `metrics.port`, and send traces to `metrics.otlp_endpoint`."
@@ -47,10 +46,6 @@ def metrics_command(session: Session, serve: bool, until_eof: bool) -> None:
     """
     if until_eof and not serve:
         raise click.UsageError("--until-eof requires --serve")
-    if find_spec("prometheus_client") is None:
-        from mailboxd.host.pip_extras import to_add
-
-        raise ConfigError(f"the extra is missing: {to_add('metrics')}")
     if serve:
         _serve(session, until_eof=until_eof)
         return
@@ -79,7 +74,7 @@ def _serve(session: Session, *, until_eof: bool) -> None:
 @verb(
     "traces", "export traces --otlp http://127.0.0.1:4318/v1/traces", "export traces q3 --file q3.jsonl",
     exits={EXIT_UNAVAILABLE: "the receiver did not accept the spans",
-           EXIT_CONFIG: "the extra is not installed, or the URL is invalid"},
+           EXIT_CONFIG: "the extra is not installed, or the URL is invalid"}, extra="metrics",
 )  # fmt: skip
 @task_argument(required=False)
 @click.option("--otlp", metavar="URL", help="Send the spans by OTLP over HTTP.")
@@ -96,10 +91,6 @@ def traces_command(session: Session, task: str | None, otlp: str | None, path: P
     """
     if (otlp is None) == (path is None):
         raise click.UsageError("give --otlp URL or --file FILE")
-    if find_spec("opentelemetry") is None:
-        from mailboxd.host.pip_extras import to_add
-
-        raise ConfigError(f"the extra is missing: {to_add('metrics')}")
     from mailboxd.telemetry import traces
 
     ws = session.workspace()

@@ -11,7 +11,7 @@ import click
 
 from mailboxd import attention, health
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import fit, lasted, pad, room, say, stamp, to_json, width
+from mailboxd.cli.text import fit, lasted, pad, room, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mailboxd.clock import Clock
 
 
-INTERVAL = 1.0
-"""Seconds between two polls of `watch`; reading 40 workspaces takes about 0.1 s."""
 _CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
 
 
@@ -33,15 +31,11 @@ _CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
     "fleet",
     "fleet",
     "fleet --json | jq -r '.[].attention[].command'",
-    "fleet --watch ~/agents/*",
+    "fleet ~/agents/*",
     exits={**_CONFIG, EXIT_NO: "a workspace needs attention"},
 )
 @click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--watch", "watching", is_flag=True,
-    help="Keep watching until you press q or Ctrl-C. Without a terminal, or with --json: one line for every change.",
-)  # fmt: skip
-def fleet_command(session: Session, workspaces: Sequence[Path], watching: bool) -> int | None:
+def fleet_command(session: Session, workspaces: Sequence[Path]) -> int | None:
     """Show each workspace on this machine and each other host of the hub; those that need attention come first.
 
     By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`. A workspace needs
@@ -49,9 +43,6 @@ def fleet_command(session: Session, workspaces: Sequence[Path], watching: bool) 
     something waits there, or if it is silent: then the rest of its line is stale. The oldest item is shown, if `show`
     in that host's hub.yaml allows it.
     """
-    if watching:
-        _watch(session, workspaces)
-        return None
     found = _rows(session, workspaces)
     if session.as_json:
         say(to_json(found))
@@ -62,44 +53,6 @@ def fleet_command(session: Session, workspaces: Sequence[Path], watching: bool) 
     else:
         say("no known workspaces; `mailboxd init` and `mailboxd run` register theirs", err=True)
     return EXIT_NO if any(map(needs_attention, found)) else None
-
-
-def _watch(session: Session, workspaces: Sequence[Path]) -> None:
-    from mailboxd.cli import live
-
-    def picture(room: int, height: int) -> list[str]:
-        found = _rows(session, workspaces)
-        table = list(lines(found, session.clock.now(), room))
-        left_out = len(table) - (height - 2)
-        shown = table if left_out <= 0 else [*table[: height - 3], f"… {left_out + 1} more"]
-        return [*shown, summary(found), "press q to quit"]
-
-    if live.is_interactive() and not session.as_json:
-        live.show(picture, lambda: False, INTERVAL)
-        return
-    printed: dict[str, Row] = {}
-    try:
-        while True:
-            for row in _rows(session, workspaces):
-                _print_change(session, row, printed)
-            session.pause(INTERVAL)
-    except KeyboardInterrupt:
-        return
-
-
-def _print_change(session: Session, row: Row, printed: dict[str, Row]) -> None:
-    """Print a row that changed, not counting values that merely age."""
-    name = row["workspace"] or row["host"]
-    stable = {name: value for name, value in row.items() if name not in _AGING}
-    if printed.get(name) == stable:
-        return
-    printed[name] = stable
-    if session.as_json:
-        say(to_json({"at": session.clock.now(), **row}, indent=None))
-        return
-    now = session.clock.now()
-    (_, line) = lines([row], now, 1 << 16)
-    say(f"{stamp(now)}  {line}")
 
 
 def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
@@ -127,7 +80,6 @@ def hosts(now: str) -> list[Row]:
 Row = dict[str, Any]
 
 _COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red", "silent": "red"}
-_AGING = ("latest", "troubles", "seen", "mail", "why", "skew")
 """What changes without an event, as time passes."""
 _SHORT = (
     ("for you", (WAITING_FOR_YOU,)),

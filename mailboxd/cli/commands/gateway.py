@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, to_json
-from mailboxd.core.sanitize import for_terminal
+from mailboxd.cli.session import Session
+from mailboxd.cli.text import say
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, MailboxdError, UnavailableError
+from mailboxd.host import pip_extras
 
 if TYPE_CHECKING:
     from mailboxd.agents.gateway.client import DeviceStatus
@@ -31,9 +31,10 @@ def gateway_command() -> None:
 
     One program then carries all turns over a WebSocket, instead of one `openclaw agent` process for each.
     """
+    pip_extras.require("gateway")
 
 
-@verb(
+@gateway_command.verb(
     "pair",
     "connect gateway pair",
     "connect gateway pair --token-file ~/.openclaw/token",
@@ -43,6 +44,7 @@ def gateway_command() -> None:
         EXIT_UNAVAILABLE: "no gateway",
         EXIT_TRY_AGAIN: "an operator must approve the device first",
     },
+    operator=True,
 )
 @click.option("--url", help="Default: the gateway in OpenClaw's configuration.")
 @click.option("--token-file", metavar="FILE", help="The gateway's token or password (- is standard input).")
@@ -52,11 +54,6 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     Needs the gateway's own token once, and does not keep it: from --token-file, OPENCLAW_GATEWAY_TOKEN or a prompt. A
     local gateway approves the device automatically unless configured otherwise.
     """
-    from mailboxd.agents.gateway.transport import require_extra
-    from mailboxd.cli.operator_actions import require_operator
-
-    require_operator("operator")
-    require_extra()
     from mailboxd.agents.gateway.client import ApprovalPending, configured, pair
 
     path, config = _pairing_file(session), _config(session)
@@ -65,30 +62,27 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     if isinstance(found, ApprovalPending):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
         remedy = [
-            f"{for_terminal(found.pairing.url)} requires an operator to approve {for_terminal(name)}.",
+            f"{found.pairing.url} requires an operator to approve {name}.",
             "On the gateway's host, within 5 minutes:",
             f"  openclaw devices approve {found.request}",
             "then run `mailboxd connect gateway pair` again",
         ]
-        say(to_json(facts) if session.as_json else "\n".join(remedy))
+        session.answer(facts, "\n".join(remedy))
         return EXIT_TRY_AGAIN
-    _tell(session, _facts(found, config), f"paired with {found.pairing.url} as {name}")
+    session.answer(_facts(found, config), f"paired with {found.pairing.url} as {name}")
     if not session.as_json:
         change = "remove `openclaw.transport: cli` from .mailboxd/config.yaml and "
         say(f"next: {change if config.openclaw.transport == 'cli' else ''}restart the daemon")
     return None
 
 
-@verb(
+@gateway_command.verb(
     "status",
     "connect gateway status",
     exits={EXIT_NO: "turns cannot use the gateway", EXIT_CONFIG: "the extra is not installed"},
 )
 def _status(session: Session) -> int | None:
     """Connect as a turn would, and report whether this device may run turns."""
-    from mailboxd.agents.gateway.transport import require_extra
-
-    require_extra()
     from mailboxd.agents.gateway import pairing
     from mailboxd.agents.gateway.client import device_status
 
@@ -96,32 +90,28 @@ def _status(session: Session) -> int | None:
     paired = pairing.read(path)
     if paired is None or paired.token is None:
         problem = "not paired: run `mailboxd connect gateway pair`"
-        _tell(session, {"paired": False, "works": False, "problem": problem}, problem)
+        session.answer({"paired": False, "works": False, "problem": problem}, problem)
         return EXIT_NO
     try:
         found = device_status(paired, session.clock)
     except MailboxdError as error:
-        _tell(session, {"paired": True, "works": False, "problem": str(error)}, str(error))
+        session.answer({"paired": True, "works": False, "problem": str(error)}, str(error))
         return EXIT_NO
-    _tell(session, _facts(found, config), f"{paired.url} (OpenClaw {found.version}) lets {paired.name} run turns")
+    session.answer(_facts(found, config), f"{paired.url} (OpenClaw {found.version}) lets {paired.name} run turns")
     return None
 
 
-@verb(
+@gateway_command.verb(
     "unpair",
     "connect gateway unpair",
     exits={
         EXIT_CONFIG: "the extra is not installed",
         EXIT_UNAVAILABLE: "not paired, or OpenClaw did not remove the device",
     },
+    operator=True,
 )
 def _unpair(session: Session) -> None:
     """Remove the device from OpenClaw (`openclaw devices remove`), then delete its key and token here."""
-    from mailboxd.agents.gateway.transport import require_extra
-    from mailboxd.cli.operator_actions import require_operator
-
-    require_operator("operator")
-    require_extra()
     from mailboxd.agents.gateway import pairing
     from mailboxd.agents.gateway.client import unpair
 
@@ -131,11 +121,7 @@ def _unpair(session: Session) -> None:
         raise UnavailableError("this workspace is not paired with a gateway")
     unpair(path, paired, *_openclaw(config))
     facts = {"paired": False, "device": paired.device.id, "url": paired.url}
-    _tell(session, facts, f"{paired.url} no longer knows {paired.name}; its key is deleted")
-
-
-for _command in (_pair, _status, _unpair):
-    gateway_command.add_command(_command)
+    session.answer(facts, f"{paired.url} no longer knows {paired.name}; its key is deleted")
 
 
 def _pairing_file(session: Session) -> Path:
@@ -187,7 +173,3 @@ def _facts(found: DeviceStatus, config: Config) -> dict[str, Any]:
         "scopes": list(found.scopes),
         "transport": config.openclaw.transport,
     }
-
-
-def _tell(session: Session, facts: dict[str, Any], sentence: str) -> None:
-    say(to_json(facts) if session.as_json else for_terminal(sentence))

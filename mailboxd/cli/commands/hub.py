@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Session
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_UNAVAILABLE, ConfigError
+from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
     from mailboxd.hub.membership import Membership
@@ -53,11 +52,13 @@ _service_option = click.option(
 )
 
 
-@verb(
+@hub_command.verb(
     "init",
     "hub init alpha --address alpha.example.org",
     "hub init alpha --address 192.0.2.7:4222 --send 'beta.*' --accept 'beta.*'",
     exits={EXIT_NO: "this host belongs to a hub already"},
+    operator=True,
+    extra="signing",
 )
 @click.argument("host")
 @click.option(
@@ -85,7 +86,7 @@ def _init(
     from mailboxd.hub.membership import Invitation, Members
     from mailboxd.keys import PrivateKey
 
-    membership = _membership(as_operator=True)
+    membership = _membership()
     places = [one.rpartition(":") if one.rpartition(":")[2].isdecimal() else (one, ":", str(_PORT)) for one in address]
     servers = tuple(f"tls://{name}:{port}" for name, _, port in places)
     key = PrivateKey.new()
@@ -111,11 +112,13 @@ def _init(
     say("then invite a host:  mailboxd hub invite NAME")
 
 
-@verb(
+@hub_command.verb(
     "invite",
     "hub invite beta > beta.token",
     "hub invite beta | ssh beta mailboxd hub join",
     exits=_EXITS | {EXIT_NO: "this host did not found the hub, or HOST is taken"},
+    operator=True,
+    extra="signing",
 )
 @click.argument("host")
 def _invite(session: Session, host: str) -> None:
@@ -128,7 +131,7 @@ def _invite(session: Session, host: str) -> None:
     from mailboxd.hub.protocol import is_host
     from mailboxd.keys import PrivateKey
 
-    membership = _membership(as_operator=True)
+    membership = _membership()
     settings = membership.settings()
     if not is_host(host):
         raise click.UsageError("a host's name is 1 to 63 of a-z 0-9 -, neither first nor last a hyphen")
@@ -140,12 +143,19 @@ def _invite(session: Session, host: str) -> None:
     secret = key.file_text().strip()
     invitation = Invitation(host, settings.servers, settings.founder, secret, membership.certificate(), asdict(members))
     token = invitation.token()
-    say(to_json({"host": host, "token": token}) if session.as_json else token)
+    session.answer({"host": host, "token": token}, token)
     if not is_running:
         say("the server does not run here: start it, so that it knows the host", err=True)
 
 
-@verb("join", "hub join", "hub join --send '*' --accept 'alpha.*' < beta.token", exits={EXIT_NO: "this host has a hub"})
+@hub_command.verb(
+    "join",
+    "hub join",
+    "hub join --send '*' --accept 'alpha.*' < beta.token",
+    exits={EXIT_NO: "this host has a hub"},
+    operator=True,
+    extra="signing",
+)
 @_lists
 @_service_option
 def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
@@ -153,7 +163,7 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
     from mailboxd.cli.operator_actions import read_text
     from mailboxd.hub.membership import MOST_TOKEN, Invitation
 
-    membership = _membership(as_operator=True)
+    membership = _membership()
     is_typed = sys.stdin.isatty()
     token = click.prompt("token", hide_input=True) if is_typed else read_text("-", MOST_TOKEN)
     settings = membership.join(Invitation.parse(token), allowed)
@@ -166,14 +176,20 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
         say("now run the hub process: mailboxd hub run")
 
 
-@verb("revoke", "hub revoke beta", exits=_EXITS | {EXIT_NO: "this host did not found the hub"})
+@hub_command.verb(
+    "revoke",
+    "hub revoke beta",
+    exits=_EXITS | {EXIT_NO: "this host did not found the hub"},
+    operator=True,
+    extra="signing",
+)
 @click.argument("host")
 def _revoke(session: Session, host: str) -> None:
     """Remove the host HOST: its key counts nowhere any more. Mail that waits for it fails."""
     from mailboxd.errors import UnavailableError
     from mailboxd.hub import server
 
-    membership = _membership(as_operator=True)
+    membership = _membership()
     settings = membership.settings()
     if host not in membership.members(settings.founder).hosts:
         raise UnavailableError(f"the hub has no host {for_terminal(host)}")
@@ -181,39 +197,35 @@ def _revoke(session: Session, host: str) -> None:
         raise click.UsageError("this host founded the hub and cannot be revoked; `hub leave` ends its part")
     membership.change_hosts(host, None)
     server.configure(membership)
-    say(to_json({"revoked": host}) if session.as_json else f"revoked {host}")
+    session.answer({"revoked": host}, f"revoked {host}")
 
 
-@verb("leave", "hub leave", exits=_EXITS)
+@hub_command.verb("leave", "hub leave", exits=_EXITS, operator=True, extra="signing")
 def _leave(session: Session) -> None:
     """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
     from mailboxd.setup.service import HubServices
 
-    membership = _membership(as_operator=True)
+    membership = _membership()
     membership.settings()
     gone = [*HubServices(os.environ).uninstall(), *membership.leave()]
-    if session.as_json:
-        say(to_json({"removed": [str(path) for path in gone]}))
-        return
-    for path in gone:
-        say(f"removed {for_terminal(str(path))}")
+    session.answer({"removed": [str(path) for path in gone]}, "\n".join(f"removed {path}" for path in gone))
 
 
-@verb("status", "hub status", "hub status --json", exits=_EXITS | {EXIT_NO: "nothing can be sent or received"})
+@hub_command.verb(
+    "status", "hub status", "hub status --json", exits=_EXITS | {EXIT_NO: "nothing can be sent or received"}
+)
 def _status(session: Session) -> int | None:
     """Show the hub process, the hosts and what waits for them."""
     from mailboxd.hub.report import hub_report
 
     report = hub_report(_membership())
-    if session.as_json:
-        say(to_json(report.facts))
-    else:
-        for line in report.lines():
-            say(for_terminal(line))
+    session.answer(report.facts, "\n".join(report.lines()))
     return EXIT_NO if report.trouble else None
 
 
-@verb("run", "hub run", "hub run --log-format json", exits=_EXITS | {EXIT_LOCKED: "another hub process runs"})
+@hub_command.verb(
+    "run", "hub run", "hub run --log-format json", exits=_EXITS | {EXIT_LOCKED: "another hub process runs"}, extra="hub"
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text, or JSON with --json.")
 @click.option("-v", "--verbose", is_flag=True, help="Also log what happens automatically.")
 def _run(session: Session, log_format: str | None, verbose: bool) -> None:
@@ -222,7 +234,6 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
 
     from mailboxd import log
 
-    _require_extra()
     membership = _membership()
     if membership.settings().listen:
         from mailboxd.hub import server
@@ -245,24 +256,7 @@ def _installed(wanted: bool, server: Path | None = None) -> bool:
     return wanted
 
 
-def _membership(*, as_operator: bool = False) -> Membership:
+def _membership() -> Membership:
     from mailboxd.hub.membership import Membership
-    from mailboxd.keys import require_extra
 
-    if as_operator:
-        from mailboxd.cli.operator_actions import require_operator
-
-        require_operator("operator")
-        require_extra()
     return Membership.of(os.environ)
-
-
-def _require_extra() -> None:
-    from mailboxd.host.pip_extras import to_add
-
-    if any(find_spec(name) is None for name in ("cryptography", "nats", "nkeys")):
-        raise ConfigError(f"the hub needs the packages nats-py and nkeys: run `{to_add('hub')}`")
-
-
-for _command in (_init, _invite, _join, _status, _run, _revoke, _leave):
-    hub_command.add_command(_command)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.session import Id, Session, verb
+from mailboxd.cli.session import Id, Session
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
+from mailboxd.host import pip_extras
 
 if TYPE_CHECKING:
     from mailboxd.keys import Keyring, PrivateKey, PublicKey
@@ -29,13 +30,15 @@ def keys_command() -> None:
     A daemon signs its messages if its agent has a key. Keys are stored in the user's state directory, never in a
     workspace.
     """
+    pip_extras.require("signing")
 
 
-@verb(
+@keys_command.verb(
     "create",
     "connect keys create",
     "connect keys create --operator",
     exits=_EXITS | {EXIT_NO: "the key already exists"},
+    operator=True,
 )
 @click.option("--operator", is_flag=True, help="Create the operator's key, for approvals and commands sent as files.")
 def _create(session: Session, operator: bool) -> None:
@@ -44,16 +47,16 @@ def _create(session: Session, operator: bool) -> None:
     The operator's key is trusted in this workspace immediately; for other workspaces and peers, use `keys trust`. A
     key can also be created without a workspace, for example on a machine that no agent can reach.
     """
-    keyring = _operators_keyring(session) if operator else _keyring(session, as_person=True)
+    keyring = _operators_keyring(session) if operator else _keyring(session)
     key = keyring.create(keyring.operator_file if operator else keyring.own_file)
     if operator and keyring.workspace != _NOWHERE:
         keyring.trust("operator", key.public, session.clock.now())
     name = "operator" if operator else _agent(session)
     facts = {"name": name, "fingerprint": key.public.fingerprint, "key": str(key.public)}
-    say(to_json(facts) if session.as_json else f"{for_terminal(name)}  {key.public.fingerprint}\n{key.public}")
+    session.answer(facts, f"{name}  {key.public.fingerprint}\n{key.public}")
 
 
-@verb("list", "connect keys list", "connect keys list --json", exits=_EXITS)
+@keys_command.verb("list", "connect keys list", "connect keys list --json", exits=_EXITS)
 def _list(session: Session) -> None:
     """List the keys here and the trusted public keys. Private keys are never shown."""
     keyring = _keyring(session)
@@ -71,11 +74,12 @@ def _list(session: Session) -> None:
         say("no keys; `mailboxd connect keys create` creates one", err=True)
 
 
-@verb(
+@keys_command.verb(
     "trust",
     "connect keys trust writer ed25519:pk3_V1qKMvUhHNAoIYaWxP9DVmvThUGA6lJWjUZmNzQ",
     "connect keys trust operator ~/operator.pub",
     exits=_EXITS | {EXIT_NO: "the key is trusted for another name"},
+    operator=True,
 )
 @click.argument("name", type=Id())
 @click.argument("key", metavar="FILE|KEY")
@@ -84,33 +88,30 @@ def _trust(session: Session, name: str, key: str) -> None:
 
     The operator's key can approve side effects here.
     """
-    keyring = _keyring(session, as_person=True)
+    keyring = _keyring(session)
     public = _public(key)
     new = keyring.trust(name, public, session.clock.now())
     facts = {"name": name, "fingerprint": public.fingerprint, "new": new}
-    text = f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}"
-    say(to_json(facts) if session.as_json else for_terminal(text))
+    session.answer(facts, f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}")
 
 
-@verb("untrust", "connect keys untrust writer", exits=_EXITS | {EXIT_UNAVAILABLE: "no such key"})
+@keys_command.verb(
+    "untrust", "connect keys untrust writer", exits=_EXITS | {EXIT_UNAVAILABLE: "no such key"}, operator=True
+)
 @click.argument("name", type=Id())
 def _untrust(session: Session, name: str) -> None:
     """Stop trusting all keys of NAME. A running daemon notices immediately."""
-    gone = _keyring(session, as_person=True).untrust(name)
+    gone = _keyring(session).untrust(name)
     facts = {"name": name, "fingerprints": [row.public.fingerprint for row in gone]}
-    text = "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone)
-    say(to_json(facts) if session.as_json else for_terminal(text))
+    session.answer(facts, "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone))
 
 
-@verb(
+@keys_command.verb(
     "sign",
     "connect keys sign approval.md",
     "connect keys sign --stdout approval.md",
-    exits=_EXITS
-    | {
-        EXIT_UNAVAILABLE: "no key for its sender",
-        EXIT_BAD_MESSAGE: "not a message, or cannot be signed",
-    },
+    exits=_EXITS | {EXIT_UNAVAILABLE: "no key for its sender", EXIT_BAD_MESSAGE: "not a message, or cannot be signed"},
+    operator=True,
 )
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 @click.option("--stdout", is_flag=True, help="Print the signed message instead of changing the file.")
@@ -127,10 +128,10 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
         return
     _replace(file, done)
     facts = {"file": str(file), "fingerprint": key.public.fingerprint}
-    say(to_json(facts) if session.as_json else for_terminal(f"{file}: signed with {key.public.fingerprint}"))
+    session.answer(facts, f"{file}: signed with {key.public.fingerprint}")
 
 
-@verb(
+@keys_command.verb(
     "verify",
     "connect keys verify mailbox/archive/2026-11-21/reply.md",
     exits=_EXITS | {EXIT_NO: "unsigned, or the signature is not valid here", EXIT_BAD_MESSAGE: "not a message"},
@@ -148,31 +149,20 @@ def _verify(session: Session, file: Path) -> int | None:
     problem = "not signed" if proof.verified == UNSIGNED else proof.problem
     facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}
     text = f"signed by {message.from_}, with {proof.signer}" if proof.verified == YES else problem
-    say(to_json(facts) if session.as_json else for_terminal(f"{file}: {text}"))
+    session.answer(facts, f"{file}: {text}")
     return None if proof.verified == YES else EXIT_NO
 
 
-for _command in (_create, _list, _trust, _untrust, _sign, _verify):
-    keys_command.add_command(_command)
+def _keyring(session: Session) -> Keyring:
+    from mailboxd.keys import Keyring
 
-
-def _keyring(session: Session, *, as_person: bool = False) -> Keyring:
-    from mailboxd.cli.operator_actions import OPERATOR, require_operator
-    from mailboxd.keys import Keyring, require_extra
-
-    if as_person:
-        require_operator(OPERATOR)
-    require_extra()
     return Keyring.of(session.workspace().root, os.environ)
 
 
 def _operators_keyring(session: Session) -> Keyring:
     """The operator's key works without a workspace."""
-    from mailboxd.cli.operator_actions import OPERATOR, require_operator
-    from mailboxd.keys import Keyring, require_extra
+    from mailboxd.keys import Keyring
 
-    require_operator(OPERATOR)
-    require_extra()
     try:
         root = session.workspace().root
     except UnavailableError:
@@ -211,7 +201,7 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
         keyring = _operators_keyring(session)
         file, remedy = keyring.operator_file, "mailboxd connect keys create --operator"
     elif same_agent(sender, _agent(session)):
-        keyring = _keyring(session, as_person=True)
+        keyring = _keyring(session)
         file, remedy = keyring.own_file, "mailboxd connect keys create"
     else:
         raise UnavailableError(f"the message is from {sender}, whose key is not here; sign it where it is")

@@ -6,16 +6,14 @@ import logging
 import os
 import socket
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, stamp, to_json
-from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError, Refused
+from mailboxd.cli.session import Session
+from mailboxd.cli.text import stamp
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
@@ -34,13 +32,13 @@ def mcp_command() -> None:
     """
 
 
-@verb(
+@mcp_command.verb(
     "serve",
     "connect mcp serve --as executor:worker",
     "connect mcp serve --http",
-    exits={
-        EXIT_TRY_AGAIN: "the port is taken",
-    },
+    exits={EXIT_TRY_AGAIN: "the port is taken"},
+    operator=True,
+    extra="mcp",
 )
 @click.option("--as", "who", metavar="ROLE:NAME", help="The caller: executor:worker, quality_reviewer:critic ...")
 @click.option("--http", "over_http", is_flag=True, help="Serve on 127.0.0.1 at `mcp.port`; clients need a token.")
@@ -52,8 +50,6 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
     """
     if (who is None) is not over_http or (until_eof and not over_http):
         raise click.UsageError("give either --as ROLE:NAME or --http (--until-eof needs --http)")
-    _require_extra()
-    _require_operators_shell()
     from mailboxd import config, log
     from mailboxd.engine import open
     from mailboxd.mcp import registration, server, tokens
@@ -73,11 +69,12 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
         server.serve_http(ws, service, port, _openclaw(settings), session.clock, until_eof=until_eof)
 
 
-@verb(
+@mcp_command.verb(
     "install",
     "connect mcp install",
     "connect mcp install --as quality_reviewer:critic --dry-run",
     exits=_OPENCLAW_EXITS,
+    operator=True,
 )
 @click.option(
     "--as", "who", metavar="ROLE:NAME", multiple=True,
@@ -92,7 +89,6 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     from mailboxd import config
     from mailboxd.mcp import registration, tokens
 
-    _require_operators_shell()
     ws = session.workspace()
     settings = config.load(ws.config)
     callers = [tokens.parse(one) for one in who] or registration.wanted(settings)
@@ -101,27 +97,27 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     _print_change(session, change, dry_run=dry_run)
 
 
-@verb("uninstall", "connect mcp uninstall", "connect mcp uninstall --dry-run", exits=_OPENCLAW_EXITS)
+@mcp_command.verb(
+    "uninstall", "connect mcp uninstall", "connect mcp uninstall --dry-run", exits=_OPENCLAW_EXITS, operator=True
+)
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
     from mailboxd import config
     from mailboxd.mcp import registration
 
-    _require_operators_shell()
     ws = session.workspace()
     change = registration.unregister(ws, _openclaw(config.load(ws.config)), dry_run=dry_run)
     _print_change(session, change, dry_run=dry_run)
 
 
-@verb("token", "connect mcp token executor:worker", exits=_CONFIG_EXIT)
+@mcp_command.verb("token", "connect mcp token executor:worker", exits=_CONFIG_EXIT, operator=True)
 @click.argument("who", metavar="ROLE:NAME")
 @click.option("--revoke", is_flag=True, help="Revoke the token instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
     """Print a new bearer token for another local MCP client. It is shown once and replaces the previous one."""
     from mailboxd.mcp import tokens
 
-    _require_operators_shell()
     ws = session.workspace()
     holder = tokens.parse(who)
     if holder.role not in tokens.AGENT_ROLES:
@@ -133,13 +129,10 @@ def token(session: Session, who: str, revoke: bool) -> None:
     if made:
         kept.append(tokens.Grant(holder, tokens.fingerprint(made), session.clock.now()))
     tokens.save(ws, kept)
-    if session.as_json:
-        say(to_json({"caller": str(holder), "token": made or None}))
-    elif made:
-        say(made)
+    session.answer({"caller": str(holder), "token": made or None}, made or f"{holder} has no token any more")
 
 
-@verb(
+@mcp_command.verb(
     "status",
     "connect mcp status",
     "connect mcp status --json",
@@ -169,33 +162,26 @@ def status(session: Session) -> int:
         "tokens": [{"caller": str(one.caller), "entry": one.entry or None, "made_at": one.made_at} for one in held],
         "missing": missing,
     }
-    say(to_json(facts)) if session.as_json else _print_status(facts)
+    session.answer(facts, _status_text(facts))
     return EXIT_NO if missing or not facts["listening"] else EXIT_OK
 
 
-for _verb in (serve, install, status, token, uninstall):
-    mcp_command.add_command(_verb)
-
-
-def _print_status(facts: dict[str, Any]) -> None:
+def _status_text(facts: dict[str, Any]) -> str:
     listening = "listening" if facts["listening"] else "not listening; start it with `mailboxd run`"
-    say(f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration")
-    for one in facts["tokens"]:
-        say(for_terminal(f"{one['caller']}: {one['entry'] or 'another client'}, since {stamp(one['made_at'])}"))
-    for what in facts["missing"]:
-        say(for_terminal(f"missing: {what} (`mailboxd connect mcp install`)"))
+    lines = [f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration"]
+    lines += [
+        f"{one['caller']}: {one['entry'] or 'another client'}, since {stamp(one['made_at'])}" for one in facts["tokens"]
+    ]
+    lines += [f"missing: {what} (`mailboxd connect mcp install`)" for what in facts["missing"]]
+    return "\n".join(lines)
 
 
 def _print_change(session: Session, change: Change, *, dry_run: bool) -> None:
     from mailboxd.mcp.registration import without_tokens
 
-    if session.as_json:
-        say(to_json({"changes": change.done, "patch": without_tokens(change.patch), "applied": not dry_run}))
-        return
-    for what in change.done:
-        say(for_terminal(f"would change: {what}" if dry_run else what))
-    if not change.done:
-        say("nothing to do")
+    lines = [f"would change: {what}" if dry_run else what for what in change.done] or ["nothing to do"]
+    patch = without_tokens(change.patch)
+    session.answer({"changes": change.done, "patch": patch, "applied": not dry_run}, "\n".join(lines))
 
 
 def _openclaw(settings: Config) -> OpenClawConfig:
@@ -210,22 +196,3 @@ def _listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _require_extra() -> None:
-    if find_spec("mcp") is None:
-        from mailboxd.host.pip_extras import to_add
-
-        raise ConfigError(f"the extra is missing: {to_add('mcp')}")
-
-
-def _require_operators_shell() -> None:
-    """Raise Refused inside an agent's turn: an agent may not choose its own role."""
-    from mailboxd.agents.openclaw import inside_agent
-
-    if inside_agent(os.environ):
-        raise Refused(
-            "permission-denied",
-            "this is a shell inside an agent's turn, and an agent may not choose its own role",
-            "Use the tools that OpenClaw provides.",
-        )

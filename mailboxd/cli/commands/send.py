@@ -14,9 +14,8 @@ import click
 from mailboxd import attention
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.cli.groups import Group
-from mailboxd.cli.live import POLL_INTERVAL
 from mailboxd.cli.operator_actions import edited, read_text, require_operator
-from mailboxd.cli.session import Header, Session, Text, agent_of, verb
+from mailboxd.cli.session import POLL_INTERVAL, Header, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import columns, lasted, say, stamp, state, to_json
 from mailboxd.core.sanitize import for_terminal

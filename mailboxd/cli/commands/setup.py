@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.live import bars
+from mailboxd.cli.bars import bars
 from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import columns, fit, say, to_json

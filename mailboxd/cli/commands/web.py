@@ -6,16 +6,14 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, to_json
-from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, ConfigError, UnavailableError
+from mailboxd.cli.text import say
+from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.web.app import WebApp
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
         EXIT_TRY_AGAIN: "the port is taken",
         EXIT_CONFIG: "the extra is not installed, or the address is not loopback",
     },
+    operator=True,
+    extra="web",
 )
 @click.argument("workspaces", metavar="[WORKSPACE]...", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
 @click.option(
@@ -52,8 +52,6 @@ def web_command(
     one-time token and serves on loopback only. With `web.port` configured, the daemon serves the page, and --link
     prints a link.
     """
-    _require_extra()
-    require_operator(OPERATOR)
     from mailboxd import log
     from mailboxd.host import loopback
     from mailboxd.user_state import UserState
@@ -64,7 +62,7 @@ def web_command(
     sessions = Sessions(UserState.of(os.environ), session.clock)
     if revoke:
         sessions.revoke()
-        say(to_json({"revoked": True})) if session.as_json else say("all sessions are ended and all links revoked")
+        session.answer({"revoked": True}, "all sessions are ended and all links revoked")
         return
     if not loopback.is_loopback(bind):
         loopback.listen(0, "--port", bind)  # raises the error
@@ -96,7 +94,7 @@ def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
 
 def _print_link(session: Session, address: str, sessions: Sessions) -> None:
     url = f"{address}/enter?token={sessions.new_link()}"
-    say(to_json({"url": url, "address": address})) if session.as_json else say(url)
+    session.answer({"url": url, "address": address}, url)
     if not session.as_json:
         say("open it in a browser on this machine; the link works once, within an hour", err=True)
 
@@ -116,10 +114,3 @@ def _port(session: Session) -> int:
     own = _own(session)
     path = None if own is None else own / ".mailboxd" / "config.yaml"
     return config.load(path).web.port if path is not None and path.exists() else 0
-
-
-def _require_extra() -> None:
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        from mailboxd.host.pip_extras import to_add
-
-        raise ConfigError(f"the extra is missing: {to_add('web')}")

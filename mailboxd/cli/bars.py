@@ -1,0 +1,46 @@
+"""Progress bars on standard error, if it is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mailboxd.progress import Progress, silent
+
+_STEPS = 200
+_UNKNOWN_STEP = 50
+
+
+@contextmanager
+def bars() -> Iterator[Progress]:
+    """A callback for long work (`mailboxd.progress`). The bar disappears at the end."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn(compact=True)
+    with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
+        known = dict[str, tuple[TaskID, int]]()
+
+        def tell(what: str, done: int, total: int) -> None:
+            before = known.get(what)
+            if before is not None and before[1] == total and done % _step(total) and done != total:
+                return
+            if before is None:
+                for task in shown.task_ids:  # one bar at a time: the previous step is complete
+                    shown.update(task, visible=False)
+                known[what] = (shown.add_task(f"{what:<10}", total=total or None, completed=done), total)
+                return
+            shown.update(known[what][0], total=total or None, completed=done)
+            known[what] = (known[what][0], total)
+
+        yield tell
+
+
+def _step(total: int) -> int:
+    """Update the bar only every so many calls, about 200 times in all."""
+    return max(total // _STEPS, 1) if total else _UNKNOWN_STEP
