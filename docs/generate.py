@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from mailboxd import config, errors
 from mailboxd.cli.program import program
 from mailboxd.core import lifecycle, specs
-from mailboxd.core.vocabulary import TERMINAL, Mode, Phase
+from mailboxd.core.vocabulary import Mode, Phase
 from mailboxd.drawing.graph import plan_graph
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.protocol import headers, taskmd
@@ -52,14 +52,8 @@ _NOT_DRAWN = {
 
 
 def states_page() -> str:
-    """The life of a task, drawn from the tables that decide it."""
+    """The life of a task, from the tables that decide it."""
     said = _protocol()
-    arrows = [
-        f"    {source} --> {target}: {trigger.replace(':', '')}"  # a second colon ends a label
-        for (source, trigger), target in lifecycle.TRANSITIONS.items()
-        if trigger not in _NOT_DRAWN
-    ]
-    ends = [f"    {phase} --> [*]" for phase in Phase if phase in TERMINAL]
     moves: dict[lifecycle.Trigger, dict[Phase, list[Phase]]] = {}
     for (source, trigger), target in lifecycle.TRANSITIONS.items():
         moves.setdefault(trigger, {}).setdefault(target, []).append(source)
@@ -67,7 +61,6 @@ def states_page() -> str:
     return _filled(
         "states.md",
         {
-            "diagram": _lines(["```mermaid", "stateDiagram-v2", "    [*] --> spec_draft", *arrows, *ends, "```"]),
             "phases": _table("phase", "means", rows=[f"| `{p}` | {said['phases'][p.value]} |" for p in Phase]),
             **{
                 block: _table(
@@ -83,6 +76,36 @@ def states_page() -> str:
             },
         },
     )
+
+
+def states_picture() -> str:
+    """The phases in a column; transitions forward are arcs on the right, others on the left."""
+    step, width, height, middle = 58, 170, 32, 320
+    place = {phase: number * step + height for number, phase in enumerate(Phase)}
+    arcs = []
+    for source, target in sorted(
+        {(a, b) for (a, trigger), b in lifecycle.TRANSITIONS.items() if trigger not in _NOT_DRAWN}
+    ):
+        start, end = place[source], place[target]
+        side = 1 if end > start else -1
+        edge = middle + side * width // 2
+        out = edge + side * min(30 + abs(end - start) * 0.55, 300)
+        arcs.append(
+            f'<path d="M{edge} {start + 4 * side}C{out} {start} {out} {end} {edge} {end - 4 * side}" fill="none" '
+            'stroke="#8899aa" marker-end="url(#head)"/>'
+        )
+    boxes = [
+        f'<rect x="{middle - width // 2}" y="{y - height // 2}" width="{width}" height="{height}" rx="6" fill="#fff" '
+        f'stroke="#556677"/><text x="{middle}" y="{y + 5}" text-anchor="middle">{phase}</text>'
+        for phase, y in place.items()
+    ]
+    head = (
+        '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#8899aa"/></marker>'
+    )
+    size = f'viewBox="0 0 {2 * middle} {len(place) * step + height // 2}" width="{2 * middle}"'
+    style = 'font-family="sans-serif" font-size="14"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{head}{"".join(arcs)}{"".join(boxes)}</svg>\n'
 
 
 def _moves(targets: dict[Phase, list[Phase]]) -> str:
@@ -232,6 +255,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "recipes.md": recipes_page,
     "specs.md": specs_page,
     "states.md": states_page,
+    "images/states.svg": states_picture,
     "taskmd.md": taskmd_page,
     **{f"images/recipes/{name}.svg": partial(_picture, name) for name in Recipes().names()},
 }
