@@ -136,7 +136,7 @@ def _name(call: ast.Call) -> str:
 
 def test_known_names_are_found_in_the_code() -> None:
     assert {"clock", "archive", "notice", "impossible-action", "filing-mail", "older-database"} == alarms()
-    assert {"gateway", "inodes", "lane", "exec-approvals", "canary-filed"} <= findings()
+    assert {"gateway", "inodes", "lane", "canary-filed"} <= findings()
     assert {"slot", "memory", "circuit", "pace", "budget"} <= causes()
 
 
@@ -153,7 +153,7 @@ def test_every_cause_of_why_has_its_section_or_is_no_alarm() -> None:
 
 
 def test_every_section_is_about_something_that_is_reported() -> None:
-    reported = troubles() | findings() | causes() | alarms() | {*Need} | BY_HAND | {"inotify"}
+    reported = troubles() | findings() | causes() | alarms() | {*Need} | BY_HAND
     assert set(sections()) - reported == set()
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from mailboxd.agents import process
 from mailboxd.agents.acp import transport
-from mailboxd.agents.acp.probe import HarnessInfo, probe
 from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
@@ -29,8 +27,8 @@ from mailboxd.agents.process import finish
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
-from mailboxd.doctor.facts import Agents, CheckResult, ExecPolicy, Facts, PluginAnswer, edit, error, note, ok, warning
-from mailboxd.errors import MessageError, UnavailableError
+from mailboxd.doctor.facts import Agents, CheckResult, Facts, PluginAnswer, edit, error, note, ok, warning
+from mailboxd.errors import ConfigError, MessageError, UnavailableError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
 from mailboxd.mailbox.layout import Workspace
@@ -115,43 +113,14 @@ def tools(facts: Facts) -> Iterator[CheckResult]:
     agents, found, own = facts.agents, facts.tools, facts.settings.agent
     if agents is None or found is None or not own or not agents.entry_path:
         return
-    blocked = blocked_file_tools(found.section, agents.tools, f"{agents.entry_path}.tools")
-    if not blocked:
+    if missing := missing_file_tools(found.section, agents.tools):
+        text = f"{own} cannot edit its task.md during a turn: its tool profile lacks {', '.join(missing)}"
+        yield warning("tools", text, _set(f"{agents.entry_path}.tools.alsoAllow", list(FILE_TOOLS)))
+    else:
         yield ok("tools", f"{own} has the tools to edit its task.md")
-    for rule in blocked:
-        text = f"{own} cannot edit its task.md during a turn: {rule.text}"
-        yield warning("tools", text, _set(rule.path, list(rule.value)))
     if not file_boundary(found.section, agents.tools):
         text = f"{own} may write to other agents' workspaces: tools.fs.workspaceOnly is not set"
         yield warning("file-boundary", text, _set("tools.fs.workspaceOnly", True))
-
-
-def exec_policy(facts: Facts) -> Iterator[CheckResult]:
-    found, own = facts.exec_policy, facts.settings.agent
-    if found is None:
-        return
-    if found.ask == "off" and found.security == "full":
-        yield ok("exec-approvals", f"shell commands of {own} need no approval")
-        return
-    if found.ask == "off":
-        text = (
-            f"OpenClaw denies all shell commands of {own}"
-            if found.security == "deny"
-            else f"OpenClaw runs only the shell commands of {own} that are on its allow list; others fail"
-        )
-        yield note("exec-approvals", text, *_permit(found, own))
-        return
-    text = (
-        f"OpenClaw asks for approval of shell commands of {own} (ask: {found.ask}); nobody can answer during a "
-        "turn of mailboxd, so the command is denied at once"
-    )
-    yield warning("exec-approvals", text, *_permit(found, own))
-
-
-def _permit(found: ExecPolicy, own: str) -> tuple[str, str]:
-    one = f"openclaw approvals allowlist add --agent {own} PROGRAM"
-    everything = "openclaw exec-policy preset yolo" if found.by_host else _set(f"{found.config_path}.mode", "full")
-    return one, everything
 
 
 def skill(facts: Facts) -> Iterator[CheckResult]:
@@ -170,35 +139,31 @@ def skill(facts: Facts) -> Iterator[CheckResult]:
 
 
 def harnesses(facts: Facts) -> Iterator[CheckResult]:
-    for found in facts.harnesses or ():
-        yield _harness(found, facts.settings.path)
+    for name, problem in (facts.harnesses or {}).items():
+        if problem:
+            change = edit(facts.settings.path, f"acp.harnesses.{name}")
+            text = f"the harness {name} cannot be started, so its tasks wait: {problem}"
+            yield warning("harness", text, to_add("acp") if to_add("acp") in problem else change)
+        else:
+            yield ok("harness", f"the program and the directory of the harness {name} are there")
 
 
-def _harness(found: HarnessInfo, config: str) -> CheckResult:
-    if found.problem:
-        text = f"the harness {found.name} does not work, so its tasks wait: {found.problem}"
-        fixes = [edit(config, f"acp.harnesses.{found.name}")]
-        if to_add("acp") in found.problem:
-            fixes.insert(0, to_add("acp"))
-        return warning("harness", text, *fixes)
-    name = f"the harness {found.name} ({' '.join(filter(None, [found.title, found.version])) or 'no name'})"
-    if not found.loads:
-        text = f"{name} works, but cannot load a session: the outcome of an interrupted turn stays unknown"
-        return note("harness", text)
-    return ok("harness", f"{name} works, and can be asked about an interrupted turn")
+def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> dict[str, str]:
+    """Why each configured harness cannot be started, as far as that shows without starting it."""
+    return {name: _harness_problem(root, harness, environ) for name, harness in acp.harnesses.items()}
 
 
-def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[HarnessInfo, ...]:
-    """Probe the configured harnesses one after another, since each may need much memory."""
-    return tuple(_probe_harness(root, name, harness, environ) for name, harness in acp.harnesses.items())
-
-
-def _probe_harness(root: Path, name: str, harness: HarnessSection, environ: Mapping[str, str]) -> HarnessInfo:
+def _harness_problem(root: Path, harness: HarnessSection, environ: Mapping[str, str]) -> str:
+    program = harness.argv[0]
     try:
+        transport.require_extra()
         cwd = transport.working_directory(root, harness.cwd)
+    except ConfigError as error:
+        return str(error)
     except OSError as problem:
-        return HarnessInfo(name, f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})")
-    return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))
+        return f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})"
+    found = shutil.which(str(Path(cwd, program)) if "/" in program else program, path=environ.get("PATH"))
+    return "" if found else f"there is no program {program}"
 
 
 def _own(facts: Facts) -> Peer | None:
@@ -226,73 +191,27 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-# Which of OpenClaw's tools an agent has: profile, `alsoAllow`, `allow` and `deny`, of the agent and global.
-#
-# As in OpenClaw, the agent's profile and `alsoAllow` replace the global ones, each `allow` list has to permit a tool,
-# and `deny` wins. Settings for single providers, senders or sandboxes are ignored.
+# Which of OpenClaw's tools an agent has. As in OpenClaw, its own profile and `alsoAllow` replace the global ones.
 
 FILE_TOOLS = ("read", "write", "edit")
 """What an agent needs to edit its task.md."""
 _WITHOUT_FILES = ("minimal", "messaging")
 """The profiles that do not include the file tools."""
-_GROUPS = {"group:fs": (*FILE_TOOLS, "apply_patch")}
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingRule:
-    """A setting that withholds file tools: why, its path in OpenClaw's configuration, and the value that fixes it."""
-
-    text: str
-    path: str
-    value: tuple[str, ...]
-
-
-def blocked_file_tools(general: object, own: object, own_path: str) -> list[BlockingRule]:
-    """The rules that withhold file tools from the agent whose `tools` entry is `own` (at `own_path`)."""
-    found = []
-    profile = at(own, "profile") or at(general, "profile")
-    also_path = f"{own_path}.alsoAllow" if _names(own, "alsoAllow") is not None else "tools.alsoAllow"
-    also = _names(own, "alsoAllow")
-    also = also if also is not None else _names(general, "alsoAllow") or ()
-    missing = _unmatched(also)
-    if profile in _WITHOUT_FILES and missing:
-        path = also_path if also else f"{own_path}.alsoAllow"
-        found.append(BlockingRule(f"its profile {profile} lacks {_and(missing)}", path, (*also, *missing)))
-    for section, path in ((general, "tools"), (own, own_path)):
-        allow, deny = _names(section, "allow") or (), _names(section, "deny") or ()
-        if allow and (lacking := _unmatched(allow)):
-            found.append(BlockingRule(f"{path}.allow lacks {_and(lacking)}", f"{path}.allow", (*allow, *lacking)))
-        denied = tuple(name for name in deny if _matched(name))
-        if denied:
-            kept = tuple(name for name in deny if name not in denied)
-            found.append(BlockingRule(f"{path}.deny has {_and(denied)}", f"{path}.deny", kept))
-    return found
+def missing_file_tools(general: object, own: object) -> list[str]:
+    """The file tools that the profile of the agent whose `tools` entry is `own` withholds."""
+    also = at(own, "alsoAllow") or at(general, "alsoAllow") or []
+    granted = {name.strip().lower() for name in also if isinstance(name, str)} if isinstance(also, list) else set()
+    if (at(own, "profile") or at(general, "profile")) not in _WITHOUT_FILES or granted & {"*", "group:fs"}:
+        return []
+    return [tool for tool in FILE_TOOLS if tool not in granted]
 
 
 def file_boundary(general: object, own: object) -> bool:
     """Whether the agent's file tools stay within its workspace (`tools.fs.workspaceOnly`)."""
     value = at(own, "fs", "workspaceOnly")
     return (at(general, "fs", "workspaceOnly") if value is None else value) is True
-
-
-def _names(section: object, key: str) -> tuple[str, ...] | None:
-    names = at(section, key)
-    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
-
-
-def _unmatched(names: tuple[str, ...]) -> tuple[str, ...]:
-    covered = {tool for name in names for tool in _matched(name)}
-    return tuple(tool for tool in FILE_TOOLS if tool not in covered)
-
-
-def _matched(name: str) -> tuple[str, ...]:
-    """The file tools that an entry of a list matches."""
-    word = name.strip().lower()
-    return tuple(tool for tool in FILE_TOOLS if tool in _GROUPS.get(word, ()) or fnmatchcase(tool, word))
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
 
 
 # The canary

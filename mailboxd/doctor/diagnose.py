@@ -26,7 +26,7 @@ from mailboxd.doctor import agent, hub, machine, openclaw, workspace
 from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
 from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
 from mailboxd.errors import MailboxdError
-from mailboxd.host.system import IS_LINUX, system
+from mailboxd.host.system import system
 from mailboxd.integration import plugin_state, skill_state
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.integrity import check_database
@@ -123,17 +123,13 @@ def collect(
 
 
 def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
-    if IS_LINUX:
-        yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.probe_inotify)
     yield Probe("memory", "memory", "free", system.available_memory)
-    yield Probe("open_files", "open files", "ulimit -n", machine.probe_open_files)
-    yield Probe("synchronised", "clock", "timedatectl", machine.probe_clock)
     ws = target.ws
     if ws is None:
         return
     root, now = shlex.quote(str(ws.root)), clock.now()
     yield Probe("workspace", "workspace", f"ls -la {root}", lambda: workspace.probe_workspace(ws))
-    yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: workspace.probe_filesystem(ws, now))
+    yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: workspace.probe_filesystem(ws))
     yield Probe("daemon", "daemon", "mailboxd status", lambda: workspace.probe_daemon(ws))
     yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
     probe_keys = lambda: workspace.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
@@ -168,8 +164,6 @@ def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterato
         yield Probe("transport", "transport", "mailboxd connect gateway status", transport)
     plugin = lambda: plugin_state(probes.openclaw, probes.environment)  # noqa: E731
     yield Probe("plugin", "plugin", "openclaw plugins inspect mailboxd", plugin)
-    if target.settings.agent:
-        yield Probe("exec_policy", "exec approvals", "openclaw approvals get", probes.exec_policy)
 
 
 def _plugin(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
@@ -177,7 +171,7 @@ def _plugin(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[
     state, gateway = known.get("plugin"), known.get("gateway")
     if target.ws is None or not target.settings.agent or state is None or state.problem:
         return
-    if gateway is not None and gateway.connected and not gateway.failing:
+    if gateway is not None and gateway.connected:
         probe = lambda: agent.probe_plugin(target, clock)  # noqa: E731
         yield Probe("plugin_answer", "plugin answer", "mailboxd doctor --canary", probe)
 
@@ -226,9 +220,7 @@ GROUPS: dict[str, tuple[Check, ...]] = {
     "machine": (
         machine.python,
         machine.inside_agent,
-        machine.inotify,
         machine.memory,
-        machine.open_files,
         machine.clock,
     ),
     "openclaw": (
@@ -246,7 +238,6 @@ GROUPS: dict[str, tuple[Check, ...]] = {
         agent.shared_workspace,
         agent.allowed,
         agent.tools,
-        agent.exec_policy,
         agent.skill,
         agent.harnesses,
     ),
@@ -254,13 +245,11 @@ GROUPS: dict[str, tuple[Check, ...]] = {
         workspace.found,
         workspace.config,
         workspace.directories,
-        workspace.one_device,
         workspace.filesystem,
         workspace.space,
         workspace.database,
         workspace.daemon,
         workspace.mailbox,
-        workspace.attention,
         workspace.signing_keys,
         hub.hub,
     ),

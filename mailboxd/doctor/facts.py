@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.agents.openclaw_versions import Version
 from mailboxd.hub.cards import HostSigns
@@ -79,19 +78,6 @@ class Settings:
     """The command line of OpenClaw, quoted for a shell."""
 
 
-# The machine
-
-
-@dataclass(frozen=True, slots=True)
-class Inotify:
-    """The kernel's limits for this user, and what the user's visible processes use of them."""
-
-    instances: int
-    max_instances: int
-    watches: int
-    max_watches: int
-
-
 # The workspace
 
 
@@ -105,7 +91,6 @@ class Directory:
     owner: int = 0
     mode: int = 0
     writable: bool = False
-    device: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +110,6 @@ class Filesystem:
     mount: str
     free_bytes: int
     free_files: int | None
-    skew_seconds: float | None = None
-    """Time of a new file minus the clock; None if no unnamed file can be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +213,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Result of `openclaw gateway status --json` and `/readyz`."""
+    """Result of `openclaw gateway status --json`."""
 
     connected: bool
     failure: str
-    """Empty, or one of unreachable, auth-rejected, pairing-required, or another word of OpenClaw's."""
+    """Empty, or OpenClaw's word for it: unreachable, auth-rejected, pairing-required ..."""
     answer: str
     url: str
     version: str
@@ -242,8 +225,6 @@ class Gateway:
     """It is installed as a service of the operating system."""
     config_path: str
     config_valid: bool
-    failing: tuple[str, ...] = ()
-    """Why it is not ready; `gateway-draining` while it takes no new work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,18 +268,6 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecPolicy:
-    """How OpenClaw treats a shell command of the agent during a turn."""
-
-    security: str
-    ask: str
-    config_path: str
-    """The configuration key that decides it."""
-    by_host: bool
-    """The host's approvals document is stricter than the configuration."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeFailure:
     """A probe that returned nothing; `command` does the same by hand."""
 
@@ -318,11 +287,8 @@ class Facts:
     """A given directory that is not a workspace."""
     failures: tuple[ProbeFailure, ...] = ()
 
-    inotify: Inotify | None = None
     memory: int | None = None
     """Available bytes."""
-    open_files: int | None = None
-    synchronised: bool | None = None
     now: str = ""
 
     workspace: WorkspaceFacts | None = None
@@ -333,7 +299,8 @@ class Facts:
     keys: Keys | None = None
     hub: HubFacts | None = None
     skill: SkillState | None = None
-    harnesses: tuple[HarnessInfo, ...] | None = None
+    harnesses: Mapping[str, str] | None = None
+    """Why each harness cannot be used, by name; empty if nothing is known against it."""
 
     program: Program | None = None
     release: Release | None = None
@@ -342,6 +309,5 @@ class Facts:
     peers: tuple[Peer, ...] | None = None
     agents: Agents | None = None
     tools: Tools | None = None
-    exec_policy: ExecPolicy | None = None
     plugin: PluginState | None = None
     plugin_answer: PluginAnswer | None = None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import ready
@@ -24,14 +21,12 @@ from mailboxd.agents.openclaw import (
 )
 from mailboxd.agents.openclaw_versions import NEWEST, Version, offer, shown, why_too_old, why_untested
 from mailboxd.agents.process import ask
-from mailboxd.agents.readiness import is_loopback
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
 from mailboxd.core.sanitize import first_line
 from mailboxd.doctor.facts import (
     Agents,
     CheckResult,
-    ExecPolicy,
     Facts,
     Gateway,
     Program,
@@ -47,7 +42,6 @@ from mailboxd.doctor.facts import (
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.host.process import cores
 
-DRAINING = "gateway-draining"
 _INSTALL = "npm install -g openclaw@latest"
 
 
@@ -87,14 +81,8 @@ def gateway(facts: Facts) -> Iterator[CheckResult]:
         yield error("openclaw-config", text, "openclaw config validate", "openclaw doctor --fix")
     if not found.connected:
         yield _unconnected(found)
-    elif DRAINING in found.failing:
-        text = f"the gateway at {found.url} is draining (shutting down or suspended) and takes no turns"
-        yield warning("gateway", text, _restart(found))
-    elif found.failing:
-        text = f"the gateway at {found.url} is not ready: {', '.join(found.failing)}"
-        yield warning("gateway", text, "openclaw health --verbose")
     else:
-        yield ok("gateway", f"the gateway at {found.url} is ready and accepts the credentials")
+        yield ok("gateway", f"the gateway at {found.url} answers and accepts the credentials")
 
 
 def _unconnected(found: Gateway) -> CheckResult:
@@ -180,8 +168,6 @@ def plugin(facts: Facts) -> Iterator[CheckResult]:
 
 SECONDS = 120.0
 """Time limit of one command."""
-_READY_SECONDS = 5.0
-_PACKAGE_CAP = 1_000_000
 _T = TypeVar("_T")
 
 
@@ -206,12 +192,9 @@ class OpenClawProbes:
         return Release(parse_version(exit_), _error_text(exit_))
 
     def gateway(self) -> Gateway:
-        """Whether it is reachable, accepts the credentials, and is ready. Raises UnavailableError."""
+        """Whether it is reachable and accepts the credentials. Raises UnavailableError."""
         exit_ = self._run((*self.openclaw.command, "gateway", "status", "--json"))
-        found = parse_gateway(exit_)
-        if found is None:
-            raise UnavailableError(_error_text(exit_))
-        return with_readiness(found, readiness(found.url)) if found.connected else found
+        return _answered(parse_gateway(exit_), exit_)
 
     def peers(self) -> tuple[Peer, ...]:
         """All agents. Raises UnavailableError."""
@@ -227,11 +210,6 @@ class OpenClawProbes:
         """The `tools` section. Raises UnavailableError."""
         exit_ = self._run(self.openclaw.config_get_argv("tools"))
         return _answered(parse_tools(exit_, version), exit_)
-
-    def exec_policy(self) -> ExecPolicy:
-        """How the agent's shell commands are treated. Raises UnavailableError."""
-        exit_ = self._run((*self.openclaw.command, "approvals", "get", "--json"))
-        return _answered(parse_exec_policy(exit_, self.agent), exit_)
 
     def _run(self, argv: tuple[str, ...]) -> Exit:
         return ask(argv, self.environment, SECONDS)
@@ -251,22 +229,6 @@ def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Tra
     return Transport("")
 
 
-def readiness(url: str) -> Any:
-    """The gateway's `/readyz`, without credentials; None unless it is on this machine and answers with JSON."""
-    parts = urlsplit(url)
-    if parts.scheme != "ws" or not is_loopback(parts.hostname or ""):
-        return None
-    try:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_READY_SECONDS)
-        try:
-            connection.request("GET", "/readyz")
-            return json.loads(connection.getresponse().read(_PACKAGE_CAP))
-        finally:
-            connection.close()
-    except (OSError, ValueError, RecursionError, http.client.HTTPException):
-        return None
-
-
 def _answered(value: _T | None, exit_: Exit) -> _T:
     if value is None:
         raise UnavailableError(_error_text(exit_))
@@ -283,15 +245,6 @@ def _error_text(exit_: Exit) -> str:
 # Parsing OpenClaw's answers. Pure; nothing about their shape is taken for granted.
 
 _UNSET = "Config path is valid but unset"
-_FAILURES = (
-    ("unauthorized", "auth-rejected"),
-    ("pairing", "pairing-required"),
-    ("ECONNREFUSED", "unreachable"),
-    ("ENOTFOUND", "unreachable"),
-    ("ETIMEDOUT", "unreachable"),
-    ("timeout", "unreachable"),
-)
-"""Error text of older OpenClaw versions, and the `rpc.connectFailure.kind` of newer ones."""
 
 
 def parse_gateway(exit_: Exit) -> Gateway | None:
@@ -304,7 +257,7 @@ def parse_gateway(exit_: Exit) -> Gateway | None:
     connected = rpc.get("ok") is True and text_at(rpc, "capability") != "pairing_pending"
     return Gateway(
         connected=connected,
-        failure="" if connected else _failure(rpc, said),
+        failure="" if connected else text_at(rpc, "connectFailure", "kind"),
         answer=said,
         url=brief(text_at(rpc, "url") or text_at(value, "gateway", "probeUrl")),
         version=text_at(rpc, "server", "version") or text_at(rpc, "version"),
@@ -312,22 +265,6 @@ def parse_gateway(exit_: Exit) -> Gateway | None:
         config_path=brief(text_at(value, "config", "cli", "path")),
         config_valid=at(value, "config", "cli", "valid") is not False,
     )
-
-
-def _failure(rpc: dict[str, Any], said: str) -> str:
-    kind = text_at(rpc, "connectFailure", "kind")
-    if not kind and text_at(rpc, "capability") == "pairing_pending":
-        return "pairing-required"
-    return kind or next((kind for text, kind in _FAILURES if text in said), "other")
-
-
-def with_readiness(found: Gateway, answer: Any) -> Gateway:
-    """Add the answer of `/readyz` (None: no usable answer)."""
-    if at(answer, "ready") is not False:
-        return found
-    names = at(answer, "failing")
-    failing = tuple(brief(name)[:100] for name in names if isinstance(name, str)) if isinstance(names, list) else ()
-    return replace(found, failing=failing or ("no reason given",))
 
 
 def parse_agent_config(exit_: Exit, own: str) -> Agents | None:
@@ -358,21 +295,3 @@ def parse_tools(exit_: Exit, version: Version | None) -> Tools | None:
     if section is None or (exit_.rc != 0 and not unset):
         return None
     return Tools(section, messaging(section.get("agentToAgent"), version))
-
-
-def parse_exec_policy(exit_: Exit, own: str) -> ExecPolicy | None:
-    """Parse `approvals get --json`: the scope of agent `own`, else the global one."""
-    scopes = at(parse_object(exit_), "effectivePolicy", "scopes")
-    if exit_.rc != 0 or not isinstance(scopes, list):
-        return None
-    chosen = None
-    for scope in scopes:
-        if text_at(scope, "agentId").lower() == own.lower() or (chosen is None and at(scope, "agentId") is None):
-            chosen = scope
-    security, ask = text_at(chosen, "security", "effective"), text_at(chosen, "ask", "effective")
-    if not security or not ask:
-        return None
-    by_host = any(
-        text_at(chosen, name, "host") not in ("", text_at(chosen, name, "requested")) for name in ("security", "ask")
-    )
-    return ExecPolicy(security, ask, brief(text_at(chosen, "configPath")), by_host)

@@ -1,4 +1,4 @@
-"""Checks of the workspace: directories, file system, database, daemon, mailbox, tasks that need attention, and keys."""
+"""Checks of the workspace: directories, file system, database, daemon, mailbox and keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -48,7 +47,6 @@ IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _MB = 1_000_000
 ERROR_BYTES, WARNING_BYTES = 100 * _MB, 1_000 * _MB
 ERROR_FILES, WARNING_FILES = 1_000, 10_000
-SKEW_SECONDS = 2.0
 _SHOWN = 5
 
 
@@ -98,15 +96,6 @@ def _directory(one: Directory, workspace: WorkspaceFacts) -> Iterator[CheckResul
         yield warning("directories", f"other users can read {path} (mode {one.mode:04o})", f"chmod 700 {quoted}")
 
 
-def one_device(facts: Facts) -> Iterator[CheckResult]:
-    mail = [one for one in facts.workspace.directories if one.path.startswith("mailbox/")] if facts.workspace else []
-    existing = [one for one in mail if one.kind == "directory"]
-    others = sorted(one.path for one in existing if one.device != existing[0].device)
-    if others:
-        text = f"{', '.join(others)} and {existing[0].path} are on different file systems: messages cannot be moved"
-        yield error("one-filesystem", text, f"findmnt -R {_root(facts)}")
-
-
 def filesystem(facts: Facts) -> Iterator[CheckResult]:
     found, workspace = facts.filesystem, facts.workspace
     if found is None or workspace is None:
@@ -122,9 +111,6 @@ def filesystem(facts: Facts) -> Iterator[CheckResult]:
         yield warning("filesystem", text, _move(facts))
     else:
         yield ok("filesystem", f"{found.type}, local")
-    if found.skew_seconds is not None and abs(found.skew_seconds) > SKEW_SECONDS:
-        text = f"the file system's clock is off by {found.skew_seconds:+.1f} s: files are picked up too early or late"
-        yield warning("file-times", text, "sudo timedatectl set-ntp true")
 
 
 def _move(facts: Facts) -> str:
@@ -203,20 +189,6 @@ def mailbox(facts: Facts) -> Iterator[CheckResult]:
         yield note("abandoned", text, f"ls -lA {_root(facts)}/mailbox/inbox")
 
 
-def attention(facts: Facts) -> Iterator[CheckResult]:
-    """Tasks that wait for an operator, and agents whose breaker is open."""
-    if facts.database is None:
-        return
-    if circuits := facts.database.open_circuits:
-        text = f"stopped after failures until you decide: {_some(circuits)}"
-        yield note("open-circuits", text, f"mailboxd why {circuits[0]}")
-    if held := facts.database.held:
-        yield note("held", f"held until you decide: {_some(held)}", f"mailboxd why {held[0]}")
-    if agents := facts.database.broken_agents:
-        text = f"agents that get no turns for a while after repeated failures: {_some(agents)}"
-        yield warning("breakers", text, "mailboxd status", f"mailboxd resume --agent {agents[0]}")
-
-
 def _root(facts: Facts) -> str:
     return shlex.quote(facts.workspace.root if facts.workspace is not None else ".")
 
@@ -225,7 +197,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-# Probes. They write nothing but a file without a name.
+# Probes. They write nothing.
 
 _AGENT_VARIABLES = (b"OPENCLAW_SHELL=exec", b"OPENCLAW_SUBAGENT_EXEC=1")
 _STALE_SECONDS = 600.0
@@ -239,12 +211,12 @@ def probe_workspace(ws: Workspace) -> WorkspaceFacts:
     return WorkspaceFacts(str(ws.root), os.geteuid(), tuple(_probe_directory(path, ws.root) for path in paths))
 
 
-def probe_filesystem(ws: Workspace, now: str) -> Filesystem:
-    """Type, free space and clock of the workspace's file system. Raises OSError."""
+def probe_filesystem(ws: Workspace) -> Filesystem:
+    """Type and free space of the workspace's file system. Raises OSError."""
     kind, mount = mount_of(ws.root, system.mounts())
     stats = os.statvfs(ws.root)
     free_files = stats.f_favail if stats.f_files else None
-    return Filesystem(kind, mount, stats.f_bavail * stats.f_frsize, free_files, _skew(ws, now))
+    return Filesystem(kind, mount, stats.f_bavail * stats.f_frsize, free_files)
 
 
 def mount_of(path: Path, mounts: Iterable[tuple[str, str]]) -> tuple[str, str]:
@@ -299,15 +271,7 @@ def _probe_directory(path: Path, root: Path) -> Directory:
     if not stat.S_ISDIR(status.st_mode):
         return Directory(shown, "a symbolic link" if stat.S_ISLNK(status.st_mode) else "a file")
     writable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
-    return Directory(shown, "directory", status.st_uid, stat.S_IMODE(status.st_mode), writable, status.st_dev)
-
-
-def _skew(ws: Workspace, now: str) -> float | None:
-    try:
-        with tempfile.TemporaryFile(dir=ws.state) as file:
-            return os.fstat(file.fileno()).st_mtime - to_epoch(now)
-    except OSError:
-        return None
+    return Directory(shown, "directory", status.st_uid, stat.S_IMODE(status.st_mode), writable)
 
 
 def _proc(pid: int, name: str) -> bytes:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from mailboxd.errors import DamagedError
 from mailboxd.store.backup import make_durable
-from mailboxd.store.conditions import OPEN
 from mailboxd.store.database import connect, migrations
 from mailboxd.store.event_log import GENESIS, Tip, chain
 
@@ -36,12 +35,6 @@ class DatabaseCheck:
     """The first error in the newest 1,000 events of the chain."""
     latest: str = ""
     """When the latest event was recorded."""
-    open_circuits: tuple[str, ...] = ()
-    """Local ids of tasks with an open circuit, at most 1,000."""
-    held: tuple[str, ...] = ()
-    """Local ids of held tasks, at most 1,000."""
-    broken_agents: tuple[str, ...] = ()
-    """Agents whose breaker is open or half-open."""
 
 
 def check_database(path: Path) -> DatabaseCheck:
@@ -62,19 +55,13 @@ def _check_database(db: sqlite3.Connection, path: Path) -> DatabaseCheck:
     if damage or schema != known:
         return DatabaseCheck(str(path), exists=True, schema=schema, known=known, damage=damage)
     latest = db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-    circuits = db.execute("SELECT local_id FROM tasks WHERE phase = 'circuit_open' ORDER BY seq LIMIT 1000")
-    held = db.execute(f"SELECT local_id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq LIMIT 1000")
-    breakers = db.execute("SELECT agent FROM breakers WHERE state <> 'closed' ORDER BY agent")
     return DatabaseCheck(
         str(path),
         exists=True,
         schema=schema,
         known=known,
-        held=tuple(row[0] for row in held),
-        broken_agents=tuple(row[0] for row in breakers),
         broken=_first_error(db),
         latest=latest[0] if latest else "",
-        open_circuits=tuple(row[0] for row in circuits),
     )
 
 

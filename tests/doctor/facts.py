@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor.facts import (
     Agents,
     Daemon,
     Directory,
-    ExecPolicy,
     Facts,
     Filesystem,
     Gateway,
-    Inotify,
     MailboxFacts,
     PluginAnswer,
     Program,
@@ -48,25 +45,22 @@ SKILL = SkillState(True, True, f"{ROOT}/skills/mailboxd", "")
 DATABASE = DatabaseCheck(
     f"{ROOT}/.mailboxd/mailboxd.db", exists=True, schema=1, known=1, latest="2026-11-21T11:00:00.000Z"
 )
-DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True, 5) for path in PATHS)
+DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True) for path in PATHS)
 WORKSPACE = WorkspaceFacts(ROOT, 1000, DIRECTORIES)
-FILESYSTEM = Filesystem("ext4", "/home", 80 * GB, 5_000_000, 0.01)
+FILESYSTEM = Filesystem("ext4", "/home", 80 * GB, 5_000_000)
 
 HEALTHY = Facts(
     settings=SETTINGS,
     python=(3, 12, 1),
     now="2026-11-21T12:00:00.000Z",
-    inotify=Inotify(10, 128, 100, 100_000),
     memory=16 * GB,
-    open_files=1024,
-    synchronised=True,
     workspace=WORKSPACE,
     filesystem=FILESYSTEM,
     daemon=Daemon(4242, "mailboxd@home-ann-alpha.service"),
     database=DATABASE,
     mailbox=MailboxFacts(0, 0),
     skill=SKILL,
-    harnesses=(HarnessInfo("coder", "", "codex", "1.0", loads=True),),
+    harnesses={"coder": ""},
     program=Program("openclaw", "/usr/bin/openclaw"),
     release=Release((2026, 9, 6), ""),
     gateway=GATEWAY,
@@ -74,7 +68,6 @@ HEALTHY = Facts(
     peers=(ALPHA, BETA),
     agents=AGENTS,
     tools=TOOLS,
-    exec_policy=ExecPolicy("full", "off", "agents.entries.alpha.tools.exec", by_host=False),
     plugin=PLUGIN,
     plugin_answer=PluginAnswer(refused=True),
 )

@@ -11,7 +11,6 @@ import pytest
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw_versions import NEWEST
 from mailboxd.doctor import openclaw
-from mailboxd.doctor.facts import ExecPolicy
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -46,42 +45,9 @@ def test_the_state_of_a_gateway(name: str, connected: bool, failure: str) -> Non
     assert bool(found.answer) is not connected
 
 
-@pytest.mark.parametrize(
-    ("rpc", "failure"),
-    [
-        ({"ok": False, "error": "connect ECONNREFUSED 127.0.0.1:1"}, "unreachable"),
-        ({"ok": False, "error": "unauthorized: gateway token mismatch"}, "auth-rejected"),
-        ({"ok": False, "error": "pairing required"}, "pairing-required"),
-        ({"ok": False, "error": "computer says no"}, "other"),
-        ({"ok": True, "capability": "pairing_pending"}, "pairing-required"),
-        ({"ok": "yes"}, "other"),
-    ],
-)
-def test_a_gateway_that_has_no_word_for_its_failure(rpc: Any, failure: str) -> None:
-    found = openclaw.parse_gateway(said({"rpc": rpc}))
-    assert found is not None
-    assert found.failure == failure
-
-
 @pytest.mark.parametrize("value", [None, [], {}, {"rpc": None}, {"rpc": []}, "x"])
 def test_an_invalid_gateway_state(value: Any) -> None:
     assert openclaw.parse_gateway(said(value)) is None
-
-
-@pytest.mark.parametrize(
-    ("ready", "failing"),
-    [
-        (None, ()),
-        ({"ready": True, "failing": []}, ()),
-        ({"ready": False, "failing": ["gateway-draining", 7]}, ("gateway-draining",)),
-        ({"ready": False}, ("no reason given",)),
-        (["nonsense"], ()),
-    ],
-)
-def test_readiness(ready: Any, failing: tuple[str, ...]) -> None:
-    found = openclaw.parse_gateway(recorded("status-ready"))
-    assert found is not None
-    assert openclaw.with_readiness(found, ready).failing == failing
 
 
 @pytest.mark.parametrize(
@@ -115,30 +81,3 @@ def test_tools_unset_set_or_unanswered() -> None:
     assert some is not None
     assert not some.messaging.enabled
     assert openclaw.parse_tools(Exit(1, b"{}"), NEWEST) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "own", "policy"),
-    [
-        ("approvals-full", "alpha", ExecPolicy("full", "off", "agents.entries.alpha.tools.exec", False)),
-        ("approvals-ask", "Alpha", ExecPolicy("allowlist", "on-miss", "agents.entries.alpha.tools.exec", False)),
-        ("approvals-ask", "nobody", ExecPolicy("allowlist", "on-miss", "tools.exec", False)),
-    ],
-)
-def test_the_exec_policy_of_an_agent(name: str, own: str, policy: ExecPolicy) -> None:
-    assert openclaw.parse_exec_policy(recorded(name), own) == policy
-
-
-def test_a_stricter_host_policy_is_recognized() -> None:
-    scope = {
-        "configPath": "tools.exec",
-        "security": {"requested": "full", "host": "full", "effective": "full"},
-        "ask": {"requested": "off", "host": "always", "effective": "always"},
-    }
-    found = openclaw.parse_exec_policy(said({"effectivePolicy": {"scopes": [scope]}}), "alpha")
-    assert found == ExecPolicy("full", "always", "tools.exec", by_host=True)
-
-
-@pytest.mark.parametrize("value", [{}, {"effectivePolicy": {"scopes": []}}, {"effectivePolicy": {"scopes": [7]}}, []])
-def test_no_policy_is_made_up(value: Any) -> None:
-    assert openclaw.parse_exec_policy(said(value), "alpha") is None

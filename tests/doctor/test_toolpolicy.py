@@ -1,4 +1,4 @@
-"""Which lists of OpenClaw's configuration keep an agent from its own files."""
+"""What of OpenClaw's configuration keeps an agent from its own files, and whether it is kept to them."""
 
 from __future__ import annotations
 
@@ -6,68 +6,38 @@ from typing import Any
 
 import pytest
 
-from mailboxd.doctor.agent import BlockingRule, blocked_file_tools, file_boundary
-
-OWN = "agents.entries.alpha.tools"
-ALL = ("read", "write", "edit")
+from mailboxd.doctor.agent import file_boundary, missing_file_tools
 
 
 @pytest.mark.parametrize(
-    ("general", "own"),
+    ("general", "own", "missing"),
     [
-        ({}, None),
-        ({"profile": "coding"}, None),
-        ({"profile": "full"}, {}),
-        ({"profile": "messaging"}, {"profile": "coding"}),
-        ({"profile": "messaging", "alsoAllow": ["read", "write", "edit"]}, None),
-        ({"profile": "minimal", "alsoAllow": ["group:fs"]}, None),
-        ({"profile": "minimal"}, {"alsoAllow": ["*"]}),
-        ({"allow": ["group:fs", "exec"]}, None),
-        ({"deny": ["browser", "exec"]}, {"deny": []}),
-        ("nonsense", ["nonsense"]),
-        ({"deny": "write"}, None),
-    ],
-)
-def test_the_agent_has_its_file_tools(general: Any, own: Any) -> None:
-    assert blocked_file_tools(general, own, OWN) == []
-
-
-@pytest.mark.parametrize(
-    ("general", "own", "path", "value"),
-    [
-        ({"profile": "messaging"}, None, f"{OWN}.alsoAllow", ALL),
-        ({"profile": "coding"}, {"profile": "minimal"}, f"{OWN}.alsoAllow", ALL),
+        ({}, None, []),
+        ({"profile": "coding"}, {"profile": "minimal"}, ["read", "write", "edit"]),
+        ({"profile": "messaging"}, {"profile": "coding"}, []),
+        ({"profile": "messaging", "alsoAllow": ["Read", "edit"]}, None, ["write"]),
         (
-            {"profile": "minimal", "alsoAllow": ["Read", "cron"]},
-            None,
-            "tools.alsoAllow",
-            ("Read", "cron", "write", "edit"),
+            {"profile": "minimal", "alsoAllow": ["read", "write", "edit"]},
+            {"alsoAllow": ["cron"]},
+            ["read", "write", "edit"],
         ),
-        ({"profile": "minimal", "alsoAllow": list(ALL)}, {"alsoAllow": ["cron"]}, f"{OWN}.alsoAllow", ("cron", *ALL)),
-        ({"allow": ["read", "exec"]}, None, "tools.allow", ("read", "exec", "write", "edit")),
-        ({}, {"allow": ["exec"]}, f"{OWN}.allow", ("exec", *ALL)),
-        ({"deny": ["exec", "write"]}, None, "tools.deny", ("exec",)),
-        ({}, {"deny": ["group:fs", "cron"]}, f"{OWN}.deny", ("cron",)),
-        ({}, {"deny": ["*"]}, f"{OWN}.deny", ()),
+        ({"profile": "minimal", "alsoAllow": ["group:fs"]}, None, []),
+        ({"profile": "minimal"}, {"alsoAllow": ["*"]}, []),
+        ("nonsense", ["nonsense"], []),
     ],
 )
-def test_the_blocking_list_and_its_correct_value_are_named(
-    general: Any, own: Any, path: str, value: tuple[str, ...]
-) -> None:
-    (found,) = blocked_file_tools(general, own, OWN)
-    assert isinstance(found, BlockingRule)
-    assert (found.path, found.value) == (path, value)
+def test_the_file_tools_that_an_agent_lacks(general: Any, own: Any, missing: list[str]) -> None:
+    assert missing_file_tools(general, own) == missing
 
 
 @pytest.mark.parametrize(
-    ("general", "own", "holds"),
+    ("general", "own", "within"),
     [
-        ({}, None, False),
         ({"fs": {"workspaceOnly": True}}, None, True),
         ({"fs": {"workspaceOnly": True}}, {"fs": {"workspaceOnly": False}}, False),
         ({}, {"fs": {"workspaceOnly": True}}, True),
-        ({"fs": {"workspaceOnly": "yes"}}, None, False),
+        ({"fs": "nonsense"}, None, False),
     ],
 )
-def test_the_boundary_of_files(general: Any, own: Any, holds: bool) -> None:
-    assert file_boundary(general, own) is holds
+def test_whether_an_agent_stays_in_its_workspace(general: Any, own: Any, within: bool) -> None:
+    assert file_boundary(general, own) is within

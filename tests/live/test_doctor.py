@@ -71,7 +71,7 @@ def test_all_is_well_and_a_canary_costs_one_call_of_the_model(found: Found) -> N
     alpha.start()
     told = Examined(alpha, "--canary")
     assert (told.status, told.failed) == (0, set())
-    for slug in ("openclaw-version", "gateway", "agent", "agent-workspace", "peers", "tools", "exec-approvals"):
+    for slug in ("openclaw-version", "gateway", "agent", "agent-workspace", "peers", "tools"):
         assert told.level(slug) == "ok", told.found.get(slug)
     assert OPENCLAW in told.text("openclaw-version")
     assert "beta" in told.text("peers")
@@ -81,7 +81,7 @@ def test_all_is_well_and_a_canary_costs_one_call_of_the_model(found: Found) -> N
     assert alpha.phases() == {}
 
 
-def test_a_gateway_that_is_down_that_knows_another_token_or_that_drains(found_apart: FoundApart) -> None:
+def test_a_gateway_that_is_down_or_that_knows_another_token(found_apart: FoundApart) -> None:
     company = found_apart(run_of(["alpha"]), start=False)
     alpha, gateway = company["alpha"], company.gateway
     down = Examined(alpha)
@@ -93,10 +93,6 @@ def test_a_gateway_that_is_down_that_knows_another_token_or_that_drains(found_ap
     assert (refused.status, refused.failed) == (1, {"gateway"})
     assert "refuses the credentials" in refused.text("gateway")
     assert refused.level("canary-turn") == "note"
-    assert gateway.openclaw("gateway", "suspend").returncode == 0
-    draining = Examined(alpha)
-    assert (draining.status, draining.level("gateway")) == (0, "warning")
-    assert "draining" in draining.text("gateway")
 
 
 @pytest.mark.soak
@@ -117,22 +113,19 @@ def test_an_unknown_agent_and_a_node_that_is_too_old(found_apart: FoundApart, tm
 
 
 def test_what_it_says_to_do_mends_it(found_apart: FoundApart) -> None:
-    """An agent without file tools, whose commands need approval, who may reach nobody, in another workspace."""
+    """An agent without file tools, who may reach nobody, in another workspace."""
     entry = {"tools": {"profile": "minimal"}, "subagents": {"allowAgents": []}}
     company = found_apart({"alpha": entry, "beta": {}}, start=False)
     alpha, gateway = company["alpha"], company.gateway
     config = json.loads(gateway.config.read_text())
-    config["tools"] = {"exec": {"mode": "ask"}, "deny": ["write"]}
     config["agents"]["entries"]["alpha"]["workspace"] = str(gateway.root / "elsewhere")
     gateway.config.write_text(json.dumps(config))
     ill = Examined(alpha)
-    slugs = ("tools", "file-boundary", "exec-approvals", "peers", "agent-workspace")
-    assert [ill.level(slug) for slug in slugs] == ["warning", "warning", "warning", "note", "error"], ill.found
+    slugs = ("tools", "file-boundary", "peers", "agent-workspace")
+    assert [ill.level(slug) for slug in slugs] == ["warning", "warning", "note", "error"], ill.found
     ill.mend(gateway, *slugs)
-    better = Examined(alpha)
-    better.mend(gateway, *({"tools"} if better.level("tools") == "warning" else set()))  # two lists barred them
     well = Examined(alpha)
-    assert [well.level(slug) for slug in slugs] == ["ok", "", "ok", "ok", "ok"], well.found
+    assert [well.level(slug) for slug in slugs] == ["ok", "", "ok", "ok"], well.found
 
 
 @pytest.mark.soak
