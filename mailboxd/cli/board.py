@@ -17,12 +17,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, DataTable, Footer, Input, Static
 
 from mailboxd.cli.operator_actions import require_operator
-from mailboxd.cli.text import counted
+from mailboxd.cli.text import COLORS, counted
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
-from mailboxd.drawing.graph import Tone, style_of
-from mailboxd.drawing.svg import fit
+from mailboxd.drawing.style import fit, style_of
 from mailboxd.errors import MailboxdError, Refused
 from mailboxd.store.task_queries import Filter
 from mailboxd.web.page_models import PageModels, search
@@ -32,10 +31,6 @@ REFRESH_SECONDS = 1.0
 _OTHER_COLUMNS = 56
 """Characters of a line beside the title."""
 _LEAST_TITLE = 24
-_COLOURS = {
-    Tone.IDLE: "", Tone.BUSY: "blue", Tone.CHECK: "magenta", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red",
-    Tone.OFF: "dim",
-}  # fmt: skip
 Row = dict[str, Any]
 Choice = tuple[str, str, str]
 """The field of a form, its value, and what its button says."""
@@ -305,7 +300,7 @@ def _cells(row: Row, room: int) -> tuple[Text, Text, Text, Text]:
     title = ": ".join(filter(None, (row["title"], row.get("text"))))
     name = row["task"] if "target" in row else row["local_id"]
     return (
-        Text(f"{style.symbol} {style.word}", style=_COLOURS[style.tone]),
+        Text(f"{style.symbol} {style.word}", style=COLORS.get(style.tone, "")),
         Text(fit(one_line(title), room)),
         Text(one_line(name or "")),
         Text(one_line(row["agent"])),

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -20,22 +19,11 @@ import click
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS
+from mailboxd.drawing import style
+from mailboxd.drawing.style import Tone, style_of
 
-PHASES = {
-    "spec_draft": ("…", "yellow"),
-    "spec_review": ("?", "yellow"),
-    "execution_ready": ("○", None),
-    "executing": ("▶", "blue"),
-    "spec_gate": ("?", "yellow"),
-    "quality_gate": ("?", "yellow"),
-    "awaiting_approval": ("‖", "yellow"),
-    "ready_to_resume": ("▶", "blue"),
-    "completed": ("✓", "green"),
-    "failed": ("✗", "red"),
-    "circuit_open": ("!", "red"),
-    "cancelled": ("–", None),
-}
-"""The symbol and color of each phase, always shown with its word."""
+COLORS = {Tone.BUSY: "blue", Tone.CHECK: "magenta", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red"}
+"""The color of each tone; the others have none."""
 
 
 def escape_unencodable(*streams: TextIO) -> None:
@@ -76,32 +64,19 @@ def to_json(value: Any, *, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=True)
 
 
-_WAITS = ("‖", "yellow")
-"""The symbol and color of a task that waits for a person."""
-
-
-def phase(word: str) -> str:
-    """`✓ completed`, in color."""
-    return _colored(*PHASES[word], f" {WORDS[word]}")
-
-
 def state(row: Mapping[str, Any]) -> str:
-    """The displayed state of a task with `phase` and `need`: its phase, or that it waits for a person."""
-    return _colored(*_WAITS, f" {WAITING_FOR_YOU}") if row["need"] else phase(row["phase"])
+    """`✓ completed`, in color: the displayed state of a task with `phase` and `need`."""
+    shown = style_of(WAITING_FOR_YOU if row["need"] else row["phase"])
+    return colored(f"{shown.symbol} {shown.word}", COLORS.get(shown.tone))
+
+
+def colored(text: str, color: str | None) -> str:
+    return click.style(text, fg=color) if color else text
 
 
 def counted(states: Mapping[str, int]) -> str:
     """`2 waiting for you, 3 pending`."""
     return ", ".join(f"{count} {WORDS.get(state, state)}" for state, count in states.items())
-
-
-def symbol(row: Mapping[str, Any]) -> str:
-    """The symbol of the displayed state."""
-    return _colored(*(_WAITS if row["need"] else PHASES[row["phase"]]))
-
-
-def _colored(mark: str, colour: str | None, word: str = "") -> str:
-    return click.style(mark + word, fg=colour) if colour else mark + word
 
 
 def columns() -> int:
@@ -118,28 +93,13 @@ _UNCUT = 100_000
 
 
 def width(text: str) -> int:
-    """The columns of a text: wide characters count 2, combining ones and colors 0."""
-    return sum(_width(char) for char in click.unstyle(text))
-
-
-def _width(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    """The columns of a text; colors have none."""
+    return style.width(click.unstyle(text))
 
 
 def fit(text: str, room: int) -> str:
     """Sanitize and cut a text to one line of at most `room` columns, with an ellipsis."""
-    text = " ".join(for_terminal(text).split())
-    if width(text) <= room:
-        return text
-    kept, used = [], 0
-    for char in text:
-        used += _width(char)
-        if used > room - 1:
-            break
-        kept.append(char)
-    return "".join(kept).rstrip() + "…"
+    return style.fit(for_terminal(text), room)
 
 
 def pad(text: str, room: int) -> str:

@@ -1,4 +1,4 @@
-"""Drawings of task trees and timelines as text: SVG, Mermaid. Pure functions.
+"""Drawings of task trees and timelines as SVG. Pure functions.
 
 All texts in a drawing are untrusted and escaped here; links are only those that the caller passes.
 """

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from mailboxd.core.sanitize import for_drawing
 from mailboxd.core.times import to_text
-from mailboxd.drawing.graph import ATTEMPT_STYLES, Shape, style_of
-from mailboxd.drawing.svg import drawing, fit, outline, tag
+from mailboxd.drawing.style import ATTEMPT_STYLES, Shape, fit, style_of
+from mailboxd.drawing.svg import drawing, outline, tag
 
 _NAMES, _PLOT, _ROW, _TOP, _MARGIN = 200.0, 720.0, 26.0, 30.0, 12.0
 _NAME = 27

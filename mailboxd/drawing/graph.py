@@ -1,4 +1,4 @@
-"""The graph to draw: tasks, stacks of similar tasks, and edges; and the style of each phase and attempt status."""
+"""The graph to draw: tasks, stacks of similar tasks, and edges."""
 
 from __future__ import annotations
 
@@ -8,87 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mailboxd.core.model import Condition, Plan, PlannedChild
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, AttemptStatus, Phase
-
-
-class Tone(StrEnum):
-    """The meaning of a color; the style sheet defines the colors."""
-
-    IDLE = "idle"
-    BUSY = "busy"
-    CHECK = "check"
-    ASK = "ask"
-    GOOD = "good"
-    BAD = "bad"
-    OFF = "off"
-
-
-class Shape(StrEnum):
-    BOX = "box"
-    PILL = "pill"
-    CUT = "cut"
-    HEXAGON = "hexagon"
-    ROUND = "round"
-    NOTCH = "notch"
-    STACK = "stack"
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    word: str
-    symbol: str
-    shape: Shape
-    tone: Tone
-
-
-_LOOKS = {
-    Phase.SPEC_DRAFT: ("…", Shape.CUT, Tone.CHECK),
-    Phase.SPEC_REVIEW: ("?", Shape.CUT, Tone.CHECK),
-    Phase.EXECUTION_READY: ("○", Shape.BOX, Tone.IDLE),
-    Phase.EXECUTING: ("▶", Shape.PILL, Tone.BUSY),
-    Phase.SPEC_GATE: ("?", Shape.CUT, Tone.CHECK),
-    Phase.QUALITY_GATE: ("?", Shape.CUT, Tone.CHECK),
-    Phase.AWAITING_APPROVAL: ("‖", Shape.HEXAGON, Tone.ASK),
-    Phase.READY_TO_RESUME: ("▷", Shape.PILL, Tone.BUSY),
-    Phase.COMPLETED: ("✓", Shape.ROUND, Tone.GOOD),
-    Phase.FAILED: ("✗", Shape.NOTCH, Tone.BAD),
-    Phase.CIRCUIT_OPEN: ("!", Shape.NOTCH, Tone.BAD),
-    Phase.CANCELLED: ("–", Shape.BOX, Tone.OFF),
-}
-PHASE_STYLES: Mapping[str, Style] = {phase: Style(WORDS[phase], *look) for phase, look in _LOOKS.items()}
-STATE_STYLES: Mapping[str, Style] = {
-    WAITING_FOR_YOU: Style(WAITING_FOR_YOU, "‖", Shape.HEXAGON, Tone.ASK),
-    **PHASE_STYLES,
-}
-"""What is displayed of a task: that it waits for a person, or its phase."""
-ATTEMPT_STYLES: Mapping[str, Style] = {
-    AttemptStatus.RUNNING: Style("running", "▶", Shape.PILL, Tone.BUSY),
-    AttemptStatus.SUCCEEDED: Style("succeeded", "✓", Shape.ROUND, Tone.GOOD),
-    AttemptStatus.FAILED: Style("failed", "✗", Shape.NOTCH, Tone.BAD),
-    AttemptStatus.ABORTED: Style("aborted", "–", Shape.BOX, Tone.OFF),
-    AttemptStatus.UNKNOWN: Style("unknown", "!", Shape.HEXAGON, Tone.ASK),
-}
-_UNKNOWN = Style("unknown", "?", Shape.BOX, Tone.IDLE)
-_URGENCY = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK, Tone.IDLE, Tone.GOOD, Tone.OFF)
-
-
-def style_of(state: str) -> Style:
-    """The style of a displayed state, or that of an unknown one."""
-    return STATE_STYLES.get(state, _UNKNOWN)
-
-
-def most_urgent_tone(counts: Mapping[str, int]) -> Tone:
-    """The tone of a stack: that of its most urgent tasks."""
-    tones = {style_of(state).tone for state, count in counts.items() if count}
-    return next((tone for tone in _URGENCY if tone in tones), Tone.IDLE)
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """`2 ✗ failed, 40 ✓ completed`, most urgent first."""
-    parts = sorted(
-        (item for item in counts.items() if item[1]), key=lambda item: _URGENCY.index(style_of(item[0]).tone)
-    )
-    return ", ".join(f"{count:,} {style_of(state).symbol} {style_of(state).word}" for state, count in parts)
+from mailboxd.drawing.style import Shape, Style, Tone, counts_text, most_urgent_tone, style_of
 
 
 class EdgeKind(StrEnum):

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from unicodedata import east_asian_width
 
 from mailboxd.core.sanitize import for_drawing
-from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node, Shape
+from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
+from mailboxd.drawing.style import Shape, fit
 
 # SVG elements
 
@@ -59,24 +59,6 @@ def number(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def columns(text: str) -> int:
-    """The width of a text in narrow characters."""
-    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
-
-
-def fit(text: str, room: int) -> str:
-    """Cut a text to one line of at most `room` narrow characters, with an ellipsis."""
-    text = " ".join(text.split())
-    if columns(text) <= room:
-        return text
-    kept = ""
-    for char in text:
-        if columns(kept + char) > room - 1:
-            break
-        kept += char
-    return kept.rstrip() + "…"
-
-
 def outline(shape: Shape, x: float, y: float, width: float, height: float) -> str:
     """The outline of a shape whose upper left corner is at (x, y)."""
     right, low, mid = x + width, y + height, y + height / 2
@@ -102,15 +84,6 @@ def drawing(width: float, height: float, label: str, content: str, *, standalone
         "svg", style + paper + content, xmlns="http://www.w3.org/2000/svg", cls="drawing", role="group",
         viewBox=f"0 0 {number(width)} {number(height)}", width=width, height=height, aria_label=label,
     )  # fmt: skip
-
-
-def document(title: str, *parts: str) -> str:
-    """A self-contained HTML page with standalone drawings under a title."""
-    title = for_drawing(title)
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
-    look = "<style>:root{color-scheme:light dark}body{font:15px system-ui,sans-serif;margin:2rem}</style>"
-    body = "".join(f"<div>{part}</div>" for part in parts)
-    return f'<!doctype html><html lang="en"><head>{head}{look}</head><body><h1>{title}</h1>{body}</body></html>\n'
 
 
 # Layered layout (Sugiyama, Tagawa, Toda 1981); edges lead from left to right. Ranks by longest path, dummy nodes
@@ -285,7 +258,7 @@ _LABEL, _NOTE = 23, 29
 
 
 def graph_svg(graph: Graph, label: str = "Tasks", *, standalone: bool = True) -> str:
-    """The drawing. `standalone=False` leaves the style to the page (`marks.STYLE`, of which it has to be a part)."""
+    """The drawing. `standalone=False` leaves the style sheet (`STYLE`) to the page."""
     edges = graph.known_edges()
     layout = compute_layout([node.id for node in graph.nodes], [(edge.start, edge.end) for edge in edges])
     width = 2 * _MARGIN + max(layout.ranks, 1) * _COLUMN - (_COLUMN - WIDTH)

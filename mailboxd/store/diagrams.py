@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import WAITING_FOR_YOU, Waiting
 from mailboxd.drawing.gantt import Bar, Crowd, Window
-from mailboxd.drawing.graph import STATE_STYLES, Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse
-from mailboxd.store.conditions import BELOW, NEED, STATE
+from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, collapse
+from mailboxd.drawing.style import STATE_STYLES, Tone
+from mailboxd.store.conditions import NEED, STATE
 from mailboxd.store.reports import Report, Row
 
 MOST_NODES = 200
@@ -29,77 +29,8 @@ def no_link(_name: str, _stacked: bool) -> str:
     return ""
 
 
-def task_timeline(report: Report, task_id: str) -> Row:
-    """The task and its subtasks in the order of the tree, each with its attempts.
-
-    `rows` holds `task` (local id), `key`, `depth` (0: the task itself), `agent`, `phase`, `title`, `created_at`,
-    `completed_at` and `attempts`; `began` and `ended` are the first and last known times (`ended` is None while the
-    task is open). Times are ISO-8601 UTC.
-    """
-    with report.snapshot():
-        tasks = report.rows(
-            f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, {NEED} AS need,"
-            " t.title, t.created_at, t.updated_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id"
-            " ORDER BY t.depth, t.seq",
-            task_id,
-        )
-        attempts = report.rows(
-            f"{BELOW} SELECT a.task, a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at,"
-            " a.finished_at, a.error_summary AS error FROM below b JOIN attempts a ON a.task = b.id",
-            task_id,
-        )
-    of_task: dict[str, list[Row]] = {}
-    for attempt in sorted(attempts, key=lambda attempt: int(attempt["ordinal"])):
-        of_task.setdefault(attempt.pop("task"), []).append(attempt)
-    rows = _in_order(tasks, of_task)
-    is_open = rows[0]["completed_at"] is None
-    times = [time for row in rows for time in _times(row)]
-    return {"task": rows[0]["task"], "began": min(times), "ended": None if is_open else max(times), "rows": rows}
-
-
-def _times(row: Row) -> list[str]:
-    ends = [attempt["finished_at"] for attempt in row["attempts"]]
-    return [at for at in (row["created_at"], row["completed_at"], *ends) if at]
-
-
-def _in_order(tasks: list[Row], attempts: dict[str, list[Row]]) -> list[Row]:
-    children: dict[str, list[Row]] = {}
-    for task in tasks[1:]:
-        children.setdefault(task["parent"], []).append(task)
-    rows: list[dict[str, Any]] = []
-    stack = [(tasks[0], 0)]
-    while stack:
-        task, depth = stack.pop()
-        stack += [(child, depth + 1) for child in reversed(children.get(task["id"], []))]
-        named = {name: value for name, value in task.items() if name not in ("id", "parent")}
-        rows.append({**named, "depth": depth, "attempts": attempts.get(task["id"], [])})
-    return rows
-
-
-def timeline_bars(rows: Sequence[Row], link: Link = no_link) -> list[Bar]:
-    """The attempts in the `rows` of a timeline, as bars to draw."""
-    return [
-        bar
-        for row in rows
-        for attempt in row["attempts"]
-        for bar in _bars(row["task"], attempt, row["updated_at"] if row["need"] else None, link(row["task"], False))
-    ]
-
-
-def _bars(name: str, attempt: Row, waits_since: str | None, href: str) -> Iterator[Bar]:
-    """An attempt; one that has asked a person is not running since then."""
-    note = f"attempt {attempt['ordinal']} by {attempt['agent']}" + (f": {attempt['error']}" if attempt["error"] else "")
-    end = to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None
-    start, asked = to_epoch(attempt["started_at"]), None
-    if waits_since is not None and attempt["waiting_for"] == Waiting.ANSWER:
-        asked = end = to_epoch(waits_since)
-    yield Bar(name, start, end, attempt["status"], note, href)
-    if asked is not None:
-        yield Bar(name, asked, None, WAITING_FOR_YOU, note, href)
-
-
-# A timeline for a page: of many subtasks that ran in the window, most are a crowd, until so few are left that each has
-# a line of its own. So it shows more the closer one looks, and the page stays small.
+# A timeline: of many subtasks that ran in the window, most are a crowd, until so few are left that each has
+# a line of its own. So it shows more the closer one looks, and stays small.
 
 MOST_LINES = 60
 _MOST_LOOKED_AT = 200
@@ -205,6 +136,18 @@ class _FoldedTimeline:
             self._count += 1
             count = f"{sum(some for _, some, _ in rows):,} attempts more"
             self._lines.append(Crowd(count, began, failed, self._link(name, True)))
+
+
+def _bars(name: str, attempt: Row, waits_since: str | None, href: str) -> Iterator[Bar]:
+    """An attempt; one that has asked a person is not running since then."""
+    note = f"attempt {attempt['ordinal']} by {attempt['agent']}" + (f": {attempt['error']}" if attempt["error"] else "")
+    end = to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None
+    start, asked = to_epoch(attempt["started_at"]), None
+    if waits_since is not None and attempt["waiting_for"] == Waiting.ANSWER:
+        asked = end = to_epoch(waits_since)
+    yield Bar(name, start, end, attempt["status"], note, href)
+    if asked is not None:
+        yield Bar(name, asked, None, WAITING_FOR_YOU, note, href)
 
 
 def task_graph(report: Report, task_id: str, *, link: Link = no_link, most: int = MOST_NODES) -> Graph:

@@ -32,7 +32,7 @@ from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, is_id
 from mailboxd.drawing.gantt import Window, duration
-from mailboxd.drawing.graph import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
+from mailboxd.drawing.style import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending

@@ -9,8 +9,11 @@ import pytest
 
 from mailboxd.cli import task_output
 from mailboxd.cli.commands import fleet
-from mailboxd.cli.text import PHASES, lasted, meter, width
-from mailboxd.core.vocabulary import AttemptStatus
+from mailboxd.cli.text import lasted, meter, width
+from mailboxd.cli.timeline import MARKS, timeline_lines
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import WAITING_FOR_YOU, AttemptStatus, Phase
+from mailboxd.drawing.gantt import Bar, Crowd
 
 NOW = "2026-11-21T12:01:40.000Z"
 BEGAN = "2026-11-21T12:00:00.000Z"
@@ -26,16 +29,6 @@ def node(key: str, phase: str = "executing", *children: dict[str, Any], **more: 
         "children_completed": sum(child["phase"] == "completed" for child in children),
         "children": list(children), **more,
     }  # fmt: skip
-
-
-def attempt(start: int, end: int | None, status: str = "succeeded", ordinal: int = 1) -> dict[str, Any]:
-    return {
-        "ordinal": ordinal, "status": status, "started_at": at(start), "finished_at": None if end is None else at(end),
-    }  # fmt: skip
-
-
-def at(second: int) -> str:
-    return f"2026-11-21T12:{second // 60:02}:{second % 60:02}.000Z"
 
 
 def plain(lines: Any) -> list[str]:
@@ -104,56 +97,49 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
 # Time
 
 
-def course(*rows: dict[str, Any], ended: str | None = at(100)) -> dict[str, Any]:
-    return {"task": "job", "began": BEGAN, "ended": ended, "rows": list(rows)}
+START = to_epoch(BEGAN)
 
 
-def row(name: str, *attempts: dict[str, Any], depth: int = 1, until: int | None = 100) -> dict[str, Any]:
-    return {
-        "task": f"job.{name}", "key": name, "depth": depth, "phase": "executing", "need": None, "agent": "beta",
-        "attempts": attempts,
-        "created_at": BEGAN, "completed_at": None if until is None else at(until),
-    }  # fmt: skip
+def bar(name: str, start: int, end: int | None, status: str = "succeeded") -> Bar:
+    return Bar(name, START + start, None if end is None else START + end, status)
+
+
+def timeline(*rows: Bar | Crowd, room: int = 56) -> list[str]:
+    return plain(timeline_lines(rows, (START, START + 100), to_epoch(NOW), room))
 
 
 def test_attempts_are_drawn_at_their_time_with_their_status() -> None:
-    failed = row("a", attempt(0, 25, "failed"), attempt(50, 100, ordinal=2))
-    lines = plain(task_output.gantt_lines(course(failed), NOW, 40 + 4 + 12))
-    body = lines[1]
-    bar = body[body.index("a") + 1 :].strip().split("  ")[0]
-    assert lines[0] == "job: 2026-11-21 12:00:00 to 12:01:40, 1m40s"
-    assert (bar[0], bar[len(bar) // 4 + 2], bar[-12]) == ("x", "·", "█")
+    first, body, _ = timeline(bar("job", 0, 25, "failed"), bar("job", 50, 100))
+    cells = body[4:-12]
+    assert first == "12:00:00 to 12:01:40, 1m40s"
+    assert (cells[0], cells[len(cells) // 2 - 2], cells[-1]) == ("x", " ", "█")
     assert body.endswith("1m15s ×2")
-    asks = row("b", attempt(0, None, "running")) | {"need": "question"}
-    asking = plain(task_output.gantt_lines(course(asks), NOW, 56))[1]
-    assert (asking[0], asking.endswith("question")) == ("‖", True)
 
 
-def test_running_attempts_are_drawn_until_now() -> None:
-    lines = plain(
-        task_output.gantt_lines(course(row("a", attempt(90, None, "running"), until=None), ended=None), NOW, 80)
+def test_what_runs_is_drawn_until_now_and_what_took_no_time_is_seen() -> None:
+    _, runs, asks, lost, _ = timeline(
+        bar("a", 90, None, "running"), bar("b", 90, None, WAITING_FOR_YOU), bar("c", 100, 100, "unknown")
     )
-    assert "to now" in lines[0]
-    assert "▒" in lines[1]
-    assert lines[1].endswith("10 s")
+    assert ("▒" in runs, runs.endswith("10 s")) == (True, True)
+    assert "‖" in asks
+    assert "?" in lost
 
 
-def test_an_attempt_that_took_no_time_is_seen() -> None:
-    lines = plain(task_output.gantt_lines(course(row("a", attempt(100, 100, "unknown"))), NOW, 80))
-    assert "?" in lines[1]
+def test_a_crowd_shows_when_how_many_began() -> None:
+    assert "█" * 12 + "▄" * 12 in timeline(Crowd("9 more", [8, 4, 0], [0, 0, 0]))[1]
 
 
 @pytest.mark.parametrize("room", [40, 80, 200])
 def test_a_timeline_fits(room: int) -> None:
-    rows = [row(HOSTILE, *(attempt(n, n + 1, "failed", n) for n in range(60)), depth=depth) for depth in range(12)]
-    lines = plain(task_output.gantt_lines(course(*rows), NOW, room))
+    rows = [bar(f"{HOSTILE}{row}", n, n + 1, "failed") for row in range(12) for n in range(60)]
+    lines = timeline(*rows, Crowd(HOSTILE, [1] * 120, [0] * 120), room=room)
     assert all(width(line) <= room for line in lines), lines
     assert not any("\x1b" in line for line in lines)
 
 
 def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
-    assert set(task_output.MARKS) == set(AttemptStatus)
-    assert len(set(task_output.MARKS.values())) == len(task_output.MARKS)
+    assert set(MARKS) == {*AttemptStatus, WAITING_FOR_YOU}
+    assert len(set(MARKS.values())) == len(MARKS)
 
 
 # The fleet
@@ -198,7 +184,7 @@ def test_a_workspace_shows_the_first_item_and_how_many_there_are() -> None:
 
 def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
     rows = [
-        standing("a" * 128, states=dict.fromkeys(PHASES, 1), attention=[ITEM], attention_count=1),
+        standing("a" * 128, states=dict.fromkeys(Phase, 1), attention=[ITEM], attention_count=1),
         {
             "agent": None,
             "workspace": f"/{HOSTILE}",

@@ -20,9 +20,8 @@ from click.testing import CliRunner
 from mailboxd import log
 from mailboxd.cli.program import guarded, program
 from mailboxd.cli.session import Session
-from mailboxd.cli.text import PHASES, fit, width
+from mailboxd.cli.text import fit, width
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import (
     EXIT_BUG,
     EXIT_TRY_AGAIN,
@@ -297,10 +296,6 @@ def test_json_after_a_double_dash_is_no_option(capsys: pytest.CaptureFixture[str
 
 
 # Text
-
-
-def test_every_phase_has_a_symbol() -> None:
-    assert set(PHASES) == set(Phase)
 
 
 def test_run_offers_the_existing_log_formats() -> None:

@@ -144,38 +144,25 @@ def test_progress_is_reported_for_every_step() -> None:
 
 def test_a_timeline_has_every_attempt_in_the_order_of_the_tree(plan: Stage) -> None:
     found = plan.json("show", "job", "--timeline")
-    assert [(row["task"], row["depth"], len(row["attempts"])) for row in found["rows"]] == [
-        ("job", 0, 1), ("job.a", 1, 1), ("job.b", 1, 1), ("job.c", 1, 0),
+    assert [(row["row"], row["status"]) for row in found["rows"]] == [
+        ("job", "running"), ("a", "succeeded"), ("b", "running"),
     ]  # fmt: skip
-    assert found["ended"] is None
-    assert found["rows"][1]["attempts"][0]["status"] == "succeeded"
     lines = plan.run("show", "job", "--timeline", env={"COLUMNS": "80"}).stdout.splitlines()
-    assert lines[2].startswith("✓   a  ████")
+    assert lines[2].startswith("a   ████")
     assert lines[2].endswith("40 s")
     assert lines[3].endswith("▒ 1m00s")
     assert all(width(line) <= 80 for line in lines)
 
 
-@pytest.mark.parametrize("verb", ["--timeline", "--graph"])
-def test_a_drawing_is_well_formed_and_runs_nothing(plan: Stage, verb: str) -> None:
-    drawn = plan.run("show", "job", verb, "--format", "svg").stdout
+def test_a_graph_is_well_formed_and_runs_nothing(plan: Stage) -> None:
+    drawn = plan.run("show", "job", "--graph").stdout
     root = ElementTree.fromstring(drawn)
     assert root.tag.endswith("svg")
     assert any("job" in (element.text or "") for element in root.iter())
-    page = plan.run("show", "job", verb, "--format", "html").stdout
-    assert page.startswith("<!doctype html>")
-    assert drawn.strip() in page
-    for text in (drawn, page):
-        assert not any(word in text for word in ("<script", "\x1b", "http://localhost", "src="))
-
-
-def test_a_graph_is_for_other_programs_too(plan: Stage) -> None:
-    assert plan.run("show", "job", "--graph").stdout.startswith("flowchart LR\n")
+    assert not any(word in drawn for word in ("<script", "\x1b", "http://localhost", "src="))
     found = plan.json("show", "job", "--graph")
     assert [node["label"] for node in found["nodes"]] == ["job", "a", "b", "c"]
     assert len(found["edges"]) == 4
-    plan.create("wide", *(child(f"k{n}") for n in range(100)))
-    assert len(plan.json("show", "wide", "--graph", "--most", "10")["nodes"]) <= 10
 
 
 def test_tables_fit_on_80_columns_indented_ones_too(plan: Stage) -> None:

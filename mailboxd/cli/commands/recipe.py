@@ -9,8 +9,7 @@ import click
 
 from mailboxd.cli.commands.send import TASK_ID, TO, WAIT, WAIT_TIMEOUT, header_options, receiver, send
 from mailboxd.cli.groups import Group
-from mailboxd.cli.operator_actions import require_operator
-from mailboxd.cli.session import Session, Text, verb
+from mailboxd.cli.session import Session, Text
 from mailboxd.cli.text import room, say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.engine import sending
@@ -79,7 +78,7 @@ def recipe_command() -> None:
     """
 
 
-@verb("ls", "recipe ls")
+@recipe_command.verb("ls", "recipe ls")
 def ls_recipes(session: Session) -> None:
     """List the recipes, with what is wrong with those that cannot be read."""
     recipes = _recipes(_here(session))
@@ -95,37 +94,24 @@ def ls_recipes(session: Session) -> None:
         say(click.wrap_text(text, room(), f"{recipe['name']:<{size}}  ", " " * (size + 2)))
 
 
-@verb("show", "recipe show panel", "recipe show debate --graph", exits={EXIT_BAD_MESSAGE: "there is no such recipe"})
+@recipe_command.verb(
+    "show", "recipe show panel", "recipe show debate --graph", exits={EXIT_BAD_MESSAGE: "there is no such recipe"}
+)
 @_NAME
-@click.option("--graph", is_flag=True, help="Draw its plan, with example values for missing parameters.")
-@click.option("--format", "form", type=click.Choice(["mermaid", "svg"]), help="Of --graph; default: mermaid.")
-@_WITH
-def show_recipe(session: Session, name: str, graph: bool, form: str | None, given: Sequence[tuple[str, str]]) -> None:
+@click.option("--graph", is_flag=True, help="Draw its plan with example values, as SVG.")
+def show_recipe(session: Session, name: str, graph: bool) -> None:
     """Show a recipe: its file, or with --graph its plan."""
-    from mailboxd.protocol.recipe import example_values, expand, values_of
+    from mailboxd.drawing.graph import plan_graph
+    from mailboxd.drawing.svg import graph_svg
+    from mailboxd.protocol.recipe import example_values, expand
 
     recipes = _recipes(_here(session))
     recipe = recipes.load(name)
-    if (form is not None or given) and not graph:
-        raise click.UsageError("--format and --with require --graph")
     if graph:
-        made = expand(recipe, values_of(recipe, given) if given else example_values(recipe))
-        say(_drawn(made.dag.plan, made.title, form or "mermaid"), newline=False)
-    elif session.as_json:
-        say(to_json(_as_json(recipe)))
+        made = expand(recipe, example_values(recipe))
+        say(graph_svg(plan_graph(made.dag.plan, made.title), made.title))
     else:
-        say(for_terminal(recipes.text(recipe)), newline=False)
-
-
-def _drawn(plan: Any, title: str, form: str) -> str:
-    from mailboxd.drawing.graph import plan_graph
-    from mailboxd.drawing.mermaid import mermaid
-    from mailboxd.drawing.svg import graph_svg
-
-    graph = plan_graph(plan, title)
-    if form == "svg":
-        return graph_svg(graph, title)
-    return mermaid(graph)
+        session.answer(_as_json(recipe), recipes.text(recipe).rstrip("\n"))
 
 
 def _as_json(recipe: Recipe) -> dict[str, Any]:
@@ -136,7 +122,7 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
     return {"name": recipe.name, "about": recipe.about, "file": recipe.path, "parameters": parameters}
 
 
-@verb(
+@recipe_command.verb(
     "run",
     'recipe run panel --with question="Is it ready?" --with panel=analyst,writer,critic',
     'recipe run pipeline --with goal=Notes --with steps="Collect the changes" --with steps="Write them down" --wait',
@@ -148,6 +134,7 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
         EXIT_BAD_MESSAGE: "there is no such recipe, or a parameter is wrong",
         EXIT_TRY_AGAIN: "--wait: the task has not ended in time",
     },
+    operator=True,
 )
 @_NAME
 @_WITH
@@ -161,14 +148,9 @@ def run_recipe(
     session: Session, name: str, given: Sequence[tuple[str, str]], to: str | None, dry_run: bool, **said: Any
 ) -> int | None:
     """Send the task that a recipe makes of its parameters: an ordinary task with a plan."""
-    require_operator("operator")
     ws = receiver(session, to)
     draft = sending.filled_in(ws, _recipes(ws).load(name), given)
     if dry_run:
         say(for_terminal(draft.dag))
         return None
     return send(session, ws, draft, {**said, "sender": "operator"})
-
-
-for _command in (ls_recipes, show_recipe, run_recipe):
-    recipe_command.add_command(_command)

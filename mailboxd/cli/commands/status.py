@@ -10,9 +10,10 @@ import click
 from mailboxd import attention, health
 from mailboxd.cli.session import Id, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import PHASES, columns, counted, fit, pad, room, say, state, table, to_json, when
+from mailboxd.cli.text import columns, counted, fit, pad, room, say, state, table, to_json, when
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment
+from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
@@ -238,7 +239,7 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")
 @click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
-@click.option("--phase", "wanted", type=click.Choice(list(PHASES)), help="Only tasks in this phase.")
+@click.option("--phase", "wanted", type=click.Choice([phase.value for phase in Phase]), help="Only tasks in this phase.")
 @click.option("--agent", type=Id(), help="Only tasks executed by this agent.")
 @click.option("--label", type=Text(), help="Only tasks with this label.")
 def ls_command(

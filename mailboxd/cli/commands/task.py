@@ -13,7 +13,7 @@ from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, fit, folded, lasted, pad, room, say, state, table, to_json, when
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, WORDS, Waiting
 from mailboxd.explain.why import cause_of, explain
 from mailboxd.mailbox import lock
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
-_MOST_NODES = 2_000
 _MOST_LINES = 100
-"""Lines of a tree or timeline; the other tasks are counted."""
+"""Lines of a tree; the other tasks are counted."""
 
 
 @verb(
@@ -36,36 +35,28 @@ _MOST_LINES = 100
     "show q3-report.extract --json",
     "show q3-report --spec",
     "show q3-report --timeline",
-    "show q3-report --graph --format svg > q3.svg",
+    "show q3-report --graph > q3.svg",
 )
 @task_argument()
 @click.option("--spec", "view", flag_value="spec", help="What it must achieve, and what its spec lacks.")
-@click.option("--timeline", "view", flag_value="timeline", help="When it and its subtasks were open and worked on.")
-@click.option("--graph", "view", flag_value="graph", help="It and its subtasks as a graph of dependencies.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "mermaid", "svg", "html"]),
-    help="Of --timeline: text (default), svg or html; of --graph: mermaid (default), svg or html.",
-)  # fmt: skip
-@click.option(
-    "--most", type=click.IntRange(10, _MOST_NODES), help="With --graph: maximum number of nodes (default 200)."
-)
-def show_command(session: Session, task: str, view: str | None, form: str | None, most: int | None) -> None:
+@click.option("--timeline", "view", flag_value="timeline", help="When it and its subtasks were worked on.")
+@click.option("--graph", "view", flag_value="graph", help="It and its subtasks as a graph of dependencies, in SVG.")
+def show_command(session: Session, task: str, view: str | None) -> None:
     """Show a task: its spec, attempts, subtasks, results, reviews and messages; or one view of it.
 
-    In the graph of a large tree, active tasks are drawn first and similar ones are merged into one node with a count.
-    svg and html are self-contained.
+    Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count.
     """
-    if most is not None and view != "graph":
-        raise click.UsageError("--most requires --graph")
-    if form is not None and form not in _FORMS.get(view or "", ()):
-        raise click.UsageError(f"--format {form} does not apply to this view of a task")
     with session.report() as report:
         task_id = report.find(task)
         match view:
             case "graph":
-                _graph(session, report, task_id, form or "mermaid", most or 200)
+                from mailboxd.drawing.svg import graph_svg
+                from mailboxd.store.diagrams import task_graph
+
+                graph = task_graph(report, task_id)
+                say(to_json(asdict(graph)) if session.as_json else graph_svg(graph, f"Tasks of {task}"))
             case "timeline":
-                _timeline(session, report, task_id, form or "text")
+                _timeline(session, report, task_id)
             case "spec":
                 _spec(session, report, task_id)
             case _:
@@ -79,7 +70,17 @@ def show_command(session: Session, task: str, view: str | None, form: str | None
                 _print_task(found, cause_of(snapshot.tasks[task_id], snapshot), snapshot.now)
 
 
-_FORMS = {"timeline": ("text", "svg", "html"), "graph": ("mermaid", "svg", "html")}
+def _timeline(session: Session, report: Report, task_id: str) -> None:
+    from mailboxd.cli.timeline import timeline_lines
+    from mailboxd.store.diagrams import folded_timeline
+
+    now = session.clock.now()
+    rows, (began, ended) = folded_timeline(report, task_id, now)
+    if session.as_json:
+        say(to_json({"began": to_text(began), "ended": to_text(ended), "rows": [asdict(row) for row in rows]}))
+        return
+    for line in timeline_lines(rows, (began, ended), to_epoch(now), columns()):
+        say(line)
 
 
 def _spec(session: Session, report: Report, task_id: str) -> None:
@@ -94,49 +95,6 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
     say(f"  {WORDS[found.phase]}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
     for heading, text in spec_sections(found.spec):
         say(f"\n{heading}\n{folded(text.strip(), '  ')}")
-
-
-def _graph(session: Session, report: Report, task_id: str, form: str, most: int) -> None:
-    from mailboxd.drawing.mermaid import mermaid
-    from mailboxd.drawing.svg import document, graph_svg
-    from mailboxd.store.diagrams import task_graph
-
-    graph, name = task_graph(report, task_id, most=most), report.local_id(task_id)
-    if session.as_json:
-        say(to_json(asdict(graph)))
-    elif form == "mermaid":
-        say(mermaid(graph), newline=False)
-    else:
-        drawn = graph_svg(graph, f"Tasks of {name}")
-        say(drawn if form == "svg" else document(name, drawn), newline=form == "svg")
-
-
-def _timeline(session: Session, report: Report, task_id: str, form: str) -> None:
-    from mailboxd.store.diagrams import task_timeline
-
-    found = task_timeline(report, task_id)
-    now = session.clock.now()
-    if session.as_json:
-        say(to_json(found))
-    elif form == "text":
-        shown, left_out = task_output.most_urgent(found["rows"][1:], _MOST_LINES)
-        for line in task_output.gantt_lines(found | {"rows": [found["rows"][0], *shown]}, now, columns()):
-            say(line)
-        if left_out:
-            say(f"… {left_out}; --json has all")
-    else:
-        from mailboxd.drawing.svg import document
-
-        drawn = _svg(found, now)
-        say(drawn if form == "svg" else document(found["task"], drawn), newline=form == "svg")
-
-
-def _svg(found: dict[str, Any], now: str) -> str:
-    from mailboxd.drawing.gantt import gantt_svg
-    from mailboxd.store.diagrams import timeline_bars
-
-    bars = timeline_bars(found["rows"])
-    return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
 
 
 _LINE = 500
