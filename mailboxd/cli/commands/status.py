@@ -239,7 +239,7 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")
 @click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
-@click.option("--phase", "wanted", type=click.Choice([phase.value for phase in Phase]), help="Only tasks in this phase.")
+@click.option("--phase", "wanted", type=click.Choice([str(one) for one in Phase]), help="Only tasks in this phase.")
 @click.option("--agent", type=Id(), help="Only tasks executed by this agent.")
 @click.option("--label", type=Text(), help="Only tasks with this label.")
 def ls_command(
