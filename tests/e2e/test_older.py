@@ -72,11 +72,6 @@ def without_the_wal(alpha: Agent, copy: Path) -> None:
     put_back(alpha, copy)
 
 
-def without_the_wal_and_the_seal(alpha: Agent, copy: Path) -> None:
-    without_the_wal(alpha, copy)
-    database(alpha, ".seal").unlink()
-
-
 def an_older_copy(alpha: Agent, copy: Path) -> None:
     alpha.stop()
     put_back(alpha, copy)
@@ -86,7 +81,6 @@ def an_older_copy_beside_files_that_know_more(alpha: Agent, copy: Path) -> None:
     """The whole of .mailboxd/ was restored: only archive/ and outbox/ tell."""
     alpha.stop()
     put_back(alpha, copy)
-    database(alpha, ".seal").unlink()
     without_journal(alpha)
 
 
@@ -107,7 +101,6 @@ def an_older_copy_beside_an_outbox_that_knows_more(alpha: Agent, copy: Path) -> 
 
 ATTACKS = (
     without_the_wal,
-    without_the_wal_and_the_seal,
     an_older_copy,
     an_older_copy_beside_files_that_know_more,
     an_older_copy_beside_an_archive_that_knows_more,
@@ -303,18 +296,16 @@ def test_what_was_judged_and_moved_before_a_kill_is_no_sign_of_an_older_database
     alpha.kill()
     day = next((alpha.root / "mailbox" / "archive").glob("2*"))
     tampered(alpha, "UPDATE messages SET path = NULL WHERE name = 'first.md'")
-    database(alpha, ".seal").unlink()
     (day / "first.md").rename(day / "moved.md")
     (day / "moved.md").rename(day / "first.md")
     alpha.run()
 
 
-def test_a_workspace_without_journal_and_seal_is_served(found: Found) -> None:
+def test_a_workspace_without_journal_is_served(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()
     finished(alpha, "first")
     alpha.stop()
-    database(alpha, ".seal").unlink()
     without_journal(alpha)
     alpha.start()
     finished(alpha, "second")
