@@ -66,7 +66,7 @@ class _Found:
 
 
 def require_newest(ws: Workspace, store: Store) -> None:
-    """Raise OutdatedError if the log was changed or, without a journal, archive/ or outbox/ are newer than the database.
+    """Raise OutdatedError if the log was changed or, without a journal, archive/ or outbox/ are newer than it.
 
     Call before anything is accepted or started. Raises WorldError if the database cannot be read.
     """

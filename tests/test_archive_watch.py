@@ -142,8 +142,9 @@ def test_a_lost_day_of_the_archive_is_restored_from_the_database(keeping: Room) 
     more = [keeping.filed(f"m{number}", f"archive/2026-01-02/{number}.md", "accepted") for number in range(450)]
     assert keeping.look() == []
     shutil.rmtree(more[0].parent)
-    (why,) = keeping.look()
-    assert "and 449 more were missing: restored from the database" in why
+    said = [*keeping.look(), *keeping.look()]  # one alarm for all that a pass finds missing
+    assert len(said) == 2
+    assert all("more were missing: restored from the database" in why for why in said)
     assert all(file.read_bytes() == b"said" for file in more)
     assert keeping.archive_watch.why == ""
     assert keeping.look() == []
@@ -199,7 +200,7 @@ def test_a_recently_archived_file_is_watched_closely(keeping: Room) -> None:
     assert keeping.archive_watch.why == ""
 
 
-def test_another_directory_in_place_of_the_archive_is_noticed_and_lost_files_are_restored(
+def test_files_that_another_directory_in_place_of_the_archive_lacks_are_restored(
     keeping: Room,
 ) -> None:
     """As when something is mounted over it, and unmounted again; e2e/test_places.py has the mount."""
@@ -207,13 +208,11 @@ def test_another_directory_in_place_of_the_archive_is_noticed_and_lost_files_are
     assert keeping.look() == []
     archive.rename(archive.with_name("below"))
     archive.mkdir()
-    assert "mailbox/archive is another directory than before" in keeping.look()[0]
+    assert "archive/2026-01-01/good.md was missing: restored" in keeping.look()[0]
     assert keeping.good.read_bytes() == b"said"
     within = keeping.filed("within", "archive/2026-01-03/within.md", "accepted")
     archive.rename(archive.with_name("above"))
     archive.with_name("below").rename(archive)
-    said = keeping.look()
-    assert "mailbox/archive is another directory than before" in said[0]
-    assert "within.md was missing: restored" in said[1]
+    assert "within.md was missing: restored" in keeping.look()[0]
     assert within.read_bytes() == b"said"
     assert keeping.archive_watch.why == ""

@@ -115,19 +115,6 @@ def test_what_a_crash_took_is_written_again_by_the_next_daemon(room: Room, left:
     assert room.path.read_bytes() == written
 
 
-def test_files_outside_of_days_are_passed_over(room: Room) -> None:
-    """As earlier versions left them in outbox/ and rejected/."""
-    room.file("outbox/msg_1.task.q3.md")
-    room.file("outbox/msg_2.reply.q3.md")
-    room.file("outbox/2026-11-20.md")
-    room.file("outbox/2026-11-21/101502-123.reply.operator.q3.md")
-    room.file("outbox/zz.md")
-    room.file("rejected/bad.md")
-    room.begin()
-    assert room.store.messages.days_in("outbox") == ["outbox/2026-11-21"]
-    assert room.store.messages.days_in("rejected") == []
-
-
 def test_a_hostile_name_is_a_cell_and_no_more(room: Room) -> None:
     room.file("archive/2026-11-21/a|b](http:) <i>.md", sender="x\n| y")
     room.clock.advance(EVERY)

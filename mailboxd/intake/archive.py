@@ -110,18 +110,15 @@ def stored_name(name: str) -> tuple[str, dict[str, str]]:
     return shown, ({} if shown == name else {"name": os.fsencode(name).hex()})
 
 
-# Watching over the archive: the files of archive/ and rejected/ are checked all the time, a few at once
+# Watching over the archive: the files of archive/ and rejected/ are checked in turn, all the time
 #
 # The database knows path and size of every file. A missing file is restored from the bytes in the database, with
 # an alarm. A file that was changed or cannot be restored raises an alarm once; it is remembered across restarts, keeps
-# health from being green, and is forgotten when it is as it was. Only `mailboxd db verify` reads and compares every
-# file.
-#
-# Checking every file takes long where there are many. So three kinds come first: files archived a moment ago, to which
-# their writer may still write; days whose directory has changed, was replaced or is missing; and files wrong before.
+# health from being green, and is forgotten when it is as it was. Files archived a moment ago, to which their writer may
+# still write, and files wrong before are checked each time. Only `mailboxd db verify` reads and compares every file.
 
 WATCH_BATCH = 200
-"""Files of each kind per check, at one stat each."""
+"""Files per check, at one stat each."""
 EVERY = 5.0
 """Least seconds between two checks."""
 RECENT_SECONDS = 120.0
@@ -130,13 +127,9 @@ MOST_RECENT = 1000
 MOST_LOST = 1000
 """Changed files that are remembered; the alarm of any more is raised again after a restart."""
 META = "archive.changed"
-META_PLACES = "archive.directories"
 META_RESTS = "archive.late"
 """Rejected late rests of messages: a list of name, head and time, the latest last."""
 _MOST_RESTS = 20
-_TOPS = ("archive", "rejected")
-
-_Identity = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +142,7 @@ class _Recent:
 
 @dataclass(slots=True)
 class ArchiveWatch:
-    """Checks the archived mail of one workspace. Trouble with directories is reported, never raised."""
+    """Checks the archived mail of one workspace."""
 
     engine: Engine
     ws: Workspace
@@ -162,24 +155,16 @@ class ArchiveWatch:
     _lost: dict[str, str] | None = None
     """Message id -> what is wrong with its file."""
     _recent: deque[_Recent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
-    _directories: dict[str, tuple[_Identity, int] | None] = field(default_factory=dict)
-    """Device, inode and mtime (ns) of each directory with archived mail; None: it is missing."""
-    _sweeps: dict[str, str] = field(default_factory=dict)
-    """Directories whose files must all be checked, with the path checked last."""
-    _replaced: set[str] = field(default_factory=set)
-    """Those of them that were replaced."""
     _restored: list[str] = field(default_factory=list)
 
     @property
     def due(self) -> float | None:
         """When to check, on the monotonic clock; None: whenever the daemon is awake anyway."""
-        return self._next if self._recent or self._sweeps else None
+        return self._next if self._recent or self._restored else None
 
     def _why(self) -> str:
         lost = list((self._lost or {}).values())
         reasons = [_among(lost)] if lost else []
-        if self._replaced:
-            reasons.append(f"mailbox/{min(self._replaced)} was replaced, and missing files are being restored")
         reasons += late_rests(self.engine.store, self.engine.clock.now())
         return "; ".join(reasons)
 
@@ -200,9 +185,8 @@ class ArchiveWatch:
         if self._lost is None:
             self._lost = json.loads(self.engine.store.meta.get(META) or "{}")
         known = self._lost
-        self._compare_directories()
         closely = {*list(known)[:WATCH_BATCH], *self._written_since(mono)}
-        files = {file.id: file for file in (*self._of_sweep(), *self._next_in_turn())}
+        files = {file.id: file for file in self._next_in_turn()}
         files |= {file.id: file for file in self.engine.store.messages.filed_among(closely)}
         wrong: dict[str, str] = {}
         restored = len(self._restored)
@@ -214,63 +198,13 @@ class ArchiveWatch:
                 wrong[file.id] = why
         self._remember({name: why for name, why in known.items() if name not in files} | wrong, known)
         self.why = self._why()
-        if len(self._restored) > restored and self._sweeps:
-            self._next = mono  # continue at once; all restored files are reported at the end
+        if len(self._restored) > restored and self._after:
+            self._next = mono  # more are missing: continue at once, and report all of them at the end
             return True
         self._report_restored()
         return False
 
-    def notice_replaced(self) -> None:
-        """Check whether directories were replaced; cheap, for when something may have been mounted."""
-        if self._directories:
-            self._compare_directories()
-
     # Which files to check
-
-    def _compare_directories(self) -> None:
-        """Have all files checked in directories that have changed."""
-        before, now = self._directories, self._directory_stats()
-        replaced = {place for place, found in now.items() if _is_another(found, before.get(place))}
-        stored = self.engine.store.meta.get(META_PLACES)
-        places = json.dumps({top: found[0] for top in _TOPS if (found := now[top])})
-        if not before and stored not in (None, places):  # replaced while no daemon ran
-            self._sweeps |= dict.fromkeys(_TOPS, "")
-        if tops := replaced & set(_TOPS):
-            why = f"mailbox/{min(tops)} is another directory than before: something was mounted or unmounted, or moved"
-            self._alarm(why)
-            replaced = tops  # checking it includes all below
-        self._replaced |= replaced
-        for place, found in now.items():
-            changed = place not in _TOPS and before and found != before.get(place, found)
-            if found is None or place in replaced or (changed and not tops):
-                self._sweeps.setdefault(place, "")
-        self._directories = now
-        if stored != places:
-            self.reports.append(Noted(META_PLACES, places))
-
-    def _directory_stats(self) -> dict[str, tuple[_Identity, int] | None]:
-        found: dict[str, tuple[_Identity, int] | None] = {}
-        for place in (*_TOPS, *(day for top in _TOPS for day in self.engine.store.messages.days_in(top))):
-            try:
-                status = (self.ws.mailbox / place).lstat()
-            except OSError:
-                found[place] = None
-            else:
-                found[place] = (status.st_dev, status.st_ino), status.st_mtime_ns
-        return found
-
-    def _of_sweep(self) -> list[Filed]:
-        files: list[Filed] = []
-        while self._sweeps and len(files) < WATCH_BATCH:
-            place, after = next(iter(self._sweeps.items()))
-            found = self.engine.store.messages.filed_in(place, after, WATCH_BATCH)
-            files += found
-            if len(found) == WATCH_BATCH:
-                self._sweeps[place] = found[-1].path
-            else:
-                del self._sweeps[place]
-                self._replaced.discard(place)
-        return files
 
     def _next_in_turn(self) -> list[Filed]:
         files = self.engine.store.messages.filed(self._after, WATCH_BATCH)
@@ -368,10 +302,6 @@ def late_rests(store: Store, now: str) -> list[str]:
     return [f"the rest of {_among(sorted(set(names)))} came after the file was taken: it is in rejected/, unread"]
 
 
-def _is_another(found: tuple[_Identity, int] | None, before: tuple[_Identity, int] | None) -> bool:
-    return found is not None and before is not None and found[0] != before[0]
-
-
 def _digest(raw: bytes | None) -> str:
     return hashlib.sha256(raw or b"").hexdigest()
 
@@ -410,9 +340,8 @@ class Archiver:
         return [item for item in found if item.id not in self.obstructed]
 
     def try_again(self) -> None:
-        """Retry files that could not be moved, and check whether directories were replaced."""
+        """Retry files that could not be moved."""
         self.obstructed.clear()
-        self.archive_watch.notice_replaced()
 
     def _request(self, item: Unfiled) -> MoveRequest:
         name, raw = file_system_name(item.name, item.stamp), self.engine.store.messages.body(item.id)

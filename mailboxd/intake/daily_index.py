@@ -1,8 +1,8 @@
 """`archive/DATE/INDEX.md`: a day's messages in a table, for less, git and Markdown viewers.
 
 A projection of the database, written when the loop has time: lines are appended, without a sync, in the order in which
-messages were filed and sent. A day of which a crash or a power cut took lines, or a person the file, is written again
-at the next start.
+messages were filed and sent. If a crash or a power cut took lines of the latest day, it is written again at the next
+start.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
@@ -28,8 +28,6 @@ from mailboxd.store.store import Store
 EVERY = 5.0
 """Least seconds between two appends."""
 _AT_ONCE = 1_000
-_LATEST = 2
-"""Days whose lines are counted at start; of the others only the presence is checked."""
 _LARGEST = 64 << 20
 _LARGEST_MESSAGE = 1 << 20
 _PLACES = ("archive", "rejected", "outbox")
@@ -68,8 +66,8 @@ class DailyIndex:
     """The last event whose messages are listed; None: this daemon has listed nothing yet."""
     _newest: int = 0
     _next: float = 0.0
-    _unchecked: list[str] = field(default_factory=list)
-    """Days that may lack lines, the latest last."""
+    _unchecked: str = ""
+    """A day that may lack lines; empty: none."""
 
     @property
     def due(self) -> float | None:
@@ -82,15 +80,15 @@ class DailyIndex:
         """List what was filed and sent up to the event `newest`, if it is time to (or `now`). Raises WorldError."""
         self._newest = newest
         if self._covered is None:
-            self._unchecked, self._covered = self._suspects(), newest
+            self._unchecked, self._covered = self.store.last_event_at()[:10], newest
             return
         mono = self.clock.monotonic()
         if self._covered != newest and (now or mono >= self._next):
             self._next = mono + EVERY
             self._list(newest, self._covered)
         elif self._unchecked and self._covered == newest:  # what is new is listed first: it does not count as missing
-            self._repair(self._unchecked[-1])
-            self._unchecked.pop()
+            self._repair(self._unchecked)
+            self._unchecked = ""
 
     def _list(self, newest: int, after: int) -> None:
         listed, covered = self.store.messages.listed_after(after, _AT_ONCE)
@@ -102,13 +100,6 @@ class DailyIndex:
         for day, ones in by_day.items():
             self._append(day, ones)
         self._covered = newest if covered is None else covered
-
-    def _suspects(self) -> list[str]:
-        """Days that may lack lines: the latest ones, and those without an index."""
-        found = {day.rpartition("/")[2] for place in _PLACES for day in self.store.messages.days_in(place)}
-        days = sorted(found)
-        missing = [day for day in days[:-_LATEST] if not os.path.lexists(self.ws.archive / day / INDEX)]
-        return missing + days[-_LATEST:]
 
     def _append(self, day: str, listed: Iterable[Listed]) -> None:
         text = "".join(map(self._entry, listed)).encode()

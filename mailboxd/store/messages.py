@@ -188,26 +188,6 @@ class Messages:
         where = "WHERE id IN (SELECT value FROM json_each(?)) AND direction = 'in' AND path IS NOT NULL"
         return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", (json.dumps(list(messages)),))]
 
-    def filed_in(self, place: str, after: str, limit: int) -> list[Filed]:
-        """Files moved to a directory below mailbox/ with paths greater than `after`, by path."""
-        where = "WHERE path > ? AND path < ? AND direction = 'in' ORDER BY path LIMIT ?"
-        ends = (after or f"{place}/", f"{place}0", limit)  # the character after the slash
-        return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", ends)]
-
-    def days_in(self, place: str) -> list[str]:
-        """The directories of days in archive/, rejected/ or outbox/ that have recorded files, relative to mailbox/."""
-        day = len(f"{place}/2026-01-01")
-        is_day = f"path GLOB '{place}/????-??-??/*'"
-        # from each day to the file after it; from a file outside any day to the next one
-        after = f"CASE WHEN known.{is_day} THEN substr(known.path, 1, {day}) || '0' ELSE known.path END"
-        following = f"SELECT path FROM messages WHERE path > {{}} AND path < '{place}0' ORDER BY path LIMIT 1"
-        first, other = following.format(f"'{place}/'"), following.format(after)
-        rows = self._db.execute(
-            f"WITH RECURSIVE known (path) AS (SELECT ({first}) UNION ALL SELECT ({other}) FROM known"
-            f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {day}) FROM known WHERE {is_day}"
-        )
-        return [row[0] for row in rows]
-
     def listed_on(self, day: str, places: Iterable[str]) -> list[Listed]:
         """The messages whose files are in the directories of a day, in the order of their ids."""
         ranges = [(f"{place}/{day}/", f"{place}/{day}0") for place in places]
