@@ -66,7 +66,6 @@ class CallKind(StrEnum):
     TURN = "turn"
     HARNESS_TURN = "harness turn"
     LOOKUP = "lookup"
-    HARNESS_LOOKUP = "harness lookup"
     MESSAGE = "message"
     CHECK = "check"
     GATE = "gate"
