@@ -243,7 +243,7 @@ def _recipe(name: str) -> str:
 
 
 def _picture(name: str) -> str:
-    """What `mailboxd recipe show NAME --graph` prints."""
+    """The plan of a recipe, drawn."""
     recipe = Recipes().load(name)
     made = expand(recipe, example_values(recipe))
     return graph_svg(plan_graph(made.dag.plan, made.title), made.title)

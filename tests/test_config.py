@@ -140,7 +140,7 @@ circuit: {hold_seconds: 60}
         max_tree_tasks=200,
     )
     assert limits(loaded).depth == 2
-    assert config.differences(loaded) == {
+    assert config.by_key(loaded) == {
         "synthesis": "concat",
         "reply_within_seconds": 3600,
         "openclaw.turn_timeout_seconds": 60,
@@ -173,7 +173,7 @@ def test_one_line_switches_on_every_review_questions_about_weak_specs_and_budget
     rules = policy(found)
     assert rules.gates == frozenset(Gate)
     assert (rules.weak, rules.budget_usd, rules.budget_tokens) == (WeakSpec.ASK, 10.0, 2_000_000)
-    assert "gates.quality_gate" in config.differences(found)
+    assert "gates.quality_gate" in config.by_key(found)
 
 
 def test_a_key_that_is_set_counts_before_the_profile(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_key_that_is_set_counts_before_the_profile(tmp_path: Path) -> None:
 
 
 def test_the_defaults_differ_in_nothing() -> None:
-    assert config.differences(Config(agent="main")) == {}
+    assert config.by_key(Config(agent="main")) == {}
 
 
 def test_a_key_or_group_with_nothing_after_it_says_nothing(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.cli.text import say, to_json
@@ -23,90 +22,62 @@ if TYPE_CHECKING:
     from mailboxd.core.inputs import OperatorInput
     from mailboxd.core.model import Task
     from mailboxd.engine.engine import Engine
-    from mailboxd.mailbox.layout import Workspace
 
 OPERATOR = "operator"
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """An order being carried out: the engine, inside a batch, and the task."""
-
-    engine: Engine
-    task: Task
-    user: str
+Act = Callable[["Engine", "Task", str], Sequence["Event"]]
+"""Gives an order to the engine, about a task, as this user."""
 
 
-def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event]]) -> None:
+def carry_out(session: Session, name: str, act: Act) -> None:
     """Let `act` give an order about the task `name`, print the resulting events, and wake the daemon.
 
     Raises UnavailableError, ConfigError, WorldError; Refused by the task's state or inside an agent's turn.
     """
-    from mailboxd import config
-    from mailboxd.engine import open
     from mailboxd.store.reports import Report
 
-    require_operator(OPERATOR)
-    ws = session.workspace()
-    with open.engine(ws, config.load(ws.config), _print_wait) as engine, engine.batch():
+    facts: dict[str, Any] = {}
+
+    def about(engine: Engine, user: str) -> Sequence[Event]:
         task = engine.store.tasks.get(Report(engine.store.db).find(name))
         if task is None:
             raise AssertionError(f"{name} was found but does not exist")
-        outcome = _outcome(engine, task, act(Order(engine, task, process.name())))
-    _print(session, outcome, _wake(ws))
+        events = act(engine, task, user)
+        facts.update(task=task.local_id, phase=(engine.store.tasks.get(task.id) or task).phase)
+        return events
+
+    carry_out_any(session, about, facts)
 
 
 def give(session: Session, name: str, order_input: OperatorInput) -> None:
     """Give an order about the task `name` that consists of one input. Raises as `carry_out`."""
-    carry_out(session, name, lambda order: order.engine.command(order.task, order_input, order.user))
+    carry_out(session, name, lambda engine, task, user: engine.command(task, order_input, user))
 
 
-def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
+def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]], facts: Mapping[str, Any]) -> None:
     """As `carry_out`, for an order that is not about one task. `act` may add to `facts`, which --json prints."""
     from mailboxd import config
     from mailboxd.engine import open
-
-    require_operator(OPERATOR)
-    ws = session.workspace()
-    with open.engine(ws, config.load(ws.config), _print_wait) as engine, engine.batch():
-        described = _described(engine, act(engine, process.name()))
-    _print(session, {**facts, "events": described}, _wake(ws))
-
-
-def _print_wait(why: str) -> None:
-    say(why, err=True)
-
-
-def _wake(ws: Workspace) -> bool:
-    """Wake the daemon; returns whether one runs. One that is starting or paused does not listen but polls."""
+    from mailboxd.explain.describe import summarize
     from mailboxd.host import wakeup
     from mailboxd.mailbox import lock
 
-    return wakeup.poke(ws.state) or lock.holder(ws) is not None
-
-
-def _print(session: Session, outcome: dict[str, Any], is_running: bool) -> None:
+    require_operator()
+    ws = session.workspace()
+    with open.engine(ws, config.load(ws.config), lambda why: say(why, err=True)) as engine, engine.batch():
+        events = act(engine, process.name())
+        names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]
+    told = [{"kind": event.kind, "text": summarize(event, name)} for event, name in zip(events, names, strict=True)]
+    # one that is starting or paused does not listen but polls
+    runs = wakeup.poke(ws.state) or lock.holder(ws) is not None
     if session.as_json:
-        say(to_json(outcome | {"daemon": {"running": is_running}}))
+        say(to_json({**facts, "events": told, "daemon": {"running": runs}}))
         return
-    for described in outcome["events"]:
-        say(for_terminal(described["text"]))
-    if not is_running:
+    for one in told:
+        say(for_terminal(one["text"]))
+    if not runs:
         say("no daemon is running: recorded, and `mailboxd run` will carry it out", err=True)
-
-
-def _outcome(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
-    """The resulting phase and events, as in the history."""
-    after = engine.store.tasks.get(task.id) or task
-    return {"task": task.local_id, "phase": after.phase, "events": _described(engine, events)}
-
-
-def _described(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
-    from mailboxd.explain.describe import summarize
-
-    names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]
-    texts = [summarize(event, name) for event, name in zip(events, names, strict=True)]
-    return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
 
 
 def require_operator(sender: str = OPERATOR) -> None:

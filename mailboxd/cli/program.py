@@ -48,7 +48,7 @@ COMMANDS = {
     },
     "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
     "Connect": {
-        "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "connect", "hub": "hub",
+        "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration", "hub": "hub",
         "export": "export",
     },
 }  # fmt: skip
@@ -100,6 +100,9 @@ program = Program(
 
     Every command except `run` works while the daemon is down. Commands that act as the operator are refused inside an
     agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of either.
+
+    Your shell completes commands and task ids after `eval "$(_MAILBOXD_COMPLETE=bash_source mailboxd)"`; zsh with
+    zsh_source, fish with `_MAILBOXD_COMPLETE=fish_source mailboxd | source`.
     """,
 )
 click.version_option(package_name="mailboxd", message="%(prog)s %(version)s")(program)

@@ -123,6 +123,7 @@ def verb(
     name: str,
     *examples: str,
     exits: Mapping[int, str] | None = None,
+    text: str | None = None,
     operator: bool = False,
     extra: str = "",
 ) -> Callable[[Callable[..., int | None]], click.Command]:
@@ -145,7 +146,7 @@ def verb(
                 pip_extras.require(extra)
             return function(*arguments, **options)
 
-        made: click.Command = click.command(name)(click.pass_obj(checked))
+        made: click.Command = click.command(name, help=text)(click.pass_obj(checked))
         made.params += shared_options()
         made.epilog = _epilog(examples, exits or {})
         return made

@@ -23,85 +23,33 @@ _ORDER = ("failed", "executing", "ready_to_resume", "", "execution_ready")
 _LEAST = ("cancelled", "completed")
 
 
-def tree_lines(root: Node, now: str, room: int) -> Iterator[str]:
-    """Every task of a tree (`Report.tree`) on one line. `now` is ISO-8601 UTC; `room` is in columns."""
-    for branch, node in _walk(root, "", "", {}):
+def tree_lines(root: Node, now: str, room: int, most: int | None = None) -> Iterator[str]:
+    """Every task of a tree (`Report.tree`) on one line; of more than `most` subtasks of a task, the most urgent.
+
+    `now` is ISO-8601 UTC; `room` is in columns.
+    """
+    stack: list[tuple[str, str, Node | str]] = [("", "", root)]  # a tree may be deeper than Python's stack
+    while stack:
+        branch, below, node = stack.pop()
+        if isinstance(node, str):
+            yield branch + fit(f"… {node}", max(room - width(branch), 1))
+            continue
         yield _line(branch, node, now, room)
-
-
-def first_lines(root: Node, now: str, room: int, most: int) -> list[str]:
-    """At most `most` lines (1 or more), the most urgent tasks; the others are counted where they would be."""
-    kept = _kept(root, most)
-    shown = []
-    for branch, node in _walk(root, "", "", kept):
-        left_out = node.get("left_out")
-        if left_out is None:
-            shown.append(_line(branch, node, now, room))
-        else:
-            shown.append(branch + fit(f"… {left_out}", max(room - width(branch), 1)))
-    return shown[:most]
-
-
-def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator[tuple[str, Node]]:
-    """Tasks with their branch prefix; with `kept` only those, and one entry for the omitted siblings."""
-    yield branch, node
-    children = node["children"]
-    if kept:
-        others = [child for child in children if child["id"] not in kept]
-        children = [child for child in children if child["id"] in kept]
-        if others:
-            children.append({"left_out": _counted(others), "children": []})
-    for number, child in enumerate(children, 1):
-        corner, side = ("└─ ", "   ") if number == len(children) else ("├─ ", "│  ")
-        yield from _walk(child, below + corner, below + side, kept)
+        kept, others = most_urgent(node["children"], most) if most is not None else (node["children"], "")
+        children = [*kept, *([others] if others else [])]
+        for number, child in reversed([*enumerate(children, 1)]):
+            corner, side = ("└─ ", "   ") if number == len(children) else ("├─ ", "│  ")
+            stack.append((below + corner, below + side, child))
 
 
 def most_urgent(tasks: Sequence[Node], most: int) -> tuple[list[Node], str]:
     """At most `most` of these tasks in their order, the most urgent ones, and a count of the others, if any."""
     kept = set(sorted(range(len(tasks)), key=lambda number: _rank(tasks[number]))[:most])
-    others = [task for number, task in enumerate(tasks) if number not in kept]
-    return [tasks[number] for number in sorted(kept)], _counted(others) if others else ""
-
-
-def _counted(others: Sequence[Node]) -> str:
-    counts = Counter(WAITING_FOR_YOU if node["need"] else node["phase"] for node in others)
-    return f"{len(others)} more: {counted(dict(counts.most_common()))}"
-
-
-def _kept(root: Node, most: int) -> dict[str, int]:
-    """The ids of the tasks to show, each with how many of its subtasks are shown; empty means all.
-
-    A task is shown with its ancestors. O(tasks × depth).
-    """
-    above: dict[str, Node | None] = {}
-    nodes = []
-    stack: list[tuple[Node, Node | None]] = [(root, None)]
-    while stack:
-        node, parent = stack.pop()
-        above[node["id"]] = parent
-        nodes.append(node)
-        stack += [(child, node) for child in reversed(node["children"])]
-    if len(nodes) <= most:
-        return {}
-    kept = {root["id"]: 0}
-    used = 2  # the root, and the line that counts what is omitted
-    for node in sorted(nodes, key=_rank):
-        path = []
-        at: Node | None = node
-        while at is not None and at["id"] not in kept:
-            path.append(at)
-            at = above[at["id"]]
-        cost = len(path) + sum(1 for new in path if new["children"])
-        if path and used + cost <= most:
-            used += cost
-            for new in reversed(path):
-                kept[new["id"]] = 0
-                parent = above[new["id"]]
-                if parent is not None:
-                    kept[parent["id"]] += 1
-                    # all its subtasks are shown: no line for omitted ones
-                    used -= kept[parent["id"]] == len(parent["children"])
-    return kept
+    others = Counter(
+        WAITING_FOR_YOU if task["need"] else task["phase"] for number, task in enumerate(tasks) if number not in kept
+    )
+    told = f"{others.total()} more: {counted(dict(others.most_common()))}" if others else ""
+    return [tasks[number] for number in sorted(kept)], told
 
 
 def _rank(node: Node) -> int:

@@ -207,9 +207,9 @@ def reference() -> str:
     return "\n".join(rows) + "\n"
 
 
-def differences(config: Config) -> dict[str, Any]:
-    """The keys that differ from their defaults, like `{"limits.turns": 8}`, with JSON values."""
-    changed = config.model_dump(mode="json", exclude_defaults=True, exclude={"agent"})
+def by_key(config: Config, *, everything: bool = False) -> dict[str, Any]:
+    """The keys that differ from their defaults, or all, like `{"limits.turns": 8}`, with JSON values."""
+    changed = config.model_dump(mode="json", exclude_defaults=not everything, exclude={"agent"})
     flat: dict[str, Any] = {}
     for name, value in changed.items():
         flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}

@@ -87,8 +87,7 @@ def drawing(width: float, height: float, label: str, content: str, *, standalone
 
 
 # Layered layout (Sugiyama, Tagawa, Toda 1981); edges lead from left to right. Ranks by longest path, dummy nodes
-# where an edge passes a rank, an order within each rank that crosses few edges (barycenters), and heights that make
-# edges straight, solved exactly per rank: least squares under a fixed order, by pooling adjacent violators.
+# where an edge passes a rank, and an order within each rank that crosses few edges (barycenters).
 # O(sweeps * (nodes + edges)), deterministic.
 
 SWEEPS = 6
@@ -209,43 +208,15 @@ def _order(work: _Work, *, forward: bool) -> None:
 
 
 def _heights(work: _Work) -> dict[str, float]:
+    """The middle of each, in rows; every rank is centered."""
+    most = max((sum(work.space[name] for name in rank) for rank in work.ranks), default=0.0)
     heights: dict[str, float] = {}
     for rank in work.ranks:
-        at = 0.0
+        at = (most - sum(work.space[name] for name in rank)) / 2
         for name in rank:
             heights[name] = at + work.space[name] / 2
             at += work.space[name]
-    for sweep in range(SWEEPS):
-        forward = sweep % 2 == 0
-        sides = work.left if forward else work.right
-        for rank in work.ranks if forward else work.ranks[::-1]:
-            _straighten(rank, sides, work.space, heights)
     return heights
-
-
-def _straighten(
-    rank: Sequence[str], sides: Mapping[str, list[str]], space: Mapping[str, float], heights: dict[str, float]
-) -> None:
-    """The heights nearest to the neighbours' mean that keep the order and the space: isotonic regression."""
-    offset, offsets = 0.0, []
-    for number, name in enumerate(rank):
-        offset += (space[name] + space[rank[number - 1]]) / 2 if number else 0.0
-        offsets.append(offset)
-    blocks: list[tuple[float, int]] = []
-    for name, start in zip(rank, offsets, strict=True):
-        others = sides.get(name)
-        wanted = sum(heights[other] for other in others) / len(others) if others else heights[name]
-        mean, count = wanted - start, 1
-        while blocks and blocks[-1][0] >= mean:
-            above, size = blocks.pop()
-            mean = (above * size + mean * count) / (size + count)
-            count += size
-        blocks.append((mean, count))
-    at = 0
-    for mean, count in blocks:
-        for name, start in zip(rank[at : at + count], offsets[at : at + count], strict=True):
-            heights[name] = mean + start
-        at += count
 
 
 # Drawing the graph

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -50,28 +49,6 @@ def test_a_link_a_missing_directory_and_open_doors(ws: Workspace) -> None:
     assert status == 1
     assert f"{ws.archive} is missing" in texts
     assert f"{ws.outbox} is a symbolic link, not a directory" in texts
-
-
-def test_fix_creates_missing_directories_and_restricts_modes_only(ws: Workspace) -> None:
-    ws.archive.rmdir()
-    ws.inbox.chmod(0o777)
-    ws.state.chmod(0o755)
-    (ws.inbox / "a.md").write_text("Do it.")
-    status, told = check(ws, "--fix")
-    assert (status, errors(told)) == (0, {}), told
-    assert [one["level"] for one in told["findings"] if one["id"] == "directories"] == ["ok"]
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (ws.archive, ws.inbox, ws.state)]
-    assert modes == [0o700, 0o755, 0o700]
-    assert (ws.inbox / "a.md").read_text() == "Do it."
-
-
-def test_fix_does_not_go_through_a_link(ws: Workspace, tmp_path: Path) -> None:
-    ws.outbox.rmdir()
-    (tmp_path / "elsewhere").mkdir(mode=0o777)
-    (tmp_path / "elsewhere").chmod(0o777)
-    ws.outbox.symlink_to(tmp_path / "elsewhere")
-    assert check(ws, "--fix")[0] == 78
-    assert stat.S_IMODE((tmp_path / "elsewhere").stat().st_mode) == 0o777
 
 
 def test_a_wrong_configuration_and_no_workspace_have_statuses_of_their_own(ws: Workspace, tmp_path: Path) -> None:

@@ -76,22 +76,15 @@ def test_a_tree_fits_with_any_titles(room: int) -> None:
     assert not any("\x1b" in line for line in lines)
 
 
-def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
+def test_of_many_subtasks_the_urgent_are_shown_and_the_rest_is_counted() -> None:
     kids = [node(f"k{n}", "completed") for n in range(990)]
     kids[700] = node("stuck", "circuit_open", need="circuit", reason="no answer")
     kids[300] = node("busy", "executing", *(node(f"d{n}", "execution_ready") for n in range(50)))
-    lines = plain(task_output.first_lines(node("job", "executing", *kids), NOW, 80, 6))
-    assert len(lines) <= 6
+    lines = plain(task_output.tree_lines(node("job", "executing", *kids), NOW, 80, 3))
     assert "‖ waiting for you 1m40s  stuck (beta)  no answer" in "\n".join(lines)
-    assert "│  └─ … 49 more: 49 pending" in lines
-    assert any(line.startswith("└─ … 98") and "completed" in line for line in lines)
-
-
-def test_a_tree_that_fits_is_shown_whole() -> None:
-    root = node("job", "executing", node("a", "completed", node("x", "completed")), node("b"))
-    assert task_output.first_lines(root, NOW, 80, 4) == list(task_output.tree_lines(root, NOW, 80))
-    for most in range(1, 5):
-        assert len(task_output.first_lines(root, NOW, 80, most)) <= most
+    assert "│  └─ … 47 more: 47 pending" in lines
+    assert lines[-1] == "└─ … 987 more: 987 completed"
+    assert len(lines) == 9
 
 
 # Time

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
-import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,33 +85,6 @@ def test_an_unknown_command_suggests_the_nearest() -> None:
     result = CliRunner().invoke(program, ["statu"])
     assert result.exit_code == 2
     assert "did you mean status?" in result.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
-    result = CliRunner().invoke(program, ["connect", "completion", shell], obj=Session())
-    assert result.exit_code == 0
-    assert f"_MAILBOXD_COMPLETE={shell}_complete" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("shell", "ask"),
-    [
-        ("bash", 'source "$1"; COMP_WORDS=(mailboxd fle) COMP_CWORD=1; _mailboxd_completion mailboxd; echo $COMPREPLY'),
-        ("zsh", "fpath=(${1:h} $fpath); autoload -Uz compinit; compinit -u; [[ $_comps[mailboxd] ]] && echo fleet"),
-        ("fish", 'source $argv[1]; complete -C "mailboxd fle"'),
-    ],
-)
-def test_a_shell_completes_commands_with_the_script(tmp_path: Path, shell: str, ask: str) -> None:
-    program_path = shutil.which(shell)
-    if program_path is None:
-        pytest.skip(f"{shell} is not installed here")
-    script = tmp_path / "_mailboxd"
-    script.write_text(CliRunner().invoke(program, ["connect", "completion", shell], obj=Session()).stdout)
-    words = [program_path, *(["-f"] if shell == "zsh" else []), "-c", ask, *(["-"] * (shell != "fish")), str(script)]
-    environ = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"}
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
-    assert "fleet" in done.stdout, done.stderr
 
 
 def test_verbs_options_and_tasks_are_completed(stage: Stage) -> None:
@@ -202,15 +172,6 @@ def test_config_prints_the_differences_from_the_defaults(stage: Stage) -> None:
     assert stage.json("config") == {"agent": "alpha", "limits.turns": 8}
     everything = stage.json("config", "--all")
     assert (everything["limits.turns"], everything["limits.depth"], everything["log.format"]) == (8, 8, "text")
-
-
-def test_config_prints_one_key_or_a_group(stage: Stage) -> None:
-    assert stage.run("config", "limits.turns").stdout == "4\n"
-    assert set(stage.json("config", "log")) == {"log.level", "log.format"}
-    wrong = stage.run("config", "limits.turn")
-    assert wrong.exit_code == 2
-    assert "did you mean limits.turns?" in wrong.stderr
-    assert stage.run("config", "--path").stdout == f"{stage.ws.config}\n"
 
 
 def test_config_names_all_that_is_wrong(stage: Stage) -> None:

@@ -81,7 +81,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
             decided.append(_short(row, done.task) | {"decision": decision, "by": user})
         return events
 
-    carry_out_any(session, act, approvals=decided)
+    carry_out_any(session, act, {"approvals": decided})
     return None
 
 
@@ -125,7 +125,7 @@ def request_undo(session: Session, name: str) -> None:
         return events
 
     asked: list[Event] = []
-    carry_out_any(session, act)
+    carry_out_any(session, act, {})
     if not session.as_json:
         told = "the undo needs approval: see `mailboxd approval list`"
         say(told if asked else "it has already been undone")

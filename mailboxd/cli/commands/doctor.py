@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import textwrap
 from collections import Counter
@@ -21,7 +20,6 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 if TYPE_CHECKING:
     from mailboxd.doctor.diagnose import Target
     from mailboxd.doctor.facts import CheckResult, Facts
-    from mailboxd.mailbox.layout import Workspace
 
     Results = list[tuple[str, CheckResult]]
 
@@ -34,31 +32,30 @@ _CLEAR_LINE = "\r\x1b[K"
     "doctor",
     "doctor --strict --json",
     "doctor --canary",
-    "doctor --quick --fix",
+    "doctor --quick",
     exits={EXIT_NO: "a problem was found"},
 )
 @click.option("--quick", is_flag=True, help="Only the workspace, without OpenClaw, in less than a second.")
-@click.option("--fix", is_flag=True, help="With --quick: first create directories, remove other users' permissions.")
 @click.option("--canary", is_flag=True, help="Run one real turn of the agent, which calls the model once.")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-def doctor_command(session: Session, quick: bool, fix: bool, canary: bool, strict: bool) -> int:
+def doctor_command(session: Session, quick: bool, canary: bool, strict: bool) -> int:
     """Diagnose the machine, OpenClaw, its gateway and the workspace, with a fix for every problem.
 
     Takes 10 to 20 seconds, changes nothing, and also works outside a workspace. The gateway plugin, if installed, is
     sent a message that it must refuse.
 
     --quick checks only the workspace: ownership, permissions, directories, links, configuration, keys, database,
-    leftovers. --fix creates missing directories and removes other users' permissions.
+    leftovers.
 
     --canary also runs one harmless turn of the agent and, with the plugin, sends a message to the agent's own mailbox,
     which is archived without effect.
     """
     from mailboxd.doctor import diagnose
 
-    if (quick and canary) or (fix and not quick):
-        raise click.UsageError("--fix requires --quick, and --quick runs no --canary")
+    if quick and canary:
+        raise click.UsageError("--quick runs no --canary")
     if quick:
-        return _check_workspace(session, fix=fix, strict=strict)
+        return _check_workspace(session, strict=strict)
     target = diagnose.target_at(*diagnose.find_workspace(Path.cwd(), session.path), os.environ)
     results = examine(session, target, canary=canary)
     return conclude(session, str(target.ws.root) if target.ws is not None else None, results, strict=strict)
@@ -102,16 +99,10 @@ def _progress(name: str) -> None:
         say(_CLEAR_LINE + (fit(f"checking {name} ...", columns() - 1) if name else ""), err=True, newline=False)
 
 
-_STATE = ".mailboxd"
-
-
-def _check_workspace(session: Session, *, fix: bool, strict: bool) -> int:
+def _check_workspace(session: Session, *, strict: bool) -> int:
     from mailboxd.doctor import diagnose
 
     ws = session.workspace()
-    if fix:
-        for line in _fix(ws):
-            say(for_terminal(line), err=True)
     target = diagnose.target_at(ws, "", os.environ)
     facts = diagnose.collect(target, os.environ, session.clock, lambda _name: None, local=True)
     results = list(diagnose.judge(facts))
@@ -119,26 +110,6 @@ def _check_workspace(session: Session, *, fix: bool, strict: bool) -> int:
         show(results)
     status = conclude(session, str(ws.root), results, strict=strict)
     return EXIT_CONFIG if target.settings.problem else status
-
-
-def _fix(ws: Workspace) -> list[str]:
-    """Fix what needs no decision, and return a line about each change. Raises ConfigError for a link, WorldError."""
-    done = [f"created {name}/" for name in type(ws).create(ws.root)]
-    for path in (ws.root, ws.inbox, ws.outbox, ws.archive, ws.rejected, ws.tasks, ws.state):
-        status = path.lstat()
-        mode = stat.S_IMODE(status.st_mode)
-        wanted = mode & ~(0o077 if path.name == _STATE else 0o022)
-        if status.st_uid == os.geteuid() and wanted != mode:
-            _restrict(path, wanted)
-            done.append(f"chmod {wanted:o} {path}")
-    return done
-
-
-def _restrict(path: Path, mode: int) -> None:
-    from mailboxd.mailbox.files import directory, world_errors
-
-    with world_errors(f"change the mode of {path}"), directory(path.parent, path.name) as fd:
-        os.fchmod(fd, mode)
 
 
 # Output of `doctor`

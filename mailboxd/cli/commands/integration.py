@@ -1,4 +1,4 @@
-"""`mailboxd connect plugin` and `connect skill`: the plugin in OpenClaw's gateway, and the agent's skill."""
+"""`mailboxd connect`, and its plugin in OpenClaw's gateway and skill of the agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.groups import Group
+from mailboxd.cli.groups import Group, LazyGroup
 from mailboxd.cli.session import Session
 from mailboxd.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, UnavailableError
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.integration import PluginState, Step
 
+connect_command = LazyGroup(
+    "connect",
+    {
+        "Commands": {
+            "plugin": "integration", "skill": "integration", "mcp": "mcp", "gateway": "gateway", "service": "daemon",
+            "keys": "keys",
+        }
+    },
+    help="Connect the workspace with OpenClaw, systemd and the keys of its peers.",
+)  # fmt: skip
 _PLUGIN_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli import elsewhere
-from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, edited, give, read_text
+from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.vocabulary import WORDS
@@ -16,7 +16,8 @@ from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
-    from mailboxd.core.model import Spec
+    from mailboxd.core.model import Spec, Task
+    from mailboxd.engine.engine import Engine
 
 
 @verb(
@@ -81,49 +82,56 @@ def retry_command(
     words = "\n\n".join(filter(None, [note, more]))
     budgets = (budget_usd, budget_tokens)
 
-    def act(order: Order) -> Sequence[Event]:
-        blocked = order.task.phase is Phase.CIRCUIT_OPEN or order.task.held
+    def act(engine: Engine, found: Task, user: str) -> Sequence[Event]:
+        blocked = found.phase is Phase.CIRCUIT_OPEN or found.held
         again = (
             Unblock(Remedy.RETRY, words, *budgets)
             if budgets != (None, None) or (blocked and not (only_failed or with_dependants))
             else Retry(words, only_failed, with_dependants)
         )
-        return order.engine.command(order.task, again, order.user)
+        return engine.command(found, again, user)
 
     carry_out(session, task, act)
 
 
-@verb("accept", "accept q3-report.extract", exits={EXIT_NO: "not blocked, or it has no result to accept"})
-@task_argument()
-@click.option("--note", type=Text(), default="", help="The reason.")
-def accept_command(session: Session, task: str, note: str) -> None:
-    """Complete a blocked task with its last good result."""
-    from mailboxd.core.inputs import Remedy, Unblock
+def _with_note(order: str, example: str, refused: str, text: str) -> click.Command:
+    """The command of an order that needs no more than a note."""
 
-    give(session, task, Unblock(Remedy.ACCEPT, note))
+    @verb(example.partition(" ")[0], example, exits={EXIT_NO: refused}, text=text)
+    @task_argument()
+    @click.option("--note", type=Text(), default="", help="The reason, shown wherever the task is.")
+    def command(session: Session, task: str, note: str) -> None:
+        from mailboxd.core.operator_orders import BY_NAME
+        from mailboxd.engine import operator_commands
 
+        carry_out(
+            session, task, lambda engine, found, user: operator_commands.give(engine, found, BY_NAME[order], note, user)
+        )
 
-@verb("fail", 'fail q3-report.extract --note "the source is gone"', exits={EXIT_NO: "not blocked"})
-@task_argument()
-@click.option("--note", type=Text(), default="", help="The reason.")
-def fail_command(session: Session, task: str, note: str) -> None:
-    """Fail a blocked task, and the tasks that depend on it."""
-    from mailboxd.core.inputs import Remedy, Unblock
-
-    give(session, task, Unblock(Remedy.FAIL, note))
+    return command
 
 
-@verb("pause", 'pause q3-report --note "until the audit is over"', exits={EXIT_NO: "ended, or on hold already"})
-@task_argument()
-@click.option("--note", type=Text(), default="", help="The reason, shown wherever the task is.")
-def pause_command(session: Session, task: str, note: str) -> None:
+accept_command = _with_note(
+    "unblock-accept",
+    "accept q3-report.extract",
+    "not blocked, or it has no result to accept",
+    "Complete a blocked task with its last good result.",
+)
+fail_command = _with_note(
+    "unblock-fail",
+    'fail q3-report.extract --note "the source is gone"',
+    "not blocked",
+    "Fail a blocked task, and the tasks that depend on it.",
+)
+pause_command = _with_note(
+    "pause",
+    'pause q3-report --note "until the audit is over"',
+    "ended, or on hold already",
     """Pause a task and everything below it: running turns finish, and no other starts.
 
     Deadlines still pass, answers and replies still count, and an approved action still runs.
-    """
-    from mailboxd.core.inputs import Pause
-
-    give(session, task, Pause(note))
+    """,
+)
 
 
 @verb(
@@ -142,7 +150,7 @@ def resume_command(session: Session, task: str | None, note: str, agent: str | N
     if (task is None) is (agent is None):
         raise click.UsageError("give a task, or an agent with --agent")
     if agent is not None:
-        carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user))
+        carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user), {})
     elif task is not None:
         give(session, task, Resume(note))
 
@@ -175,7 +183,7 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
         words = _text_or_file(text, file, "answer")
         return elsewhere.decide(session, place[0], AnswerMessage, place[1], preamble=words)
     words = _text_or_file(text, file, "answer") if text or file else _answer_in_editor(session, task)
-    carry_out(session, task, lambda order: operator_commands.answer(order.engine, order.task, words, order.user))
+    carry_out(session, task, lambda engine, found, user: operator_commands.answer(engine, found, words, user))
     return None
 
 
@@ -264,14 +272,12 @@ def _write(session: Session, task: str, text: str, base: Spec | None = None) -> 
     from mailboxd.errors import MessageError, Refused
     from mailboxd.protocol.spec import rewritten
 
-    def act(order: Order) -> Sequence[Event]:
-        if base is not None and order.task.spec != base:
-            raise Refused(
-                "spec-changed", f"{order.task.local_id}: its spec changed while you edited it", "Edit it again."
-            )
-        spec = rewritten(order.task.spec, text)
+    def act(engine: Engine, found: Task, user: str) -> Sequence[Event]:
+        if base is not None and found.spec != base:
+            raise Refused("spec-changed", f"{found.local_id}: its spec changed while you edited it", "Edit it again.")
+        spec = rewritten(found.spec, text)
         if spec is None:
             raise MessageError("no-spec", "it has no section of a spec", "Write `## Acceptance Criteria`, for example.")
-        return order.engine.command(order.task, SpecWritten(spec), order.user)
+        return engine.command(found, SpecWritten(spec), user)
 
     carry_out(session, task, act)

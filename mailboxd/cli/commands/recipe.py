@@ -94,24 +94,13 @@ def ls_recipes(session: Session) -> None:
         say(click.wrap_text(text, room(), f"{recipe['name']:<{size}}  ", " " * (size + 2)))
 
 
-@recipe_command.verb(
-    "show", "recipe show panel", "recipe show debate --graph", exits={EXIT_BAD_MESSAGE: "there is no such recipe"}
-)
+@recipe_command.verb("show", "recipe show panel", exits={EXIT_BAD_MESSAGE: "there is no such recipe"})
 @_NAME
-@click.option("--graph", is_flag=True, help="Draw its plan with example values, as SVG.")
-def show_recipe(session: Session, name: str, graph: bool) -> None:
-    """Show a recipe: its file, or with --graph its plan."""
-    from mailboxd.drawing.graph import plan_graph
-    from mailboxd.drawing.svg import graph_svg
-    from mailboxd.protocol.recipe import example_values, expand
-
+def show_recipe(session: Session, name: str) -> None:
+    """Show a recipe: its file. `recipe run --dry-run` shows the plan that it makes."""
     recipes = _recipes(_here(session))
     recipe = recipes.load(name)
-    if graph:
-        made = expand(recipe, example_values(recipe))
-        say(graph_svg(plan_graph(made.dag.plan, made.title), made.title))
-    else:
-        session.answer(_as_json(recipe), recipes.text(recipe).rstrip("\n"))
+    session.answer(_as_json(recipe), recipes.text(recipe).rstrip("\n"))
 
 
 def _as_json(recipe: Recipe) -> dict[str, Any]:

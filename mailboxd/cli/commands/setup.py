@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -21,7 +20,6 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from mailboxd.config import Config
     from mailboxd.setup.plan import Part, PartState, Plan, Result
 
 
@@ -276,58 +274,13 @@ def import_command(session: Session) -> int:
     return EXIT_NO if account.problems else 0
 
 
-@verb(
-    "config",
-    "config",
-    "config --all",
-    "config limits.turns",
-    "config --path",
-)
-@click.argument("key", required=False)
+@verb("config", "config", "config --all")
 @click.option("--all", "everything", is_flag=True, help="Include settings at their defaults.")
-@click.option("--path", is_flag=True, help="Print the path of the configuration file.")
-def config_command(session: Session, key: str | None, everything: bool, path: bool) -> None:
-    """Validate the configuration and print the settings that differ from the defaults, or those that match KEY.
-
-    KEY is a setting or a group of settings, such as `limits`.
-    """
+def config_command(session: Session, everything: bool) -> None:
+    """Validate the configuration, .mailboxd/config.yaml, and print the settings that differ from the defaults."""
     from mailboxd import config
 
-    ws = session.workspace()
-    if path:
-        say(to_json({"path": str(ws.config)}) if session.as_json else for_terminal(str(ws.config)))
-        return
-    settings = config.load(ws.config)
-    changed = {"agent": settings.agent, **config.differences(settings)}
-    found = _values(settings) if everything or key is not None else changed
-    if key is not None:
-        found = _below(found, key)
-    if session.as_json:
-        say(to_json(found))
-    elif key in found:
-        say(_formatted(found[key]))
-    else:
-        for name, value in found.items():
-            say(f"{name}: {_formatted(value)}")
-
-
-def _values(settings: Config) -> dict[str, Any]:
-    """Every key as `group.key`."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.model_dump(mode="json").items():
-        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
-
-
-def _below(values: dict[str, Any], key: str) -> dict[str, Any]:
-    found = {name: value for name, value in values.items() if name == key or name.startswith(f"{key}.")}
-    if not found:
-        near = difflib.get_close_matches(key, values, 1)
-        raise click.UsageError(
-            f"there is no key {key!r}" + (f"; did you mean {near[0]}?" if near else "; `mailboxd config --all`")
-        )
-    return found
-
-
-def _formatted(value: Any) -> str:
-    return for_terminal(value) if isinstance(value, str) else to_json(value, indent=None)
+    settings = config.load(session.workspace().config)
+    found = {"agent": settings.agent, **config.by_key(settings, everything=everything)}
+    told = {key: value if isinstance(value, str) else to_json(value, indent=None) for key, value in found.items()}
+    session.answer(found, "\n".join(f"{key}: {value}" for key, value in told.items()))

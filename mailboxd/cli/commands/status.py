@@ -222,7 +222,7 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
         from mailboxd.cli.operator_actions import carry_out_any
         from mailboxd.engine import operator_commands
 
-        carry_out_any(session, lambda engine, user: operator_commands.dismiss(engine, dismissed, user))
+        carry_out_any(session, lambda engine, user: operator_commands.dismiss(engine, dismissed, user), {})
         return
     ws = session.workspace()
     with session.report() as report:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
-_MOST_LINES = 100
-"""Lines of a tree; the other tasks are counted."""
-
-
 @verb(
     "show",
     "show q3-report",
@@ -99,7 +95,7 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
 
 _LINE = 500
 _MOST_ROWS = 40
-"""Rows of a table; the others are counted."""
+"""Rows of a table, and subtasks of a task in a tree; the others are counted."""
 
 
 def _print_task(found: dict[str, Any], standing: Cause, now: str) -> None:
@@ -236,12 +232,12 @@ def _entry(name: str, text: str) -> None:
 
 @verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json")
 @task_argument()
-@click.option("--all", "everything", is_flag=True, help=f"Every subtask, also of a tree with more than {_MOST_LINES}.")
+@click.option("--all", "everything", is_flag=True, help=f"All subtasks, also of a task with more than {_MOST_ROWS}.")
 def tree_command(session: Session, task: str, everything: bool) -> None:
     """Show a task and its subtasks as a tree, with phase, agent and dependencies.
 
-    A task with subtasks shows how many are complete; an executing one, for how long. In a long tree the most urgent
-    tasks are shown, and the others counted where they would be.
+    A task with subtasks shows how many are complete; an executing one, for how long. Of many subtasks of a task the
+    most urgent are shown, and the others counted.
     """
     with session.report() as report:
         found = report.tree(report.find(task))
@@ -249,12 +245,7 @@ def tree_command(session: Session, task: str, everything: bool) -> None:
         say(to_json(found))
         return
     now = session.clock.now()
-    lines = (
-        task_output.tree_lines(found, now, room())
-        if everything
-        else task_output.first_lines(found, now, room(), _MOST_LINES)
-    )
-    for line in lines:
+    for line in task_output.tree_lines(found, now, room(), None if everything else _MOST_ROWS):
         say(line)
 
 
