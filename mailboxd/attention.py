@@ -1,4 +1,4 @@
-"""What a person has to act on: one list, the same in every view, notice and page.
+"""Everything that waits for a person: one list, the same in every view, notice and page.
 
 An `Item` says in a sentence what waits and since when, and has the one command that moves it on. `of` collects them:
 tasks that wait for a person, approvals, rejected files, messages that may mean something else than they say, and what
@@ -58,7 +58,7 @@ class Need(StrEnum):
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
-"""What an order about the task moves on."""
+"""The kinds that an order about the task resolves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Item:
     text: str
     """One sentence."""
     command: str
-    """What moves it on; runs as it is."""
+    """The command that resolves it; runs as printed."""
     since: str | None = None
     task: str = ""
     """Its local id; empty if it is about no task."""
@@ -114,7 +114,7 @@ def program_for(ws: Workspace) -> str:
 
 
 def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int | None = MOST) -> Attention:
-    """What waits for a person in this workspace, at most `most` of each sort; None: all.
+    """Everything that waits for a person in this workspace, at most `most` of each sort; None: all.
 
     `program` begins the commands: `mailboxd`, with -w where that is needed.
     """
@@ -132,7 +132,7 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
 
 
 def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: int | None) -> list[Item]:
-    """What keeps the daemon `pid` (None: there is none, 0: this process) from working until a person acts."""
+    """The troubles that a person must fix before the daemon `pid` (None: there is none, 0: this process) can work."""
     now = clock.now()
     _, troubles = health.read(ws, pid, now, clock.monotonic())
     urgent = [trouble for trouble in troubles if trouble.needs_person(now)]
@@ -141,7 +141,7 @@ def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: 
 
 
 def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None:
-    """What this task, apart from its approvals, waits for from a person; None if it does not."""
+    """The item of this task apart from its approvals; None if it does not wait for a person."""
     from mailboxd.store.attention_queries import need_of
 
     if need_of(report, task_id) in (None, Need.APPROVAL, Need.SUBTASKS):
@@ -159,7 +159,7 @@ def of_approval(report: Report, approval_id: str, program: str) -> Item | None:
 
 
 def _work(ws: Workspace, report: Report) -> str:
-    """What waits for a daemon, in words; empty if nothing does."""
+    """The work that waits for a daemon, in words; empty if there is none."""
     count, _ = report.open_roots(0)
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
     mail = len(ws.mail())

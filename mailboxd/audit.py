@@ -63,7 +63,7 @@ class Verification:
     checked: dict[str, int] = field(default_factory=dict)
     finding: Finding | None = None
     notes: list[str] = field(default_factory=list)
-    """What could not be checked, and why."""
+    """Checks that were not possible, and why."""
 
 
 # The mailbox: every recorded file exists unchanged, and there is no other

@@ -75,7 +75,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What does not work, why, how serious that is, and since when (ISO 8601, UTC)."""
+    """A problem: the component, the reason, the grade, and since when (ISO 8601, UTC)."""
 
     where: str
     why: str

@@ -85,7 +85,7 @@ class Peers:
     allowed: tuple[str, ...] | None = None
     """The agents that this agent may reach; None = all that are known."""
     hub: HubView | None = None
-    """What is known of agents on other hosts."""
+    """The known agents on other hosts."""
     has_rules: bool = False
     """OpenClaw has answered this or an earlier daemon. Until then no other agent is given work."""
     messaging: Messaging = ANYONE

@@ -51,7 +51,7 @@ class Account:
     fingerprint: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """What is missing in the new database."""
+    """The parts that are missing in the new database."""
     taken_in: stale_database.Account | None = None
     """Files that the journal did not have; None if it had all of them."""
     kept: str = ""

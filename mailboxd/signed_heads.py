@@ -95,7 +95,7 @@ def read(line: Entry) -> Head:
 
 
 def problems(hash_at: Callable[[int], str | None], heads: Iterable[Head], check: Check) -> list[str]:
-    """What is wrong with the heads of a journal, if this workspace has a key. `hash_at`: the hash of an event."""
+    """The problems with the heads of a journal, if this workspace has a key. `hash_at`: the hash of an event."""
     heads = list(heads)
     if not heads:
         return ["the journal has no head that is signed by this workspace's key, so it may have been written by others"]

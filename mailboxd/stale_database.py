@@ -153,7 +153,7 @@ def _names(ws: Workspace, folder: PurePosixPath, since: float, known: set[str]) 
 
 @dataclass(slots=True)
 class Account:
-    """What was done: the reason, the number of files recorded, and the tasks that need attention."""
+    """The result: the reason, the number of files recorded, and the tasks that need attention."""
 
     why: str
     messages: int = 0

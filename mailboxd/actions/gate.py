@@ -231,7 +231,7 @@ def parse_answer(stdout: bytes) -> LobsterAnswer:
     return LobsterAnswer("needs_approval", id=gate)
 
 
-# What an approval is bound to besides the action: the bytes of files, as they were when a person was asked.
+# An approval is also bound to the bytes of files, as they were when a person was asked.
 
 _HASHED = 4 << 20
 """Maximum bytes hashed of one file; the daemon waits for it."""

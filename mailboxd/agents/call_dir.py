@@ -23,7 +23,7 @@ PROMPT = "prompt.md"
 CALL = "call"
 OUTPUT = ("stdout", "stderr")
 _FILES = (PROMPT, *OUTPUT, CALL)
-"""What the directory of a plain call holds. The mark is removed last: without it, the call would count as never run."""
+"""The files of a plain call. The mark is removed last: without it, the call would count as never run."""
 _CHUNK = 64 * 1024
 """Bytes per read: a buffer of the cap's size would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024

@@ -41,7 +41,7 @@ def cli_error(exit_: Exit) -> str | None:
 
 
 def complaint(exit_: Exit) -> str:
-    """What a program that failed says went wrong: the message of its JSON error, else its output or exit status."""
+    """The error of a failed program: the message of its JSON error, else its output or exit status."""
     if message := _message(exit_.stdout) or _message(exit_.stderr):
         return brief(message)
     said = exit_.stderr.strip() or (exit_.stdout if parse(exit_) is None else b"")

@@ -121,7 +121,7 @@ class OpenClaw:
         return (*self.command, "plugins", "uninstall", plugin, "--force")
 
     def plugin_inspect_argv(self, plugin: str) -> tuple[str, ...]:
-        """What a plugin registers when loaded. Takes 4 to 8 s; works without the gateway."""
+        """The hooks and tools that a plugin registers. Takes 4 to 8 s; works without the gateway."""
         return (*self.command, "plugins", "inspect", plugin, "--runtime", "--json")
 
     def version_argv(self) -> tuple[str, ...]:

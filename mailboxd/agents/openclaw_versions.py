@@ -1,4 +1,4 @@
-"""What each supported version of OpenClaw offers, as measured: the only place that knows one version from another.
+"""The features of each supported version of OpenClaw, as measured: the only place that knows one version from another.
 
 A version between two rows offers at least what the older one does. One that is newer than all is used like the newest,
 with a warning. All rows have in common: the hook `before_agent_reply`, the ledger (`tasks show`), protocol 4 of the
@@ -16,7 +16,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What differs between versions."""
+    """The differences between versions."""
 
     since: Version
     messaging: bool
@@ -43,7 +43,7 @@ OLDEST, NEWEST = TABLE[0].since, TABLE[-1].since
 
 
 def offer(version: Version | None) -> Offer:
-    """What this version offers; one that is unknown is taken for the newest."""
+    """The features of a version; an unknown one counts as the newest."""
     return TABLE[max(bisect_right([row.since for row in TABLE], version or NEWEST) - 1, 0)]
 
 

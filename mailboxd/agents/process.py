@@ -89,12 +89,12 @@ class Launcher(Protocol):
         ...
 
     def state(self, directory: Path | str) -> State:
-        """What the directory proves about its call."""
+        """The state of a call, as its directory proves it."""
         ...
 
 
 class State(StrEnum):
-    """What a call's directory proves about its program."""
+    """The state of a call's program, as the call's directory proves it."""
 
     NEVER_STARTED = "never_started"
     RUNNING = "running"
@@ -302,7 +302,7 @@ def adopt(directory: Path | str) -> Child | None:
 
 
 def state(directory: Path | str) -> State:
-    """What is provable about the call of `directory`, without side effects. Raises WorldError."""
+    """The state of the call of `directory`, without side effects. Raises WorldError."""
     try:
         return State.ENDED if leader(directory) is None else State.RUNNING
     except FileNotFoundError:
@@ -362,7 +362,7 @@ def record(call: int, pid: int) -> None:
 
 
 def identity(pid: int) -> dict[str, object]:
-    """What tells this process from a later one with its pid."""
+    """Distinguishes this process from a later one with the same pid."""
     return {"pid": pid, "start_time": system.start_time(pid), "boot_id": system.boot_id()}
 
 

@@ -44,7 +44,7 @@ _RETRY = ("retry", "unblock-retry")
 
 
 def choices(row: Row) -> tuple[Choice, ...]:
-    """What can be done about a line of the board."""
+    """The orders that make sense for a line of the board."""
     if row.get("approval"):
         return _DECISIONS
     if row.get("kind") in ("rejected", "warning"):
@@ -99,7 +99,7 @@ class Act(ModalScreen[str | None]):
 
 
 class Board(App[None]):
-    """What waits for a person, and the tasks of one workspace."""
+    """The tasks of one workspace, and everything that waits for a person."""
 
     CSS = """
     #head { height: 1; }
@@ -211,7 +211,7 @@ class Board(App[None]):
         self.query_one("#told", Static).update(Text(for_terminal(told or _item_text(row))))
         self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
 
-    # What a person does
+    # Actions
 
     def action_step(self, by: int) -> None:
         table = self.query_one(DataTable)

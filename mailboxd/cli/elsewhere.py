@@ -1,4 +1,4 @@
-"""What a person decides about work on another host, as `HOST.AGENT:NAME`: sent, and what became of it."""
+"""Sends a person's decision about work on another host, `HOST.AGENT:NAME`, and reports what became of it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FINE = ("accepted", "duplicate", _UNDER_WAY)
 
 
 def _outcome(session: Session, spool: Spool, address: Address, message_id: str) -> tuple[str, str]:
-    """What became of a decision in a word, and why."""
+    """The result of a decision in a word, and the reason."""
     ends = session.clock.monotonic() + _PATIENCE
     while (receipt := spool.receipt(message_id)) is None:
         if session.clock.monotonic() >= ends:

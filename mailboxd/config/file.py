@@ -127,7 +127,7 @@ def _dotted(key_path: KeyPath) -> str:
 
 
 def _problem(details: ErrorDetails) -> str:
-    """What is wrong and what to write instead. Values from the file are escaped and shortened."""
+    """The error, and what to write instead. Values from the file are escaped and shortened."""
     kind, value, key_path = details["type"], details["input"], details["loc"]
     if kind == "extra_forbidden":
         return f"no such key{_suggestion(key_path)}"

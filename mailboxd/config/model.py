@@ -224,7 +224,7 @@ class ApprovalsSection(Section):
 
 
 class NotifySection(Section):
-    """How people are told what waits for them, and how tasks that were given end."""
+    """Notices about what waits for people and how their tasks ended."""
 
     kinds: Notices = value(tuple(kind.value for kind in Notice), f"Of these: {', '.join(Notice)}.")
     command: OptionalArguments = value((), "Program started for each, with the path of a JSON file.")
@@ -241,7 +241,7 @@ class NotifySection(Section):
 
     @property
     def notices(self) -> frozenset[Notice]:
-        """What people are told of."""
+        """The kinds of notices."""
         return frozenset(map(Notice, self.kinds)) if self.command or self.channel else frozenset()
 
 
@@ -357,7 +357,7 @@ class LimitsSection(Section):
         65_536, "bytes", 1_024, 1_048_576, "How much of its dependencies' results a child gets."
     )
     background_bytes: Whole = number(
-        4_096, "bytes", 0, 1_048_576, "How much of the task that it is a part of a child is told. 0: nothing."
+        4_096, "bytes", 0, 1_048_576, "How much of its parent task a child is shown. 0: nothing."
     )
     sender_messages: Whole = number(
         0, "messages", 0, 1_000_000, "Messages of one sender per minute; others wait. 0: no limit."

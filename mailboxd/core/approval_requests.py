@@ -167,7 +167,7 @@ def _key(builder: DecisionBuilder, said: ActionPrepared) -> str:
 
 
 def _declared_by(builder: DecisionBuilder, purpose: Purpose, action: Action) -> str:
-    """Who requested it: the sender if the spec declares it, else the executor."""
+    """The requester: the sender if the spec declares it, else the executor."""
     task = builder.task
     if purpose is Purpose.UNDO:
         return builder.actor
@@ -258,7 +258,7 @@ def _resolved(builder: DecisionBuilder, said: Resolve) -> None:
     """Record a person's decision. Raises Refused for other roles, and for a second, different decision."""
     row, task = found(builder, said.approval_id), builder.task
     if builder.role not in _DECIDERS:
-        hint = "A person decides; what expires, or becomes void, is resolved without a word."
+        hint = "A person decides: approve, reject or request changes."
         raise Refused("permission-denied", f"the role {builder.role} may not decide about {row.short_id}", hint)
     attempt = builder.attempt
     if any(same_agent(builder.actor, name) for name in (task.executor, attempt.executor if attempt else "")):

@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class ActionKind(StrEnum):
-    """What performs the action. MANUAL: a person, who confirms it by approving."""
+    """The way to perform an action. MANUAL: by a person, who confirms it by approving."""
 
     COMMAND = "command"
     MESSAGE = "message"
@@ -115,7 +115,7 @@ def in_words(action: Action) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActionRules:
-    """What the configuration allows actions."""
+    """The limits of the configuration for actions."""
 
     environment: frozenset[str] = frozenset()
     """Names of environment variables that an action may get."""
@@ -135,7 +135,7 @@ def may_not_perform(rules: ActionRules, action: Action) -> str | None:
 
 
 class Purpose(StrEnum):
-    """What an approval is for. Only an ACTION moves its task."""
+    """The purpose of an approval. Only an ACTION moves its task."""
 
     ACTION = "action"
     UNDO = "undo"
@@ -153,7 +153,7 @@ class ApprovalStatus(StrEnum):
 
 
 class ApprovalDecision(StrEnum):
-    """What people can decide."""
+    """The decisions of people."""
 
     APPROVED = "approved"
     REJECTED = "rejected"

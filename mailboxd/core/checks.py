@@ -25,7 +25,7 @@ _LONGEST_PATH = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """What the configuration allows checks."""
+    """The limits of the configuration for checks."""
 
     commands: tuple[tuple[str, ...], ...] = ()
     """Allowed beginnings of commands, word for word; without any, no command runs."""

@@ -1,4 +1,4 @@
-"""What is ordered: performed after the record is committed. `effects.effect_runner` has the table of performers."""
+"""Effects: performed after the decision is committed. `effects.effect_runner` has the table of performers."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Notify:
     """Orders of earlier versions name an approval only."""
     approval_id: str = ""
     trouble: str = ""
-    """What is in the way, where no task is concerned."""
+    """The obstacle, if it concerns no task."""
 
 
 @dataclass(frozen=True, slots=True)

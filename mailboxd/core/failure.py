@@ -81,7 +81,7 @@ def _obstacle(builder: DecisionBuilder, agent: str) -> str:
     return ""
 
 
-# What follows from a failure
+# Consequences of a failure
 
 
 def outcome_unknown(builder: DecisionBuilder, error: str, *, harmless: bool = False) -> None:

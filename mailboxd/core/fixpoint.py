@@ -24,7 +24,7 @@ _GATES = {Phase(gate.value): gate for gate in Gate}
 
 
 def reach_fixpoint(view: TaskView, ctx: Context) -> Decision:
-    """What follows for this task; an empty decision at the fixed point."""
+    """The next decision for this task; empty at the fixed point."""
     builder = DecisionBuilder(view, ctx)
     run_to_fixpoint(builder)
     return builder.done()

@@ -296,9 +296,9 @@ Imported = ImportedDone | ImportedFailed | ImportedDispatched
 
 
 OperatorInput = Clarification | Steer | Cancel | Retry | Unblock | Pause | Resume | SpecWritten
-"""What the operator can order about a task: `core.operator_orders`. The task's sender may send some of them."""
+"""The operator's orders about a task (`core.operator_orders`); the task's sender may give some of them."""
 Order = OperatorInput | Edited | ChildEdited
-"""What the task's sender or the operator may order."""
+"""Those, and the edits of task.md."""
 Input = (
     NewTask
     | Redispatch

@@ -38,7 +38,7 @@ P = Phase
 
 
 class Trigger(StrEnum):
-    """What moves a task from one phase to another."""
+    """The reasons for which a task changes its phase."""
 
     SPEC_COMPLETE = "spec complete"
     APPROVED = "approved"
@@ -191,7 +191,7 @@ def may_start(view: TaskView) -> bool:
 
 
 def failure_trigger(policy: Policy, failures: int, *, permanent: bool) -> Trigger:
-    """What the `failures`-th failed attempt leads to: another attempt, an open circuit, or the end."""
+    """The consequence of the `failures`-th failed attempt: another attempt, an open circuit, or the end."""
     if permanent or policy.max_attempts == 1:
         return T.HOPELESS
     return T.EXHAUSTED if is_exhausted(policy, failures) else T.ATTEMPT_FAILED
@@ -207,7 +207,7 @@ def may_repeat(task: Task, *, harmless: bool) -> bool:
 
 
 def retry_trigger(view: TaskView) -> Trigger:
-    """What an operator's retry does: a new attempt, or for a task that had none a new review of its spec.
+    """The effect of an operator's retry: a new attempt, or for a task that had none a new review of its spec.
 
     Raises Refused.
     """
@@ -227,7 +227,7 @@ def retry_trigger(view: TaskView) -> Trigger:
 
 
 def redispatch_trigger(task: Task) -> Trigger:
-    """What a newer dispatch of ended work does: a new attempt, or for a task that had none a new review of its spec."""
+    """The effect of a newer dispatch of ended work: a new attempt, or a new review of the spec if there was none."""
     return T.RENEWED if task.phase is not Phase.COMPLETED and not task.attempt else T.REDISPATCHED
 
 
@@ -261,7 +261,7 @@ OPEN_CIRCUIT: Mapping[Phase, Trigger] = {
 
 
 def impossible_action_trigger(task: Task, action: Action) -> Trigger | None:
-    """What follows when a planned action cannot be performed as declared; None when the task no longer wants it.
+    """The transition for a planned action that cannot be performed as declared; None if the task no longer wants it.
 
     An action of the result may be corrected by another attempt; one of the sender's spec may not.
     """

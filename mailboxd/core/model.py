@@ -79,7 +79,7 @@ class Stronger:
     instead_of: str = ""
     """The original executor while another agent tries; it gets the task back at the next fresh start."""
     why: str = ""
-    """What was escalated and why, or why it could not be."""
+    """The escalation and its reason, or why there was none."""
     harness: str = ""
 
 
@@ -96,7 +96,7 @@ class BreakerRules:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent: tokens and dollars by a task and all below it, turns by the task alone."""
+    """Costs: tokens and dollars of a task and all below it, turns of the task alone."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -131,7 +131,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a task must achieve (protocol sections 2 and 6).
+    """The specification of a task (protocol sections 2 and 6).
 
     `instructions`, `context` and `expected_output` are clawflow's sections, unchanged; the other fields are the v2
     spec, from sections of their own or derived from those three.
@@ -200,7 +200,7 @@ class Policy:
     labels: tuple[str, ...] = ()
     """Names by which people find the task and, unless they have their own, its children."""
     background: bool = True
-    """Its children are told what they are a part of."""
+    """Its children are shown this task's goal and Context."""
     priority: int = 0
     deadline: str | None = None
     budget_usd: float | None = None
@@ -242,7 +242,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What an answer has to be: one of `answers`; if `negated`, none of them."""
+    """A condition on an answer: one of `answers`; if `negated`, none of them."""
 
     answers: tuple[str, ...]
     of: str = ""
@@ -258,13 +258,13 @@ class Flow:
     """
 
     when: tuple[Condition, ...] = ()
-    """What its dependencies must have answered; otherwise it is skipped."""
+    """The answers that its dependencies must have given; otherwise it is skipped."""
     needs_any: bool = False
     """It waits until its dependencies have ended, and needs only one of them to be completed."""
     rounds: int = 0
     """At most so many rounds; 0 = it is not repeated."""
     until: Condition | None = None
-    """What a round must answer to be the last; `of` is one of its subtasks."""
+    """The answer that ends the rounds; `of` is one of its subtasks."""
 
 
 NO_FLOW = Flow()
@@ -338,7 +338,7 @@ class Origin:
     terms: str = ""
     """A digest of the policy and the plan that came with it."""
     reply_to: str = ""
-    """Where a person who gave the work is told of its end and its questions: `CHANNEL:TARGET` or `session:KEY`."""
+    """The address for the result and questions of the work: `CHANNEL:TARGET` or `session:KEY`."""
     delegation_path: tuple[str, ...] = ()
     """`core.plans.step` of each agent from the first one down to the sender."""
 
@@ -393,7 +393,7 @@ class Task:
     reason: str = ""
     """Why the task is in its phase, for people."""
     findings: str = ""
-    """What the next attempt has to fix: review findings, or the error of the last attempt."""
+    """Instructions for the next attempt: review findings, or the error of the last attempt."""
     result: str = ""
     result_summary: str = ""
     error: str = ""
@@ -407,7 +407,7 @@ class Task:
     cancelled_with_parent: bool = False
     """Cancelled because the parent ended, or by its sender: either can reopen it."""
     draft_result: str = ""
-    """What the agent wrote under Results of its task.md during the live attempt."""
+    """The Results section that the agent wrote into its task.md during the live attempt."""
     planned_actions: tuple[Action, ...] = ()
     """Side effects that the spec or the result declares; they need approval."""
     dispatched_at: str | None = None
@@ -429,7 +429,7 @@ class Task:
     claims: tuple[str, ...] = ()
     """The paths that it writes, as patterns below the workspace of its executor; its children inherit them."""
     body: PlannedChild | None = None
-    """What each of its rounds repeats."""
+    """The plan that each of its rounds repeats."""
     skipped: bool = False
     """Cancelled because its condition does not hold, or because what it needs was skipped: a retry can reopen it."""
 
@@ -439,7 +439,7 @@ class Task:
         return self.broadcast or self.body is not None or self.policy.synthesis != Synthesis.AGENT
 
     def reply_address(self, what: Notice) -> str:
-        """Where those who gave the task are told of that; empty = nowhere."""
+        """The address that gets this notice besides; empty = none."""
         return self.origin.reply_to if self.parent is None and what in REPLIED else ""
 
     @property
@@ -474,7 +474,7 @@ class Attempt:
     """The executor's daemon has the work: it gets messages, not turns."""
     model: str = ""
     escalated: str = ""
-    """What was escalated for this attempt and why; empty = nothing."""
+    """The escalation of this attempt and its reason; empty = none."""
     question: str = ""
     """The open question while it waits for an answer."""
     steered: str = ""

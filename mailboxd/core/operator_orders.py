@@ -47,7 +47,7 @@ OPERATOR = "operator"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What decides whether an order makes sense for a task."""
+    """The facts that decide whether an order makes sense for a task."""
 
     phase: Phase
     held: str = ""
@@ -83,16 +83,16 @@ class OperatorOrder:
     label: str = ""
     """Its button on the web page; empty: the page does not offer it."""
     main: bool = False
-    """What is usually wanted."""
+    """The usual choice."""
     dangerous: bool = False
     """It ends the task."""
     done: str = ""
-    """What the page says afterwards."""
+    """The page's confirmation."""
     leads_to: Phase | None = None
     """The phase by which MCP's `task_transition` names it."""
 
 
-# What each order does.
+# The orders.
 
 
 def answer(builder: DecisionBuilder, order: Clarification) -> None:
@@ -202,7 +202,7 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
 
 
 def _fresh_start(task: Task, now: str) -> dict[str, Any]:
-    """What a fresh start resets: the end, counters, pauses, the escalation, and a deadline that has passed."""
+    """The fields that a fresh start resets: end, counters, pauses, escalation, and a deadline that has passed."""
     changes: dict[str, Any] = {"failures": 0, "rework": 0, "stalls": 0, "not_before": None}
     changes |= {"completed_at": None, "cancelled_with_parent": False, "skipped": False}
     if task.policy.deadline is not None and task.policy.deadline <= now:
@@ -225,7 +225,7 @@ def require_not_acting(task: Task) -> None:
 
 
 def change(builder: DecisionBuilder, new: Redispatch) -> None:
-    """Let live work follow the text that its sender sent anew: as its spec, or by new instructions. Raises Refused."""
+    """Give live work the text that its sender has sent again: as its spec, or as new instructions. Raises Refused."""
     task = builder.task
     if task.phase in BEFORE_EXECUTION:
         spec_drafting.written(builder, new.spec, task.sender)

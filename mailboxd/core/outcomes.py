@@ -9,7 +9,7 @@ from mailboxd.core.approvals import Action
 from mailboxd.core.model import NO_USAGE, Finding, Plan, Spec, Usage
 from mailboxd.core.vocabulary import Verdict
 
-# What an agent said
+# Answers of agents
 
 
 @dataclass(frozen=True, slots=True)

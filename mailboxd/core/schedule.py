@@ -39,7 +39,7 @@ class Capacity:
     free_bytes: int | None = None
     """Memory that is left for further calls; None = it is not known, and limits nothing."""
     call_bytes: int = 1
-    """What one call takes."""
+    """The resources of one call."""
     per_agent: int = 1
     """Calls at once of one agent."""
     agents: Counter[str] = field(default_factory=Counter)
@@ -137,7 +137,7 @@ def pick(
 
 
 def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
-    """What waits for one agent, in the order in which it is served: by priority, then new work and retries in turn.
+    """The queue of one agent, in the order in which it is served: by priority, then new work and retries in turn.
 
     While new work waits, at most every second turn goes to work of the same priority that had one before. So of one
     priority, new work with n others before it that are new as well starts after at most 2n + 1 other turns, however

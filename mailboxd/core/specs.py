@@ -1,4 +1,4 @@
-"""What a new task must achieve and under which rules: taken from what was said, the rest derived or inherited."""
+"""The spec and policy of a new task: as its sender wrote them, the rest derived or inherited."""
 
 from __future__ import annotations
 

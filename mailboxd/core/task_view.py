@@ -1,4 +1,4 @@
-"""What a decision may read: a task, the state of its neighbours, and the context. Values, loaded by `store`."""
+"""The input of a decision: a task, the state of its neighbours, and the context. Values, loaded by `store`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is needed to admit more children: the level they join, and the levels above it, innermost first."""
+    """The facts needed to admit more children: the level they join, and the levels above it, innermost first."""
 
     existing: Level
     outer: tuple[Level, ...] = ()
@@ -99,7 +99,7 @@ class TaskView:
     cancelled_need: str = ""
     """Key of a dependency that was cancelled for good, without which it cannot start."""
     need_skipped: bool = False
-    """That dependency was skipped."""
+    """Whether that dependency was skipped."""
     claimed_by: str = ""
     """The local id of live work that writes what this task claims."""
     needs: tuple[Need, ...] = ()
@@ -175,7 +175,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a decision needs from outside, passed in so that it stays a pure function.
+    """Everything a decision needs from outside, passed in so that it stays a pure function.
 
     `new_id` returns a fresh id for a prefix; `jitter` in [0, 1) is drawn for this decision.
     """
@@ -209,7 +209,7 @@ class Context:
     approval_seconds: float = 86_400.0
     """Seconds until an undecided approval expires."""
     notices: frozenset[Notice] = frozenset()
-    """What people are told of."""
+    """The kinds of notices."""
     approvers: tuple[str, ...] = ()
     """The people who may decide; empty = everyone."""
     planned_lately: Callable[[], int] = lambda: 0

@@ -18,7 +18,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
 """Where OpenClaw reaches people: `CHANNEL:TARGET`, or `session:KEY`."""
 
 POOL = "pool:"
-"""What the name of a pool begins with: a role that agents on several hosts serve, like `pool:reviewer`."""
+"""The prefix of pools: roles that agents on several hosts serve, like `pool:reviewer`."""
 
 WAITING_FOR_YOU = "waiting for you"
 """The displayed state of a task that waits for a person, instead of its phase."""
@@ -98,7 +98,7 @@ class Runtime(StrEnum):
 
 
 class ExecutorKind(StrEnum):
-    """What works on an attempt: an agent, a harness that only reads, or one that changes files."""
+    """The kind of worker: an agent, a harness that only reads, or one that changes files."""
 
     BUILDER = "builder"
     RESEARCH = "research"
@@ -106,7 +106,7 @@ class ExecutorKind(StrEnum):
 
 
 class Join(StrEnum):
-    """What completes a broadcast: every copy, the first one, or more than half with the same answer."""
+    """The condition that completes a broadcast: every copy, the first one, or more than half with the same answer."""
 
     ALL = "all"
     FIRST = "first"
@@ -122,7 +122,7 @@ class Synthesis(StrEnum):
 
 
 class Waiting(StrEnum):
-    """What a running attempt waits for."""
+    """The event that a running attempt waits for."""
 
     TURN = "turn"
     LOOKUP = "lookup"
@@ -190,7 +190,7 @@ class ReviewLoss(StrEnum):
 
 
 class Notice(StrEnum):
-    """What people are told of: a given task has ended, or a task waits for them."""
+    """The kinds of notices: a given task has ended, or a task waits for a person."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -203,7 +203,7 @@ class Notice(StrEnum):
 
 
 REPLIED = frozenset({Notice.COMPLETED, Notice.FAILED, Notice.QUESTION})
-"""What goes to the `reply_to` of a task."""
+"""The notices that go to the `reply_to` of a task."""
 
 
 class CheckVerdict(StrEnum):

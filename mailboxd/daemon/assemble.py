@@ -75,7 +75,7 @@ _log = logging.getLogger("mailboxd")
 # Sidecars that the configuration asks for: typed tools, the page, metrics.
 
 _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE")
-"""What a receiver of traces wants of credentials, by the names that OpenTelemetry gave them."""
+"""The variables with credentials for a receiver of traces, as OpenTelemetry names them."""
 
 
 def services(ws: Workspace, config: Config) -> Iterator[Sidecar]:
@@ -98,7 +98,7 @@ def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> 
 
 @contextmanager
 def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterator[Daemon]:
-    """The whole daemon; the caller holds the workspace's lock (`serving`). `polls`: why nothing can be heard there.
+    """The whole daemon; the caller holds the workspace's lock (`serving`). `polls`: why they cannot be watched.
 
     Raises ConfigError, WorldError; OutdatedError when the files know more than the database.
     """
@@ -130,7 +130,7 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
 
 @contextmanager
 def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Account]]:
-    """What takes over a workspace, holding the lock. Raises LockedError when a daemon runs there, WorldError."""
+    """Take over a workspace and hold its lock. Raises LockedError when a daemon runs there, WorldError."""
     clock = SystemClock()
     with lock.acquire(ws, clock.now()), engine(ws, config) as core:
         intake = Intake(core, accept_plain=config.inbox.accept_plain_files)

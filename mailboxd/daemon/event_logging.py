@@ -13,7 +13,7 @@ from mailboxd.core.vocabulary import AttemptStatus, CheckVerdict, Phase
 from mailboxd.explain.describe import TOLD, describe, summarize
 from mailboxd.store.store import Store
 
-# What a line of the log is about: the task, the attempt and the trace, by which it is found beside others.
+# A line of the log names its task, attempt and trace, by which it can be found.
 
 _REMEMBERED = 4096
 """Tasks that are not looked up again: neither name nor trace of a task ever changes."""

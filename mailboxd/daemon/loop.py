@@ -50,7 +50,7 @@ _EARLY = 1 / 3
 
 @dataclass(slots=True)
 class ScanSchedule:
-    """What the next round scans, and when the next scan is due without a notification, on the monotonic clock.
+    """The directories to scan in the next round, and when a scan is due without a notification (monotonic clock).
 
     tasks/ may be large: it is skipped if only mail arrived, and for a while after a slow scan, because the daemon's own
     writes there cause notifications too. The timer causes a scan of both.
@@ -193,7 +193,7 @@ class Daemon:
     on_events: Callable[[int], int]
     """Logs the events recorded after that one; returns the number of the last."""
     services: list[Sidecar] = field(default_factory=list)
-    """What runs beside the loop."""
+    """The calls that run beside the loop."""
     _logged_event: int = 0
     _peers_at: float = float("-inf")
     _hub_at: float = float("-inf")
@@ -282,7 +282,7 @@ class Daemon:
         return begun + self._try(Component.SIGNING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
-        """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
+        """Everything this wake-up brought, in one transaction; in a second one, the work that the mail lets begin."""
         more, seen, look = False, self.arrivals.seen, look and not self._stopping
         mail = self._read_mail() if look else None
         with self.engine.batch():
@@ -323,7 +323,7 @@ class Daemon:
         self.effects.notifying.look()
 
     def _check_hub(self) -> None:
-        """What holds up mail for other hosts; inside a batch."""
+        """The reasons that delay mail for other hosts; inside a batch."""
         hub, mono = self.effects.posting.hub, self.engine.clock.monotonic()
         if hub.has_news or mono >= self._hub_at:
             self._hub_at = mono + _PEERS

@@ -57,7 +57,7 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
 
 
 def _polls(ws: Workspace, *, allowed: bool) -> str:
-    """Why nothing can be heard there and the inbox is polled; empty if it can. Raises ConfigError."""
+    """Why the inbox must be polled; empty if it can be watched. Raises ConfigError."""
     kind = system.network_kind(ws.root)
     if kind and not allowed:
         raise ConfigError(

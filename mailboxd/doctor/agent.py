@@ -194,7 +194,7 @@ def _listed(names: Sequence[str]) -> str:
 # Which of OpenClaw's tools an agent has. As in OpenClaw, its own profile and `alsoAllow` replace the global ones.
 
 FILE_TOOLS = ("read", "write", "edit")
-"""What an agent needs to edit its task.md."""
+"""The tools that an agent needs to edit its task.md."""
 _WITHOUT_FILES = ("minimal", "messaging")
 """The profiles that do not include the file tools."""
 

@@ -142,7 +142,7 @@ class Keys:
     own: bool = False
     operator: bool = False
     trusted: tuple[str, ...] = ()
-    """Whose keys are trusted: agents' ids in lower case, or `operator`."""
+    """The owners of trusted keys: agents' ids in lower case, or `operator`."""
     required: tuple[str, ...] = ()
     """Senders whose unsigned messages are rejected (`signing.require`), named as in `trusted`."""
     extra: bool = True
@@ -169,7 +169,7 @@ class HubFacts:
     server: str | None = None
     """The configuration of the server here, if it runs on this host."""
     syncs: bool = True
-    """That server acknowledges only what is on its disk."""
+    """Whether that server acknowledges only what is on its disk."""
     send: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
     hosts: Mapping[str, HostSigns] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class HubFacts:
     foreign: Mapping[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when last."""
     probe: Mapping[str, Any] | None = None
-    """What the server lets this host do (`hub.canary.probe`), if it could be tried."""
+    """The rights of this host at the server (`hub.canary.probe`), if they could be tried."""
     replicas: int | None = None
     """How many servers should hold each message, if this host founded the hub."""
     open_routes: bool = False

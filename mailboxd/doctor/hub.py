@@ -82,7 +82,7 @@ def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
     for host, state in sorted(found.hosts.items()):
         if not found.trouble and (not state.at or to_epoch(facts.now) - to_epoch(state.at) > SILENT):
             since = f"since {state.at}" if state.at else "yet"
-            yield warning("hub-silent", f"nothing was heard of the host {host} {since}", "mailboxd hub status")
+            yield warning("hub-silent", f"nothing has been heard from the host {host} {since}", "mailboxd hub status")
         if abs(state.skew) > MOST_SKEW:
             text = f"the clock of the host {host} differs from this one by {state.skew:+.1f} s"
             yield warning("hub-clock", text, "timedatectl")

@@ -1,1 +1,1 @@
-"""What was ordered is performed after its commit, and what comes of it is an input again."""
+"""Effects are performed after their commit; their results are inputs again."""

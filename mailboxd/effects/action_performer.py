@@ -324,7 +324,7 @@ class ActionPerformer:
         return True
 
     def _left(self, row: Approval, place: GateDir) -> str:
-        """What the program has printed."""
+        """The output of the program."""
         if not place.effect.is_dir():
             return ""
         exit_ = read_exit(place.effect, None, self.setting.output_cap)

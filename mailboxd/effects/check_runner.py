@@ -70,7 +70,7 @@ class CheckRunner:
     environ: Mapping[str, str]
     reports: Reports
     _files: dict[str, Files] = field(default_factory=dict)
-    """Of the checks that run, the files that they name, as they were before."""
+    """The files that the running checks name, as they were before."""
 
     def __post_init__(self) -> None:
         self.reports.route(CheckReport, self._record)

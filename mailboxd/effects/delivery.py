@@ -255,7 +255,7 @@ class DispatchedMessages:
     due: float | None = 0.0
     """When something has to be synced, on the monotonic clock; None = everything is."""
     _taken: dict[str, bytes] = field(default_factory=dict)
-    """What has no file yet, by its path: a call that is refused again and again takes its message each time."""
+    """Messages without a file yet, by path: a call that is refused repeatedly takes its message each time."""
     _written: set[str] = field(default_factory=set)
     """The paths of what has its file, not synced yet."""
     _doubtful: bool = True

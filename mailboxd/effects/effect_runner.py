@@ -68,7 +68,7 @@ class Performer:
 
     effect: type[Effect]
     promise: str
-    """What a crash may lead to."""
+    """The possible consequences of a crash."""
     begin: Callable[[Order, Any], None]
     """Performs it, or starts its call; outside of any transaction. After a WorldError it is retried."""
     calls: tuple[CallKind, ...] = ()
@@ -164,7 +164,7 @@ class EffectRunner:
             Performer(Verify, "may be repeated: it only asks", action.verify, (CallKind.VERIFY,), action.verify_ended),
             Performer(
                 Notify,
-                "may be repeated: people are told again, under the same id",
+                "may be repeated: people are notified again, under the same id",
                 self.notifying.begin,
                 (CallKind.NOTICE,),
                 self.notifying.ended,

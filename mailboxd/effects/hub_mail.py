@@ -65,7 +65,7 @@ class HubMail:
         return {order.id for order in self._waiting.values()}
 
     def settled(self) -> Iterator[tuple[Order, Outcome]]:
-        """What became of messages whose receipts have come, each once. Raises WorldError."""
+        """The outcomes of messages whose receipts have arrived, each once. Raises WorldError."""
         if self.view.info is None:
             return
         spool = Spool(self.view.ws)

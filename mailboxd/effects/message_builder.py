@@ -186,7 +186,7 @@ class PromptBuilder:
         return Prompt(render_prompt(self.templates, prompt), cuts)
 
     def _forms(self, task: Task) -> dict[str, Any]:
-        """What an answer about the task may be: its executor may plan (how much), and ask."""
+        """The answers that are allowed about the task: its executor may plan (how much), and ask."""
         depth = max(self.limits.depth - task.depth - 1, 0)
         return {
             "peers": tuple(self.peers()), "depth_left": depth, "children_left": self.limits.children, "may_ask": True,

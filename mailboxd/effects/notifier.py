@@ -4,7 +4,7 @@ The end of a task and its questions also go to its `reply_to`, a chat or a sessi
 
 A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm: its `id` stays the
 same, and OpenClaw drops a reply that it has just sent. It says what `mailboxd inbox` says, with the same command.
-Of an approval a channel is told the id and nothing of what would be done: who reads there may be anybody.
+Of an approval a channel gets only the id, not the action: anybody may read there.
 
 DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event log, and
 the task waits all the same. What is no longer so when its turn comes is not told.
@@ -47,11 +47,11 @@ PAUSES = (5.0, 30.0, 120.0)
 MOST_AT_ONCE = 4
 """Programs of notices that run at once; the others wait."""
 CHAT_CHARS = 2_000
-"""What a channel gets of a result or question; the longest message of many is 4,096 characters."""
+"""The longest part of a result or question for a channel; many limit a message to 4,096 characters."""
 _REPLY_PAUSES = (*PAUSES, 900.0, 3_600.0, 14_400.0, 43_200.0)
 """The same for a reply, which a person expects: a gateway may be down for a while."""
 AGAIN = 3600.0
-"""Seconds in which a trouble that comes and goes is told once."""
+"""Seconds in which a recurring trouble is reported once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
 _SESSION = "session"
 _NEEDS = {
@@ -64,7 +64,7 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How people are told (`notify` of the configuration). `openclaw` is the program of the channels."""
+    """The ways to notify people (`notify` of the configuration). `openclaw` is the program of the channels."""
 
     command: tuple[str, ...] = ()
     channel: str = ""
@@ -79,7 +79,7 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What people are told; the program gets it as JSON, in this order. `id` is the same however often it is told."""
+    """A notice; the program gets it as JSON, in this order. A repetition has the same `id`."""
 
     id: str
     kind: Notice
@@ -92,7 +92,7 @@ class Told:
     body: str
     """The result, the error or the question, in full."""
     command: str
-    """What shows it or moves it on; runs as it is."""
+    """The command that shows or resolves it; runs as printed."""
     since: str | None
     until: str | None
     approval: Mapping[str, Any] | None = None
@@ -132,7 +132,7 @@ class PeopleNotifier:
         meta.set_told(dict.fromkeys(found, now) | told)
 
     def _troubles(self) -> dict[str, Item]:
-        """What is in the way now, by a name that stays the same."""
+        """The current obstacles, by stable names."""
         program, report = attention.program_for(self.ws), Report(self.engine.store.db)
         items = attention.of_troubles(self.ws, report, self.engine.clock, program, 0)
         return {f"{item.kind} {item.id}".strip(): item for item in items}
@@ -177,7 +177,7 @@ class PeopleNotifier:
         call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, aside=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are told again
+        self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are notified again
         try:
             self.calls.start(call, self._argv(call, said, way, address), now)
         except NotStarted as missing:
@@ -203,7 +203,7 @@ class PeopleNotifier:
         return Told(*about, "", "", item.text, "", item.command, item.since, None)
 
     def _said(self, order: Order, effect: Notify, task: Task) -> Told | None:
-        """What is to be told; None if it is no longer so."""
+        """The notice to send; None if it no longer applies."""
         program, now, report = attention.program_for(self.ws), self.engine.clock.now(), Report(self.engine.store.db)
         about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root), task.local_id, task.title)
         if effect.what in (Notice.COMPLETED, Notice.FAILED):
@@ -243,7 +243,7 @@ class PeopleNotifier:
         store, now = self.engine.store, self.engine.now
         what = order.effect.what if isinstance(order.effect, Notify) else ""
         for way, problem in failed.items() if order.tries == len(PAUSES) else ():
-            text = f"could not tell anyone by {way} ({what}; tried {len(PAUSES) + 1} times): {problem}"
+            text = f"could not notify anyone by {way} ({what}; tried {len(PAUSES) + 1} times): {problem}"
             self.engine.record(Event(Kind.ALARM, order.task or None, {"at": now, "what": "notice", "why": text}))
         pauses = _REPLY_PAUSES if _REPLY in failed else PAUSES
         if failed and order.tries < len(pauses):
@@ -313,7 +313,7 @@ def _chat_texts(said: Told, to_agent: bool) -> Iterator[str]:
 
 
 def _problem(way: str, ran: ProgramResult) -> str:
-    """What went wrong, in one line; empty if people were told."""
+    """The error, in one line; empty if people were notified."""
     if way == _CHANNEL:
         end = message_result(ran)
         return "" if end.state is Performed.DONE else end.summary

@@ -60,7 +60,7 @@ class Caps:
 
 
 class CallKind(StrEnum):
-    """What a call is for: it decides who takes its result."""
+    """The purpose of a call, which decides who takes its result."""
 
     DISCOVERY = "discovery"
     TURN = "turn"
@@ -91,11 +91,11 @@ class Call:
     task: str = ""
     """The task with which it is stopped."""
     wipe: bool = False
-    """What it leaves running in its process group is killed when it has ended."""
+    """Processes that it leaves running in its process group are killed when it has ended."""
     aside: bool = False
     """It takes no turn's slot."""
     marked: bool = False
-    """That it begins is committed, with the boot of the machine: the mark in its directory needs no sync."""
+    """Its start is committed, with the boot of the machine, so the mark in its directory needs no sync."""
     child: Child = field(init=False)
     started: float = field(init=False)
     """On the monotonic clock, as are `deadline` and `kill_at`."""
@@ -123,7 +123,7 @@ class ProcessTable:
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
     capacity: Capacity = field(init=False)
-    """What may run in this round of the loop; each call that starts takes its slot."""
+    """The free capacity in this round of the loop; each call that starts takes its slot."""
     _recorded: dict[str, list[str]] = field(default_factory=dict)
     """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _written_on: dict[str, bool] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class ProcessTable:
         return f"{self.turns}/{call_id}"
 
     def state(self, call_id: str) -> State:
-        """What an earlier daemon left of this call."""
+        """The state in which an earlier daemon left this call."""
         return self.launcher.state(self.directory(call_id))
 
     def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
@@ -213,7 +213,7 @@ class ProcessTable:
         self.running.clear()
 
     def left_behind(self, call_id: str) -> Exit:
-        """What a call left that ended while no daemon ran; its exit status is lost. Raises WorldError."""
+        """The output of a call that ended while no daemon ran; its exit status is lost. Raises WorldError."""
         directory = self.directory(call_id)
         exit_ = read_exit(directory, None, self.output_cap)
         self._cut(directory, exit_)
@@ -312,7 +312,7 @@ class ProcessTable:
                 self._terminate(call, why, now)
 
     def expire(self, now: float) -> bool:
-        """Stop what is over its time or writes without end; kill what was asked and did not end.
+        """Stop calls that exceed their time or write without end; kill those that were asked and did not end.
 
         Returns whether any call was asked to end.
         """

@@ -92,7 +92,7 @@ def ended(
 
 
 class Next(StrEnum):
-    """What to do about a pending turn."""
+    """The next step of a pending turn."""
 
     START = "start"
     ADOPT = "adopt"
@@ -102,7 +102,7 @@ class Next(StrEnum):
 
 
 def next_step(found: State, begun: str | None, boot: str, *, is_marked: bool = True) -> Next:
-    """What to do, by what the call's directory proves, and by the boot in which the turn was marked as begun.
+    """The next step, by the state of the call's directory and the boot in which the turn was marked as begun.
 
     Within that boot, a call without a mark in its directory never ran. After a power failure this proves nothing.
     Turns of harnesses are not marked (`is_marked`).

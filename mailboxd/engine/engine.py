@@ -205,7 +205,7 @@ def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -
 
 
 def _skipped_after(store: Store, known: Mapping[str, Task]) -> list[Task]:
-    """What was skipped because of these tasks, directly or through others, with the tasks below it."""
+    """The tasks skipped because of these, directly or through others, with the tasks below them."""
     found: dict[str, Task] = {}
     waiting = list(known.values())
     while waiting:

@@ -1,4 +1,4 @@
-"""What a person orders and decides, the same by whichever entrance: on a terminal, and on the page.
+"""The orders and decisions of a person, the same on a terminal and on the page.
 
 Each function stands in one batch of the engine: either all of it counts, or nothing.
 """

@@ -1,4 +1,4 @@
-"""What was done outside of a transaction, for the next one to record.
+"""Results of work done outside of a transaction, for the next one to record.
 
 Effects are performed, and files are written and moved, between two transactions. What came of it is queued here as
 reports: small records whose type decides who records them. The next batch records all of them, in order.

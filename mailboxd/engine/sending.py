@@ -23,7 +23,7 @@ class Draft:
 
     title: str
     instructions: str
-    """What to do. Sections of a spec in it (`## Goal`, `## Scope Out` ...) count as such."""
+    """The instructions. Sections of a spec in them (`## Goal`, `## Scope Out` ...) count as such."""
     context: str = ""
     expected_output: str = ""
     criteria: Sequence[str] = ()
@@ -31,7 +31,7 @@ class Draft:
 
 
 def filled_in(ws: Workspace, recipe: Recipe, given: Sequence[tuple[str, str]]) -> Draft:
-    """What a recipe makes of these values. Raises MessageError; as `admitted`."""
+    """The draft that a recipe makes of these values. Raises MessageError; as `admitted`."""
     from mailboxd.protocol.recipe import expand, values_of
 
     made = expand(recipe, values_of(recipe, given))

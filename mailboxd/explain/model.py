@@ -83,7 +83,7 @@ class Cause:
     at: str | None = None
     then: str = ""
     hint: str = ""
-    """What to do: a command, with a comment after two spaces and `#`; or only words."""
+    """The remedy: a command, with a comment after two spaces and `#`; or only words."""
 
     @property
     def command(self) -> str:
@@ -151,7 +151,7 @@ class Snapshot:
     calls: tuple[RunningCall, ...] = ()
     last_activity: LastEvent | None = None
     room: Capacity | None = None
-    """What calls run, and what keeps further ones from starting; None while no daemon has said so."""
+    """The running calls, and the reason why no further one starts; None until a daemon has reported it."""
     breakers: Mapping[str, OpenBreaker] = field(default_factory=dict)
     """Agents (lower case) whose breaker is not closed."""
     paced: Mapping[str, str] = field(default_factory=dict)

@@ -94,7 +94,7 @@ class Explanation:
 
 
 def explain(snapshot: Snapshot, task_id: str) -> Explanation:
-    """What the task waits for: its own line first, below it the tasks that it waits for, recursively."""
+    """The causes of a task's waiting: its own first, below it those of the tasks that it waits for, recursively."""
     task = snapshot.tasks[task_id]
     causes = list(_walk(snapshot, task))
     if snapshot.daemon is None and not task.phase.is_terminal:
@@ -109,7 +109,7 @@ def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
 
 
 def cause_of(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
-    """What the task itself waits for."""
+    """The task's own cause of waiting."""
     return blocker(task, snapshot) or _CAUSES[task.phase](task, snapshot)
 
 

@@ -1,1 +1,1 @@
-"""What the machine gives to a process: room, descriptors, wake-ups, a supervisor, a loopback, a person."""
+"""The machine around a process: disk space, descriptors, wake-ups, a supervisor, a loopback, a user."""

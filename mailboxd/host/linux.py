@@ -219,7 +219,7 @@ def socket_address(path: Path) -> Iterator[str]:
 
 
 def observer() -> BaseObserver:
-    """What reports changes of files: watchdog's, by inotify."""
+    """The observer of file changes: watchdog's, by inotify."""
     from watchdog.observers.inotify import InotifyObserver
     from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 

@@ -22,7 +22,7 @@ EXTRAS = {
     "tui": ("textual",),
     "web": ("starlette", "uvicorn"),
 }
-"""What each extra of commands installs."""
+"""The packages of each extra that commands need."""
 _NAME = "mailboxd"
 _WITH_EXTRAS = re.compile(r"(?P<source>[^\[\]]+)(?:\[(?P<extras>[^\[\]]*)\])?")
 
@@ -50,7 +50,7 @@ def to_add(extra: str, prefix: Path | None = None) -> str:
 
 
 def _of_pip(prefix: Path, extra: str) -> str:
-    """What pip installs: from where it was installed, which pip records unless it was an index."""
+    """The requirement for pip: the place from which it was installed, which pip records unless it was an index."""
     named = _named(_NAME, {extra})
     for note in prefix.glob(f"lib/python*/site-packages/{_NAME}-*.dist-info/direct_url.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):

@@ -228,7 +228,7 @@ def socket_address(path: Path) -> Iterator[str]:
 
 
 def observer() -> BaseObserver:
-    """What reports changes of files: watchdog's for this system."""
+    """The observer of file changes: watchdog's for this system."""
     from watchdog.observers import Observer
 
     return Observer()

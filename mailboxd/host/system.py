@@ -1,4 +1,4 @@
-"""What this system offers beyond POSIX: Linux's own way (`linux`), or one for all systems (`portable`).
+"""System calls beyond POSIX: Linux's (`linux`), or equivalents for all systems (`portable`).
 
 MAILBOXD_PORTABLE=1 in the environment chooses the portable one on Linux too: so it is tested (`make portable`).
 """

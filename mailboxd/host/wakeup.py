@@ -22,7 +22,7 @@ NAME = "socket"
 
 @dataclass(frozen=True, slots=True)
 class WakeReason:
-    """What ended a sleep. `mail`: scan the inbox; `everything`: scan tasks/ as well; `by_timer`: nothing happened."""
+    """The end of a sleep. `mail`: scan the inbox; `everything`: scan tasks/ as well; `by_timer`: nothing happened."""
 
     mail: bool = False
     everything: bool = False

@@ -1,4 +1,4 @@
-"""What this host answers to another that asks, from the workspaces here, if hub.yaml allows that host to know it."""
+"""Answers to questions of other hosts, from the workspaces here, as far as hub.yaml allows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUERY = TypeAdapter(SearchQuery)
 
 
 def answer(settings: HubSettings, local: Mapping[str, Local], asker: str, question: Mapping[str, Any]) -> object:
-    """The answer to another host. Raises MailboxdError: it is told why there is none."""
+    """The answer to another host. Raises MailboxdError with the reason if there is none."""
     match question.get("kind"):
         case "search":
             _require(settings, asker, "show", "search")
@@ -41,7 +41,7 @@ def answer(settings: HubSettings, local: Mapping[str, Local], asker: str, questi
             with opened(_workspace(local, question).database) as report:
                 return report.received(_text(question, "message"))
         case _:
-            raise UnavailableError(f"the host {settings.host} does not know what is asked; it may be older")
+            raise UnavailableError(f"the host {settings.host} does not know this question; its mailboxd may be older")
 
 
 def _require(settings: HubSettings, asker: str, name: str, what: str) -> None:
@@ -65,7 +65,7 @@ def _found(local: Mapping[str, Local], question: Mapping[str, Any]) -> list[dict
     try:
         query = _QUERY.validate_python(question.get("query"))
     except ValidationError as error:
-        raise UnavailableError("this is no search that it understands; it may be older") from error
+        raise UnavailableError("it does not understand this search; its mailboxd may be older") from error
     query = replace(query, tasks=(), limit=min(query.limit, _MOST_HITS))
     hits: list[dict[str, Any]] = []
     for one in list(local.values()):

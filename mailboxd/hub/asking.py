@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What each host answered, and why others did not."""
+    """The answers of the hosts, and the reasons of those that did not answer."""
 
     answers: Mapping[str, Any]
     silent: Mapping[str, str]
@@ -63,17 +63,17 @@ def search_hosts(membership: Membership, query: SearchQuery) -> tuple[list[dict[
         try:
             hits += [{**hit.model_dump(), "host": host} for hit in _HITS.validate_python(answer)]
         except ValidationError:
-            silent[host] = "its answer cannot be read; it may have another version"
+            silent[host] = "its answer cannot be read; its mailboxd may have another version"
     return hits, silent
 
 
 def probed(membership: Membership) -> dict[str, Any]:
-    """What the server lets this host do: see `canary.probe`. Raises UnavailableError, ConfigError, WorldError."""
+    """The rights of this host at the server: see `canary.probe`. Raises UnavailableError, ConfigError, WorldError."""
     return spoken(membership, {"probe": True}, SECONDS)
 
 
 def spoken(membership: Membership, said: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """What the hub process of this host replies. Raises UnavailableError, ConfigError, WorldError."""
+    """The reply of this host's hub process. Raises UnavailableError, ConfigError, WorldError."""
     raw = b""
     try:
         with (

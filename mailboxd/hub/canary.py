@@ -1,4 +1,4 @@
-"""What the server really lets this host do, tried out for the doctor: what it must allow, and what it must refuse."""
+"""Tries out for the doctor what the server lets this host do: what it must allow, and what it must refuse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE = 3.0
 
 @dataclass(slots=True)
 class Canary:
-    """What came back of what was published under this host's name and under another."""
+    """The messages that came back, published under this host's name and under another."""
 
     own: str
     said: str = ""
@@ -49,7 +49,7 @@ class Canary:
 
 
 async def probe(hub: Hub) -> dict[str, Any]:
-    """What the server allows, and how many copies it keeps of each message."""
+    """The rights at the server, and the number of copies that it keeps of each message."""
     canary, host = hub.talk.canary, hub.settings.host
     with canary.trying() as raw:
         # the other name first: what has come when the own has come was not refused

@@ -38,7 +38,7 @@ _FORGOTTEN = 60.0
 _log = logging.getLogger("mailboxd")
 
 
-# What hosts say, checked like all that comes from elsewhere
+# Cards of hosts, checked like all untrusted input
 
 
 def _time(value: str) -> str:
@@ -61,7 +61,7 @@ Count = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class Said(BaseModel):
-    """What another host said; what a newer version adds is ignored."""
+    """A card of another host; fields of a newer version are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -74,7 +74,7 @@ class AgentCard(Said):
     """A `health.Grade`."""
     open: Count = 0
     waiting: Count = 0
-    """What waits for a person."""
+    """The items that wait for a person."""
 
 
 class MailCard(Said):
@@ -84,23 +84,23 @@ class MailCard(Said):
     """Messages without a receipt, and since when the oldest waits."""
     since: Time = ""
     held: Count = 0
-    """What the server holds for this host."""
+    """The messages that the server holds for this host."""
     again: Count = 0
     """Of that, what was delivered before and not acknowledged."""
     repeats: Count = 0
     refused: Count = 0
-    """What came repeatedly, and what was refused, since the hub process began."""
+    """Numbers of repeated and refused messages since the hub process started."""
 
 
 class Numbered(Said):
-    """What a run of a hub process says, in the order of its numbers: its clock may be set back."""
+    """The cards of one run of a hub process are ordered by number, because its clock may be set back."""
 
     run: Annotated[str, Field(max_length=40)] = ""
     number: Count = 0
 
 
 class Card(Numbered):
-    """What a host says of itself."""
+    """The card of a host about itself."""
 
     host: Line
     at: Time
@@ -121,14 +121,14 @@ class Waiting(Said):
     kind: Line
     text: Line
     command: Annotated[str, Field(max_length=2_000)]
-    """What moves it on there."""
+    """The command there that resolves it."""
     since: Time | None = None
     task: Line = ""
     id: Line = ""
 
 
 class News(Numbered):
-    """What waits for a person on another host, as it told this one."""
+    """An item that waits for a person on another host, as reported by it."""
 
     items: Annotated[tuple[Waiting, ...], Field(max_length=1_000)] = ()
     may_decide: bool = False
@@ -136,7 +136,7 @@ class News(Numbered):
 
 
 class HostSigns(Said):
-    """What is known of another host."""
+    """The known state of another host."""
 
     at: Time = ""
     """When its last card came, by the clock here."""
@@ -147,7 +147,7 @@ class HostSigns(Said):
     card: Card | None = None
     news: News = News()
     ended: tuple[str, ...] = ()
-    """Earlier runs of its hub process: what they said is not heard again."""
+    """Earlier runs of its hub process, whose cards are ignored."""
 
     @property
     def agents(self) -> Mapping[str, AgentCard]:
@@ -155,7 +155,7 @@ class HostSigns(Said):
 
 
 def is_repeated(said: Numbered, last: Numbered | None, ended: Collection[str]) -> bool:
-    """Whether this was said before what was heard last."""
+    """Whether this is older than the last card received."""
     return said.number <= last.number if last and last.run == said.run else said.run in ended
 
 
@@ -208,9 +208,9 @@ class Cards:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _was_greeted: bool = False
-    """Another host wants to hear a card; many greetings get one answer."""
+    """Another host wants a card; many greetings get one answer."""
     _has_news: bool = False
-    """Other agents or pools are there than the daemons were told; many cards are told at once."""
+    """The agents or pools differ from those reported to the daemons; many cards are reported at once."""
 
     def own(self, *, hello: bool = False) -> Card:
         hub, agents = self.hub, {}
@@ -273,7 +273,7 @@ class Cards:
         if card.host != host or is_repeated(card, known.card, known.ended):
             return
         if host not in hub.hosts:
-            _log.info("heard of the host %s, with %s", host, ", ".join(sorted(card.agents)) or "no agents")
+            _log.info("found the host %s, with %s", host, ", ".join(sorted(card.agents)) or "no agents")
         if abs(skew) > MOST_SKEW and abs(known.skew) <= MOST_SKEW:
             _log.warning("the clock of the host %s differs from this one by %+.1f s", host, skew)
         now, set_back_at = hub.clock.now(), known.set_back_at

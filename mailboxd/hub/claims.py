@@ -110,7 +110,7 @@ def is_closed(claim: Claim | None, sender: str) -> bool:
 
 
 class Step(StrEnum):
-    """What to do with a job that the queue hands over."""
+    """The decision about a job that the queue hands over."""
 
     TAKE = "take"
     """Claim it; whoever fails to leaves it."""

@@ -1,4 +1,4 @@
-"""What a person decides about work on another host: an ordinary message, signed with this host's key.
+"""A person's decision about work on another host: an ordinary message, signed with this host's key.
 
 Its sender is `HOST.operator`. It waits in a spool of this user, not of a workspace, until its receipt is back; the
 other host takes it only if `decide` in its hub.yaml names this one.

@@ -1,4 +1,4 @@
-"""Who belongs to the hub, and this host's part in it. In `$XDG_STATE_HOME/mailboxd/hub/`:
+"""The members of the hub, and this host's settings. In `$XDG_STATE_HOME/mailboxd/hub/`:
 
     hub.yaml      this host's name, the server's address, and whom agents may give work to and take it from
     host.key      this host's private key: it signs mail and receipts, and is the NKey by which the server knows it
@@ -216,7 +216,7 @@ class Invitation:
             packed = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
             return cls(**json.loads(zlib.decompressobj().decompress(packed, MOST_TOKEN)))
         except (ValueError, TypeError, zlib.error, binascii.Error):
-            raise ConfigError("this is no token, or not all of it; `mailboxd hub invite HOST` prints one") from None
+            raise ConfigError("this is not a complete token; `mailboxd hub invite HOST` prints one") from None
 
 
 # This host

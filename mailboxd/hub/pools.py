@@ -85,7 +85,7 @@ def is_queued(error: Exception) -> bool:
 
 
 def streams(replicas: int) -> tuple[StreamConfig, ...]:
-    """What the founder creates at the server."""
+    """The streams and consumers that the founder creates at the server."""
     queue = StreamConfig(
         name=JOBS,
         subjects=[JOB_SUBJECTS],
@@ -108,11 +108,11 @@ class Pools:
     """A slot has become free."""
     _jobs: dict[str, Job] | None = None
     _given: dict[str, Given | None] = field(default_factory=dict)
-    """What each message under way is; None = it is no job."""
+    """The job of each message under way; None = it is not a job."""
 
     @property
     def jobs(self) -> dict[str, Job]:
-        """What this host has claimed, by message id."""
+        """The claims of this host, by message id."""
         if self._jobs is None:
             found: dict[str, dict[str, str]] = {}
             with suppress(ValueError, TypeError):
@@ -211,7 +211,7 @@ class Pools:
         subject = JobSubject.parse(message.subject)
         try:
             if subject is None:
-                raise Refusal("its subject is of no known kind; this mailboxd may be too old")
+                raise Refusal("its subject is unknown; this mailboxd may be too old")
             step = await self._take_job(role, subject, message)
         except Refusal as refusal:
             step = Step.DROP
@@ -238,7 +238,7 @@ class Pools:
         task = hub.verified(subject, f"{POOL}{role}", job, raw)
         agent, own = hub.settings.pools[role].agent.lower(), hub.settings.host
         if not isinstance(task, TaskMessage):
-            raise Refusal("it is no task")
+            raise Refusal("it is not a task")
         if not protocol.permits(hub.settings.accept, task.from_) or task.from_.lower() == f"{own}.{agent}":
             return Step.LEAVE
         copy, delivery = message.metadata.sequence.stream, message.metadata.num_delivered
@@ -263,7 +263,7 @@ class Pools:
             self._keep(changes)
 
     async def _renewed(self, name: str, job: Job) -> Job | None:
-        """What is held now; None once its sender has closed it."""
+        """The job held now; None once its sender has closed it."""
         claim, own = await self._claim(name), self.hub.settings.host
         if claims.is_closed(claim, job.sender):
             await self.hub.nc.publish(job.renewed_on, b"+ACK")
@@ -365,7 +365,7 @@ class Pools:
     # what is known
 
     def known(self) -> dict[str, PoolInfo]:
-        """The pools of the hub, as daemons are told."""
+        """The pools of the hub, as reported to daemons."""
         settings = self.hub.settings
         served = {host: set(signs.card.pools) for host, signs in self.hub.hosts.items() if signs.card}
         served[settings.host] = set(settings.pools)

@@ -104,13 +104,13 @@ class Hub:
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
     held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
-    """What the server holds for this host, as `MailCard` has it."""
+    """The messages that the server holds for this host, as in `MailCard`."""
     _agents_of: dict[Path, tuple[Stamp, str]] = field(default_factory=dict)
     _unread: dict[Path, str] = field(default_factory=dict)
     """Why a workspace takes no part: which agent it has is not known then."""
     _info: HubInfo | None = None
     _heard: Heard | None = None
-    """What the daemons were told last."""
+    """The last report to the daemons."""
 
     def __post_init__(self) -> None:
         self.cards, self.talk, self.standings = Cards(self), Talk(self), Standings(self.clock)
@@ -315,7 +315,7 @@ class Hub:
         except MessageError as error:
             raise Refusal(str(error)) from error
         if Address.parse(message.from_) != Address(self.settings.host, one.agent.lower()):
-            raise Refusal(f"it claims to be from {message.from_}, and lies in the spool of {one.agent}")
+            raise Refusal(f"it claims to be from {message.from_}, but is in the spool of {one.agent}")
         return message
 
     async def resend_lost(self, js: JetStreamContext) -> None:
@@ -377,7 +377,7 @@ class Hub:
         raw, message_id = message.data, (message.headers or {}).get(_ID, "")
         try:
             if subject is None:
-                raise Refusal(f"the subject {message.subject[:200]} is of no known kind; this mailboxd may be too old")
+                raise Refusal(f"the subject {message.subject[:200]} is unknown; this mailboxd may be too old")
             if subject.kind == "receipt":
                 self._take_receipt(subject, raw, woken)
             else:
@@ -460,9 +460,9 @@ class Hub:
             raise Refusal(str(error)) from error
         sender = Address.parse(message.from_)
         if sender is None or sender.host != host:
-            raise Refusal(f"it claims to be from {message.from_}, and came from the host {host}")
+            raise Refusal(f"it claims to be from {message.from_}, but came from the host {host}")
         if (message.to or "").lower() != to.lower():
-            raise Refusal(f"it is addressed to {message.to}, and came for {to}")
+            raise Refusal(f"it is addressed to {message.to}, but came for {to}")
         if message.message_id is None or message.message_id != message_id:
             raise Refusal("its id is missing, or not the one that it came under")
         if not is_signed(key, message.signature or "", canonical(raw)):

@@ -25,7 +25,7 @@ from mailboxd.core.vocabulary import POOL, is_id
 
 STREAM = "MAILBOXD"
 SUBJECTS = ("mb.v1.*.mail.>", "mb.v1.*.receipt.>")
-"""What the stream stores. Another version of the wire has other subjects."""
+"""The subjects of the stream. Another version of the wire has other subjects."""
 CARDS = "mb.v1.card"
 """Below it each host says who it is, without storage."""
 GRACE, PATIENCE = 15.0, 120.0
@@ -135,13 +135,13 @@ def talk(to: str, sender: str) -> str:
 
 
 def digest(raw: bytes) -> str:
-    """What a receipt names of the message's bytes."""
+    """The digest of the message's bytes in a receipt."""
     return hashlib.sha256(raw).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a message: the receiver has committed it, or refuses it for good.
+    """The outcome of a message: the receiver has committed it, or refuses it for good.
 
     It names the bytes and both hosts and says the same whenever it is read, so a replay has no effect.
     """
@@ -219,7 +219,7 @@ def settles(receipt: Receipt, by: str, pending: tuple[str, str] | None) -> str:
 
 
 class Arrival(StrEnum):
-    """What to do with mail that arrives."""
+    """The decision about mail that arrives."""
 
     DELIVER = "deliver"
     WAIT = "wait"
@@ -231,7 +231,7 @@ class Arrival(StrEnum):
 
 
 def on_arrival(sha256: str, *, in_inbox: bool, committed: str | None) -> Arrival:
-    """What to do with mail of this digest. `committed`: the digest under which the database knows its id.
+    """The decision about mail with this digest. `committed`: the digest under which the database knows its id.
 
     The inbox has to be looked at first: the daemon commits before it moves a file out of the inbox, so what is in
     neither was never delivered.

@@ -62,7 +62,7 @@ class HubReport:
         yield f"host {facts['host']}, server {', '.join(facts['servers'])}: {self.trouble or 'connected'}"
         for host, signs in sorted(self.hosts.items()):
             agents = ", ".join(sorted(signs.agents)) or "no agents"
-            yield f"  {host}: last heard of at {signs.at}, {agents}" if signs.at else f"  {host}: never heard of"
+            yield f"  {host}: last heard from at {signs.at}, {agents}" if signs.at else f"  {host}: never heard from"
         for agent, places in sorted(self.agents.items()):
             if places["since"]:
                 waits = f"{places['new']} not yet with the server, {places['sent']} without a receipt yet"
@@ -106,7 +106,7 @@ def silence(signs: HostSigns, now: str, trouble: str = "") -> str:
     """Why what is known of a host is stale; empty if it is not."""
     if signs.at and to_epoch(now) - to_epoch(signs.at) <= SILENT:
         return ""
-    since = f"nothing was heard of it since {signs.at}" if signs.at else "it was never heard of"
+    since = f"nothing has been heard from it since {signs.at}" if signs.at else "it was never heard from"
     return f"{since}; {trouble}" if trouble else since
 
 
@@ -130,7 +130,7 @@ def _troubles(signs: HostSigns, now: str) -> Iterator[str]:
 
 
 def _as_here(host: str, item: Waiting, *, may_decide: bool) -> dict[str, Any]:
-    """What waits on another host, with the command to give here if a person here may decide there."""
+    """An item that waits on another host, with the command to give here if a person here may decide there."""
     row = item.model_dump() | {"host": host, "agent": f"{host}.{item.agent}", "until": None}
     words = {"approval": f"approve {row['agent']}:{item.id[-6:].lower()}"}
     words["question"] = f"answer {row['agent']}:{item.task}"

@@ -68,7 +68,7 @@ class ServerFiles:
 
 
 def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
-    """What a host may do: publish and subscribe to these subjects and to no others."""
+    """The rights of a host: it may publish and subscribe to these subjects and to no others."""
     api = "$JS.API"
     publish = [
         f"mb.v1.*.mail.*.{host}",

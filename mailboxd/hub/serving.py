@@ -95,7 +95,7 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
 
 
 def consumer_of(host: str) -> ConsumerConfig:
-    """What a host reads of the stream."""
+    """The subjects of the stream that a host reads."""
     return ConsumerConfig(
         name=host,
         durable_name=host,
@@ -128,7 +128,7 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
 
 
 async def _connect(hub: Hub) -> None:
-    """Connect, however long it takes until the server can be reached. It reconnects by itself."""
+    """Connect, however long it takes until the server can be reached. It reconnects automatically."""
     context = ssl.create_default_context(cadata=hub.membership.certificate())
 
     async def failed(error: Exception) -> None:

@@ -9,7 +9,7 @@ A message is in `new` or `sent` until its receipt is durable. Everything may be 
 hub.yaml what the daemons of all workspaces need to know; without peers.json there is no hub:
 
     peers.json    the agents and pools of all hosts, when they have changed
-    heard.json    what is wrong, and when each host was last heard of, every minute
+    heard.json    the problem, and when each host was last heard from, every minute
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PEERS, HEARD = "peers.json", "heard.json"
 _LARGEST = 8 << 20
 _MOST_PEERS = 64 << 20
 _TOLD, _SILENT = 60.0, 300.0
-"""Seconds after which the daemons are told again that a host was heard of, and after which it is silent."""
+"""Seconds after which the daemons learn again that a host is alive, and after which it is silent."""
 T = TypeVar("T")
 
 
@@ -89,7 +89,7 @@ class Spool:
             self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
 
     def holder(self, message_id: str) -> Holder | None:
-        """Which host has a job of a pool; None if none was heard of."""
+        """The host that has a job of a pool; None if unknown."""
         return Holder.parse(self._read(HOLDERS, f"{message_id}.json") or b"")
 
     def recorded(self, message_id: str) -> None:
@@ -161,7 +161,7 @@ def _file(message_id: str) -> str:
     return f"{message_id}.md"
 
 
-# What the hub process tells the daemon
+# Reports of the hub process to the daemon
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class PoolInfo:
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """Who is in the hub: peers.json."""
+    """The members of the hub: peers.json."""
 
     host: str
     """This host's name in the hub."""
@@ -235,12 +235,12 @@ class HubInfo:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """How it stands with the hub: heard.json."""
+    """The state of the hub: heard.json."""
 
     trouble: str = ""
     """Why nothing can be sent or received; empty if it can."""
     hosts: Mapping[str, str] = field(default_factory=dict)
-    """When each of the other hosts was last heard of; empty = never."""
+    """When each of the other hosts was last heard from; empty = never."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -253,7 +253,7 @@ class Heard:
             return None
 
     def is_news(self, told: Heard | None) -> bool:
-        """Whether this is worth telling: something else is wrong, or a host was heard of a minute later or first."""
+        """Whether this is news: another problem, a new host, or a sign of life at least a minute later."""
         if told is None or (told.trouble, told.hosts.keys()) != (self.trouble, self.hosts.keys()):
             return True
         since = ((told.hosts[host], at) for host, at in self.hosts.items() if at)
@@ -262,7 +262,7 @@ class Heard:
 
 @dataclass(slots=True)
 class _Latest(Generic[T]):
-    """What the hub process wrote last, read again whenever it has changed; None if there is nothing."""
+    """The latest file of the hub process, read again whenever it has changed; None if there is none."""
 
     state: UserState
     name: str
@@ -283,7 +283,7 @@ class _Latest(Generic[T]):
 
 @dataclass(slots=True)
 class HubView:
-    """What is known of the hub in the workspace of an agent."""
+    """The known state of the hub in the workspace of an agent."""
 
     ws: Workspace
     agent: str
@@ -367,7 +367,7 @@ class HubView:
         return heard.trouble if heard is not None and self.poke() else NOT_RUNNING
 
     def holds_up(self, agent: str) -> str:
-        """What keeps mail for an agent on another host, or work for a pool; empty for any other name."""
+        """The reason that delays mail for an agent on another host, or work for a pool; empty for any other name."""
         if not self.carries(agent) or (info := self.info) is None:
             return ""
         if trouble := self.trouble:
@@ -378,14 +378,16 @@ class HubView:
             return f"no host has taken it yet; {agent} is served by {', '.join(hosts) or 'none'}"
         seen = self._seen(address.host)
         at = moment(seen, seen) if seen else ""
-        heard = f"the host {address.host} was last heard of at {at}" if seen else f"{address.host} was never heard of"
+        heard = (
+            f"the host {address.host} was last heard from at {at}" if seen else f"{address.host} was never heard from"
+        )
         return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
 
     def silence(self, host: str, now: str) -> str:
-        """That nothing is heard of a host; empty if something is."""
+        """A sentence that a host is silent; empty if it is not."""
         if self.info is None or host == self.info.host:
             return ""
         seen = self._seen(host)
         if seen and to_epoch(now) - to_epoch(seen) < _SILENT:
             return ""
-        return f"nothing was heard of the host {host}" + (f" since {moment(seen, now)}" if seen else "")
+        return f"nothing has been heard from the host {host}" + (f" since {moment(seen, now)}" if seen else "")

@@ -1,4 +1,4 @@
-"""How it stands with the workspaces here, as other hosts are told: read again only when something has changed."""
+"""The state of the workspaces here, as reported to other hosts: read again only when something has changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 20
 @dataclass(frozen=True, slots=True)
 class _Standing:
     seen: tuple[object, ...]
-    """What would differ if anything had changed."""
+    """Values that differ if anything has changed."""
     card: AgentCard
     items: tuple[Waiting, ...] = ()
 
@@ -43,7 +43,7 @@ class Standings:
         return self._of(one).card
 
     def items(self, one: Local) -> tuple[Waiting, ...]:
-        """What waits for a person there."""
+        """The items that wait for a person there."""
         return self._of(one).items
 
     def _of(self, one: Local) -> _Standing:

@@ -1,4 +1,4 @@
-"""What hosts tell and ask each other directly, signed, and stored nowhere.
+"""Questions and reports between hosts: direct, signed, and stored nowhere.
 
 They tell what waits for a person, and ask to search and to see what is to be decided. Each answers only what `show` and
 `decide` in its hub.yaml allow. Commands and the page ask through a socket in this host's directory (`asking`).
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mailboxd.hub.process import Hub
 
 _AGAIN = 60.0
-"""Seconds after which a host is told again what it was told before."""
+"""Seconds after which a report to a host is repeated."""
 _MOST_ITEMS = 200
 _MOST_QUESTIONS, _LARGEST = 8, 1 << 20
 """Questions at the same time, and bytes of an answer."""
@@ -41,12 +41,12 @@ _log = logging.getLogger("mailboxd")
 
 @dataclass(slots=True)
 class Talk:
-    """What one hub process tells and hears."""
+    """The questions and reports of one hub process."""
 
     hub: Hub
     canary: Canary = field(init=False)
     _told: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
-    """When each host was told, and what."""
+    """The last report to each host, and its time."""
     _asked: dict[tuple[str, str], asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
     """Questions without an answer, by host and id."""
     _answered: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=1_000))

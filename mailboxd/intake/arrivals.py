@@ -95,7 +95,7 @@ _log = logging.getLogger("mailboxd")
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What was read of the inbox at `now`, in seconds since 1970."""
+    """The files read from the inbox at `now`, in seconds since 1970."""
 
     now: float
     scan: Scan

@@ -141,7 +141,7 @@ class DailyIndex:
         return _line(map(for_table, told), link)
 
     def _decision(self, one: Listed) -> str:
-        """What the message decides, or how the work ended that it reports."""
+        """The decision in the message, or the outcome of the work that it reports."""
         if one.type not in _DECIDES or one.verdict == "rejected":
             return ""
         raw = self.store.messages.body(one.id) or read_message(self.ws, one.path, _LARGEST_MESSAGE)

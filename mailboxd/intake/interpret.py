@@ -112,12 +112,12 @@ class Intake:
         return verdict
 
     def _doubts(self, parsed: Parsed, proof: Proof) -> list[str]:
-        """What the message may mean otherwise than it was taken, for a person to look at."""
+        """A doubt about the meaning of the message, for a person to look at."""
         own, to = self._engine.settings.agent, parsed.message.to
         doubts = list(parsed.warnings)
         is_own = to is None or to == SELF or same_agent(to, own) or (self._trust is not None and self._trust.is_own(to))
         if not is_own:
-            doubts.append(f"to: it names {to}, and this is the mailbox of {own}, which takes it as its own")
+            doubts.append(f"to: it names {to}, but this is the mailbox of {own}, which takes it as its own")
         return [*doubts, f"signature: {proof.problem}"] if proof.problem else doubts
 
     def _is_rest(self, file: InboxFile) -> str:
@@ -187,7 +187,7 @@ class Intake:
         earlier = self._store.messages.first_arrival(message.message_id, sha256)
         if earlier is not None:
             if earlier.sha256 != sha256:
-                raise Refused("id-conflict", f"message {message.message_id} came before with other bytes")
+                raise Refused("id-conflict", f"message {message.message_id} was received before with other content")
             return "duplicate", earlier.task
         match message:
             case TaskMessage():

@@ -306,7 +306,7 @@ def _sha256(file: int, path: str) -> str:
     return hashed.hexdigest()
 
 
-# What each tool does, in the caller's role and name
+# The tools, in the caller's role and name
 
 Answer = dict[str, Any]
 
@@ -444,7 +444,7 @@ def transition(call: ToolCall, given: Transition) -> Answer:
         task = call.task(given.task)
         if task.phase != given.from_phase:
             problem = f"{task.local_id} is {task.phase}, not {given.from_phase}: {task.reason}"
-            raise Refused("stale-phase", problem, "Read it again with task_get, and decide anew.")
+            raise Refused("stale-phase", problem, "Read it with task_get, and decide again.")
         order = _order(task, Phase(given.to), given.reason)
         if role is Role.OPERATOR:
             events = call.engine.command(task, order, call.caller.name)

@@ -42,7 +42,7 @@ _MARK = re.compile(
 )
 _BLANK_START = re.compile(r"(?:[ \t]*+\n)++")
 _WHITE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
-"""What JavaScript's `trim` removes. OpenClaw trims messages, so no text may end in it."""
+"""The characters that JavaScript's `trim` removes. OpenClaw trims messages, so no text may end in it."""
 _FENCE_LINE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _STRUCTURE = re.compile(r"^( {0,3})(\\*(?:#|```|~~~))")
 _ESCAPED_LINE = re.compile(r"^( {0,3})\\(\\*(?:#|```|~~~))")

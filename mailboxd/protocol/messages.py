@@ -258,7 +258,7 @@ class TaskMessage(Message):
 
     @property
     def content(self) -> str:
-        """A digest of what the work is: the body without the plan, and without what one attempt is told of another."""
+        """A digest of the work: the body without the plan, and without what one attempt is told about another."""
         own = [(s.name, s.text) for s in self.sections if not (s.is_called("DAG") or s.is_called("Findings"))]
         return _digest(self.title, self.preamble, *chain.from_iterable(own))
 
@@ -419,7 +419,7 @@ class Parsed:
 
     message: AnyMessage
     warnings: tuple[str, ...]
-    """What the file may mean otherwise than it was read."""
+    """A doubt about the meaning of the file."""
     sha256: str
     plain: bool = False
     omitted: tuple[str, ...] = ()

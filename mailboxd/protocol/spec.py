@@ -518,7 +518,7 @@ def _has(found: tuple[Section, ...], name: str) -> bool:
 
 
 def taken_apart(text: str) -> tuple[str, tuple[Section, ...]]:
-    """What a person wrote as instructions: the text without the sections of a spec in it, and these sections."""
+    """A person's instructions: the text without the sections of a spec in it, and these sections."""
     if not (own := _own_sections(text)):
         return text, ()
     body = split_body(storable_text(text))

@@ -172,7 +172,7 @@ class WorkspacePart(Part):
 
     tools_port: int = 0
     reviewers: tuple[str, ...] | None = None
-    """Of the strict profile; None = the standard one."""
+    """The reviewers of the strict profile; None = the standard profile."""
     kind: ClassVar[str] = "workspace"
 
     def state(self) -> PartState:
@@ -409,7 +409,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was done for a part, or why that failed or was not tried."""
+    """The result for a part, or why it failed or was not tried."""
 
     part: Part
     done: str = ""
@@ -558,7 +558,7 @@ def carry_out(plan: Plan) -> Iterator[Result]:
 
 
 def parts_to_undo(installation: Installation, wanted: Collection[str], skip: Collection[str]) -> list[Part]:
-    """What setup may have set up for the agents `wanted` (none means all, and the plugin), in the order of the undo.
+    """The parts that setup may have set up for the agents `wanted` (none: all, and the plugin), in order of the undo.
 
     Raises UnavailableError.
     """

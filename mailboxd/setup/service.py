@@ -99,7 +99,7 @@ class UserManager:
 
 
 def _error_text(answer: Exit) -> str:
-    """What a program that failed said, in a line."""
+    """The error of a failed program, in one line."""
     text = (answer.stderr.strip() or answer.stdout.strip()).decode("utf-8", "replace")
     return brief(" ".join(text.split()))[:600] or f"exit status {answer.rc}"
 

@@ -1,4 +1,4 @@
-"""What waits for a person, by what the database knows: the rows for `mailboxd.attention`."""
+"""The rows for `mailboxd.attention`: everything in the database that waits for a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTICED = (
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits for a person: of each sort the oldest, and how many there are in all."""
+    """The items that wait for a person: the oldest of each sort, and their number in all."""
 
     tasks: Sequence[str]
     """Ids, except of those that only wait for the decisions in `approvals`."""
@@ -39,7 +39,7 @@ class Waiting:
 
 
 def waiting_for_person(report: Report, now: str, daemon: int | None, most: int | None) -> Waiting:
-    """What waits for a person, at most `most` (None: all) of each sort. Costs O(open tasks)."""
+    """The items that wait for a person, at most `most` (None: all) of each sort. Costs O(open tasks)."""
     limit = -1 if most is None else most
     with report.snapshot():
         counts = report.db.execute(WAITING_BY_PHASE).fetchall()

@@ -1,4 +1,4 @@
-"""What an audit reads: the recorded facts about every file, and the log."""
+"""The queries of an audit: the recorded facts about every file, and the log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def paths(db: sqlite3.Connection) -> set[str]:
 
 
 def in_transit(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
-    """What identifies files whose path is not recorded yet: hashes and names of judged files; ids of messages to send.
+    """Identifiers of files whose path is not recorded yet: hashes and names of judged files; ids of messages to send.
 
     A file is moved, or written to outbox/, after the decision and before that is recorded.
     """

@@ -92,7 +92,7 @@ WAITING_BY_PHASE = (
 
 
 STATE = f"coalesce(CASE WHEN {NEED} IS NULL THEN NULL ELSE '{WAITING_FOR_YOU}' END, t.phase)"
-"""What is displayed of the task (`t`): that it waits for a person, or its phase."""
+"""The displayed state of the task (`t`): that it waits for a person, or its phase."""
 
 
 def is_not_held(task: str) -> str:

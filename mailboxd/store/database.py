@@ -190,7 +190,7 @@ def schema_version(db: sqlite3.Connection) -> int:
 
 
 def other_schema(version: int) -> str:
-    """What to do about a database of this version; empty if it is the program's own, or new."""
+    """The remedy for a database of this version; empty if it is the program's own, or new."""
     known = len(migrations())
     if version in (0, known):
         return ""

@@ -51,7 +51,7 @@ _ACTIVE = "a.started_at <= ? AND coalesce(a.finished_at, ?) >= ?"
 def folded_timeline(
     report: Report, task_id: str, now: str, window: Window | None = None, link: Link = no_link
 ) -> tuple[list[Bar | Crowd], Window]:
-    """What ran in `window` (default: at any time), on at most `MOST_LINES` lines; and when anything ran at all."""
+    """The attempts in `window` (default: at any time), on at most `MOST_LINES` lines; and the time of all attempts."""
     with report.snapshot():
         first, last = report.db.execute(
             "SELECT min(started_at), max(coalesce(finished_at, ?2)) FROM attempts"

@@ -41,7 +41,7 @@ _EVENTS_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What the journal covers: the last event, and the `rev` of the last change of each table in `_KEYS`."""
+    """The end of the journal: the last event, and the `rev` of the last change of each table in `_KEYS`."""
 
     tip: Tip = START
     revs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KEYS, 0))
@@ -290,7 +290,7 @@ def _cut_torn_line(file: int) -> int:
 
 
 def _last_position(file: int, name: str) -> Position:
-    """What a file and those before it cover. Raises DamagedError if it is no journal."""
+    """The end of the journal in this file and those before it. Raises DamagedError if it is not a journal."""
     tip: Tip | None = None
     revs: dict[str, int] = {}
     try:
@@ -458,7 +458,7 @@ def _columns(db: sqlite3.Connection, table: str) -> frozenset[str]:
     return frozenset(row[1] for row in db.execute(f"PRAGMA table_info({table})"))
 
 
-# What a journal leaves to files: the bytes of received messages, and which task.md files show the latest state
+# Not in a journal: the bytes of received messages, and which task.md files show the latest state
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from mailboxd.core.schedule import Capacity
 
 PEERS = "peers"
-"""What OpenClaw said of its agents."""
+"""The agents that OpenClaw listed."""
 _PLANNED = "planned"
-"""What agents planned within the last hour, as [time, number of tasks]."""
+"""The plans of agents within the last hour, as [time, number of tasks]."""
 
 
 class Meta:

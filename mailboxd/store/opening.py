@@ -197,7 +197,7 @@ def _put_aside(database: Path) -> str:
 
 
 def _how(database: Path) -> str:
-    """What the operator can do, in the order to try it."""
+    """The remedies of the operator, in the order to try them."""
     root = database.parent.parent
     return (
         "Nothing is recreated automatically. To continue, one of: "

@@ -154,7 +154,7 @@ def _task_changed(db: sqlite3.Connection, event: Event) -> None:
 
 
 def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str) -> None:
-    """What the way of a task from one phase to another changes at its neighbours."""
+    """Update the neighbours of a task that goes from one phase to another."""
     step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)
     if step:  # checked first: finding nothing costs a tenth of an update
         waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (task_id,)).fetchall()

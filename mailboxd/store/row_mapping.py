@@ -107,7 +107,7 @@ TASK_CONTEXT = (
     " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
     " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks FROM tasks t WHERE t.id = ?"
 )
-"""What nearly every decision needs in addition to the task, in one statement: the overhead exceeds the query."""
+"""The rows that nearly every decision needs besides the task, in one statement: the overhead exceeds the query."""
 _BOOL = {
     "circuit_open",
     "broadcast",

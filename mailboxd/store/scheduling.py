@@ -1,4 +1,4 @@
-"""What may start, what is due, which agents are busy, and what is left of a budget."""
+"""Queries of the scheduler: ready and due work, busy agents, and remaining budgets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BREAKER = "agent, state, failures, times, until, reason"
 
 
 class Schedule:
-    """What may start now, and when the next timer is due."""
+    """The work that may start now, and the time of the next timer."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -165,7 +165,7 @@ class Schedule:
 
 
 class Budgets:
-    """What was spent up the tree, and which budgets are exhausted."""
+    """The costs up the tree, and the exhausted budgets."""
 
     def __init__(self, db: sqlite3.Connection, tasks: Tasks) -> None:
         self._db = db

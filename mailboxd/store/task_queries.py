@@ -1,4 +1,4 @@
-"""What commands and pages show: everything about one task, approvals, and pages of tasks, events and messages."""
+"""Queries for commands and pages: everything about one task, approvals, and lists of tasks, events and messages."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ _STAYS = frozenset(
 
 
 def waiting_section(store: Store, task: Task, children: Sequence[Task], now: str) -> tuple[tuple[str, str], ...]:
-    """What the task and its children wait for, those that are blocked first; empty if nothing."""
+    """The causes of waiting of the task and its children, blocked ones first; empty if there are none."""
     waiting = sorted((one for one in (task, *children) if _may_wait(one)), key=lambda one: not _is_blocked(one))
     lines = [line for one in waiting[:_MOST] for line in _lines(store, one, now)]
     if lines and len(waiting) > _MOST:

@@ -295,13 +295,13 @@ def _urgency(row: Row) -> int:
 
 
 def _together(places: Sequence[Row]) -> Row:
-    """What needs a person in these workspaces and on these hosts."""
+    """The items that need a person in these workspaces and on these hosts."""
     items = [item for place in places for item in place["attention"]]
     return {"attention": items, "attention_total": sum(place["attention_total"] for place in places)}
 
 
 def _of_host(row: Row) -> Row:
-    """What needs a person on another host: without forms, since it is decided by mail."""
+    """The items that need a person on another host: without forms, since they are decided by mail."""
     items = [_bare(item) | {"key": f"host-{row['host']}", "title": ""} for item in row["attention"]]
     return {"attention": items, "attention_total": row["attention_count"]}
 

@@ -152,7 +152,7 @@ def standing(agent: str, **more: Any) -> dict[str, Any]:
 def other_host(**more: Any) -> dict[str, Any]:
     return {
         "agent": None, "host": "beta", "workspace": "", "state": "silent",
-        "why": f"nothing was heard of it since {NOW}",
+        "why": f"nothing has been heard from it since {NOW}",
         "health": "green", "agents": {"beta.writer": {}}, "pools": {}, "open": 2, "troubles": [], "attention": [],
         "attention_count": 0, **more,
     }  # fmt: skip
@@ -161,7 +161,7 @@ def other_host(**more: Any) -> dict[str, Any]:
 def test_another_host_shows_what_waits_there_and_since_when_it_is_silent() -> None:
     (_, line) = plain(fleet.lines([other_host()], NOW, 120))
     assert line.split()[:6] == ["beta", "silent", "host", "2", "in", "1"]
-    assert line.endswith(f"nothing was heard of it since {NOW}")
+    assert line.endswith(f"nothing has been heard from it since {NOW}")
     row = other_host(state="ok", why="", attention_count=2, troubles=["mail: 1 for it with the server"])
     (_, line) = plain(fleet.lines([row], NOW, 120))
     assert line.endswith("2 for a person there; mail: 1 for it with the server")

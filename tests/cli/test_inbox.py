@@ -183,7 +183,7 @@ def test_another_senders_message_does_not_settle_a_rejected_one(stage: Stage) ->
     ("header", "doubt"),
     [
         ("prority: 5\n", "q3.md: unknown header 'prority'; did you mean priority?"),
-        ("to: beta\n", "q3.md: to: it names beta, and this is the mailbox of alpha, which takes it as its own"),
+        ("to: beta\n", "q3.md: to: it names beta, but this is the mailbox of alpha, which takes it as its own"),
     ],
 )
 def test_a_message_that_may_mean_something_else_waits_while_its_task_is_open(

@@ -45,7 +45,7 @@ def test_work_waits_for_a_host_that_is_off_and_its_time_to_reply_does_not_begin(
     farm = joined(TWO)
     work_waits(farm)
     main = farm["alpha"]["main"]
-    eventually(lambda: "the host beta was last heard of at" in main.call("why", "job").stdout, why=farm.last_words)
+    eventually(lambda: "the host beta was last heard from at" in main.call("why", "job").stdout, why=farm.last_words)
     assert main.task("job.x0")["due"] is None
     (attempt,) = main.attempts("job.x0")
     assert attempt["acknowledged"] == 0

@@ -56,9 +56,9 @@ def test_a_host_shows_its_agents_what_waits_there_and_the_command_that_decides_f
 def test_a_silent_host_is_named_with_the_time_since_which_what_is_known_is_stale() -> None:
     found = row(HostSigns(at=LONG_AGO, card=card(LONG_AGO)), "the server does not answer")
     assert found["state"] == "silent"
-    assert found["why"] == f"nothing was heard of it since {LONG_AGO}; the server does not answer"
+    assert found["why"] == f"nothing has been heard from it since {LONG_AGO}; the server does not answer"
     assert found["open"] == 3
-    assert row(HostSigns())["why"] == "it was never heard of"
+    assert row(HostSigns())["why"] == "it was never heard from"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_r
             await asyncio.sleep(0.05)
         answers = {one["id"]: one for one in heard}
         assert answers["q1"]["answer"] == []
-        assert "does not know what is asked" in answers["q2"]["refused"]
+        assert "does not know this question" in answers["q2"]["refused"]
         assert len(heard) == 2
         assert await spy.is_refused(spy.client.publish("mb.v1.beta.talk.alpha", sealed(key, said)))
 

@@ -100,7 +100,7 @@ def test_a_host_that_cannot_be_reached_for_minutes_is_named_and_comes_back(cable
         cable.cut()
         eventually(lambda: farm["beta"].status()["trouble"], 120, farm.last_words)
         main = farm["alpha"]["main"]
-        eventually(lambda: "nothing was heard of it since" in main.call("fleet").stdout, 60, farm.last_words)
+        eventually(lambda: "nothing has been heard from it since" in main.call("fleet").stdout, 60, farm.last_words)
         cable.plug()
         farm.until_connected()
         eventually(lambda: "silent" not in main.call("fleet").stdout, 60, farm.last_words)

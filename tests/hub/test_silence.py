@@ -22,7 +22,7 @@ def test_a_silent_host_is_named_while_mail_waits_for_it(tmp_path: Path) -> None:
     view = HubView(ws, "alpha", state)
     assert "since 21 Nov 11:00 UTC" in view.silence("beta", "2026-11-21T12:00:00.000Z")
     assert view.silence("beta", "2026-11-21T11:01:00.000Z") == ""
-    assert view.silence("gamma", "2026-11-21T12:00:00.000Z") == "nothing was heard of the host gamma"
+    assert view.silence("gamma", "2026-11-21T12:00:00.000Z") == "nothing has been heard from the host gamma"
     mail = HubMail(view)
     assert mail.trouble("2026-11-21T12:00:00.000Z") == "", "no mail waits"
     effect = Send("msg_1", "answer", "beta.writer", "Yes.")

@@ -192,7 +192,7 @@ def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
     assert bell.ring() == 1
     assert bell.states() == ["failed"]
     (alarm,) = bell.alarms()
-    assert alarm.startswith("ALARM notice: could not tell anyone by command (approval; tried 4 times)")
+    assert alarm.startswith("ALARM notice: could not notify anyone by command (approval; tried 4 times)")
     assert says in alarm
     assert bell.stage.phase("job") == "awaiting_approval"
 

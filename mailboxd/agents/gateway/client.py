@@ -232,7 +232,7 @@ _CAPABILITIES = ("session-scoped-events",)
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What the gateway requires to be signed."""
+    """The bytes that the gateway wants signed."""
 
     nonce: str
     at: int
@@ -457,7 +457,7 @@ _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """What the gateway permits this device."""
+    """The rights of this device."""
 
     pairing: Pairing
     version: str

@@ -81,7 +81,7 @@ class TurnResult:
 
 
 class Request(StrEnum):
-    """What is requested for a turn, by the method of the gateway's protocol."""
+    """The requests of a turn, by the gateway's method."""
 
     RUN = "agent"
     ASK = "agent?"
@@ -420,7 +420,7 @@ class Program:
         self._end(turn, ended if not turn.is_stopping or ended.status == 0 else TurnResult(STOPPED))
 
 
-# What the gateway's answers mean
+# The meaning of the gateway's answers
 
 
 def result(response: Response, run_id: str | None) -> TurnResult:

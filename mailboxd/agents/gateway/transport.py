@@ -50,11 +50,11 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
 
 EXTRA = ("cryptography", "wsproto")
-"""What `pip install 'mailboxd[gateway]'` brings."""
+"""The packages of `pip install 'mailboxd[gateway]'`."""
 OWNER_TOOLS = (
     "automations, gateway, plugins, sessions, conversations_*, nodes, terminal, screen, computer, portal, mobile_ui"
 )
-"""What OpenClaw gives only to its owner's own clients."""
+"""Tools that OpenClaw offers only to its owner's clients."""
 TURN_BYTES = 1 << 20
 """Memory that one more turn takes."""
 PROGRAMS = 4
@@ -166,7 +166,7 @@ class GatewayTransport:
             raise WorldError(str(missing)) from missing
 
     def state(self, directory: Path | str) -> State:
-        """What the directory proves. A turn whose program died counts as running: it can be asked about."""
+        """The state that the directory proves. A turn whose program died counts as running: it can be asked about."""
         mark = Mark.read(directory)
         if not mark.is_turn:
             return process.state(directory)
@@ -292,7 +292,7 @@ class CarriedTurn(Child):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the mark of a turn over the gateway says: its words, and what the program has added."""
+    """The mark of a turn over the gateway, with what the program has added to it."""
 
     argv: tuple[str, ...] = ()
     takers: tuple[int, ...] = ()
@@ -365,7 +365,7 @@ def require_extra() -> None:
 
 
 def chosen(setting: str, cli: OpenClaw, path: Path, environment: Mapping[str, str]) -> GatewayTransport | None:
-    """What `openclaw.transport` chooses; None is the CLI. `auto` is the gateway if the workspace is paired.
+    """The transport of `openclaw.transport`; None is the CLI. `auto` is the gateway if the workspace is paired.
 
     Raises ConfigError if it has to be the gateway and cannot be.
     """

@@ -98,7 +98,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
 
 
 def _say_waiting(account: Account) -> None:
-    """What was recorded although the database did not know it, and which tasks wait for a decision."""
+    """The files that the database did not know, and the tasks that wait for a decision."""
     say(f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision")
     for local_id in account.waiting:
         say(for_terminal(f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd retry {local_id}` or `cancel`"))

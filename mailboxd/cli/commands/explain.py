@@ -74,7 +74,7 @@ def entries(text: str) -> dict[str, list[str]]:
 
 
 def _rows(table: str) -> Iterator[tuple[str, str]]:
-    """What each row says, under each name in its first cell; of exit codes also under the kinds in the last one."""
+    """The text of each row, under each name in its first cell; of exit codes also under the kinds in the last one."""
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
     for cells in rows:
         told = "\n\n".join(f"{label}: {_plain(cell)}" for label, cell in zip(head, cells, strict=False) if cell)

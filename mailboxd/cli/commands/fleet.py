@@ -80,7 +80,7 @@ def hosts(now: str) -> list[Row]:
 Row = dict[str, Any]
 
 _COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red", "silent": "red"}
-"""What changes without an event, as time passes."""
+"""Fields that change with time, without an event."""
 _SHORT = (
     ("for you", (WAITING_FOR_YOU,)),
     ("running", ("executing", "ready_to_resume")),
@@ -186,7 +186,7 @@ def _host_cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]
 
 
 def _told(row: Row, now: str) -> Iterator[str]:
-    """What waits for a person, the first of it in words, and what does not work as it should."""
+    """The first item that waits for a person, the number of others, and troubles."""
     if row["attention_count"] and not row["attention"]:
         yield f"{row['attention_count']} for a person there"
     for item in row["attention"][:1]:

@@ -96,7 +96,7 @@ def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[
     return names or [CompletionItem(incomplete, type="dir")]
 
 
-# What is refused before anything is written
+# Checks before anything is written
 
 
 def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], task_id: str) -> None:
@@ -153,7 +153,7 @@ class Wait:
     task: dict[str, Any] | None = None
     """The task as in `show`, once the message was accepted. Its local id may differ from the id sent."""
     items: list[Item] = field(default_factory=list)
-    """What in its tree waits for a person."""
+    """The items of its tree that wait for a person."""
 
     def is_over(self) -> bool:
         """Whether it ended or needs a person, within the limit. Prints progress on standard error.
