@@ -92,7 +92,7 @@ def _needs(keys: list[str]) -> str:
 
 
 def _says(node: Node, name: str) -> str:
-    """What it waits for itself, the error, the result or the title."""
+    """The task's own cause of waiting, its error, its result or its title."""
     if node["need"] not in (None, "subtasks"):
         return str(node["held"] or node["reason"])
     if node["phase"] in ("failed", "cancelled"):
@@ -100,7 +100,7 @@ def _says(node: Node, name: str) -> str:
     return str(node["result_summary"] or (node["title"] if node["title"] != name else ""))
 
 
-# What waits for a person
+# Items that wait for a person
 
 
 def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]:

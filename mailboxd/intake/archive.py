@@ -148,7 +148,7 @@ class ArchiveWatch:
     ws: Workspace
     reports: Reports
     why: str = ""
-    """What the last check found wrong, in a sentence for the operator."""
+    """The problems found by the last check, in a sentence for the operator."""
     _next: float = 0.0
     _after: str = ""
     """Id of the message checked last; empty: start again."""
@@ -230,7 +230,7 @@ class ArchiveWatch:
     # Checking one file
 
     def _wrong(self, file: Filed, *, closely: bool) -> str | None:
-        """What is wrong with a file; empty: nothing; None: it is missing."""
+        """The problem with a file; empty: none; None: it is missing."""
         path = self.ws.mailbox / file.path
         try:
             status = path.lstat()
