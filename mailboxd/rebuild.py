@@ -29,7 +29,6 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store import event_log, journal
 from mailboxd.store.backup import (
     close_as_one_file,
-    fingerprint,
     link_new,
     remove,
     replace_database,
@@ -45,10 +44,9 @@ _LARGEST = 16 << 20
 
 @dataclass(slots=True)
 class Account:
-    """The result. `fingerprint` is the same for the same journal and files."""
+    """The result, which is the same for the same journal and files."""
 
     database: str
-    fingerprint: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """The parts that are missing in the new database."""
@@ -85,17 +83,19 @@ def rebuild(
                 remove(target)  # left by a rebuild that was killed
             _build(ws, target, account, progress, check)
             _take_in(ws, settings, clock, target, account, trust)
-            _finish(target, account, progress)
+            _finish(target, progress)
             if into is not None:
                 link_new(target, into)
-        finally:
-            if into is not None or not account.fingerprint:
-                remove(target)
-        if into is None:
-            _report_later_events(ws, account)
-            stamp = now.replace(":", "").replace(".", "")
-            kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
-            account.kept = "" if kept is None else str(kept)
+        except BaseException:
+            remove(target)
+            raise
+        if into is not None:
+            remove(target)
+            return account
+        _report_later_events(ws, account)
+        stamp = now.replace(":", "").replace(".", "")
+        kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
+        account.kept = "" if kept is None else str(kept)
     return account
 
 
@@ -152,12 +152,10 @@ def _take_in(
         store.close()
 
 
-def _finish(target: Path, account: Account, progress: Progress) -> None:
+def _finish(target: Path, progress: Progress) -> None:
     db = connect(target)
     try:
         require_sound(db, progress)
-        progress("fingerprint", 0, 0)
-        account.fingerprint = fingerprint(db)
     except BaseException:
         db.close()
         raise

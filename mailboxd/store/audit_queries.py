@@ -97,19 +97,14 @@ def artifacts_of(db: sqlite3.Connection, task_id: str) -> Iterator[tuple[str, st
     )
 
 
-def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
-    """Events as lines of JSON (docs/audit.md): all, or those of a task tree with its messages."""
-    scope, args = "", tuple[str, ...]()
-    if task_id is not None:
-        args = (task_id,)
-        scope = (
-            " WHERE task IN (SELECT id FROM below) OR (kind = 'message.filed' AND json_extract(data, '$.id') IN"
-            " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
-        )
-    prefix = "" if task_id is None else f"{BELOW} "
-    yield from map(
-        event_log.line, db.execute(f"{prefix}SELECT {event_log.COLUMNS} FROM events{scope} ORDER BY seq", args)
+def lines(db: sqlite3.Connection, task_id: str) -> Iterator[str]:
+    """The events of a task tree and its messages, as lines of JSON (docs/audit.md)."""
+    scope = (
+        "task IN (SELECT id FROM below) OR (kind = 'message.filed' AND json_extract(data, '$.id') IN"
+        " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
     )
+    rows = db.execute(f"{BELOW} SELECT {event_log.COLUMNS} FROM events WHERE {scope} ORDER BY seq", (task_id,))
+    yield from map(event_log.line, rows)
 
 
 def _read(row: tuple[Any, ...]) -> RecordedFile:

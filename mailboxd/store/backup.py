@@ -1,8 +1,7 @@
-"""The database as a file: copies while it is in use, a fingerprint of its contents, and replacement."""
+"""The database as a file: copies while it is in use, and replacement."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 from contextlib import closing, suppress
@@ -15,26 +14,6 @@ from mailboxd.store import event_log
 from mailboxd.store.database import connect, is_storage_error, migrations, path_of, schema_version, store_error
 
 _BESIDE = ("-wal", "-shm")
-_SAID_BY = {"events": "seq, hash"}
-"""Columns that stand for the row: an event's hash covers its other columns."""
-
-
-def fingerprint(db: sqlite3.Connection) -> str:
-    """SHA-256 over the contents, table by table and row by row, independent of the file's pages.
-
-    The chain must be verified first, because an event is represented by its hash.
-    """
-    hashed = hashlib.sha256()
-    objects = db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
-    for kind, name, sql in objects.fetchall():
-        hashed.update(f"{kind} {name} {sql}\n".encode())
-        if kind == "table":
-            said = _SAID_BY.get(name, "*")
-            width = len(db.execute(f'SELECT {said} FROM "{name}" LIMIT 0').description)
-            order = ", ".join(str(column) for column in range(1, width + 1))
-            for row in db.execute(f'SELECT {said} FROM "{name}" ORDER BY {order}'):
-                hashed.update(repr(row).encode("utf-8", "surrogatepass") + b"\n")
-    return hashed.hexdigest()
 
 
 def prove(db: sqlite3.Connection, progress: Progress = silent) -> None:

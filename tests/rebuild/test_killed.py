@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sqlite3
@@ -16,6 +15,7 @@ import pytest
 from tests.e2e import killed_at
 from tests.e2e.conftest import Found, found
 from tests.e2e.support import environment, task
+from tests.rebuild.test_histories import rows
 
 __all__ = ["found"]
 
@@ -53,7 +53,7 @@ def test_killed_at_every_change(found: Found, tmp_path: Path, middle: int, last:
     before = told(alpha.root / ".mailboxd/mailboxd.db")
     whole = rebuild(copy("whole"), 0)
     assert whole.returncode == 0, whole.stderr
-    reference = json.loads(whole.stdout)["fingerprint"]
+    reference = rows(tmp_path / "whole/.mailboxd/mailboxd.db")
     (changes,) = map(int, re.findall(r"changes: (\d+)", whole.stderr))
     end = max(changes - last, 1)
     for point in (*range(1, end, max(1, end // middle)), *range(end, changes + 1)):
@@ -64,6 +64,6 @@ def test_killed_at_every_change(found: Found, tmp_path: Path, middle: int, last:
         assert before in [told(path) for path in old], f"killed at {point}: the database before is gone"
         again = rebuild(root, 0)
         assert again.returncode == 0, (point, again.stderr)
-        assert json.loads(again.stdout)["fingerprint"] == reference, point
+        assert rows(state / "mailboxd.db") == reference, point
         assert not list(state.glob("*.rebuilding*")), "nothing is left of the one that was killed"
         shutil.rmtree(root)

@@ -11,7 +11,7 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import NoRoomError, UnavailableError, WorldError
-from mailboxd.store.backup import back_up, close_as_one_file, fingerprint, prove, replace_database
+from mailboxd.store.backup import back_up, close_as_one_file, prove, replace_database
 from mailboxd.store.database import connect
 from mailboxd.store.store import Store
 
@@ -97,29 +97,6 @@ def test_a_new_database_for_which_there_is_no_room_names_the_place(tmp_path: Pat
             close_as_one_file(db)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_fingerprint_is_of_what_is_said_and_not_of_pages(tmp_path: Path) -> None:
-    one, two, other = made(tmp_path / "1.db", 3), made(tmp_path / "2.db", 3), made(tmp_path / "3.db", 4)
-    with closing(sqlite3.connect(two)) as db:
-        db.execute("CREATE TABLE x (y)")
-        db.execute("DROP TABLE x")
-        db.execute("VACUUM")
-    said = []
-    for path in (one, two, other):
-        with closing(sqlite3.connect(path)) as db:
-            said.append(fingerprint(db))
-    assert said[0] == said[1] != said[2]
-
-
-@pytest.mark.parametrize(
-    "changed", ["INSERT INTO bodies VALUES ('x', x'00')", "INSERT INTO meta (name, value) VALUES ('x', 'y')"]
-)
-def test_a_fingerprint_is_of_every_table(tmp_path: Path, changed: str) -> None:
-    with closing(sqlite3.connect(made(tmp_path / "1.db", 3))) as db:
-        before = fingerprint(db)
-        assert db.execute(changed).rowcount > 0
-        assert fingerprint(db) != before
 
 
 def test_a_copy_of_what_is_wrong_is_no_backup(tmp_path: Path) -> None:

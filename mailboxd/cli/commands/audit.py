@@ -1,4 +1,4 @@
-"""`mailboxd db verify`, `db head`, `search`, `export events` and `export archive`: the record."""
+"""`mailboxd db verify`, `db head`, `search` and `export archive`: the record."""
 
 from __future__ import annotations
 
@@ -34,18 +34,26 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
     "verify",
     "db verify",
     "db verify --json",
-    "db verify q3.audit.tar.gz",
     "db verify --head 1200:9f2c...",
     exits={EXIT_NO: "the record does not match (the first mismatch is shown)"},
 )
-@click.argument("archive", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--head", metavar="SEQ:HASH", help="A previously recorded head (`mailboxd db head`).")
-def verify_command(session: Session, archive: Path | None, head: str | None) -> int | None:
-    """Verify the event log, the tables, all mailbox files and the journal; or an exported ARCHIVE.
+def verify_command(session: Session, head: str | None) -> int | None:
+    """Verify the event log, the tables, all mailbox files and the journal.
 
-    Changes nothing and may run beside a daemon. An archive or event list (.jsonl) needs no workspace.
+    Changes nothing and may run beside a daemon.
     """
-    account = _of_export(archive) if archive is not None else _of_workspace(session, head)
+    from mailboxd.audit import Audit
+    from mailboxd.signed_heads import checker
+
+    noted = None
+    if head is not None:
+        if (given := _HEAD.fullmatch(head)) is None:
+            raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
+        noted = (int(given[1]), given[2])
+    ws = session.workspace()
+    with session.report() as report, bars() as progress:
+        account = Audit(ws, report, progress, checker(ws, os.environ), noted).perform()
     finding = account.finding
     if session.as_json:
         from dataclasses import asdict
@@ -55,27 +63,6 @@ def verify_command(session: Session, archive: Path | None, head: str | None) -> 
     else:
         _tell(account)
     return None if finding is None else EXIT_NO
-
-
-def _of_export(path: Path) -> Verification:
-    from mailboxd.audit import verify_export
-
-    return verify_export(path)
-
-
-def _of_workspace(session: Session, head: str | None) -> Verification:
-    from mailboxd.audit import Audit
-    from mailboxd.signed_heads import checker
-
-    noted = None
-    if head is not None:
-        found = _HEAD.fullmatch(head)
-        if found is None:
-            raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
-        noted = (int(found[1]), found[2])
-    ws = session.workspace()
-    with session.report() as report, bars() as progress:
-        return Audit(ws, report, progress, checker(ws, os.environ), noted).perform()
 
 
 def _tell(account: Verification) -> None:
@@ -164,40 +151,16 @@ def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any
     return None if hits else EXIT_NO
 
 
-_FILE = click.Path(path_type=Path)
-
-
-@verb("events", "export events", "export events q3 -o q3.jsonl")
-@task_argument(required=False)
-@click.option(
-    "-o", "--output", metavar="FILE", type=_FILE, help="Write to FILE, which must not exist (default: print)."
-)
-def events_command(session: Session, task: str | None, output: Path | None) -> None:
-    """Export all events, or those of TASK and its subtasks, as lines of JSON.
-
-    `mailboxd db verify FILE` checks them without a workspace. They contain reply tokens: share only those of work that
-    has ended.
-    """
-    from mailboxd.audit import event_lines, export_events
-
-    with session.report() as report:
-        wanted = None if task is None else report.find(task)
-        if output is None:
-            for line in event_lines(report, wanted):
-                say(line)
-            return
-        with bars() as progress:
-            count = export_events(report, wanted, output, progress)
-    say(to_json({"file": str(output), "events": count}) if session.as_json else f"{output}: {count} events")
-
-
 @verb("archive", "export archive q3 -o q3.audit.tar.gz")
 @task_argument()
-@click.option("-o", "--output", metavar="FILE", type=_FILE, required=True, help="Write to FILE, which must not exist.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), required=True,
+    help="Write to FILE, which must not exist.",
+)  # fmt: skip
 def archive_command(session: Session, task: str, output: Path) -> None:
     """Export TASK and its subtasks with their messages, artifacts, task files and events.
 
-    `mailboxd db verify FILE` checks it without a workspace. It contains reply tokens: share only that of work that has
+    `sha256sum --check SHA256SUMS` checks what was unpacked. It contains reply tokens: share only that of work that has
     ended.
     """
     from mailboxd.audit import export_task

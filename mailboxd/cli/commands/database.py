@@ -82,12 +82,12 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
         account = rebuild(ws, settings(loaded), session.clock, into, progress, trust, checker(ws, os.environ))
     taken_in = account.taken_in
     if session.as_json:
-        facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}
+        facts = {"database": account.database, "kept": account.kept or None}
         taken = None if taken_in is None else {"messages": taken_in.messages, "waiting": taken_in.waiting}
         say(to_json(facts | account.counts | {"problems": account.problems, "taken_in": taken}))
     else:
         counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
-        say(f"{account.database}: {counts}; fingerprint {account.fingerprint}")
+        say(f"{account.database}: {counts}")
         for problem in account.problems:
             say(for_terminal(problem), err=True)
         if account.kept:

@@ -1,4 +1,4 @@
-"""`mailboxd export`: metrics for Prometheus, traces for OpenTelemetry; events, archives and messages are elsewhere."""
+"""`mailboxd export`: metrics for Prometheus, traces for OpenTelemetry; archives and messages are elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ export_command = LazyGroup(
     "export",
     {
         "Commands": {
-            "metrics": "export", "traces": "export", "events": "audit", "archive": "audit", "message": "send",
+            "metrics": "export", "traces": "export", "archive": "audit", "message": "send",
         }
     },
-    help="Export metrics, traces, events, a task with all its files, or a single message.",
+    help="Export metrics, traces, a task with all its files, or a single message.",
 )  # fmt: skip
 
 
