@@ -119,8 +119,7 @@ _FIRST = (
 
 def attempt_row(report: Report, attempt_id: str) -> Row | None:
     """The columns of an attempt; None for an unknown id."""
-    columns = "task, ordinal, executor, runtime, status, started_at, model, worker_ref"
-    rows = report.rows(f"SELECT {columns} FROM attempts WHERE id = ?", attempt_id)
+    rows = report.rows("SELECT ordinal, executor, runtime, started_at FROM attempts WHERE id = ?", attempt_id)
     return rows[0] if rows else None
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -184,8 +184,9 @@ def _size(database: Path) -> int:
     return size
 
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
 _OUTCOMES = [status for status in AttemptStatus if status is not AttemptStatus.RUNNING]
+Samples = Mapping[Any, float]
+"""Numbers by the value of their label, or by the tuple of the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,149 +194,128 @@ class Definition:
     """One metric. Every metric also has the label `agent`, the owner of the workspace, beside `labels`."""
 
     name: str
-    kind: Literal["gauge", "counter"]
     help: str
-    labels: tuple[str, ...]
-    values: Callable[[Measurements], Samples]
+    value: Callable[[Measurements], float | Samples | None]
+    labels: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        return "counter" if self.name.endswith("_total") else "gauge"
 
-def _one(value: Callable[[Measurements], float | None]) -> Callable[[Measurements], Samples]:
-    def samples(found: Measurements) -> Samples:
-        number = value(found)
-        return [] if number is None else [((), float(number))]
-
-    return samples
-
-
-def _by(values: Callable[[Measurements], Mapping[str, float]]) -> Callable[[Measurements], Samples]:
-    return lambda found: [((name,), float(value)) for name, value in values(found).items()]
-
-
-def _gauge(name: str, help: str, labels: tuple[str, ...], values: Callable[[Measurements], Samples]) -> Definition:
-    return Definition(name, "gauge", help, labels, values)
-
-
-def _counter(name: str, help: str, labels: tuple[str, ...], values: Callable[[Measurements], Samples]) -> Definition:
-    return Definition(name, "counter", help, labels, values)
+    def samples(self, found: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
+        value = self.value(found)
+        if isinstance(value, Mapping):
+            for key, number in value.items():
+                yield key if isinstance(key, tuple) else (key,), float(number)
+        elif value is not None:
+            yield (), float(value)
 
 
 METRICS: tuple[Definition, ...] = (
-    _gauge(
+    Definition(
         "mailboxd_build_info",
         "Always 1; the label is the version of mailboxd.",
+        lambda _: {version("mailboxd"): 1},
         ("version",),
-        lambda _: [((version("mailboxd"),), 1.0)],
     ),
-    _gauge("mailboxd_up", "Whether a daemon runs in the workspace.", (), _one(lambda m: m.up)),
-    _gauge(
+    Definition("mailboxd_up", "Whether a daemon runs in the workspace.", lambda m: m.up),
+    Definition(
         "mailboxd_health",
         "1 for the grade of the daemon's health, 0 for the others.",
+        lambda m: {grade: grade is m.grade for grade in Grade},
         ("grade",),
-        lambda m: [((grade,), float(grade is m.grade)) for grade in Grade],
     ),
-    _gauge("mailboxd_troubles", "Problems that the daemon reports.", (), _one(lambda m: m.troubles)),
-    _gauge(
+    Definition("mailboxd_troubles", "Problems that the daemon reports.", lambda m: m.troubles),
+    Definition(
         "mailboxd_scan_age_seconds",
         "Seconds since the daemon last scanned its directories; exact to 15 s.",
-        (),
-        _one(lambda m: m.scan_age),
+        lambda m: m.scan_age,
     ),
-    _gauge(
-        "mailboxd_database_bytes", "Size of the database and its write-ahead log.", (), _one(lambda m: m.database_bytes)
-    ),
-    _counter("mailboxd_events_total", "Events on record.", (), _one(lambda m: m.events)),
-    _gauge("mailboxd_tasks", "Tasks and subtasks by phase.", ("phase",), _by(lambda m: m.phases)),
-    _gauge(
+    Definition("mailboxd_database_bytes", "Size of the database and its write-ahead log.", lambda m: m.database_bytes),
+    Definition("mailboxd_events_total", "Events on record.", lambda m: m.events),
+    Definition("mailboxd_tasks", "Tasks and subtasks by phase.", lambda m: m.phases, ("phase",)),
+    Definition(
         "mailboxd_tasks_blocked",
         "Tasks that need attention: they continue only after an operator acts.",
-        (),
-        _one(lambda m: m.blocked),
+        lambda m: m.blocked,
     ),
-    _counter(
+    Definition(
         "mailboxd_messages_received_total",
         "Files from the inbox that were processed.",
-        (),
-        _one(lambda m: m.messages["judged"]),
+        lambda m: m.messages["judged"],
     ),
-    _counter(
+    Definition(
         "mailboxd_messages_archived_total",
         "Processed files that are in archive/.",
-        (),
-        _one(lambda m: m.messages["archived"]),
+        lambda m: m.messages["archived"],
     ),
-    _counter(
+    Definition(
         "mailboxd_messages_rejected_total",
         "Processed files that are in rejected/.",
-        (),
-        _one(lambda m: m.messages["rejected"]),
+        lambda m: m.messages["rejected"],
     ),
-    _gauge(
+    Definition(
         "mailboxd_messages_pending",
         "Files in the inbox: not processed yet (unprocessed), or processed but not moved yet (unarchived). "
         "received = archived + rejected + unarchived.",
+        lambda m: {"unprocessed": m.unprocessed, "unarchived": unarchived(m)},
         ("state",),
-        _by(lambda m: {"unprocessed": m.unprocessed, "unarchived": unarchived(m)}),
     ),
-    _counter("mailboxd_messages_sent_total", "Messages written to outbox/.", (), _one(lambda m: m.messages["sent"])),
-    _counter(
+    Definition("mailboxd_messages_sent_total", "Messages written to outbox/.", lambda m: m.messages["sent"]),
+    Definition(
         "mailboxd_attempts_total",
         "Finished attempts by outcome.",
+        lambda m: {status: m.counters.attempts[status] for status in _OUTCOMES},
         ("outcome",),
-        _by(lambda m: {status: m.counters.attempts[status] for status in _OUTCOMES}),
     ),
-    _gauge("mailboxd_attempts_running", "Attempts in progress.", (), _one(lambda m: m.running)),
-    _counter(
-        "mailboxd_retries_total", "Attempts after the first one of a task.", (), _one(lambda m: m.counters.retries)
-    ),
-    _counter(
+    Definition("mailboxd_attempts_running", "Attempts in progress.", lambda m: m.running),
+    Definition("mailboxd_retries_total", "Attempts after the first one of a task.", lambda m: m.counters.retries),
+    Definition(
         "mailboxd_turns_total",
         "Finished turns by agent and outcome.",
+        lambda m: dict(sorted(m.counters.turns.items())),
         ("called", "outcome"),
-        lambda m: [(key, float(count)) for key, count in sorted(m.counters.turns.items())],
     ),
-    _counter(
+    Definition(
         "mailboxd_tokens_total",
         "Tokens used by turns, as reported by their runtime.",
+        lambda m: {way: m.counters.tokens[way] for way in ("input", "output")},
         ("direction",),
-        _by(lambda m: {way: m.counters.tokens[way] for way in ("input", "output")}),
     ),
-    _counter(
+    Definition(
         "mailboxd_cost_usd_total",
         "Cost of turns in US dollars, as reported by their runtime.",
-        (),
-        _one(lambda m: m.counters.cost_usd),
+        lambda m: m.counters.cost_usd,
     ),
-    _gauge(
+    Definition(
         "mailboxd_breaker",
         "1 for the state of an agent's circuit breaker, 0 for the others.",
+        lambda m: {(agent, one): one == state for agent, state, _ in m.breakers for one in State},
         ("called", "state"),
-        lambda m: [((agent, one), float(one == state)) for agent, state, _ in m.breakers for one in State],
     ),
-    _gauge(
+    Definition(
         "mailboxd_breaker_faults",
         "Consecutive faults of an agent.",
+        lambda m: {agent: faults for agent, _, faults in m.breakers},
         ("called",),
-        lambda m: [((agent,), float(faults)) for agent, _, faults in m.breakers],
     ),
-    _counter(
+    Definition(
         "mailboxd_breaker_openings_total",
         "How often the circuit breaker of an agent opened.",
-        (),
-        _one(lambda m: m.counters.opened),
+        lambda m: m.counters.opened,
     ),
-    _counter(
+    Definition(
         "mailboxd_circuit_openings_total",
         "How often the circuit of a task opened.",
-        (),
-        _one(lambda m: m.counters.circuits),
+        lambda m: m.counters.circuits,
     ),
-    _gauge("mailboxd_approvals_waiting", "Approval requests that wait for a person.", (), _one(lambda m: m.approvals)),
-    _gauge(
+    Definition("mailboxd_approvals_waiting", "Approval requests that wait for a person.", lambda m: m.approvals),
+    Definition(
         "mailboxd_queue_age_seconds",
         "Age of the oldest entry of each queue: a file in the inbox, a processed file to be moved, a ready task, an "
         "ordered effect, an approval request. 0 if the queue is empty.",
+        lambda m: m.ages,
         ("queue",),
-        _by(lambda m: m.ages),
     ),
 )
 DURATIONS = "mailboxd_turn_duration_seconds"
@@ -363,7 +343,7 @@ class _Collected(Collector):
             labels = ["agent", *definition.labels]
             kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
             family = kind(definition.name, definition.help, labels=labels)
-            for values, number in definition.values(self._found):
+            for values, number in definition.samples(self._found):
                 family.add_metric([self._found.agent, *values], number)
             yield family
         yield self._durations()

@@ -21,9 +21,9 @@ from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, WorldError
 from mailboxd.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
-from mailboxd.telemetry import metrics, traces
+from mailboxd.telemetry import metrics
 from mailboxd.telemetry.metrics import Counters
-from mailboxd.telemetry.traces import Endpoint
+from mailboxd.telemetry.traces import Exporter
 
 CREDENTIAL = "metrics.token"
 _SHORTEST, _LARGEST = 16, 4096
@@ -130,13 +130,13 @@ def serve(ws: Workspace, agent: str, clock: Clock, *, port: int, endpoint: str, 
         server = Server(ws, agent, clock, port)
         threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
         _log.info("metrics at http://%s:%d%s", HOST, port, PATH)
-    target = Endpoint(endpoint, agent) if endpoint else None
+    exporter = Exporter(ws, endpoint, agent) if endpoint else None
     pause, failing = EVERY, False
     while not (until_eof and _at_eof(pause)):
         if not until_eof:
             select.select((), (), (), pause)
-        if target is not None:
-            problem = _export(ws, endpoint, target)
+        if exporter is not None:
+            problem = _export(exporter)
             if problem and not failing:
                 _log.error("traces are not accepted: %s", problem)
             elif failing and not problem:
@@ -145,10 +145,10 @@ def serve(ws: Workspace, agent: str, clock: Clock, *, port: int, endpoint: str, 
             pause = min(pause * 2, _SLOWEST) if problem else EVERY
 
 
-def _export(ws: Workspace, endpoint: str, target: Endpoint) -> str:
+def _export(exporter: Exporter) -> str:
     """Export all finished spans; returns the problem, or an empty string."""
     try:
-        while traces.export_next(ws, endpoint, target):
+        while exporter.export_next():
             continue
     except MailboxdError as error:
         return str(error)
