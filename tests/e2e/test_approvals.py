@@ -96,24 +96,6 @@ def test_a_rejection_is_the_reason_that_the_sender_reads(found: Found) -> None:
     company.at_rest()
 
 
-def test_changes_are_made_in_another_attempt_which_asks_again(found: Found) -> None:
-    second = {"match": {"text": "only the CFO"}, "reply": done("- {id: tell, kind: manual, action: Tell the CFO}\n")}
-    rules = [second, {"reply": done()}]
-    company = found({"alpha": {"rules": rules}}, approvals=NO_LOBSTER)
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job"))
-    (row,) = waiting(alpha)
-    decide(alpha, "approval request-changes", row, "--note", "only the CFO")
-    again = eventually(lambda: [new for new in waiting(alpha) if new["id"] != row["id"]])[0]
-    assert again["requested_action"] == "Tell the CFO"
-    assert alpha.json("approval", "show", row["short_id"])["status"] == "request_changes"
-    decide(alpha, "approve", again)
-    alpha.until("job")
-    assert len(alpha.attempts("job")) == 2
-    company.at_rest()
-
-
 def test_nobody_decides_and_it_expires(found: Found) -> None:
     company = found({"alpha": ASKS}, approvals={**NO_LOBSTER, "expire_seconds": 1})
     alpha = company["alpha"]
@@ -125,32 +107,6 @@ def test_nobody_decides_and_it_expires(found: Found) -> None:
     assert "nobody decided until" in alpha.task("job")["reason"]
     refused = alpha.call("approve", row["short_id"])
     assert (refused.returncode, "(already-decided)" in refused.stderr) == (1, True)
-    company.at_rest()
-
-
-def test_other_branches_go_on_while_one_waits(found: Found) -> None:
-    plan = {
-        "asks": {"agent": "self", "description": "Asks"},
-        "free": {"agent": "self", "description": "Free"},
-        "after": {"agent": "self", "description": "After", "depends_on": ["free"]},
-        "last": {"agent": "self", "description": "Last", "depends_on": ["asks"]},
-    }
-    rules = [{"match": {"task": "tree.asks"}, "reply": done()}]
-    company = found(
-        {"alpha": {"rules": rules, "default": {"reply": "Done."}}}, approvals=NO_LOBSTER, synthesis="concat"
-    )
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("tree", plan=plan))
-    alpha.until("tree.after")
-    (row,) = waiting(alpha)
-    assert alpha.phases() == {
-        "tree": "executing", "tree.asks": "awaiting_approval", "tree.free": "completed", "tree.after": "completed",
-        "tree.last": "execution_ready",
-    }  # fmt: skip
-    assert row["short_id"] in alpha.call("why", "tree").stdout
-    decide(alpha, "approve", row)
-    alpha.until("tree")
     company.at_rest()
 
 

@@ -11,9 +11,7 @@ from tests.e2e.support import Agent, Company, eventually, task
 
 pytestmark = pytest.mark.slow
 
-DOWN = {"fail": {"kind": "not_started", "error": "down"}}
 OVERLOADED = {"fail": {"kind": "transient", "error": "overloaded"}}
-LIMITED = {"fail": {"kind": "rate_limit", "error": "slow down"}}
 WELL = {"default": {"reply": "Done."}}
 QUICK = {"failures": 2, "open_seconds": 0.4, "open_max_seconds": 1}
 
@@ -72,41 +70,6 @@ def test_while_it_is_open_no_turn_starts_and_no_attempt_is_lost_also_over_a_cras
         alpha.until(name)
     assert alpha.call("resume", "--agent", "alpha").returncode == 1
     assert alpha.events("breaker.closed")[0]["role"] == "operator"
-    company.at_rest()
-
-
-def test_a_broken_agent_does_not_stop_the_others(found: Found) -> None:
-    company = found(
-        {"alpha": WELL, "beta": {"default": DOWN}, "gamma": WELL},
-        breaker={**QUICK, "open_seconds": 600, "open_max_seconds": 600},
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.start()
-    plan = {f"b{n}": {"agent": "beta", "description": "B"} for n in range(6)}
-    plan |= {f"g{n}": {"agent": "gamma", "description": "G"} for n in range(4)}
-    alpha.drop("go.md", task("job", plan=plan))
-    for number in range(4):
-        alpha.until(f"job.g{number}")
-    assert breaker(alpha, "beta")["state"] == "open"
-    assert all(alpha.task(f"job.b{n}")["failures"] == 0 for n in range(6))
-    assert alpha.json("why", "job.b5")["because"][0]["kind"] == "breaker"
-    company.at_rest()
-
-
-def test_a_provider_that_names_a_pause_is_given_it_by_every_task(found: Found) -> None:
-    company = found({"alpha": {"rules": [{"match": ".", "times": 1, **LIMITED}], **WELL}}, breaker={"failures": 5})
-    alpha = company["alpha"]
-    alpha.start()
-    give(alpha, "one")
-    eventually(lambda: breaker(alpha, "alpha").get("state") == "open", why=alpha.last_words)
-    give(alpha, "two")
-    eventually(lambda: alpha.phase("two") == "execution_ready")
-    assert accepted(company) == 1
-    alpha.call("resume", "--agent", "alpha")
-    alpha.until("two")
-    assert alpha.call("retry", "one").returncode == 0  # else it waits for its own backoff, as long as the provider said
-    alpha.until("one")
     company.at_rest()
 
 

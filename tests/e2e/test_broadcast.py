@@ -23,9 +23,6 @@ def says(answer: str, text: str) -> dict[str, Any]:
     return {"default": {"reply": reply}}
 
 
-FAILS = {"default": {"fail": {"kind": "permanent", "error": "no"}}}
-
-
 def test_the_first_wins_and_a_peer_with_a_daemon_of_its_own_is_told_to_stop(found: Found) -> None:
     company = found(
         {
@@ -46,41 +43,6 @@ def test_the_first_wins_and_a_peer_with_a_daemon_of_its_own_is_told_to_stop(foun
     gone = eventually(lambda: [name for name, phase in gamma.phases().items() if phase == "cancelled"])
     assert len(gone) == 1
     assert len(alpha.sent("cancel")) == 1
-    company.at_rest()
-
-
-def test_the_majority_is_counted_over_the_declared_answer(found: Found) -> None:
-    company = found(
-        {
-            "alpha": WORK,
-            "beta": says("blue", "I like it."),
-            "gamma": says("red", "Warm."),
-            "delta": says("blue", "Sky."),
-        },
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("colour", plan=asked("majority", "beta", "gamma", "delta")))
-    alpha.run()
-    assert alpha.phase("colour") == "completed"
-    assert alpha.task("colour.ask")["answer"] == "blue"
-    assert alpha.task("colour.ask")["result"] in ("I like it.", "Sky.")
-    company.at_rest()
-
-
-@pytest.mark.parametrize(
-    ("join", "agents", "phase"),
-    [
-        ("majority", {"beta": says("blue", "B."), "gamma": FAILS, "delta": says("red", "D.")}, "failed"),
-        ("first", {"beta": FAILS, "gamma": says("red", "Red."), "delta": FAILS}, "completed"),
-    ],
-)
-def test_members_that_fail_count_as_the_join_says(found: Found, join: str, agents: dict[str, Any], phase: str) -> None:
-    company = found({"alpha": WORK, **agents}, synthesis="concat")
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("colour", plan=asked(join, *agents)))
-    alpha.run()
-    assert alpha.phase("colour") == phase
     company.at_rest()
 
 

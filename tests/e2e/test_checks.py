@@ -63,17 +63,6 @@ def test_a_check_that_fails_is_a_finding_and_the_work_is_done_again(found: Found
     company.at_rest()
 
 
-def test_checks_that_keep_failing_use_up_the_rework(found: Found) -> None:
-    company = found({"alpha": WORK}, gates={"max_rework": 2})
-    alpha = company["alpha"]
-    alpha.drop("go.md", checked("job", "- id: report\n  file: out/report.md"))
-    alpha.run()
-    assert alpha.phase("job") == "circuit_open"
-    assert "rework is used up" in alpha.task("job")["reason"]
-    assert len(company.executions()) == 3
-    company.at_rest()
-
-
 def test_a_command_runs_in_the_workspace_without_a_shell_and_with_next_to_no_environment(found: Found) -> None:
     code = "import os, sys; print(os.getcwd()); print(sys.argv[1]); print(sorted(set(os.environ) - {'LC_CTYPE'}))"
     commands = [[PYTHON, "-c", code]]
@@ -107,19 +96,6 @@ def test_reviewers_see_what_the_checks_said(found: Found) -> None:
     company.at_rest()
 
 
-def test_a_failed_check_costs_no_review(found: Found) -> None:
-    company = found(
-        {"alpha": WORK, "critic": WORK},
-        gates={"spec_gate": "true", "reviewers": ["critic"], "max_rework": 0},
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", checked("job", "- id: report\n  file: out"))
-    alpha.run()
-    assert alpha.phase("job") == "circuit_open"
-    assert company.executions(agent="critic") == []
-    company.at_rest()
-
-
 SHAPE = "{type: object, required: [n], properties: {n: {type: integer, minimum: 3}}}"
 
 
@@ -128,7 +104,6 @@ SHAPE = "{type: object, required: [n], properties: {n: {type: integer, minimum: 
     [
         ('{"n": 5}', SHAPE, "completed", "it fits the schema"),
         ('{"n": 1}', SHAPE, "circuit_open", "$.n: 1 is less than the minimum of 3"),
-        ('{"n": 5}', "{type: 7}", "circuit_open", "the schema is none"),
     ],
 )
 def test_a_json_schema_judges_the_result(found: Found, result: str, schema: str, phase: str, says: str) -> None:
@@ -170,36 +145,6 @@ def test_a_command_that_is_not_allowed_holds_the_task_before_anything_executes(f
     (alpha.root / "Makefile").write_text("test:\n\techo fine\n")
     alpha.run()
     assert alpha.phase("job") == "completed"
-    company.at_rest()
-
-
-@pytest.mark.parametrize("command", ["[make, clean]", "[sh, -c, make test]"])
-def test_the_list_of_commands_is_exact(found: Found, command: str) -> None:
-    company = found({"alpha": WORK}, checks={"commands": [["make", "test"]]})
-    alpha = company["alpha"]
-    alpha.drop("go.md", checked("job", f"- id: tests\n  command: {command}"))
-    alpha.run()
-    assert alpha.phase("job") == "spec_draft"
-    company.at_rest()
-
-
-@pytest.mark.parametrize("declared", ["- {id: a, file: ../secret}", "- {id: a, file: x, command: [make]}"])
-def test_checks_that_cannot_be_meant_are_rejected_with_the_message(found: Found, declared: str) -> None:
-    company = found({"alpha": WORK})
-    alpha = company["alpha"]
-    alpha.drop("go.md", checked("job", declared))
-    alpha.run()
-    assert alpha.rejections() == {"go.md": "bad-check"}
-    company.at_rest()
-
-
-def test_a_section_of_prose_called_checks_is_no_check(found: Found) -> None:
-    company = found({"alpha": WORK})
-    alpha = company["alpha"]
-    alpha.drop("go.md", message("task", "job", "# Task: job\n\n## Checks\n\nPlease check the figures twice.\n"))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
-    assert "check the figures twice" in alpha.json("show", "job")["spec"]["instructions"]
     company.at_rest()
 
 
@@ -343,17 +288,6 @@ def test_the_checks_of_a_child_travel_with_its_dispatch_and_run_where_the_work_i
     alpha.until("job")
     assert [summary.split(":")[0] for summary, _ in reports(beta, "job.x")] == ["made passed"]
     assert reports(alpha, "job.x") == []
-    company.at_rest()
-
-
-def test_a_child_of_this_agent_is_checked_here(found: Found) -> None:
-    plan: dict[str, Any] = {"x": {"agent": "self", "description": "X", "checks": [{"id": "made", "file": "made.txt"}]}}
-    company = found({"alpha": {"rules": [{"writes": {"made.txt": "yes"}, "reply": "Made."}]}}, synthesis="concat")
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", plan=plan))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
-    assert [summary.split(":")[0] for summary, _ in reports(alpha, "job.x")] == ["made passed"]
     company.at_rest()
 
 

@@ -49,18 +49,6 @@ def test_a_childs_question_is_answered_by_a_turn_of_the_agent_that_gave_it_and_t
     company.at_rest()
 
 
-def test_reply_skip_lets_it_go_on_without_an_answer(found: Found) -> None:
-    company = found(
-        {"alpha": {"rules": [{"match": {"kind": "answer"}, "reply": "REPLY_SKIP"}], **WORK}, "beta": ASKS},
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", plan=ONE))
-    alpha.run()
-    assert alpha.task("job.x")["result"] == "12, in some currency."
-    company.at_rest()
-
-
 @pytest.mark.parametrize("shrug", [{"question": "I do not know either."}, {"garbage": "?"}])
 def test_what_that_agent_cannot_answer_the_operator_is_asked_and_a_restart_keeps_the_question(
     found: Found, shrug: dict[str, object]
@@ -192,21 +180,6 @@ def test_new_instructions_go_on_to_the_daemon_that_has_the_work(found: Found) ->
     assert "sent to beta, which has the work" in alpha.call("edit", "job.x", "Use blue.").stdout
     assert "Blue." in alpha.until("job")["result"]
     assert "another turn of the same session" in beta.events("task.steered")[0]["data"]["into"]
-    company.at_rest()
-
-
-def test_new_instructions_for_work_that_waits_are_in_its_first_prompt_and_ended_work_takes_none(found: Found) -> None:
-    rules = [{"match": {"text": "Use blue"}, "reply": "Blue."}, {"match": {"task": "first"}, "delay": 12, "reply": "."}]
-    company = found({"alpha": {"rules": [rules[1], rules[0]]}})
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("a.md", task("first"))
-    eventually(lambda: company.entries())
-    alpha.drop("b.md", task("second"))
-    eventually(lambda: alpha.phase("second") == "execution_ready")
-    assert "in the next attempt" in alpha.call("edit", "second", "Use blue.").stdout
-    assert alpha.until("second")["result"] == "Blue."
-    assert alpha.call("edit", "second", "Use red.").returncode == 1
     company.at_rest()
 
 

@@ -19,18 +19,6 @@ def soon(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def test_a_task_that_arrives_past_its_deadline_fails_at_once_with_a_reply(found: Found) -> None:
-    company = found({"alpha": WORK, "boss": {"mailbox": "true"}})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", sender="boss", subtask_id="x", deadline=soon(-60)))
-    alpha.run()
-    assert alpha.phase("job.x") == "failed"
-    (reply,) = alpha.sent("reply")
-    assert "its deadline" in reply
-    assert company.executions(agent="alpha") == []
-    company.at_rest()
-
-
 def test_when_it_passes_the_running_turn_is_stopped_and_the_task_fails(found: Found) -> None:
     company = found({"alpha": SLOW})
     alpha = company["alpha"]
@@ -71,17 +59,4 @@ def test_a_deadline_goes_down_to_the_daemon_of_a_peer_and_its_passing_calls_the_
     assert beta.task("job.x")["deadline"] == alpha.task("job")["deadline"]
     alpha.until("job", "failed")
     eventually(lambda: beta.phase("job.x") in ("failed", "cancelled"), why=beta.last_words)
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_retry_lifts_a_deadline_that_has_passed(found: Found) -> None:
-    company = found({"alpha": WORK})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", deadline=soon(-1)))
-    alpha.run()
-    assert alpha.phase("job") == "failed"
-    assert alpha.call("retry", "job").returncode == 0
-    alpha.run()
-    assert alpha.phase("job") == "completed"
     company.at_rest()

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import cpu_ticks, eventually, message, task
+from tests.e2e.support import eventually, message, task
 
 pytestmark = pytest.mark.slow
 
 WORK = {"default": {"reply": "Result of {title}."}}
 ONE = {"x": {"agent": "beta", "description": "X"}}
-
-
-@pytest.mark.soak
-def test_a_peer_that_acknowledges_replies_later_by_message(found: Found) -> None:
-    company = found(
-        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.5, "reply": "Here you are."}}}},
-        synthesis="concat",
-    )
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", plan=ONE))
-    assert "Here you are." in alpha.until("job")["result"]
-    assert len(company.executions(agent="beta")) == 1
-    company.at_rest()
 
 
 def test_a_late_reply_that_comes_while_the_daemon_is_down_is_taken_by_the_next(found: Found) -> None:
@@ -40,31 +24,6 @@ def test_a_late_reply_that_comes_while_the_daemon_is_down_is_taken_by_the_next(f
     eventually(lambda: [entry for entry in company.entries() if entry["event"] == "late"])
     alpha.run()
     assert "Late." in alpha.task("job")["result"]
-    company.at_rest()
-
-
-def test_a_peer_that_acknowledges_and_falls_silent_is_not_waited_for_for_ever(found: Found) -> None:
-    company = found({"alpha": WORK, "beta": {"mailbox": "true"}}, reply_within_seconds=1)
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", plan=ONE))
-    alpha.until("job.x", "circuit_open")
-    assert alpha.attempts("job.x")[0]["status"] == "unknown"
-    assert len(alpha.sent("task")) == 1
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_progress_extends_the_time_a_peer_has(found: Found) -> None:
-    company = found({"alpha": WORK, "beta": {"mailbox": "true"}}, reply_within_seconds=2, synthesis="concat")
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", plan=ONE))
-    eventually(lambda: alpha.task("job.x").get("due"))
-    before = alpha.task("job.x")["due"]
-    alpha.drop("p.md", message("progress", "job", "Half.", sender="beta", subtask_id="x"))
-    eventually(lambda: alpha.task("job.x")["due"] > before)
-    alpha.until("job.x", "circuit_open")
     company.at_rest()
 
 
@@ -87,18 +46,6 @@ def test_a_question_about_a_root_task_goes_to_its_sender_and_the_answer_lets_it_
     company.at_rest()
 
 
-@pytest.mark.soak
-def test_an_answer_from_somebody_else_does_not_count(found: Found) -> None:
-    company = found({"alpha": {"default": {"question": "Which?"}}, "beta": {"mailbox": "true"}, "gamma": WORK})
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("price", sender="beta", subtask_id="x"))
-    alpha.run()
-    alpha.drop("answer.md", message("answer", "price", "Any.", sender="gamma", subtask_id="x"))
-    alpha.run()
-    assert alpha.attempts("price.x")[0]["waiting_for"] == "answer"
-    company.at_rest()
-
-
 def test_a_question_travels_between_two_daemons_and_so_does_the_answer(found: Found) -> None:
     """Beta asks alpha, who gave the work; alpha's agent answers in a turn; beta goes on with that answer."""
     rules = [
@@ -117,43 +64,6 @@ def test_a_question_travels_between_two_daemons_and_so_does_the_answer(found: Fo
     assert "12 EUR." in alpha.until("price")["result"]
     assert len(beta.attempts("price.x")) == 1
     company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_question_of_a_peer_by_message_keeps_no_stale_date(found: Found) -> None:
-    """The lease of the acknowledgement is over while the question is open: nothing spins, and nothing is given up."""
-    shrugs = {"rules": [{"match": {"kind": "answer"}, "question": "Who knows?"}], **WORK}
-    company = found({"alpha": shrugs, "beta": {"mailbox": "true"}}, reply_within_seconds=2)
-    alpha = company["alpha"]
-    process = alpha.start()
-    alpha.drop("go.md", task("job", plan=ONE))
-    eventually(lambda: alpha.task("job.x").get("due"))
-    alpha.drop("q.md", message("question", "job", "Which?", sender="beta", subtask_id="x"))
-    eventually(lambda: alpha.attempts("job.x")[0]["waiting_for"] == "answer")
-    pause = threading.Event()
-    pause.wait(2.5)  # the lease is over by now
-    before = cpu_ticks(process.pid)
-    pause.wait(1.5)
-    assert cpu_ticks(process.pid) - before <= 15
-    assert alpha.attempts("job.x")[0]["waiting_for"] == "answer"
-    company.at_rest()
-
-
-def test_new_instructions_reach_the_peer_that_has_the_work(found: Found) -> None:
-    company = found(
-        {"alpha": WORK, "beta": {"mailbox": "true"}, "gamma": {"mailbox": "true"}}, daemons=("alpha", "beta")
-    )
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", plan=ONE))
-    eventually(lambda: [row for row in alpha.attempts("job.x") if row["waiting_for"] == "reply"])
-    alpha.drop("s.md", message("steer", "job", "Make it blue.", subtask_id="x"))
-    beta = company["beta"]
-    (steer,) = eventually(
-        lambda: [p for p in beta.inbox.iterdir() if not p.name.startswith(".") and "type: steer" in p.read_text()]
-    )
-    assert "Make it blue." in steer.read_text()
-    alpha.kill()
 
 
 def test_a_cancelled_tree_takes_its_children_and_peers_with_it(found: Found) -> None:

@@ -31,9 +31,7 @@ def gates(*names: str, reviewers: tuple[str, ...] = ("critic",), **more: Any) ->
 SOAK = pytest.mark.soak
 
 
-@pytest.mark.parametrize(
-    "gate", ["spec_review", pytest.param("spec_gate", marks=SOAK), pytest.param("quality_gate", marks=SOAK)]
-)
+@pytest.mark.parametrize("gate", ["spec_review", pytest.param("quality_gate", marks=SOAK)])
 def test_a_reviewer_that_blocks_opens_the_circuit(found: Found, gate: str) -> None:
     company = found({"alpha": WORK, "critic": BLOCKS}, gates=gates(gate))
     alpha = company["alpha"]
@@ -45,8 +43,7 @@ def test_a_reviewer_that_blocks_opens_the_circuit(found: Found, gate: str) -> No
     company.at_rest()
 
 
-@pytest.mark.parametrize("gate", [pytest.param("spec_gate", marks=SOAK), "quality_gate"])
-def test_findings_and_the_previous_result_go_into_the_next_attempt(found: Found, gate: str) -> None:
+def test_findings_and_the_previous_result_go_into_the_next_attempt(found: Found) -> None:
     rules = [
         {"match": {"kind": "work", "attempt": "1"}, "reply": "FIRST RESULT"},
         {
@@ -58,51 +55,13 @@ def test_findings_and_the_previous_result_go_into_the_next_attempt(found: Found,
         {"match": {"text": "Second result"}, "reply": review("approved")},
         {"reply": review("changes_requested", "Not yet.", "Name the source")},
     ]
-    company = found({"alpha": {"rules": rules}, "critic": {"rules": critic}}, gates=gates(gate))
+    company = found({"alpha": {"rules": rules}, "critic": {"rules": critic}}, gates=gates("quality_gate"))
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
     alpha.run()
     assert alpha.phase("job") == "completed"
     assert alpha.task("job")["result"] == "Second result, with a source."
     assert (alpha.task("job")["failures"], len(alpha.attempts("job"))) == (0, 2)
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_second_review_is_told_what_the_first_one_found(found: Found) -> None:
-    critic = [
-        {"match": {"text": "Findings of earlier reviews[^#]*Name the source"}, "reply": review("approved")},
-        {"reply": review("changes_requested", "Not yet.", "Name the source")},
-    ]
-    company = found({"alpha": WORK, "critic": {"rules": critic}}, gates=gates("quality_gate"))
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
-    assert len(company.executions(agent="critic")) == 2
-    company.at_rest()
-
-
-def test_rework_has_a_limit_of_its_own(found: Found) -> None:
-    never = {"default": {"reply": review("changes_requested")}}
-    company = found({"alpha": WORK, "critic": never}, gates=gates("quality_gate", max_rework=1))
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job", max_attempts=2))
-    alpha.run()
-    assert "rework is used up" in alpha.task("job")["reason"]
-    assert len(alpha.attempts("job")) == 2
-    company.at_rest()
-
-
-def test_several_reviewers_are_asked_at_once_and_the_quorum_decides(found: Found) -> None:
-    company = found(
-        {"alpha": WORK, "rex": APPROVES, "uma": APPROVES, "zoe": BLOCKS},
-        gates=gates("quality_gate", reviewers=("rex", "uma", "zoe"), quorum="majority"),
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
     company.at_rest()
 
 
@@ -116,18 +75,6 @@ def test_who_is_not_needed_any_more_is_stopped(found: Found) -> None:
     alpha.drop("go.md", task("job"))
     alpha.run()
     assert alpha.phase("job") == "completed"
-    company.at_rest()
-
-
-@pytest.mark.parametrize("names", [("ALPHA",), ()])
-def test_nobody_reviews_what_he_made_and_the_task_says_so(found: Found, names: tuple[str, ...]) -> None:
-    company = found({"alpha": WORK}, gates=gates("quality_gate", reviewers=names))
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "quality_gate"
-    assert "no reviewer other than the executor is named" in alpha.call("why", "job").stdout
-    assert "no reviewer other than the executor" in alpha.call("status").stdout
     company.at_rest()
 
 
@@ -146,46 +93,7 @@ def test_headers_name_the_gates_and_reviewers_of_one_task(found: Found) -> None:
 # ---------------------------------------------------------------- trouble
 
 
-def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(found: Found) -> None:
-    company = found({"alpha": WORK, "critic": {"default": {"reply": "Looks fine to me."}}}, gates=gates("spec_gate"))
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "circuit_open"
-    assert len(company.executions(agent="critic")) == 2
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_reviewer_that_is_down_is_asked_again_and_has_not_spoken(found: Found) -> None:
-    critic = [{"times": "2", "fail": {"kind": "transient", "error": "overloaded"}}, {"reply": review("approved")}]
-    company = found({"alpha": WORK, "critic": {"rules": critic}}, gates=gates("quality_gate"))
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
-    assert [row["verdict"] for row in alpha.query("SELECT verdict FROM reviews")] == ["approved"]
-    assert alpha.task("job")["failures"] == 0
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_review_whose_answer_is_lost_is_looked_up(found: Found) -> None:
-    company = found(
-        {"alpha": WORK, "critic": {"default": {"lose_reply": "true", "reply": review("approved")}}},
-        gates=gates("quality_gate"),
-    )
-    alpha = company["alpha"]
-    alpha.drop("go.md", task("job"))
-    alpha.run()
-    assert alpha.phase("job") == "completed"
-    assert len(company.executions(agent="critic")) == 1
-    company.at_rest()
-
-
-@pytest.mark.parametrize(
-    "gate", [pytest.param("spec_review", marks=SOAK), pytest.param("spec_gate", marks=SOAK), "quality_gate"]
-)
+@pytest.mark.parametrize("gate", [pytest.param("spec_review", marks=SOAK), "quality_gate"])
 def test_a_daemon_that_is_killed_at_a_gate_goes_on_with_that_review(found: Found, gate: str) -> None:
     slow = {"default": {"delay": 1, "reply": review("approved")}}
     company = found({"alpha": WORK, "critic": slow}, gates=gates(gate))
@@ -198,20 +106,6 @@ def test_a_daemon_that_is_killed_at_a_gate_goes_on_with_that_review(found: Found
     alpha.until("job")
     assert len(company.executions(agent="critic")) == 1
     assert len(company.executions(agent="alpha")) == 1
-    company.at_rest()
-
-
-def test_planned_actions_wait_for_a_person_also_after_a_kill(found: Found) -> None:
-    company = found({"alpha": WORK})
-    alpha = company["alpha"]
-    body = "# Task: job\n\n## Instructions\n\nDo it.\n\n## Planned Actions\n\n- publish it\n"
-    alpha.start()
-    alpha.drop("go.md", message("task", "job", body))
-    eventually(lambda: alpha.phase("job") == "awaiting_approval")
-    alpha.kill()
-    alpha.start()
-    eventually(alpha.has_nothing_to_do)
-    assert alpha.phase("job") == "awaiting_approval"
     company.at_rest()
 
 

@@ -75,19 +75,6 @@ def test_a_row_of_the_table_of_failures(found: Found, row: str) -> None:
     company.at_rest()
 
 
-def test_an_agent_that_planned_a_cycle_is_told_so_in_its_next_turn(found: Found) -> None:
-    """The second answer is given only to a prompt that shows the way round."""
-    first = {"match": ".", "times": 1, "plan": CYCLE}
-    told = {"match": {"text": "wait for each other forever: (a -> b -> a|b -> a -> b)"}, "reply": "Done without."}
-    company = found({"alpha": {"rules": [first, told], "default": {"fail": "it was not told"}}}, breaker=OFF)
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job"))
-    assert alpha.until("job", "completed")["result"] == "Done without."
-    assert len(alpha.attempts("job")) == 2
-    company.at_rest()
-
-
 def lost(idempotent: bool) -> dict[str, Any]:
     return {"idempotent": str(idempotent).lower()}
 
@@ -184,31 +171,6 @@ def test_a_root_task_is_escalated_to_the_daemon_of_another_agent_and_back_comes_
     company.at_rest()
 
 
-@pytest.mark.parametrize(
-    ("settings", "headers", "why"),
-    [
-        ({"agent": "gamma"}, {"reviewers": "gamma", "gates": "quality_gate"}, "it reviews the task"),
-        ({"agent": "ghost"}, {}, "ghost"),
-    ],
-)
-def test_an_agent_that_may_not_have_it_is_passed_over_and_the_reason_is_kept(
-    found: Found, settings: dict[str, str], headers: dict[str, Any], why: str
-) -> None:
-    company = found(
-        {"alpha": {"default": OVERLOADED}, "gamma": {}},
-        escalation=settings,
-        breaker=OFF,
-        openclaw={"discovery": "true"},
-    )
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job", **headers))
-    alpha.until("job", "circuit_open")
-    assert [attempt["executor"] for attempt in alpha.attempts("job")] == ["alpha"] * 3
-    assert why in alpha.attempts("job")[2]["escalated"]
-    company.at_rest()
-
-
 # ---------------------------------------------------------------- the open circuit
 
 
@@ -242,19 +204,6 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     company.at_rest()
 
 
-def test_unblocked_it_starts_afresh_with_what_it_was_given_to(found: Found) -> None:
-    company = found({"alpha": {"default": OVERLOADED}}, escalation={"model": "big/brain"}, breaker=OFF)
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("go.md", task("job"))
-    alpha.until("job", "circuit_open")
-    company.rewrite({"alpha": {"default": {"reply": "Done."}}})
-    assert alpha.call("retry", "job").returncode == 0
-    alpha.until("job")
-    assert models(company) == ["", "", "big/brain", ""]
-    company.at_rest()
-
-
 def test_killed_in_the_backoff_it_goes_on_counting_where_it_was(found: Found) -> None:
     company = found(
         {"alpha": broken_until("Third")}, retry={"backoff_seconds": 1.5, "backoff_max_seconds": 2}, breaker=OFF
@@ -269,27 +218,4 @@ def test_killed_in_the_backoff_it_goes_on_counting_where_it_was(found: Found) ->
     eventually(lambda: len(alpha.attempts("job")) == 2)
     assert alpha.attempts("job")[1]["started_at"] >= before
     assert alpha.until("job")["result"] == "Third."
-    company.at_rest()
-
-
-def test_a_new_task_does_not_wait_for_the_retries_of_failing_ones(found: Found) -> None:
-    """Ten tasks that fail three times each, on one slot; one is dropped after the first failures."""
-    rules = [{"match": "bad", "delay": 0.05, **OVERLOADED}, {"reply": "Done."}]
-    company = found({"alpha": {"rules": rules}}, breaker=OFF, limits={"turns": 1}, retry={"backoff_seconds": 0})
-    alpha = company["alpha"]
-    for number in range(10):
-        alpha.drop(f"bad{number}.md", task(f"bad{number}"))
-    alpha.start()
-    eventually(lambda: len(company.executions()) >= 2, why=alpha.last_words)
-    alpha.drop("new.md", task("new"))
-    alpha.until("new")
-    eventually(lambda: set(alpha.phases().values()) == {"completed", "circuit_open"}, 60, alpha.last_words)
-    started = [row["local_id"] for row in alpha.query(
-        "SELECT t.local_id FROM attempts a JOIN tasks t ON t.id = a.task ORDER BY a.started_at, a.id"
-    )]  # fmt: skip
-    dropped, begun = alpha.task("new")["seq"], started.index("new")
-    before = alpha.query("SELECT count(*) AS n FROM events WHERE kind = 'attempt.started' AND seq < ?", dropped)[0]["n"]
-    fresh = 10 - len(set(started[:before]))
-    assert begun - before <= 2 * fresh + 1, started
-    assert len(started) == 31
     company.at_rest()
