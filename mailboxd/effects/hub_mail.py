@@ -7,16 +7,56 @@ is put again, which changes nothing; a receipt that was not recorded is read aga
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import as_id
-from mailboxd.hub.protocol import Address, Receipt
+from mailboxd.hub.protocol import MOST_ATTACHED, Address, Receipt, digest, name_of
 from mailboxd.hub.spool import HOLDERS, RECEIPTS, HubView, Spool
+from mailboxd.mailbox.files import directory, read_file
+from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
+from mailboxd.protocol.headers import ENDING, MAX_NAMES
 from mailboxd.store.store import Order
 
 _ACK = "---\ntype: ack\ntask_id: {}\nfrom: {}\n---\n"
+
+
+@dataclass(slots=True)
+class Attached:
+    """The files that go with a message to another host; all that is said of them is for its receiver."""
+
+    ws: Workspace
+    message_id: str
+    host: str
+    names: tuple[str, ...] = ()
+    _bytes: int = 0
+
+    def add(self, raw: bytes, ending: str) -> str:
+        """Have a file go along; returns where it will be, or empty if that would be too much. Raises WorldError."""
+        name = name_of(raw, ending)
+        if name not in self.names:
+            if self._bytes + len(raw) > MOST_ATTACHED or len(self.names) >= MAX_NAMES:
+                return ""
+            Spool(self.ws).attach(self.message_id, name, raw)
+            self.names, self._bytes = (*self.names, name), self._bytes + len(raw)
+        return f"{self.ws.mailbox.name}/{ATTACHMENTS}/{name}"
+
+    def too_much(self, path: str) -> str:
+        """What to say of a file that does not go along."""
+        return f"{path} on the host {self.host}: {MOST_ATTACHED >> 20} MiB, or {MAX_NAMES} files, go with a message"
+
+    def add_made(self, path: str, sha256: str) -> str:
+        """Have a file of the workspace go along that was recorded; returns where it will be, or why it does not."""
+        raw, (*folders, name) = None, path.split("/")
+        with suppress(OSError), directory(self.ws.root, *folders) as folder:
+            raw = read_file(folder, name, MOST_ATTACHED + 1)
+        if raw is None or (digest(raw) != sha256 and len(raw) <= MOST_ATTACHED):
+            return f"{path} on the host {self.host}: it was changed after it was recorded"
+        ending = PurePosixPath(name).suffix.lower()
+        return self.add(raw, ending if ENDING.fullmatch(ending) else "") or self.too_much(path)
 
 
 @dataclass(slots=True)
@@ -52,6 +92,11 @@ class HubMail:
             step if (name := Address.parse(step.partition(":")[0])) and name.host in hosts else f"{info.host}.{step}"
             for step in path
         )
+
+    def attached(self, receiver: str, message_id: str) -> Attached | None:
+        """What may go with a message to a receiver; None if the hub does not carry it."""
+        info = self.view.info if self.serves(receiver) else None
+        return None if info is None else Attached(self.view.ws, message_id, info.host)
 
     def put(self, order: Order, message_id: str, raw: bytes) -> None:
         """Have a message carried, once. Raises WorldError; repeat it then."""

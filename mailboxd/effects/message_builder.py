@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -22,7 +23,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import POOL, Gate, Join, Phase, Synthesis, Turn
-from mailboxd.effects.hub_mail import HubMail
+from mailboxd.effects.hub_mail import Attached, HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
@@ -329,7 +330,10 @@ class MessageBuilder:
 
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
-        spec, cuts = self.prompting.with_context(task)
+        files = self.hub.attached(effect.agent, effect.message_id)
+        prompting = replace(self.prompting, keep=partial(self._keep, files))
+        spec, cuts = prompting.with_context(task)
+        previous = self._previous(task, prompting)
         above = self.store.tasks.lineage(task)
         root = above[0]
         # The receiver can derive a derived criterion. Planned actions are performed here and nowhere else.
@@ -347,6 +351,7 @@ class MessageBuilder:
                 "attempt": attempt.ordinal,
                 "attempt_id": attempt.id,
                 "root_task_id": root.origin.root_task_id or root.task_id,
+                "attachments": (files.names or None) if files else None,
                 "traceparent": ids.passed_on(task.root, root.origin.traceparent, attempt.id),
                 "delegation_path": self.hub.path_for(effect.agent, plans.delegation_path(above[:-1])) or None,
                 "depth": min(task.depth, 1000),
@@ -363,18 +368,19 @@ class MessageBuilder:
             }
         )
         findings = joined(task.findings, effect.note)
-        body = DispatchBody(task.title, spec, findings, attempt.ordinal, self._previous(task))
+        body = DispatchBody(task.title, spec, findings, attempt.ordinal, previous)
         return render_message_with(message, render_body(self.templates, body)), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
         if effect.type == "reply":
+            files = self.hub.attached(effect.to, effect.message_id)
             try:
-                return self._reply(effect, task, now)
+                return self._reply(effect, task, now, files)
             except MessageError:
                 # No message can hold the result (it may have thousands of headings); the sender still gets a reply.
-                where = f"The result does not fit into a message. It is in the file {self.keep(task)}."
-                return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now)
+                where = f"The result does not fit into a message. It is in the file {self._keep(files, task)}."
+                return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now, files)
         if effect.type in ("question", "progress"):
             headers = self._upward(effect, task) | {"preamble": effect.note}
             kind = QuestionMessage if effect.type == "question" else ProgressMessage
@@ -409,33 +415,47 @@ class MessageBuilder:
         body = render_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
         return render_message_with(message, body)
 
-    def _previous(self, task: Task) -> str:
+    def _previous(self, task: Task, prompting: PromptBuilder) -> str:
         """The previous result, for a peer without a daemon, or for a pool, where another host may have it next."""
         before = self.store.tasks.attempt(task.id, task.attempt - 1)
         kept = before is not None and before.acknowledged and not task.executor.startswith(POOL)
-        return "" if kept else self.prompting.previous(task)
+        return "" if kept else prompting.previous(task)
 
-    def _reply(self, effect: Send, task: Task, now: str) -> bytes:
+    def _keep(self, files: Attached | None, task: Task) -> str:
+        """Where the whole of a shortened result is, for the receiver of a message with these files."""
+        if files is None:
+            return self.keep(task)
+        return files.add(task.result.encode(), ".md") or files.too_much(self.keep(task))
+
+    def _reply(self, effect: Send, task: Task, now: str, files: Attached | None) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
         status["failure"] = None if done else "permanent"  # all retries were made here
         spent = self.store.budgets.spent(task.id)
         status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
-        message = ReplyMessage.model_validate(self._upward(effect, task) | status)
-        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: self.keep(task))
+        keep = partial(self._keep, files)
+        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: keep(task))
         body = ReplyBody(
-            results=result or "(no text)" if done else "",
+            results=joined(result or "(no text)", self._made(files, task)) if done else "",
             error="" if done else task.error or task.reason or "failed",
-            partial="" if done else self._partial(task),
+            partial="" if done else self._partial(task, replace(self.prompting, keep=keep)),
         )
+        status["attachments"] = (files.names or None) if files else None
+        message = ReplyMessage.model_validate(self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
 
-    def _partial(self, task: Task) -> str:
+    def _made(self, files: Attached | None, task: Task) -> str:
+        """The files that were recorded as made for a task, for a receiver that cannot read them here."""
+        made = self.store.tasks.files(task.id) if files else ()
+        lines = [f"- {first_line(summary)}: {files.add_made(path, sha256)}" for path, sha256, summary in made if files]
+        return "\n".join(["### Files", "", *lines]) if lines else ""
+
+    def _partial(self, task: Task, prompting: PromptBuilder) -> str:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         if done:
-            return self.prompting.carry(done).text
-        return shorten(task.result, self.prompting.context_bytes, lambda: self.keep(task))[0]
+            return prompting.carry(done).text
+        return shorten(task.result, prompting.context_bytes, lambda: prompting.keep(task))[0]
 
     def _upward(self, effect: Send, task: Task) -> dict[str, object]:
         """The headers of a message to the task's sender: its ids, as received."""

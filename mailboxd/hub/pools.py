@@ -246,11 +246,14 @@ class Pools:
         step = claims.on_delivery(own, subject.sender, claim, copy, delivery)
         if step is not Step.TAKE:
             return step
+        one = hub.receiver(agent)
+        if not hub.attachments.are_here(one.ws, task, subject):
+            return Step.LEAVE
         made = claims.taken(own, claim, copy, delivery)
         if not await self._write(job, made, claim):
             return Step.LEAVE
         self._keep({job: Job(role, agent, subject.sender, message.reply, made.stage)})
-        hub.put_in_inbox(agent, subject.sender, task, raw)
+        hub.put_in_inbox(one, subject, task, raw)
         hub.wake(agent)
         return step
 
@@ -337,6 +340,7 @@ class Pools:
         for name in [name for name, job in given.items() if job.attempt in over]:
             if await self._closed(name):
                 raw = one.spool.message(name) or b""
+                await self.hub.attachments.remove(one, name, protocol.POOLS)
                 one.spool.settle(self.hub.receipt(name, raw, self.hub.settings.host, "its attempt is over"))
                 self.hub.wake(one.agent.lower())
 

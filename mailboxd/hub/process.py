@@ -33,6 +33,7 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError, WorldError
 from mailboxd.host import wakeup
 from mailboxd.hub import protocol
+from mailboxd.hub.attachments import Attachments
 from mailboxd.hub.cards import Cards, HostSigns, is_signed
 from mailboxd.hub.claims import JobSubject
 from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
@@ -101,6 +102,7 @@ class Hub:
     operator: Local = field(init=False)
     """The spool of what a person here decides on other hosts."""
     pools: Pools = field(init=False)
+    attachments: Attachments = field(init=False)
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
     held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
@@ -115,7 +117,7 @@ class Hub:
     def __post_init__(self) -> None:
         self.cards, self.talk, self.standings = Cards(self), Talk(self), Standings(self.clock)
         self.operator = Local(operators_workspace(self.membership), OPERATOR, operators_spool(self.membership))
-        self.pools = Pools(self)
+        self.pools, self.attachments = Pools(self), Attachments(self)
 
     async def unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
         """Do this until it ends, or until a signal asks to stop; returns whether it has ended."""
@@ -266,10 +268,12 @@ class Hub:
             message = self._sendable(one, raw)
             route = self._route(one, message)
             if isinstance(message, ReplyMessage) and (why := await self.pools.must_wait(message.in_reply_to)):
-                self._wait(message_id, why)
+                self.wait(message_id, why)
+                return
+            if not self.attachments.are_sent(one, message, route):
                 return
         except NatsError as error:
-            self._wait(message_id, f"the server does not say who has a job: {reason_of(error)}")
+            self.wait(message_id, f"the server does not say who has a job: {reason_of(error)}")
             return
         except Refusal as refusal:
             receipt = self.receipt(message_id, raw, self.settings.host, str(refusal))
@@ -282,14 +286,15 @@ class Hub:
             await js.publish(str(route), raw, headers=headers)
         except (NatsError, APIError) as error:
             if not (isinstance(route, JobSubject) and is_queued(error)):
-                self._wait(message_id, f"the server does not take mail for {message.to}: {reason_of(error)}")
+                self.wait(message_id, f"the server does not take mail for {message.to}: {reason_of(error)}")
                 return
         one.spool.stored(message_id)
+        self.attachments.send_again(message_id)
         self.sent_at[message_id] = self.clock.monotonic()
         self.copies[message_id] += 1
         self.counts["sent"] += 1
 
-    def _wait(self, message_id: str, why: str) -> None:
+    def wait(self, message_id: str, why: str) -> None:
         self.refused_by_server[message_id] = (self.clock.monotonic() + RETRY, why)
 
     def _route(self, one: Local, message: AnyMessage) -> Subject | JobSubject:
@@ -379,9 +384,10 @@ class Hub:
             if subject is None:
                 raise Refusal(f"the subject {message.subject[:200]} is unknown; this mailboxd may be too old")
             if subject.kind == "receipt":
-                self._take_receipt(subject, raw, woken)
-            else:
-                self._take_mail(subject, message_id, raw, woken)
+                await self._take_receipt(subject, raw, woken)
+            elif not self._take_mail(subject, message_id, raw, woken):
+                await self._leave(message)
+                return
         except Refusal as refusal:
             await self._refuse(subject, message_id, raw, message.subject, str(refusal))
         except WorldError as error:
@@ -413,21 +419,30 @@ class Hub:
         if subject is not None and subject.kind == "mail" and is_id(message_id) and self.keys(subject.sender):
             await self._send_receipt(self.receipt(message_id, raw, subject.sender, reason))
 
-    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
+    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
+        """Deliver it; false if its files are not here yet."""
         role = protocol.role_of(subject.agent)
         to = subject.agent if role else f"{self.settings.host}.{subject.agent}"
         message = self.verified(subject, to, message_id, raw)
         agent = self.settings.pools[role].agent.lower() if role in self.settings.pools else subject.agent
-        self.put_in_inbox(agent, subject.sender, message, raw)
         woken.add(agent)
+        return self.put_in_inbox(self.receiver(agent), subject, message, raw)
 
-    def put_in_inbox(self, agent: str, sender: str, message: AnyMessage, raw: bytes) -> None:
-        """Deliver what a host sent, unless it is there; its receipt is owed. Raises Refusal, WorldError."""
-        one, message_id = self.local.get(agent), message.message_id or ""
+    def receiver(self, agent: str) -> Local:
+        """The workspace of an agent here. Raises Refusal, WorldError."""
+        one = self.local.get(agent)
         if one is None and self._unread:
             raise WorldError(f"{agent} may be the agent of {', '.join(map(str, self._unread))}")
         if one is None:
             raise Refusal(f"the host {self.settings.host} has no agent {agent}")
+        return one
+
+    def put_in_inbox(self, one: Local, subject: Subject | JobSubject, message: AnyMessage, raw: bytes) -> bool:
+        """Deliver what a host sent, unless it is there; then its receipt is owed. False if its files are not here yet.
+
+        Raises Refusal, WorldError.
+        """
+        agent, sender, message_id = one.agent.lower(), subject.sender, message.message_id or ""
         name, sha256 = f"{message_id}.md", protocol.digest(raw)
         with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
             in_inbox = lstat(inbox, name) is not None
@@ -442,11 +457,14 @@ class Hub:
             by_person = message.from_.lower() == operators_name(sender)
             if by_person and not protocol.permits(self.settings.decide, sender):
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let a person on {sender} decide")
+            if not self.attachments.are_here(one.ws, message, subject):
+                return False
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
             self.counts["received"] += 1
         else:
             self.counts["repeats"] += 1
         self.owed[agent, message_id] = (sender, sha256)
+        return True
 
     def verified(self, subject: Subject | JobSubject, to: str, message_id: str, raw: bytes) -> AnyMessage:
         """The message, if a host of the hub signed it for this receiver. Raises Refusal."""
@@ -470,7 +488,7 @@ class Hub:
             raise Refusal(f"it is not signed by the host {host}, or was changed after that")
         return message
 
-    def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
+    async def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
         receipt, key = Receipt.parse(raw), self.keys(subject.sender)
         if receipt is None or key is None or not is_signed(key, receipt.signature, receipt.content()):
             self.note_foreign(str(subject))
@@ -490,6 +508,7 @@ class Hub:
             one.spool.taken(receipt, message.attempt_id or "")
             woken.add(agent)
             return
+        await self.attachments.remove(one, receipt.message_id, protocol.POOLS if role else host)
         one.spool.settle(receipt)
         self.sent_at.pop(receipt.message_id, None)
         del self.copies[receipt.message_id]

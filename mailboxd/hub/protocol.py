@@ -131,6 +131,43 @@ def talk(to: str, sender: str) -> str:
     return f"mb.v1.{to}.talk.{sender}"
 
 
+# Files: mb.file.v1.<to-host>.<from-host>.<message>.<name>.<piece>
+
+FILES, FILE_SUBJECTS = "MAILBOXD_FILES", "mb.file.v1.>"
+MOST_ATTACHED = 64 << 20
+"""Bytes of the files that go with a message."""
+POOLS = "pool="
+"""The receiver of files for whoever takes a job of a pool; no host has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSubject:
+    """A file that goes with a message."""
+
+    to: str
+    sender: str
+    message: str
+    name: str
+
+    def piece(self, number: int) -> str:
+        return f"mb.file.v1.{self.to}.{self.sender}.{token(self.message)}.{token(self.name)}.{number}"
+
+
+def files_of(to: str = "*", sender: str = "*") -> str:
+    """The subjects of all files for a host, or of one."""
+    return f"mb.file.v1.{to}.{sender}.>"
+
+
+def name_of(raw: bytes, ending: str) -> str:
+    """The name under which a file is attached: the digest of its bytes, and the ending of its own name."""
+    return f"{digest(raw)}{ending}"
+
+
+def is_named(raw: bytes, name: str) -> bool:
+    """Whether these bytes are what the name of an attached file says."""
+    return name.partition(".")[0] == digest(raw)
+
+
 # Receipts
 
 

@@ -18,7 +18,7 @@ from mailboxd.errors import Refused
 from mailboxd.host.system import system
 from mailboxd.hub.claims import CLAIMS, JOB_SUBJECTS, JOBS, claims_of, jobs_of
 from mailboxd.hub.membership import SERVER, Members, Membership, nkey
-from mailboxd.hub.protocol import CARDS, STREAM, incoming, talk
+from mailboxd.hub.protocol import CARDS, FILES, POOLS, STREAM, files_of, incoming, talk
 from mailboxd.mailbox.files import directory, replace, world_errors
 
 CONFIG, CLUSTER = "nats.conf", "cluster.conf"
@@ -89,10 +89,12 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
         f"{api}.CONSUMER.MSG.NEXT.{JOBS}.*",
         f"$JS.ACK.{JOBS}.>",
         f"{api}.STREAM.MSG.GET.{CLAIMS}",
+        files_of(sender=host),
+        *(f"{api}.DIRECT.GET.{FILES}.{files_of(to)}" for to in (host, POOLS)),
     ]
     if founder:
-        streams = (STREAM, JOBS, CLAIMS)
-        publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE") for stream in streams]
+        streams = (STREAM, JOBS, CLAIMS, FILES)
+        publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "INFO", "UPDATE") for stream in streams]
     heard = [f"_INBOX.{host}.>", f"{CARDS}.*", talk(host, "*")]
     return {"publish": {"allow": publish}, "subscribe": {"allow": heard}}
 

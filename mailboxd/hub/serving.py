@@ -21,7 +21,7 @@ from nats.js.errors import BadRequestError
 from mailboxd.errors import LockedError, WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
-from mailboxd.hub import protocol
+from mailboxd.hub import attachments, protocol
 from mailboxd.hub.canary import NOBODY
 from mailboxd.hub.cards import CARD_SECONDS
 from mailboxd.hub.membership import HostKeys, Membership, nkey_seed
@@ -83,7 +83,7 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
             max_msgs_per_subject=PER_SUBJECT,
             num_replicas=hub.settings.replicas,
         )
-        for wanted in (mail, *streams(hub.settings.replicas)):
+        for wanted in (mail, attachments.stream(hub.settings.replicas), *streams(hub.settings.replicas)):
             try:
                 await js.add_stream(wanted)
             except BadRequestError:  # it is there, with other settings

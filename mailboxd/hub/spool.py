@@ -2,6 +2,7 @@
 
     .mailboxd/hub/new/<message_id>.md          from the daemon, not yet stored by the server
     .mailboxd/hub/sent/<message_id>.md         stored by the server; no receipt yet
+    .mailboxd/hub/files/<message_id>/          the files that go with it, each named by its SHA-256
     .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
     .mailboxd/hub/holders/<message_id>.json    which host has a job of a pool; the job stays in sent/ until it is over
 
@@ -27,13 +28,13 @@ from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MailboxdError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
-from mailboxd.hub.protocol import Address, Receipt, role_of
+from mailboxd.hub.protocol import MOST_ATTACHED, Address, Receipt, role_of
 from mailboxd.mailbox.files import Stamp, directory, lstat, publish, read_file, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.user_state import UserState
 
 NOT_RUNNING = "the hub process is not running: mailboxd hub run"
-NEW, SENT, RECEIPTS, HOLDERS = "new", "sent", "receipts", "holders"
+NEW, SENT, RECEIPTS, HOLDERS, ATTACHED = "new", "sent", "receipts", "holders", "files"
 _FOLDER = "hub"
 PEERS, HEARD = "peers.json", "heard.json"
 _LARGEST = 8 << 20
@@ -52,7 +53,7 @@ class Spool:
     def create(self) -> None:
         """Create the directories that are missing."""
         with world_errors(f"create {self.ws.state / _FOLDER}"):
-            for names in ((), (NEW,), (SENT,), (RECEIPTS,), (HOLDERS,)):
+            for names in ((), (NEW,), (SENT,), (RECEIPTS,), (HOLDERS,), (ATTACHED,)):
                 path = (self.ws.state.name, _FOLDER, *names)
                 with directory(self.ws.root, *path[:-1]) as above, suppress(FileExistsError):
                     os.mkdir(path[-1], 0o700, dir_fd=above)
@@ -63,6 +64,32 @@ class Spool:
         if not any(self._has(place, message_id) for place in (RECEIPTS, SENT)):
             with suppress(FileExistsError):
                 self._publish(NEW, _file(message_id), raw)
+
+    def attach(self, message_id: str, name: str, raw: bytes) -> None:
+        """Have a file go with a message that will be put."""
+        with self._open(ATTACHED) as above, suppress(FileExistsError):
+            os.mkdir(message_id, 0o700, dir_fd=above)
+            system.sync(above)
+        with suppress(FileExistsError):
+            self._publish(f"{ATTACHED}/{message_id}", name, raw)
+
+    def attached(self, message_id: str) -> dict[str, int]:
+        """The files that go with a message, and their sizes."""
+        place = self.ws.state / _FOLDER / ATTACHED / message_id
+        with world_errors(f"read {place}"), _if_there(), os.scandir(place) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file()}
+        return {}
+
+    def attachment(self, message_id: str, name: str) -> bytes:
+        """A file that goes with a message."""
+        return self._read(f"{ATTACHED}/{message_id}", name, MOST_ATTACHED) or b""
+
+    def _detach(self, message_id: str) -> None:
+        if names := self.attached(message_id):
+            for name in names:
+                self._remove(f"{ATTACHED}/{message_id}", name)
+            with world_errors(f"remove {ATTACHED}/{message_id}"), self._open(ATTACHED) as above, _if_there():
+                os.rmdir(message_id, dir_fd=above)
 
     def stored(self, message_id: str) -> None:
         """The server has stored a message."""
@@ -79,6 +106,7 @@ class Spool:
         for place in (NEW, SENT):
             self._remove(place, _file(receipt.message_id))
         self._remove(HOLDERS, f"{receipt.message_id}.json")
+        self._detach(receipt.message_id)
 
     def taken(self, receipt: Receipt, attempt: str) -> None:
         """A host has taken a job of a pool; the daemon gets the receipt, and the job stays."""
@@ -127,7 +155,7 @@ class Spool:
         return min(oldest, default=None)
 
     def _open(self, place: str) -> AbstractContextManager[int]:
-        return directory(self.ws.root, self.ws.state.name, _FOLDER, place)
+        return directory(self.ws.root, self.ws.state.name, _FOLDER, *place.split("/"))
 
     def _has(self, place: str, message_id: str) -> bool:
         ending = "json" if place == RECEIPTS else "md"
@@ -149,9 +177,9 @@ class Spool:
         with world_errors(f"remove {place}/{name}"), self._open(place) as fd, suppress(FileNotFoundError):
             os.unlink(name, dir_fd=fd)
 
-    def _read(self, place: str, name: str) -> bytes | None:
+    def _read(self, place: str, name: str, most: int = _LARGEST) -> bytes | None:
         with world_errors(f"read {place}/{name}"), self._open(place) as fd:
-            return read_file(fd, name, _LARGEST)
+            return read_file(fd, name, most)
 
 
 _if_there = partial(suppress, FileNotFoundError)

@@ -15,6 +15,8 @@ from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, world_errors
 
 STATE = ".mailboxd"
+ATTACHMENTS = "attachments"
+"""Below mailbox/: files that came with messages, by their SHA-256."""
 
 _DIRECTORIES = (
     "mailbox/inbox",

@@ -43,6 +43,8 @@ PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
 """An ancestor's agent and a digest of its goal: `core.plans.step`."""
+ENDING = re.compile(r"\.[a-z0-9]{1,8}")
+ATTACHMENT = re.compile(rf"[0-9a-f]{{64}}(?:{ENDING.pattern})?")
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
 """The key's fingerprint, and the signature in base64url without padding."""
 
@@ -219,6 +221,7 @@ CONVERTERS: dict[str, Convert] = {
     "delegation_path": names(pattern(STEP, "steps like `agent:0123456789abcdef`")),
     "gates": names(choice(Gate, Gate)),
     "reviewers": names(identifier),
+    "attachments": names(pattern(ATTACHMENT, "SHA-256 digests, each with the ending of a file's name")),
     "labels": names(pattern(LABEL, "labels of 1 to 64 of A-Z a-z 0-9 . _ : / -")),
     **dict.fromkeys(("idempotent", "background"), boolean),
     **dict.fromkeys(("budget_usd", "cost_usd"), money),

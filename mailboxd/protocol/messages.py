@@ -93,6 +93,7 @@ def _matching(pattern: Any) -> AfterValidator:
 
 Id = Annotated[str, AfterValidator(_id)]
 Label = Annotated[str, _matching(headers.LABEL)]
+Attachment = Annotated[str, _matching(headers.ATTACHMENT)]
 Step = Annotated[str, _matching(headers.STEP)]
 Time = Annotated[str, AfterValidator(_time)]
 Text = Annotated[str, _if_text(trim)]
@@ -137,6 +138,10 @@ class Message(BaseModel):
     budget_usd: Money | None = None
     budget_tokens: int | None = whole("budget_tokens")
     traceparent: Annotated[str, _matching(headers.TRACEPARENT)] | None = None
+    attachments: (
+        Annotated[tuple[Attachment, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None
+    ) = None
+    """Files that the hub carries along, as they are called in mailbox/attachments/ of the receiver."""
     sent_at: Time | None = None
     completed_at: Time | None = None
     signature: Annotated[str, _matching(headers.SIGNATURE)] | None = None

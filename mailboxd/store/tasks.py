@@ -245,6 +245,15 @@ class Tasks:
         )
         return tuple(AskedReviewer(*row) for row in rows)
 
+    def files(self, task_id: str) -> list[tuple[str, str, str]]:
+        """The files of the workspace that were recorded as made for a task: path, SHA-256 and summary."""
+        rows = self._db.execute(
+            "SELECT substr(uri, 11), sha256, summary FROM artifacts"
+            " WHERE task = ? AND uri LIKE 'workspace:%' ORDER BY id",
+            (task_id,),
+        )
+        return [(path, sha256, summary) for path, sha256, summary in rows]
+
     def check_runs(self, task: Task) -> tuple[CheckRun, ...]:
         """The results of the spec's checks for the latest attempt, in the order of the spec."""
         rows = self._db.execute(

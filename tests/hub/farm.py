@@ -84,7 +84,8 @@ class Host(Company):
 
     def refused(self) -> list[str]:
         """Why what arrived was refused."""
-        return [json.loads(path.read_text())["reason"] for path in sorted(self.folder.glob("refused/*.json"))]
+        texts = [path.read_text() for path in sorted(self.folder.glob("refused/*.json"))]
+        return [json.loads(text)["reason"] for text in texts if text.endswith("}")]  # else it is being written
 
     def last_words(self) -> str:
         own = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""

@@ -29,7 +29,7 @@ def founder(tmp_path: Path) -> tuple[Host, Membership]:
 class Failing(Hub):
     """It has a bug that one message finds."""
 
-    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> None:
+    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
         raise ZeroDivisionError
 
 

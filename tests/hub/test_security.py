@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from mailboxd.hub.membership import Membership, nkey_seed
-from mailboxd.hub.protocol import STREAM, Receipt, digest, incoming
+from mailboxd.hub.protocol import FILES, STREAM, FileSubject, Receipt, digest, files_of, incoming
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host
@@ -101,6 +101,9 @@ def test_a_host_can_neither_send_as_another_nor_read_what_is_for_another(farm: F
             client.publish("mb.v1.card.alpha", b"forged"),
             client.publish(create, b"{}", reply="_INBOX.gamma.x"),
             client.publish(f"{api}.CONSUMER.MSG.NEXT.{STREAM}.beta", b"", reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.STREAM.INFO.{FILES}", b"", reply="_INBOX.gamma.x"),
+            client.publish(f"{api}.DIRECT.GET.{FILES}.{files_of('beta', 'alpha')}", b"", reply="_INBOX.gamma.x"),
+            client.publish(FileSubject("beta", "alpha", "msg_1", "0" * 64).piece(0), b"forged"),
             client.publish(f"{api}.STREAM.MSG.GET.{STREAM}", b'{"seq":1}', reply="_INBOX.gamma.x"),
             client.publish(f"{api}.DIRECT.GET.{STREAM}", b'{"seq":1}', reply="_INBOX.gamma.x"),
             client.publish(f"{api}.STREAM.DELETE.{STREAM}", b"", reply="_INBOX.gamma.x"),
@@ -179,6 +182,22 @@ def test_mail_that_its_host_did_not_sign_is_refused_and_recorded(farm: Farm, cas
     eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
     assert reason in beta.refused()[-1]
     assert message_id not in str(beta["writer"].mail()) + str(beta["writer"].unread())
+
+
+def test_a_file_with_other_bytes_than_its_name_says_is_refused_with_its_message(farm: Farm) -> None:
+    message_id, beta, name = f"msg_{secrets.token_hex(8)}", farm["beta"], f"{digest(b'good')}.md"
+    raw = task("job", sender="gamma.spy", to="beta.writer", message_id=message_id, subtask_id="x", attachments=name)
+    before = len(beta.refused())
+
+    async def does(spy: Spy) -> None:
+        file = FileSubject("beta", "gamma", message_id, name)
+        await spy.client.jetstream().publish(file.piece(0), b"evil", headers={"Mailboxd-Pieces": "1"})
+        await spy.sends("mb.v1.beta.mail.writer.gamma", signed(raw.encode(), key_of(farm["gamma"])), message_id)
+
+    as_gamma(farm, does)
+    eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
+    assert f"the attached {name} has other bytes than its name says" in beta.refused()[-1]
+    assert not (beta["writer"].root / "mailbox" / "attachments" / name).exists()
 
 
 def test_a_subject_of_no_known_kind_is_refused_by_the_server(farm: Farm) -> None:

@@ -1,0 +1,110 @@
+"""Large results and files made for a task go along to another host whole, and nothing of them stays under way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from mailboxd.effects.hub_mail import Attached, HubMail
+from mailboxd.hub.membership import Membership, nkey_seed
+from mailboxd.hub.protocol import FILES, MOST_ATTACHED
+from mailboxd.hub.spool import HubView, Spool
+from mailboxd.user_state import UserState
+from tests.cli.stage import make
+from tests.e2e.support import eventually, task
+from tests.hub.conftest import Joined
+from tests.hub.farm import Host
+from tests.hub.test_pools import serves, until_served
+
+LARGE = "".join(f"line {number} of a large result\n" for number in range(60_000))
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+WRITES: dict[str, Any] = {"mailbox": "true", "default": {"reply": LARGE}}
+BY_DIGEST = f"mailbox/attachments/{hashlib.sha256(LARGE.strip().encode()).hexdigest()}.md"
+
+
+def held(host: Host) -> int:
+    """How many pieces of files the server has."""
+    member = Membership.of(host.env)
+
+    async def count() -> int:
+        client = await nats.connect(
+            list(member.settings().servers),
+            tls=ssl.create_default_context(cadata=member.certificate()),
+            nkeys_seed_str=nkey_seed(member.key()),
+            inbox_prefix=f"_INBOX.{host.name}",
+        )
+        try:
+            return (await client.jetstream().stream_info(FILES)).state.messages
+        finally:
+            await client.close()
+
+    return asyncio.run(count())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["beta.writer", "pool:reviewer"])
+def test_a_large_result_goes_whole_to_another_host_and_back(joined: Joined, agent: str) -> None:
+    farm = joined({"alpha": {"main": {"mailbox": "true", "rules": [{"reply": LARGE}]}}, "beta": {"writer": WRITES}})
+    alpha, beta = farm["alpha"], farm["beta"]
+    serves(beta, "writer")
+    farm.start()
+    until_served(farm, "beta")
+    main, writer = alpha["main"], beta["writer"]
+    first = {"agent": "self", "description": "Write much", "expected_output": "Much."}
+    then = {"agent": agent, "description": "Write more", "expected_output": "More.", "depends_on": ["first"]}
+    main.drop("go.md", task("job", plan={"first": first, "then": then}))
+    main.until("job")
+    for here in (main, writer):  # what the second was told of the first, and its own result
+        assert (here.root / BY_DIGEST).read_text().strip() == LARGE.strip()
+    assert f"is in the file {BY_DIGEST}" in main.task("job.then")["result"]
+    farm.at_rest()
+    assert not beta.spooled("files")
+    assert not alpha.spooled("files")
+    eventually(lambda: held(alpha) == 0, 20, farm.last_words)
+
+
+def attached(tmp_path: Path) -> Attached:
+    ws = make(tmp_path / "ws").ws
+    Spool(ws).create()
+    return Attached(ws, "msg_1", "beta")
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_file_made_for_a_task_goes_along_as_it_was_recorded(tmp_path: Path) -> None:
+    files = attached(tmp_path)
+    made = files.ws.root / "out" / "Report.PDF"
+    made.parent.mkdir()
+    made.write_bytes(b"%PDF")
+    name = f"{digest(made)}.pdf"
+    assert files.add_made("out/Report.PDF", digest(made)) == f"mailbox/attachments/{name}"
+    assert files.names == (name,)
+    assert Spool(files.ws).attachment("msg_1", name) == b"%PDF"
+
+
+def test_a_file_that_cannot_go_along_is_named_with_the_reason(tmp_path: Path) -> None:
+    files = attached(tmp_path)
+    changed, large, link = (files.ws.root / name for name in ("changed", "large", "link"))
+    changed.write_bytes(b"after")
+    large.touch()
+    with large.open("wb") as file:
+        file.truncate(MOST_ATTACHED + 1)
+    link.symlink_to("/etc/passwd")
+    assert "changed on the host beta: it was changed" in files.add_made("changed", "0" * 64)
+    assert "link on the host beta: it was changed" in files.add_made("link", digest(link))
+    assert "large on the host beta: 64 MiB" in files.add_made("large", "0" * 64)
+    assert "missing on the host beta" in files.add_made("missing", "0" * 64)
+    assert files.names == ()
+
+
+def test_nothing_goes_along_with_a_message_that_the_hub_does_not_carry(tmp_path: Path) -> None:
+    ws = make(tmp_path / "ws").ws
+    assert HubMail(HubView(ws, "main", UserState(tmp_path))).attached("writer", "msg_1") is None
