@@ -192,7 +192,7 @@ _OF_CAUSES = {
     "spec": Need.SPEC,
     "gone": Need.AGENT,
 }
-"""By kind of cause; others are reviews that nobody makes."""
+"""By kind of cause; others are reviews without a reviewer."""
 
 
 def _waiting(found: Waiting, program: str) -> Iterator[Item]:
@@ -222,7 +222,7 @@ def _of_approval(row: Row, program: str) -> Item:
 
 
 def _unread(ws: Workspace, name: str) -> Item:
-    """A file or directory in tasks/ that is no task."""
+    """A file or directory in tasks/ that is not a task."""
     path = ws.tasks / name
     if path.is_dir():
         words = ("mv", "--", str(path), str(ws.tasks / readable("1", name)))

@@ -29,7 +29,7 @@ class Offer:
     """Their maximum."""
 
     def lane(self, cores: int) -> int:
-        """The gateway's concurrent turns on a machine with so many cores, if not configured."""
+        """The gateway's concurrent turns by the number of the machine's cores, if not configured."""
         turns = max(8, cores * self.turns_per_core)
         return turns if self.most_turns is None else min(turns, self.most_turns)
 

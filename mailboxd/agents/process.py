@@ -70,7 +70,7 @@ class TurnTransport(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts calls and finds them again: this module, or `agents.gateway` for turns that are no processes."""
+    """Starts calls and finds them again: this module, or `agents.gateway` for turns without a process."""
 
     def spawn(
         self,
@@ -110,7 +110,7 @@ class NotStarted(UnavailableError):
         super().__init__(f"cannot run {program!r}: {problem.strerror}")
 
     def require_lasting(self) -> None:
-        """Raise WorldError if the machine refused temporarily, which is no verdict about the program."""
+        """Raise WorldError if the machine refused temporarily, which says nothing about the program."""
         if self.permanence is Permanence.TRANSIENT:
             raise WorldError(str(self)) from self.__cause__
 

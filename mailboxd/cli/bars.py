@@ -42,5 +42,5 @@ def bars() -> Iterator[Progress]:
 
 
 def _step(total: int) -> int:
-    """Update the bar only every so many calls, about 200 times in all."""
+    """Update the bar about 200 times in all, not at every call."""
     return max(total // _STEPS, 1) if total else _UNKNOWN_STEP

@@ -76,7 +76,7 @@ def _outcome(session: Session, spool: Spool, address: Address, message_id: str) 
         return "refused", first_line(receipt.refused, 500)
     judged = _ask(address, {"kind": "verdict", "agent": address.agent, "message": message_id})
     if not isinstance(judged, dict):
-        return _UNDER_WAY, f"{address.host} has it, and did not say what became of it"
+        return _UNDER_WAY, f"{address.host} has received it, but has not reported the result"
     reason = judged.get("reason") or {}
     return first_line(str(judged.get("verdict"))), first_line(str(reason.get("problem", "")), 500)
 

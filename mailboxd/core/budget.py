@@ -64,7 +64,7 @@ _PAUSED = "paused by "
 
 
 def paused_by(who: str, note: str) -> str:
-    """The hold by which a person pauses a task."""
+    """The hold of a task that a person has paused."""
     return f"{_PAUSED}{who}" + (f": {note}" if note.strip() else "")
 
 

@@ -155,7 +155,7 @@ def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> N
 
 
 def _continue(builder: DecisionBuilder, why: str, message: str, note: str) -> None:
-    """Let the attempt go on after its question: `message` is for a peer that has the work, `note` for another turn."""
+    """Continue the attempt after its question: `message` is for a peer that has the work, `note` for another turn."""
     attempt = builder.live
     builder.checkpoint(why, waiting_for=Waiting.TURN, question="")
     builder.amend("continues after the question", reason=why, due=None)

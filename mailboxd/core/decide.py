@@ -206,9 +206,9 @@ def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
     if not task.phase.is_terminal:
         _taken_over(builder, new, newer)
     elif not newer:
-        hint = "A higher `attempt` has it done again, another `task_id` makes it other work."
+        hint = "Use a higher `attempt` to redo it, or another `task_id` for other work."
         raise Refused(
-            "ended", f"{task.local_id} is {task.phase.words}, and this text is another one under its id", hint
+            "ended", f"{task.local_id} is {task.phase.words}, and this is a different text under its id", hint
         )
     elif task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
         builder.amend("a cancel is final: the sender's newer attempt gets the same reply", origin=new.origin)

@@ -71,7 +71,7 @@ class DecisionBuilder:
         self.effects.append((self.task.id, effect))
 
     def notify(self, what: Notice, approval_id: str = "") -> None:
-        """Tell people, if they are to be told of that."""
+        """Notify people, if they are to be notified of that."""
         if what in self.ctx.notices or self.task.reply_address(what):
             self.order(Notify(what, approval_id))
 

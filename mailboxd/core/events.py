@@ -44,7 +44,7 @@ class Kind(StrEnum):
     ATTEMPT_STARTED = "attempt.started"  # -> a row in attempts, running
     ATTEMPT_CHECKPOINT = "attempt.checkpoint"  # running -> running, other values
     ATTEMPT_ENDED = "attempt.ended"  # running -> succeeded | failed | aborted | unknown
-    TURN_ENDED = "turn.ended"  # the attempt goes on; as in `attempt.ended`, what it cost -> tasks up to the root
+    TURN_ENDED = "turn.ended"  # the attempt continues; as in `attempt.ended`, what it cost -> tasks up to the root
     USAGE_REPORTED = "usage.reported"  # by a peer, unchecked -> what it cost, in tasks up to the root
     PEER_SILENT = "peer.silent"  # the executing peer missed its heartbeat
     BREAKER_OPENED = "breaker.opened"  # closed | half_open -> open

@@ -132,7 +132,7 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
 
 BEFORE_EXECUTION = frozenset({P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY})
 AFTER_JOIN = frozenset({P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL, P.READY_TO_RESUME, P.COMPLETED})
-"""Phases in which a coordinating task has made its result of its children's."""
+"""Phases in which a coordinating task has combined its children's results."""
 CLOSES_CHILDREN = AFTER_JOIN | {P.CANCELLED, P.FAILED}
 """Phases of a parent in which none of its children may run."""
 

@@ -262,7 +262,7 @@ class Flow:
     needs_any: bool = False
     """It waits until its dependencies have ended, and needs only one of them to be completed."""
     rounds: int = 0
-    """At most so many rounds; 0 = it is not repeated."""
+    """The most rounds; 0 = it is not repeated."""
     until: Condition | None = None
     """The answer that ends the rounds; `of` is one of its subtasks."""
 

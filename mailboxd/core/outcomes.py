@@ -40,7 +40,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The agent said nothing, or one of the words by which OpenClaw's agents say so. Not a result."""
+    """The agent said nothing, or one of OpenClaw's words for that. Not a result."""
 
     said: str = ""
 

@@ -98,7 +98,7 @@ def require_no_return(path: Sequence[str], agent: str, goal: str) -> None:
         raise PlanError(
             "delegation-loop",
             f"the work would come back to {agent} with the same goal: {' -> '.join([*passed, agent.lower()])}",
-            "Do it, give it to an agent that is not above, or give away a smaller part, with a goal of its own.",
+            "Do it yourself, give it to an agent that is not above you, or give away a smaller part with its own goal.",
         )
 
 
@@ -148,7 +148,7 @@ def _check_flow(child: PlannedChild) -> None:
     if flow.until is not None and not flow.rounds:
         raise PlanError("bad-plan", f"{child.key}: `until` without `rounds`", "Write `rounds: N`, the most rounds.")
     if flow.until is not None and flow.until.of and flow.until.of not in below:
-        problem = f"{child.key}: `until` names {flow.until.of[:80]!r}, which is none of its subtasks"
+        problem = f"{child.key}: `until` names {flow.until.of[:80]!r}, which is not one of its subtasks"
         raise PlanError("unknown-dependency", problem, "Name one, or write the answer itself: `until: done`.")
     check_synthesis(child.overrides.synthesis, below, child.key)
 
@@ -158,7 +158,9 @@ def check_synthesis(synthesis: str | None, children: Collection[str], whose: str
     if synthesis is None or synthesis in tuple(Synthesis) or synthesis in children:
         return
     hint = f"Write {', '.join(Synthesis)} or the name of a subtask."
-    raise PlanError("unknown-dependency", f"{whose}: `synthesis` names {synthesis[:80]!r}, which is no subtask", hint)
+    raise PlanError(
+        "unknown-dependency", f"{whose}: `synthesis` names {synthesis[:80]!r}, which is not a subtask", hint
+    )
 
 
 def _check_agents(child: PlannedChild) -> None:

@@ -13,7 +13,7 @@ from mailboxd.core.vocabulary import SELF, Runtime, Synthesis, WeakSpec
 
 # Lint: what makes a spec weak (protocol section 4).
 #
-# A spec is weak if it has no goal, or nothing by which to tell that the work is done: no check, no expected output and
+# A spec is weak if it has no goal, or no way to tell that the work is done: no check, no expected output and
 # no acceptance criterion, or only vague ones. A criterion is vague if it has one of the VAGUE words and nothing is left
 # without these, the FILLERS and the words of the goal: "The report is good" adds nothing to "Write the report". One
 # criterion that is not vague is enough.
@@ -262,7 +262,7 @@ def refused_model(policy: Policy, known: Sequence[str]) -> str | None:
 
 
 def refused_address(address: str, known: Sequence[str]) -> str | None:
-    """Why nobody is told at this address; None if it is allowed. A known one that ends in `*` allows what begins so."""
+    """Why this address is not allowed; None if it is. An allowed one that ends in `*` is a prefix."""
     if any(address == one or (one.endswith("*") and address.startswith(one[:-1])) for one in known):
         return None
     return f"replies may not go to {address}; allowed is {', '.join(known) or 'none'} (notify.reply_to)"

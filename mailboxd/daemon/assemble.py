@@ -217,7 +217,7 @@ def _calls(
         suppress(FileNotFoundError),
         directory(ws.root, ws.state.name, ws.turns.name),
     ):
-        pass  # it is no link: prompts are written there, by its path
+        pass  # not a link: prompts are written there, by its path
     return ProcessTable(
         ws.turns,
         selector,

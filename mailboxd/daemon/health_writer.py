@@ -32,7 +32,7 @@ _log = logging.getLogger("mailboxd")
 
 
 class Health:
-    """The note of one daemon. Nothing here raises: health that cannot be written is no further failure."""
+    """The note of one daemon. Nothing here raises: health that cannot be written is not another failure."""
 
     def __init__(self, ws: Workspace, clock: Clock, notifier: Notifier, agent: str) -> None:
         self._ws = ws

@@ -440,7 +440,7 @@ class Daemon:
         return done
 
     def _failed(self, where: Component, error: WorldError) -> int:
-        """The disk refuses something that can wait: say so once, and go on with what works."""
+        """The disk refuses something that can wait: report it once, and continue with what works."""
         can_wait = self.reserve.spend(error.__cause__) or where in _CAN_WAIT
         self.health.say(where, str(error), Grade.AMBER if can_wait else Grade.RED)
         self._schedule.at = min(self._schedule.at, self.engine.clock.monotonic() + _RETRY)

@@ -1,9 +1,9 @@
-"""`mailboxd run`: holds the workspace, runs the daemon, and stands still while there is no room or no lock to be had.
+"""`mailboxd run`: holds the workspace, runs the daemon, and halts while the disk is full or the database locked.
 
-A full disk and a locked database end by themselves. A daemon whose commit failed for one of them is thrown away whole,
-for what it holds in memory was never recorded, and a new one starts from the store as after a crash: calls that run
-are adopted, nothing is done twice. Everything else that is the world's fault ends the process (exit 75): it is
-restarted, or a person is needed.
+A full disk and a locked database usually resolve without help. A daemon whose commit failed for one of them is
+discarded, because its memory was never recorded, and a new one starts from the store as after a crash: running calls
+are adopted, nothing is done twice. Any other failure of the machine ends the process (exit 75): it is restarted, or a
+person is needed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.database import storage_errors
 
 _PAUSE = 5
-"""Seconds between two looks whether it can go on."""
+"""Seconds between two checks whether it can continue."""
 _GLANCE = 0.2
-"""Seconds between two looks whether it is asked to stop, where nothing else is waited for."""
+"""Seconds between two checks whether it should stop, while it waits for nothing else."""
 
 
 def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_network: bool = False) -> None:
@@ -125,7 +125,7 @@ class _Serving:
                 with storage_errors(daemon.engine.store.db):
                     daemon.run(until_idle=until_idle)
                 if until_idle and not self.stops and (why := self.health.unread):
-                    raise WorldError(why)  # to be idle because the mail cannot be read is no success
+                    raise WorldError(why)  # being idle because the mail cannot be read is not success
             finally:
                 self.daemon = None
 

@@ -102,9 +102,9 @@ def condition_text(condition: Condition) -> str:
 # and dependants and no subtasks to show. Urgent ones (failed, waiting, executing) stay separate while there is room.
 
 MAX_ALIKE = 8
-"""Up to so many similar subtasks are drawn individually."""
+"""The most similar subtasks that are drawn individually."""
 MAX_URGENT = 4
-"""Of more, so many urgent ones are."""
+"""The most urgent ones that are drawn individually if there are more."""
 _URGENT = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK)
 
 

@@ -202,5 +202,5 @@ class HarnessTurns:
         self._told.pop(effect.turn_id, None)
         transport.kill_leftover(folder)
         if isinstance(outcome, Unknown):
-            outcome = replace(outcome, looked_up=True)  # nobody could say more
+            outcome = replace(outcome, looked_up=True)  # nothing more can be learned
         return outcome, transport.artifacts(folder)

@@ -138,7 +138,7 @@ class ActionPreparer:
             gate = LOBSTER
         else:
             why = said.error or f"it answered {said.status}"
-            gate = f"{BUILTIN}: lobster has put up no gate: {first_line(why)}"
+            gate = f"{BUILTIN}: Lobster has created no gate: {first_line(why)}"
         self.reports.append(Prepared(order, effect, shown, gate))
 
     def _ask(self, call: Call, effect: Prepare, place: GateDir, shown: Preview, now: float) -> str:
@@ -149,7 +149,7 @@ class ActionPreparer:
             return f"{BUILTIN}: {self.program[0]} is not installed"
         workflow = workflow_of(place)
         if workflow is None:
-            return f"{BUILTIN}: the path of the workspace cannot stand in a workflow of Lobster"
+            return f"{BUILTIN}: the path of the workspace cannot be used in a Lobster workflow"
         place.write(_PREVIEW, shown.text.encode())
         place.write(place.workflow.name, workflow, 0o400)
         place.state.mkdir(mode=0o700)
@@ -278,7 +278,7 @@ class ActionPerformer:
     def _resume(self, place: GateDir, *, approve: bool) -> tuple[str, ...]:
         """The command that opens or closes Lobster's gate. Raises Impossible if the gate was changed."""
         if place.read(place.workflow.name) != workflow_of(place):
-            raise Impossible(f"{place.workflow} is not as mailboxd wrote it; it is not resumed")
+            raise Impossible(f"{place.workflow} was changed after mailboxd wrote it; it is not resumed")
         gate = lobster.parse_answer(place.read(TOKEN) or b"")
         if not gate.id or not self.preparing.program:
             raise Impossible("Lobster's gate no longer exists")

@@ -96,7 +96,7 @@ def _looked_at_again(end: ActionResult, row: Approval, place: GateDir) -> Action
     """Note if a file was replaced between the check and the program's use of it."""
     if row.action.kind is not ActionKind.COMMAND or content_sha256(row.action, place) == row.content_sha256:
         return end
-    return replace(end, summary=f"{end.summary}; a file that it names is another one now than was approved")
+    return replace(end, summary=f"{end.summary}; a file that it names is not the one that was approved")
 
 
 class _Stopped(BaseException):

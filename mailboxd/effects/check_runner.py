@@ -78,7 +78,7 @@ class CheckRunner:
     def begin(self, order: Order, effect: RunCheck) -> None:
         """Run a check when there is a slot for it, or wait for one that an earlier daemon started.
 
-        Raises WorldError where the machine refuses to look or to run it: that is no verdict.
+        Raises WorldError where the machine refuses to look or to run it, which is not a verdict.
         """
         task = self.engine.store.tasks.get(order.task)
         if task is None or not self._is_wanted(task, effect):
@@ -124,7 +124,7 @@ class CheckRunner:
         return min(check.timeout or most, most)
 
     def _start(self, call: Call, task: Task, check: Check, now: float) -> CheckResult | None:
-        """Begin a check; what it says at once, if nothing has to be waited for. Raises NotStarted, WorldError."""
+        """Begin a check; returns its result if it is known at once. Raises NotStarted, WorldError."""
         why = may_not_run(self.engine.settings.checks, check)  # the configuration may have changed since the spec came
         if why is not None:
             return _IMPOSSIBLE, why, why
@@ -138,7 +138,7 @@ class CheckRunner:
                 self.calls.start(call, check.command, now, cwd=here, environment=self._environment())
         except OSError as error:
             require_seen(check.cwd, error)
-            why = f"{check.cwd} is no directory of the workspace: {error.strerror}"
+            why = f"{check.cwd} is not a directory of the workspace: {error.strerror}"
             return _FAILED, why, why
         return None
 

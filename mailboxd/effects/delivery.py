@@ -64,7 +64,7 @@ class MessageDelivery:
     """Signs an outgoing message if there is a key; otherwise returns it unchanged."""
     gateway: Gateway = field(default_factory=Gateway)
     _waiting: set[str] = field(default_factory=set)
-    """Orders whose messages lie in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
+    """Orders whose messages are in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
 
     def __post_init__(self) -> None:
         self.reports.route(HandedOver, self._settle)
@@ -206,7 +206,7 @@ class MessageDelivery:
                 self.reports.record(report)
 
     def _record_cost(self, order: Order, outcome: Outcome) -> None:
-        """A message that a model read has cost something, though it is no turn over the task."""
+        """A message that a model read has cost something, although it is not a turn of the task."""
         spent = decide.turn_data("message", self._receiver(order), "", outcome)
         if spent["usage"]:
             data = {"at": self.engine.now, "turn": spent | {"fault": False, "ran": False}}

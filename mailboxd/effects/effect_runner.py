@@ -56,7 +56,7 @@ _log = logging.getLogger("mailboxd")
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A report: the result of a coordinating task is to be composed of its children's."""
+    """A report: the children's results are to be combined into the result of a coordinating task."""
 
     order: Order
     effect: Compose
@@ -310,7 +310,7 @@ def _given_up(order: Order, failed: Failed) -> tuple[object, ...]:
     match order.effect:
         case RunTurn() as effect:
             return (TurnReport(order, effect, failed),)
-        case LookUp() as effect:  # else its attempt would wait for ever
+        case LookUp() as effect:  # else its attempt would wait forever
             return (LookupReport(order, effect, Unknown(failed.error, looked_up=True)),)
         case _:
             return undelivered(order, order.id, order.agent, failed.error)

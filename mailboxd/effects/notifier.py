@@ -1,4 +1,4 @@
-"""Tells people what waits for them and how given work ended: a program of the operator's, a message over OpenClaw.
+"""Notifies people of what waits for them and how their work ended, by the operator's program or through OpenClaw.
 
 The end of a task and its questions also go to its `reply_to`, a chat or a session that the configuration still allows.
 
@@ -115,7 +115,7 @@ class PeopleNotifier:
     ways: Ways
     reports: Reports
     _told: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By order, what came of each way that has ended: empty = told."""
+    """By order, the error of each way that has ended; empty = sent."""
 
     def __post_init__(self) -> None:
         self.reports.route(NoticeEnded, self._settle)

@@ -240,7 +240,7 @@ class TurnStarter:
             self._start(order, effect, *fresh)  # it has its slot
             return
         if self.hub.serves(order.agent) and effect.turn is Turn.DISPATCH and not effect.harness:
-            if order.begun is not None:  # told again; whether it is still wanted is asked when the receipt is there
+            if order.begun is not None:  # repeated; whether it is still wanted is checked when the receipt is there
                 self.hub.put(order, effect.message_id, self.dispatches.take(effect, None))
             return
         match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):

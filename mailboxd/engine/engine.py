@@ -56,7 +56,7 @@ from mailboxd.store.store import Store
 # Clock jumps: when the clock was set or the machine slept, waits keep the time that was left of them.
 #
 # Pauses, leases and holds are stored as times, so a jump would lengthen or end them: a peer on the same machine was
-# asleep too, not silent. Deadlines and the expiry of approvals were told to people, and do not move.
+# asleep too, not silent. Deadlines and the expiry of approvals were announced to people, and do not move.
 
 _NOTE = "the clock jumped: what is left of the wait is kept"
 
@@ -220,7 +220,7 @@ def _skipped_after(store: Store, known: Mapping[str, Task]) -> list[Task]:
 
 
 def _parents_first(tasks: Iterable[Task]) -> list[str]:
-    """Also what was skipped after what it depends on: it would be skipped again by the answer of before."""
+    """Also what was skipped after what it depends on: it would be skipped again because of the earlier answer."""
     return [task.id for task in sorted(tasks, key=lambda task: (task.depth, task.skipped, task.id))]
 
 

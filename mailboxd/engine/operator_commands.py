@@ -1,6 +1,6 @@
 """The orders and decisions of a person, the same on a terminal and on the page.
 
-Each function stands in one batch of the engine: either all of it counts, or nothing.
+Each function is called inside one batch of the engine: either all of it counts, or nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""New work from a person, by whichever entrance: a task message, written into an agent's inbox."""
+"""New work from a person, on the command line or the page: a task message, written into an agent's inbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a task in at most eight lines: what a person would tell of it.
+"""The life of a task in at most eight lines, as a person would tell it.
 
 Pure, and made of what is on record about the task (`store.task_queries.details`), not of its events: how many of these
 a step writes is of no interest here.
@@ -16,7 +16,7 @@ from mailboxd.core.vocabulary import AttemptStatus, Phase, Verdict
 
 MOST = 8
 _FIRST = 2
-"""Of more than `MOST`, so many are kept of the beginning, and the rest of the end."""
+"""If there are more than `MOST`, this many of the first are kept, and the rest of the last."""
 
 
 @dataclass(frozen=True, slots=True)

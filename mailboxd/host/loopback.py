@@ -44,9 +44,9 @@ class _Crowded:
 
 
 class _Connection(H11Protocol):
-    """A connection that costs others nothing while it asks for nothing.
+    """A connection that does not hold up others while it is idle.
 
-    uvicorn counts every connection against its limit, and waits for the head of a first request for ever. Here one
+    uvicorn counts every connection against its limit, and waits forever for the head of a first request. Here one
     without a request under way is closed after a few seconds, and at once, the oldest first, where the limit is
     reached: then a request is turned away only because of others that are being answered.
     """
@@ -78,7 +78,7 @@ class _Connection(H11Protocol):
 
     @property
     def deadline(self) -> float:
-        """Until when it may go on without asking for anything, on the clock of the loop."""
+        """Until when it may stay idle, on the clock of the loop."""
         return self._deadline.when() if self._deadline is not None else 0.0
 
     def drop(self) -> None:
@@ -98,7 +98,7 @@ class _Connection(H11Protocol):
 
 @dataclass(slots=True)
 class Ending:
-    """Whether the server was asked to end, for answers that would go on for ever."""
+    """Whether the server was asked to end, for answers that would never end."""
 
     asked: Callable[[], bool] = lambda: False
 

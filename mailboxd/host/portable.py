@@ -95,7 +95,7 @@ def pids() -> list[int]:
 
 
 def start_time(pid: int) -> int | None:
-    """When it started, in microseconds: tells it from a later process with its pid. None if there is none."""
+    """When it started, in microseconds: distinguishes it from a later process with its pid. None if there is none."""
     with suppress(psutil.Error):
         return int(psutil.Process(pid).create_time() * 1e6)
     return None

@@ -64,7 +64,7 @@ class Wake:
             os.write(self._write, b"!")
 
     def wait(self, seconds: float) -> WakeReason:
-        """Sleep until something happens, or for so many seconds."""
+        """Sleep until something happens, or for this number of seconds."""
         ready = self._selector.select(seconds)
         ends = [key.fileobj for key, _ in ready if key.data is self]
         if not ends:

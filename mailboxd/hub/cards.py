@@ -1,4 +1,4 @@
-"""Cards: what each host says of itself to all others every ten seconds, signed, and stored nowhere.
+"""Cards: each host reports its state to all others every ten seconds, signed, and stored nowhere.
 
 A card says who is there and how it stands in numbers, no texts: every host of the hub reads it. What waits for a
 person, in words, is told by `talk` to the hosts that `show` in hub.yaml names.
@@ -67,7 +67,7 @@ class Said(BaseModel):
 
 
 class AgentCard(Said):
-    """An agent, and how it stands in its workspace."""
+    """An agent and the state of its workspace."""
 
     role: Annotated[str, AfterValidator(brief_role)] = ""
     health: Annotated[str, Field(pattern="^[a-z]{0,16}$")] = ""

@@ -117,7 +117,7 @@ class Step(StrEnum):
     LEAVE = "leave"
     """Another host holds it and may be alive: hand it over again after part of a lease, unless it is renewed."""
     DROP = "drop"
-    """Nobody wants it any more: remove it from the queue."""
+    """It is no longer wanted: remove it from the queue."""
 
 
 def on_delivery(own: str, sender: str, claim: Claim | None, copy: int, delivery: int) -> Step:
@@ -147,5 +147,5 @@ def is_lost(own: str, sender: str, claim: Claim | None) -> bool:
 
 
 def must_offer(waited: float, *, queued: bool) -> bool:
-    """Whether to offer a job again that is not over, so many seconds after it was offered last."""
+    """Whether to offer an open job again, this number of seconds after the last offer."""
     return waited >= GRACE and not queued

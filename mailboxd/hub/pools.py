@@ -185,7 +185,7 @@ class Pools:
         return pool.slots - sum(job.role == role and job.stage == Stage.HELD for job in self.jobs.values())
 
     def _works(self, one: Local) -> bool:
-        """Whether the daemon runs and its loop goes on."""
+        """Whether the daemon runs and its loop is alive."""
         clock = self.hub.clock
         grade, troubles = health.read(one.ws, lock.holder(one.ws), clock.now(), clock.monotonic())
         return grade is not health.Grade.OFF and all(each.where != health.Component.DAEMON for each in troubles)

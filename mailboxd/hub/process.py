@@ -471,7 +471,7 @@ class Hub:
         host = subject.sender
         key = self.keys(host)
         if key is None:
-            raise Refusal(f"{host} is no host of the hub")
+            raise Refusal(f"{host} is not a host of the hub")
         try:
             message = parse_message(raw, "message").message
         except MessageError as error:
@@ -492,7 +492,7 @@ class Hub:
         receipt, key = Receipt.parse(raw), self.keys(subject.sender)
         if receipt is None or key is None or not is_signed(key, receipt.signature, receipt.content()):
             self.note_foreign(str(subject))
-            raise Refusal(f"this is no receipt signed by the host {subject.sender}")
+            raise Refusal(f"this receipt is not signed by the host {subject.sender}")
         found = self._pending(receipt.message_id)
         if found is None:
             self.counts["repeats"] += 1
@@ -584,7 +584,7 @@ def reason_of(error: Exception) -> str:
 
 @contextmanager
 def _logged(doing: str) -> Iterator[None]:
-    """Log what the disk refuses, and go on: it is tried again."""
+    """Log what the disk refuses, and continue: it is tried again."""
     try:
         yield
     except (OSError, MailboxdError) as error:

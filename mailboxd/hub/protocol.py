@@ -221,7 +221,7 @@ def _json(value: dict[str, str]) -> bytes:
 
 
 def shortened(reason: str) -> str:
-    """A reason as it stands in a receipt."""
+    """A reason, as written into a receipt."""
     return " ".join(reason.split())[:_LONGEST_REASON]
 
 
@@ -229,7 +229,7 @@ def shortened(reason: str) -> str:
 
 
 def must_resend(waited: float, held: int, copies: int = 1) -> bool:
-    """Whether to send a message without receipt again, so many seconds after its last copy.
+    """Whether to send a message without receipt again, this number of seconds after its last copy.
 
     `held`: how much of this host's mail for that host the server still holds. When it holds none, the receiver has the
     message and will repeat its receipt, or the server has lost it. When it holds any, the receiver probably has not

@@ -256,4 +256,4 @@ def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
 
 
 MANY = 32
-"""From so many files on the whole file system is synced, which also waits for what other processes have written."""
+"""From this number of files on the whole file system is synced, which also waits for writes of other processes."""

@@ -442,7 +442,7 @@ def is_day(folder: PurePosixPath) -> bool:
 # Files in outbox/, whose bytes are in the database too: written at once, synced later, restored after a power cut
 
 _MANY = 8
-"""From so many files on the whole file system is synced, which also waits for other processes' writes."""
+"""From this number of files on the whole file system is synced, which also waits for writes of other processes."""
 
 
 def put(ws: Workspace, messages: Iterable[tuple[str, bytes]]) -> None:

@@ -407,4 +407,4 @@ def test_a_script_that_is_exchanged_while_it_runs_is_said_to_be_another_one_now(
     alpha.drop("job.md", acting("job", [{"id": "act", "kind": "command", "argv": ["sh", "run.sh"]}]))
     approve(alpha, *asked(alpha))
     alpha.until("job")
-    assert row(alpha)["summary"].endswith("a file that it names is another one now than was approved")
+    assert row(alpha)["summary"].endswith("a file that it names is not the one that was approved")

@@ -214,7 +214,7 @@ def test_an_edited_workflow_is_not_resumed(place: GateDir) -> None:
     assert not evil.exists()
     assert place.resumed() == []
     [delayed] = place.alpha.events("action.delayed")
-    assert "is not as mailboxd wrote it" in json.dumps(delayed["data"])
+    assert "was changed after mailboxd wrote it" in json.dumps(delayed["data"])
 
 
 def lobster_pid(place: GateDir) -> int:

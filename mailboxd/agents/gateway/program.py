@@ -56,7 +56,7 @@ _ABORT_TRIES = 5
 _ASK_PAUSE = 1.0
 """Before asking again about a run that has ended or waits in the gateway's queue."""
 NOBODY = "mailboxd-only-asks"
-"""The agent in whose name a question is asked. There is none of that name, so it cannot run anything."""
+"""The agent named in questions about a turn. No such agent exists, so nothing can run in its name."""
 _PROMPT_ECHO = "finalPromptText"
 """The whole prompt, in `result.meta`: up to 25 MB that are not needed."""
 _REFUSALS = ("INVALID_REQUEST", "FORBIDDEN", "UNAVAILABLE")
@@ -309,7 +309,7 @@ class Program:
         self._broken_at = None
 
     def _on_closed(self, end: Closed) -> None:
-        """The connection has broken: what may run is asked about on the next one."""
+        """The connection broke: turns that may run are asked about on the next one."""
         if self.client is not None:
             self._selector.unregister(self.client)
             self.client.close()

@@ -66,7 +66,7 @@ STOP, DROP = b"stop", b"drop"
 _WAITING = 512
 """Orders that may wait for the program, more than there are turns."""
 _ORDERS = 3
-"""How often a turn is handed over: a program that cannot start, or dies of it, is not started for ever."""
+"""How often a turn is handed over, because a program that dies at its start must not be restarted forever."""
 _WORDS = 4
 _LARGEST_MARK = 65_536
 
@@ -326,7 +326,7 @@ class Mark:
         return len(self.argv) == _WORDS and self.argv[0] == PROGRAM
 
     def is_given_up(self, directory: Path | str) -> bool:
-        """Whether it was handed over in vain too often to do so again. Raises WorldError."""
+        """Whether too many attempts to hand it over have failed. Raises WorldError."""
         with world(directory):
             return self.orders >= _ORDERS and not process.is_held(directory)
 

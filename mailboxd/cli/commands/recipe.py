@@ -136,7 +136,7 @@ def _as_json(recipe: Recipe) -> dict[str, Any]:
 def run_recipe(
     session: Session, name: str, given: Sequence[tuple[str, str]], to: str | None, dry_run: bool, **said: Any
 ) -> int | None:
-    """Send the task that a recipe makes of its parameters: an ordinary task with a plan."""
+    """Send the task that a recipe describes: an ordinary task with a plan."""
     ws = receiver(session, to)
     draft = sending.filled_in(ws, _recipes(ws).load(name), given)
     if dry_run:

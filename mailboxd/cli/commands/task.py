@@ -214,7 +214,7 @@ def _peer(message: dict[str, Any]) -> str:
 
 
 def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left_out: str = "") -> None:
-    """A table of the latest rows, or of those whose others are told by `left_out`."""
+    """A table of the latest rows; `left_out` says how to see the others."""
     if not rows:
         return
     say(f"\n{label}")
