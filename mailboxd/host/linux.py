@@ -42,7 +42,7 @@ def pids() -> list[int]:
 
 
 def start_time(pid: int) -> int | None:
-    """When it started, in an unknown unit; distinguishes it from later processes with its pid. None if there is none."""
+    """When it started, in an unknown unit; a later process with its pid has another. None if there is none."""
     fields = _stat_fields(pid)
     return int(fields[19]) if fields else None
 
