@@ -63,7 +63,6 @@ agents:
       - {match: twice, times: 2, reply: counted}
       - {match: twice, reply: later}
       - {match: unclear, question: "which {title}?"}
-      - {match: file, reply_file: reply.md}
       - {match: lose, lose_reply: true, reply: did it, writes: {out/a.md: "{title}"}}
       - {match: escape, writes: {../b.md: x}}
       - {match: garbage, garbage: "Welcome!"}
@@ -89,7 +88,6 @@ Call = Callable[..., Exit]
 def call(tmp_path: Path) -> Call:
     """Run the stand-in with the script above."""
     (tmp_path / "s.yaml").write_text(SCRIPT)
-    (tmp_path / "reply.md").write_text("from a file for {task_id}")
     openclaw = OpenClaw((*STAND_IN, "--script", str(tmp_path / "s.yaml")))
 
     def called(question: str, *arguments: Any, **environ: str) -> Exit:
@@ -123,19 +121,16 @@ def test_the_version_says_that_it_is_a_stand_in(call: Call) -> None:
 
 
 def test_the_first_matching_rule_answers_with_values_of_the_message(call: Call) -> None:
-    assert said(call("turn", "alpha", WORK)) == "t1.a 2 Write it the context {absent} {"
+    outcome = classify(call("turn", "alpha", WORK))
+    assert isinstance(outcome, Succeeded)
+    assert outcome.text == "t1.a 2 Write it the context {absent} {"
+    assert outcome.run_id
+    assert outcome.session_ref
+    assert outcome.usage.cost_usd
 
 
 def test_without_a_rule_it_answers_all_the_same(call: Call) -> None:
     assert said(call("turn", "alpha", "# Something")) == "[scripted] Something: done."
-
-
-def test_an_answer_has_a_run_a_session_and_a_price(call: Call) -> None:
-    outcome = classify(call("turn", "alpha", WORK))
-    assert isinstance(outcome, Succeeded)
-    assert outcome.run_id
-    assert outcome.session_ref
-    assert outcome.usage.cost_usd
 
 
 def test_a_rule_applies_so_many_times_and_then_the_next_one(call: Call) -> None:
@@ -149,10 +144,6 @@ def test_a_plan_and_a_question_are_messages(call: Call) -> None:
     question = Message(said(call("turn", "alpha", "# Task: It\n\nunclear")))
     assert question.kind == "question"
     assert "which It?" in question.text
-
-
-def test_a_reply_can_be_in_a_file(call: Call) -> None:
-    assert said(call("turn", "alpha", "[mailboxd] x turn · task t9 · attempt 1\nfile")) == "from a file for t9"
 
 
 @pytest.mark.parametrize(
@@ -257,8 +248,7 @@ def test_it_is_asked_about_its_agents_like_the_real_one(call: Call, tmp_path: Pa
 def test_errors_are_worded_like_openclaws(call: Call, tmp_path: Path) -> None:
     unknown = call("turn", "nobody", WORK)
     empty = call("turn", "alpha", " \n")
-    inside = call("turn", "alpha", WORK, OPENCLAW_SHELL="exec")
-    for exit_ in (unknown, empty, inside):
+    for exit_ in (unknown, empty):
         outcome = classify(exit_)
         assert isinstance(outcome, Failed)
         assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
@@ -285,11 +275,11 @@ def test_a_bad_script_is_named(call: Call, tmp_path: Path, script: str) -> None:
 def test_a_signal_aborts_with_no_output(tmp_path: Path, number: signal.Signals, rc: int) -> None:
     os.mkfifo(tmp_path / "prompt.md")
     (tmp_path / "s.yaml").write_text("agents: {alpha: {rules: [{hang: 100}]}}")
-    ledger_file = tmp_path / "ledger"
+    ledger_file = tmp_path / "s.yaml.ledger.jsonl"
     openclaw = OpenClaw(STAND_IN)
     process = subprocess.Popen(
         openclaw.turn_argv("alpha", KEY, tmp_path / "prompt.md", 200),
-        env={**ENVIRONMENT, "MAILBOXD_SCRIPT": str(tmp_path / "s.yaml"), "MAILBOXD_SCRIPT_LEDGER": str(ledger_file)},
+        env={**ENVIRONMENT, "MAILBOXD_SCRIPT": str(tmp_path / "s.yaml")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -21,7 +21,7 @@ def test_a_late_reply_that_comes_while_the_daemon_is_down_is_taken_by_the_next(f
     alpha.drop("go.md", task("job", plan=ONE))
     alpha.run()
     assert alpha.attempts("job.x")[0]["waiting_for"] == "reply"
-    eventually(lambda: [entry for entry in company.entries() if entry["event"] == "late"])
+    eventually(lambda: list(alpha.inbox.glob("*.md")))
     alpha.run()
     assert "Late." in alpha.task("job")["result"]
     company.at_rest()

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def _slug(heading: str) -> str:
     return re.sub(r"\W+", "_", heading.strip().lower())
 
 
-# The ledger: independent evidence of what was executed, one JSON line per call begun, ended, or replied to later. Lines
+# The ledger: independent evidence of what was executed, one JSON line per call begun or ended. Lines
 # are appended under a lock and survive a kill of any process, but not a power failure.
 
 Entry = dict[str, Any]
@@ -169,7 +169,7 @@ _MOST_EVENTS = 1_000_000
 """Enough for a plan of 10,000 children."""
 _TOP_KEYS = frozenset({"agents", "ledger", "gateway"})
 _AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules"})
-_RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply", "reply", "reply_file", "plan"}) | {
+_RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply", "reply", "plan"}) | {
     "question",
     "fail",
     "garbage",
@@ -222,7 +222,7 @@ class Agent:
 class Script:
     """The script at `path`. Raises ScriptError."""
 
-    def __init__(self, path: Path, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, path: Path) -> None:
         # scalars stay text: `no`, `007` and `1e3` may be ids
         try:
             content: Any = load(
@@ -236,14 +236,12 @@ class Script:
             raise ScriptError(f"{path}: must be a mapping with `agents:`")
         _known(content, _TOP_KEYS, str(path))
         self.path = path.resolve()
-        self.base = self.path.parent
         self.agents = [
-            Agent(str(id_), settings or {}, self.base, first=n == 0)
+            Agent(str(id_), settings or {}, self.path.parent, first=n == 0)
             for n, (id_, settings) in enumerate(content["agents"].items())
         ]
         self.gateway = content.get("gateway")
-        ledger = environ.get("MAILBOXD_SCRIPT_LEDGER") or content.get("ledger") or f"{path.name}.ledger.jsonl"
-        self.ledger = self.base / str(ledger)
+        self.ledger = path.parent / str(content.get("ledger") or f"{path.name}.ledger.jsonl")
 
     def agent(self, id_: str) -> Agent | None:
         """The agent of that id, case-insensitively as in OpenClaw."""
