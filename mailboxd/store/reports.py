@@ -10,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +17,16 @@ from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id,
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
-from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, RUNNABLE
+from mailboxd.store.conditions import BELOW, LABELLED, NEED, OPEN, RUNNABLE
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.meta import PEERS, Meta
 
 if TYPE_CHECKING:
-    from mailboxd.core.model import Spec
+    pass
 
 Row = dict[str, Any]
 
-_RECENT = 10
+RECENT = 10
 _CANDIDATES = 10
 _LAST = "\U0010ffff"
 SUMMARY = (
@@ -115,33 +114,6 @@ class Report:
         )
         return list(rows)
 
-    def tasks(
-        self,
-        *,
-        everything: bool = False,
-        children: bool = False,
-        phase: str | None = None,
-        agent: str | None = None,
-        label: str | None = None,
-    ) -> list[Row]:
-        """Root tasks, or with `children` all tasks, oldest first.
-
-        Of ended tasks only the 10 that changed last, unless `everything` or `phase` is given.
-        """
-        where, args = ["1"], []
-        if not children:
-            where.append("t.parent IS NULL")
-        for condition, wanted in (("t.phase = ?", phase), ("t.executor = ?", agent), (LABELLED, label)):
-            if wanted is not None:
-                where.append(condition)
-                args.append(wanted)
-        kept = " AND ".join(where)
-        if not everything and phase is None:
-            ended = f"{kept} AND t.phase IN {ENDED} ORDER BY t.updated_at DESC, t.seq DESC LIMIT {_RECENT}"
-            kept = f"({kept} AND {OPEN}) OR t.id IN (SELECT t.id FROM tasks t WHERE {ended})"
-            args *= 2
-        return [summary(row) for row in self.rows(f"SELECT {SUMMARY} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
-
     def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
         """The number of open root tasks, and the first ones, oldest first."""
         open_ = f"t.parent IS NULL AND {OPEN}"
@@ -218,7 +190,7 @@ class Report:
         rows = self.db.execute(
             "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND kind IN ('alarm', 'message.rejected')"
             " ORDER BY seq DESC LIMIT ?",
-            (task_id, _RECENT),
+            (task_id, RECENT),
         ).fetchall()
         return [
             {"at": at, "text": sentence(kind, task_id, data, role, actor, "")}
@@ -411,39 +383,3 @@ def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ..
         *gates,
         agent,
     )
-
-
-# The spec of a task, for `mailboxd show --spec`.
-
-
-@dataclass(frozen=True, slots=True)
-class SpecReport:
-    """A spec. `lacks` names what is missing, and is empty for a complete one."""
-
-    local_id: str
-    title: str
-    phase: str
-    spec: Spec
-    lacks: str
-
-    def as_json(self) -> Row:
-        from mailboxd.core.json_codec import to_json
-
-        spec = {field.name: to_json(getattr(self.spec, field.name)) for field in fields(self.spec)}
-        return {"task": self.local_id, "title": self.title, "phase": self.phase, "lacks": self.lacks, "spec": spec}
-
-
-def spec_of(report: Report, task_id: str) -> SpecReport:
-    """The spec of the task with this id. Raises KeyError."""
-    from mailboxd.core.json_codec import from_json
-    from mailboxd.core.model import Policy, Spec
-    from mailboxd.core.specs import lint, problems_text
-
-    row = report.db.execute(
-        "SELECT local_id, title, phase, spec, policy FROM tasks WHERE id = ?", (task_id,)
-    ).fetchone()
-    if row is None:
-        raise KeyError(task_id)
-    local_id, title, phase, text, rules = row
-    spec, policy = from_json(Spec, json.loads(text)), from_json(Policy, json.loads(rules))
-    return SpecReport(local_id, title, phase, spec, problems_text(lint(spec, policy.weak)))

@@ -11,11 +11,12 @@ from typing import Any
 from mailboxd.core.events import Kind
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
+from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.errors import UnavailableError
-from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED
-from mailboxd.store.reports import SUMMARY, Report, Row, status_of, summary
+from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN
+from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary
 
 _TASK = (
     f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"
@@ -92,6 +93,14 @@ def _whole(kind: Callable[..., Any], text: str) -> Row:
     """A value of the core with its defaults, which the database omits."""
     value = from_json(kind, json.loads(text))
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+
+
+def spec_of(report: Report, task_id: str) -> tuple[Row, Spec]:
+    """The spec of the task with this id; `lacks` names what is missing."""
+    row = report.rows("SELECT local_id AS task, title, phase, spec, policy FROM tasks WHERE id = ?", task_id)[0]
+    policy, text = from_json(Policy, json.loads(row.pop("policy"))), row["spec"]
+    spec = from_json(Spec, json.loads(text))
+    return row | {"lacks": problems_text(lint(spec, policy.weak)), "spec": _whole(Spec, text)}, spec
 
 
 def _attempts(report: Report, task_id: str) -> list[Row]:
@@ -277,8 +286,11 @@ class Filter:
     children: bool = False
 
 
-def list_tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -> tuple[list[Row], int]:
-    """A page of tasks, open ones first and then by last change, and the total number."""
+def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offset: int = 0) -> tuple[list[Row], int]:
+    """A page of tasks, open ones first and then by last change, and the total number.
+
+    Without a limit: all open ones, and the 10 that ended last.
+    """
     where, args = ["1"], []
     if wanted.parent:
         where.append("t.parent = ?")
@@ -301,10 +313,11 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -
         args += [word.lower(), word.lower()]
     kept = " AND ".join(where)
     with report.snapshot():
-        total = int(report.db.execute(f"SELECT count(*) FROM tasks t WHERE {kept}", args).fetchone()[0])
+        count = f"SELECT count(*), count(*) FILTER (WHERE {OPEN}) FROM tasks t WHERE {kept}"
+        total, open_count = report.db.execute(count, args).fetchone()
         order = f"t.phase IN {ENDED}, t.updated_at DESC, t.seq DESC"
         sql = f"SELECT {_PAGE_SUMMARY} FROM tasks t WHERE {kept} ORDER BY {order} LIMIT ? OFFSET ?"
-        rows = report.rows(sql, *args, limit, offset)
+        rows = report.rows(sql, *args, open_count + RECENT if limit is None else limit, offset)
     return [summary(row, as_child=row["parent"] is not None) for row in rows], total
 
 
@@ -349,11 +362,7 @@ def ancestors(report: Report, task_id: str) -> list[Row]:
 
 def latest_events(report: Report, task_id: str | None, limit: int) -> list[Row]:
     """The last events of a task, or of all, latest first; reply tokens are hidden."""
-    scope = "" if task_id is None else " WHERE task = ?"
-    args = () if task_id is None else (task_id,)
-    row = report.db.execute(f"SELECT seq FROM events{scope} ORDER BY seq DESC LIMIT 1 OFFSET ?", (*args, limit))
-    first = row.fetchone()
-    return list(report.events(task_id, after=first[0] if first else 0))[::-1]
+    return list(report.events(task_id, after=report.before_latest(limit, task_id, tree=False)))[::-1]
 
 
 def questions(report: Report, task_id: str, limit: int) -> list[Row]:

@@ -19,6 +19,7 @@ from mailboxd.store.database import connect, migrate, migrations
 from mailboxd.store.opening import open_workspace
 from mailboxd.store.reports import Report
 from mailboxd.store.store import Store
+from mailboxd.store.task_queries import Filter, list_tasks
 from tests.store.freezing import FOLDER, TABLES
 
 NOW = "2027-01-01T00:00:00.000Z"
@@ -76,7 +77,7 @@ def test_it_can_be_reported_before_a_daemon_of_this_version_runs(path: Path) -> 
                             VALUES ('room', '{"most": 4, "running": [], "memory": null}', 1)""")
         report = Report(store.db)
         assert report.room()
-        for root in report.tasks(everything=True):
+        for root in list_tasks(report, Filter(), limit=-1)[0]:
             assert report.task_snapshot([root["id"]], NOW, None).tasks
 
 

@@ -248,22 +248,23 @@ def _edit(session: Session, task: str) -> None:
     from mailboxd.core.inputs import Steer
     from mailboxd.core.lifecycle import BEFORE_EXECUTION
     from mailboxd.protocol.spec import render_spec
-    from mailboxd.store.reports import spec_of
+    from mailboxd.store.task_queries import spec_of
 
     with session.report() as report:
-        found = spec_of(report, report.find(task))
-    if found.phase not in BEFORE_EXECUTION:
-        head = f"New instructions for {found.local_id}."
+        found, spec = spec_of(report, report.find(task))
+    name = found["task"]
+    if found["phase"] not in BEFORE_EXECUTION:
+        head = f"New instructions for {name}."
         words = edited(head, "") or _text_or_file((), None, "instructions")
-        give(session, found.local_id, Steer(OPERATOR, words))
+        give(session, name, Steer(OPERATOR, words))
         return
-    problem = f"its spec is weak: {found.lacks}" if found.lacks else f"it is {WORDS[found.phase]}"
-    head = f"{found.local_id}: {problem}\nEmpty sections are ignored; the criteria are a list."
-    after = edited(head, render_spec(found.spec))
+    problem = f"its spec is weak: {found['lacks']}" if found["lacks"] else f"it is {WORDS[found['phase']]}"
+    head = f"{name}: {problem}\nEmpty sections are ignored; the criteria are a list."
+    after = edited(head, render_spec(spec))
     if after is None:
-        say(f"{found.local_id}: unchanged", err=True)
+        say(f"{name}: unchanged", err=True)
         return
-    _write(session, found.local_id, after, base=found.spec)
+    _write(session, name, after, base=spec)
 
 
 def _write(session: Session, task: str, text: str, base: Spec | None = None) -> None:

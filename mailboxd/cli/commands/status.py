@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import attention, health
-from mailboxd.cli.session import Id, Session, Text, agent_of, verb
+from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import columns, counted, fit, pad, room, say, state, table, to_json, when
 from mailboxd.core.sanitize import for_terminal
@@ -239,15 +239,16 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")
 @click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
-@click.option("--phase", "wanted", type=click.Choice([str(one) for one in Phase]), help="Only tasks in this phase.")
-@click.option("--agent", type=Id(), help="Only tasks executed by this agent.")
-@click.option("--label", type=Text(), help="Only tasks with this label.")
-def ls_command(
-    session: Session, everything: bool, children: bool, wanted: str | None, agent: str | None, label: str | None
-) -> None:
-    """List the open tasks and the 10 that ended most recently."""
+@click.option("--phase", type=click.Choice([str(one) for one in Phase]), help="Only tasks in this phase.")
+@click.option("--agent", default="", help="Only tasks executed by this agent.")
+@click.option("--label", default="", help="Only tasks with this label.")
+def ls_command(session: Session, everything: bool, children: bool, phase: str | None, agent: str, label: str) -> None:
+    """List the open tasks and the 10 that ended most recently; with an option also subtasks."""
+    from mailboxd.store.task_queries import Filter, list_tasks
+
     with session.report() as report:
-        rows = report.tasks(everything=everything, children=children, phase=wanted, agent=agent, label=label)
+        kept = Filter(phase=phase or "", agent=agent, label=label, children=children)
+        rows, _ = list_tasks(report, kept, limit=-1 if everything or phase else None)
     if session.as_json:
         say(to_json(rows))
     elif rows:

@@ -81,16 +81,13 @@ def _timeline(session: Session, report: Report, task_id: str) -> None:
 
 def _spec(session: Session, report: Report, task_id: str) -> None:
     from mailboxd.protocol.spec import spec_sections
-    from mailboxd.store.reports import spec_of
+    from mailboxd.store.task_queries import spec_of
 
-    found = spec_of(report, task_id)
-    if session.as_json:
-        say(to_json(found.as_json()))
-        return
-    say(f"{found.local_id}: {for_terminal(found.title)}")
-    say(f"  {WORDS[found.phase]}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
-    for heading, text in spec_sections(found.spec):
-        say(f"\n{heading}\n{folded(text.strip(), '  ')}")
+    found, spec = spec_of(report, task_id)
+    weak = f": its spec is weak: {found['lacks']}" if found["lacks"] else ""
+    lines = [f"{found['task']}: {found['title']}", f"  {WORDS[found['phase']]}{weak}"]
+    lines += [f"\n{heading}\n{folded(text.strip(), '  ')}" for heading, text in spec_sections(spec)]
+    session.answer(found, "\n".join(lines))
 
 
 _LINE = 500
