@@ -1,4 +1,4 @@
-"""Progress bars on standard error, if it is a terminal."""
+"""Progress on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mailboxd.cli.text import columns, fit, say
 from mailboxd.progress import Progress, silent
 
 _STEPS = 200
@@ -22,8 +23,8 @@ def bars() -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn(compact=True)
-    with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
+    parts = TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn(compact=True)
+    with Bars(*parts, console=Console(stderr=True), transient=True) as shown:
         known = dict[str, tuple[TaskID, int]]()
 
         def tell(what: str, done: int, total: int) -> None:
@@ -44,3 +45,10 @@ def bars() -> Iterator[Progress]:
 def _step(total: int) -> int:
     """Update the bar about 200 times in all, not at every call."""
     return max(total // _STEPS, 1) if total else _UNKNOWN_STEP
+
+
+def checking(name: str) -> None:
+    """Show on a terminal what is being checked, on one line; an empty name clears it."""
+    if sys.stderr.isatty():
+        text = fit(f"checking {name} ...", columns() - 1) if name else ""
+        say(f"\r\x1b[K{text}", err=True, newline=False)

@@ -69,6 +69,11 @@ class Session:
         with opened(self.workspace().database) as report:
             yield report
 
+    def tell(self, text: str, *, err: bool = False) -> None:
+        """Print a line, sanitized, unless JSON was requested."""
+        if not self.as_json:
+            say(for_terminal(text), err=err)
+
     def answer(self, facts: Any, text: str) -> None:
         """Print `facts` with --json, otherwise `text`, sanitized."""
         say(to_json(facts) if self.as_json else for_terminal(text))

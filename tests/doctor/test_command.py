@@ -56,7 +56,7 @@ def test_a_sound_workspace(alpha: Agent) -> None:
     assert (found["openclaw"], found["openclaw-version"], found["agent"], found["agent-workspace"]) == (
         "note", "ok", "ok", "ok",
     )  # fmt: skip
-    assert {"group", "id", "level", "text", "mends"} == set(told["findings"][0])
+    assert {"group", "id", "level", "text", "fixes"} == set(told["findings"][0])
 
 
 def test_it_changes_nothing(alpha: Agent) -> None:
@@ -88,7 +88,7 @@ def test_an_agent_that_openclaw_does_not_have(alpha: Agent) -> None:
     status, told = doctor(alpha)
     (finding,) = [one for one in told["findings"] if one["id"] == "agent"]
     assert (status, finding["level"]) == (1, "error")
-    assert finding["mends"] == [f"openclaw agents add nobody --workspace {alpha.root}"]
+    assert finding["fixes"] == [f"openclaw agents add nobody --workspace {alpha.root}"]
 
 
 def test_a_configuration_that_is_wrong_is_one_finding_among_others(alpha: Agent) -> None:

@@ -45,7 +45,7 @@ class Examined:
     def mend(self, gateway: Gateway, *slugs: str) -> None:
         """Do what it says, as a person would: by pasting the last way that it offers into a shell."""
         for slug in slugs:
-            line = self.found[slug]["mends"][-1]
+            line = self.found[slug]["fixes"][-1]
             env = {**gateway.env, "PATH": f"{BIN}{os.pathsep}{gateway.env['PATH']}"}
             done = subprocess.run(
                 ["sh", "-c", line],
@@ -87,7 +87,7 @@ def test_a_gateway_that_is_down_or_that_knows_another_token(found_apart: FoundAp
     down = Examined(alpha)
     assert (down.status, down.failed) == (1, {"gateway"})
     assert "does not answer" in down.text("gateway")
-    assert down.found["gateway"]["mends"] == ["openclaw gateway run"]
+    assert down.found["gateway"]["fixes"] == ["openclaw gateway run"]
     gateway.start()
     refused = Examined(alpha, "--canary", OPENCLAW_CONFIG_PATH=with_another_token(gateway))
     assert (refused.status, refused.failed) == (1, {"gateway"})
@@ -159,6 +159,6 @@ def test_a_plugin_that_the_gateway_does_not_use_is_an_error(found_apart: FoundAp
     told = Examined(alpha)
     assert (told.status, told.failed) == (1, {"plugin"}), told.found
     assert "reached the model, which answered: Done." in told.text("plugin")
-    assert told.found["plugin"]["mends"][0] == "openclaw gateway restart"
+    assert told.found["plugin"]["fixes"][0] == "openclaw gateway restart"
     assert len(company.model.calls) == 1
     assert list(alpha.inbox.iterdir()) == []

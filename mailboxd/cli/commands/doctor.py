@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.cli.bars import checking
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import columns, fit, say, to_json
+from mailboxd.cli.text import colored, columns, say
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from mailboxd.doctor.facts import CheckResult, Facts
 
     Results = list[tuple[str, CheckResult]]
-
-
-_CLEAR_LINE = "\r\x1b[K"
 
 
 @verb(
@@ -54,19 +52,19 @@ def doctor_command(session: Session, quick: bool, canary: bool, strict: bool) ->
 
     if quick and canary:
         raise click.UsageError("--quick runs no --canary")
-    if quick:
-        return _check_workspace(session, strict=strict)
-    target = diagnose.target_at(*diagnose.find_workspace(Path.cwd(), session.path), os.environ)
-    results = examine(session, target, canary=canary)
-    return conclude(session, str(target.ws.root) if target.ws is not None else None, results, strict=strict)
+    place = (session.workspace(), "") if quick else diagnose.find_workspace(Path.cwd(), session.path)
+    target = diagnose.target_at(*place, os.environ)
+    results = examine(session, target, canary=canary, local=quick)
+    status = conclude(session, str(target.ws.root) if target.ws is not None else None, results, strict=strict)
+    return EXIT_CONFIG if quick and target.settings.problem else status
 
 
-def examine(session: Session, target: Target, *, canary: bool) -> Results:
+def examine(session: Session, target: Target, *, canary: bool, local: bool = False) -> Results:
     """All results about the target; displayed as well, unless JSON was requested."""
     from mailboxd.doctor import diagnose
 
-    facts = diagnose.collect(target, os.environ, session.clock, _progress)
-    _progress("")
+    facts = diagnose.collect(target, os.environ, session.clock, checking, local=local)
+    checking("")
     results = list(diagnose.judge(facts))
     if not session.as_json:
         show(results)
@@ -86,35 +84,15 @@ def _canary(session: Session, target: Target, facts: Facts, results: Results) ->
         return [error("canary-turn", "no workspace, so no agent to run", "mailboxd -w DIRECTORY doctor")]
     if any(result.level == "error" for group, result in results if group != "workspace"):
         return [note("canary-turn", "no turn was run: fix the errors above first", "mailboxd doctor")]
-    if not session.as_json:
-        say(f"canary: running one real turn of agent {target.settings.agent}; it calls the model once", err=True)
+    session.tell(f"canary: running one real turn of agent {target.settings.agent}; it calls the model once", err=True)
     plugin = facts.plugin is not None and facts.plugin.installed and not facts.plugin.problem
     running = facts.daemon is not None and facts.daemon.pid is not None
     return run_canary(target, session.clock, session.pause, plugin=plugin, daemon=running)
 
 
-def _progress(name: str) -> None:
-    """Show on a terminal what is being checked; an empty name clears the line."""
-    if sys.stderr.isatty():
-        say(_CLEAR_LINE + (fit(f"checking {name} ...", columns() - 1) if name else ""), err=True, newline=False)
-
-
-def _check_workspace(session: Session, *, strict: bool) -> int:
-    from mailboxd.doctor import diagnose
-
-    ws = session.workspace()
-    target = diagnose.target_at(ws, "", os.environ)
-    facts = diagnose.collect(target, os.environ, session.clock, lambda _name: None, local=True)
-    results = list(diagnose.judge(facts))
-    if not session.as_json:
-        show(results)
-    status = conclude(session, str(ws.root), results, strict=strict)
-    return EXIT_CONFIG if target.settings.problem else status
-
-
 # Output of `doctor`
 
-_MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow"), "error": ("✗", "red")}
+_MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", None), "ok": ("✓", "green")}
 _TITLES = {
     "machine": "this machine",
     "openclaw": "OpenClaw",
@@ -129,14 +107,13 @@ def conclude(session: Session, workspace: str | None, results: Results, *, stric
     """Print the totals, or everything as JSON; return the exit status."""
     counts = Counter(str(result.level) for _, result in results)
     bad = counts["error"] + (counts["warning"] if strict else 0)
-    if session.as_json:
-        shown = as_json(results)
-        levels = {level: counts[level] for level in _MARKS}
-        say(to_json({"workspace": workspace, "healthy": not bad, "counts": levels, "findings": shown}))
-    else:
-        if counts.keys() - {"ok"}:
-            say("what a [name] means and what to do: `mailboxd explain NAME`")
-        say(_totals(counts))
+    levels = {level: counts[level] for level in _MARKS}
+    totals = [f"{count} {level}{'s' * (count != 1)}" for level, count in levels.items() if count and level != "ok"]
+    lines = ["what a [name] means and what to do: `mailboxd explain NAME`", ", ".join(totals)]
+    session.answer(
+        {"workspace": workspace, "healthy": not bad, "counts": levels, "findings": as_json(results)},
+        "\n".join(lines) if totals else "no problems found",
+    )
     return EXIT_NO if bad else EXIT_OK
 
 
@@ -148,7 +125,7 @@ def show(results: Results) -> None:
             say(_TITLES[group])
             last = group
         mark, colour = _MARKS[result.level]
-        sign = click.style(mark, fg=colour) if colour else mark
+        sign = colored(mark, colour)
         named = "" if result.level == "ok" else f" [{result.id}]"
         text = " ".join(for_terminal(result.text + named).split())
         lines = textwrap.wrap(text, columns() - 4, break_on_hyphens=False)
@@ -160,16 +137,4 @@ def show(results: Results) -> None:
 
 def as_json(results: Results) -> list[dict[str, Any]]:
     """The results for `--json`."""
-    return [
-        {"group": group, "id": one.id, "level": one.level, "text": one.text, "mends": list(one.fixes)}
-        for group, one in results
-    ]
-
-
-def _totals(counts: Counter[str]) -> str:
-    totals = [
-        f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
-        for level in ("error", "warning", "note")
-        if counts[level]
-    ]
-    return ", ".join(totals) or "no problems found"
+    return [{"group": group, **asdict(result)} for group, result in results]

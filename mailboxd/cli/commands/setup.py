@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.bars import bars
-from mailboxd.cli.operator_actions import OPERATOR, require_operator
+from mailboxd.cli.bars import bars, checking
 from mailboxd.cli.session import Id, Session, verb
-from mailboxd.cli.text import columns, fit, say, to_json
-from mailboxd.core.sanitize import for_terminal
+from mailboxd.cli.text import say, to_json
 from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from mailboxd.setup.plan import Part, PartState, Plan, Result
+    from mailboxd.setup.plan import Part, Plan, Result
 
 
 _SKIPPABLE = ("plugin", "skill", "tools", "gateway", "service")
 _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
-_CLEAR_LINE = "\r\x1b[K"
 
 
 @verb(
@@ -33,7 +30,7 @@ _CLEAR_LINE = "\r\x1b[K"
     exits={
         EXIT_NO: "not confirmed, or doctor found a problem",
         EXIT_UNAVAILABLE: "no usable OpenClaw, or a step failed",
-    },
+    }, operator=True,
 )  # fmt: skip
 @click.option("--agent", "agents", type=Id(), multiple=True, help="Set up only this agent (repeatable; default: all).")
 @click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Skip this step (repeatable).")
@@ -62,17 +59,15 @@ def setup_command(
     """
     from mailboxd.setup import plan as planning
 
-    require_operator("operator")
     installation, version = planning.find_installation(os.environ, session.clock)
     installation = replace(installation, secret=_secret(session))
     if undo:
         return _undo(session, planning.parts_to_undo(installation, agents, skip), yes=yes, dry_run=dry_run)
-    plan = planning.make_plan(installation, version, agents, skip, _tell, strict=strict)
-    _tell("")
-    if not session.as_json:
-        _show(plan)
-        if not strict and any(step.part.kind == "workspace" for step in plan.due):
-            say("tasks are not reviewed; with --strict the other agents review specification and result of each")
+    plan = planning.make_plan(installation, version, agents, skip, checking, strict=strict)
+    checking("")
+    _show(session, plan)
+    if not strict and any(step.part.kind == "workspace" for step in plan.due):
+        session.tell("tasks are not reviewed; with --strict the other agents review specification and result of each")
     if dry_run or (plan.due and not _agreed(yes, session)):
         return _unapplied(session, plan, dry_run=dry_run)
     return _carry_out(session, plan, canary=not no_canary)
@@ -107,11 +102,8 @@ def _carry_out(session: Session, plan: Plan, *, canary: bool) -> int:
 def _undo(session: Session, parts: list[Part], *, yes: bool, dry_run: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    if not session.as_json:
-        for part in parts:
-            say(
-                for_terminal(f"  ○ remove {part.kind}: {f'{part.agent}, {part.where}' if part.agent else 'all agents'}")
-            )
+    for part in parts:
+        session.tell(f"  ○ remove {part.kind}: {f'{part.agent}, {part.where}' if part.agent else 'all agents'}")
     if dry_run or (parts and not _agreed(yes, session)):
         if session.as_json:
             say(to_json({"steps": [_named(part) for part in parts], "applied": False}))
@@ -147,8 +139,7 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
 
     checked, healthy = [], True
     for agent, root in plan.homes.items():
-        if not session.as_json:
-            say(for_terminal(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}"))
+        session.tell(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}")
         about = diagnose.target_at(Workspace(root), "", os.environ)
         found = doctor.examine(replace(session, path=root), about, canary=canary)
         well = not any(finding.level == "error" for _, finding in found)
@@ -157,27 +148,22 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
     return checked, healthy
 
 
-def _show(plan: Plan) -> None:
-    say(for_terminal(f"OpenClaw {plan.version}, {plan.installation.config_path or 'unknown configuration'}"))
+def _show(session: Session, plan: Plan) -> None:
+    session.tell(f"OpenClaw {plan.version}, {plan.installation.config_path or 'unknown configuration'}")
     for agent, why in plan.passed_over.items():
-        say(for_terminal(f"  – {agent} gets no mailbox: {why}"))
+        session.tell(f"  – {agent} gets no mailbox: {why}")
     for step in plan.steps:
-        _line(step.part, step.state)
+        who = step.part.agent or "all agents"
+        session.tell(f"  {_MARKS[step.state.status]} {step.part.kind:<9} {who}: {step.state.text}")
     if not plan.homes:
-        say("no agent to set up; `openclaw agents add` adds one")
+        session.tell("no agent to set up; `openclaw agents add` adds one")
     elif not plan.due:
-        say("everything is already set up")
-
-
-def _line(part: Part, state: PartState) -> None:
-    who = part.agent or "all agents"
-    say(for_terminal(f"  {_MARKS[state.status]} {part.kind:<9} {who}: {state.text}"))
+        session.tell("everything is already set up")
 
 
 def _print_result(session: Session, result: Result) -> Result:
-    if not session.as_json:
-        who = f"{result.part.kind} {result.part.agent}".strip()
-        say(for_terminal(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}"))
+    who = f"{result.part.kind} {result.part.agent}".strip()
+    session.tell(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}")
     return result
 
 
@@ -205,12 +191,6 @@ def _outcome(result: Result) -> dict[str, Any]:
     return {"done": result.done or None, "problem": result.problem or None}
 
 
-def _tell(name: str) -> None:
-    """On a terminal, show what is being checked, on one line."""
-    if sys.stderr.isatty():
-        say(_CLEAR_LINE + (fit(f"checking {name} ...", columns() - 1) if name else ""), err=True, newline=False)
-
-
 @verb(
     "init",
     "init --agent analyst",
@@ -229,12 +209,12 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
 
     ws = Workspace((directory or session.path or Path.cwd()).resolve())
     made = create_workspace(ws.root, agent, session.clock.now(), os.environ)
-    if session.as_json:
-        say(to_json({"workspace": str(ws.root), "agent": agent, "made": made}))
-        return
-    say(for_terminal(f"{ws.root}: the workspace of agent {agent}"))
-    say("made " + ", ".join(made) if made else "everything already exists")
-    say(f"next: check {for_terminal(str(ws.config))}, start `mailboxd run`, and drop a file into mailbox/inbox/")
+    lines = [
+        f"{ws.root}: the workspace of agent {agent}",
+        "made " + ", ".join(made) if made else "everything already exists",
+        f"next: check {ws.config}, start `mailboxd run`, and drop a file into mailbox/inbox/",
+    ]
+    session.answer({"workspace": str(ws.root), "agent": agent, "made": made}, "\n".join(lines))
 
 
 @verb(
@@ -245,6 +225,7 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
         EXIT_NO: "some items could not be imported (they are listed)",
         EXIT_LOCKED: "a daemon is running (stop it first)",
     },
+    operator=True,
 )
 def import_command(session: Session) -> int:
     """Import a workspace that ran clawflow without mailboxd: its archive and its open tasks.
@@ -256,22 +237,19 @@ def import_command(session: Session) -> int:
     from mailboxd import config
     from mailboxd.daemon import assemble
 
-    require_operator(OPERATOR)
     ws = session.workspace()
     with assemble.importer(ws, config.load(ws.config)) as take_over, bars() as progress:
         account = take_over(progress)
-    if session.as_json:
-        problems = [{"path": path, "problem": problem} for path, problem in account.problems]
-        counts = {"messages": account.messages, "tasks": account.tasks, "known": account.known}
-        say(to_json(counts | {"problems": problems}))
-        return EXIT_NO if problems else 0
-    say(f"{account.messages} archived messages and {len(account.tasks)} tasks imported; {account.known} already known")
-    for local_id in account.tasks:
-        say(for_terminal(f"  {local_id}"))
-    for path, problem in account.problems:
-        say(for_terminal(f"{path}: {problem}"), err=True)
-    say("next: `mailboxd status`, then `mailboxd run`")
-    return EXIT_NO if account.problems else 0
+    lines = [
+        f"{account.messages} archived messages and {len(account.tasks)} tasks imported; {account.known} already known",
+        *(f"  {local_id}" for local_id in account.tasks),
+        *(f"{path}: {problem}" for path, problem in account.problems),
+        "next: `mailboxd status`, then `mailboxd run`",
+    ]
+    problems = [{"path": path, "problem": problem} for path, problem in account.problems]
+    counts = {"messages": account.messages, "tasks": account.tasks, "known": account.known}
+    session.answer(counts | {"problems": problems}, "\n".join(lines))
+    return EXIT_NO if problems else 0
 
 
 @verb("config", "config", "config --all")
