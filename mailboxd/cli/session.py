@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL = 0.25
 """Seconds between two polls of the database, each an indexed query of 20 µs."""
-_MOST_COMPLETIONS = 100
+MOST_COMPLETIONS = 100
 _CONFIG_HEAD = 65_536
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
 
@@ -134,7 +134,7 @@ def verb(
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a command of a function that takes the session first and returns its exit status, None for 0.
 
-    `exits` explains the exit statuses that mean something special here; `mailboxd --help` explains the others. An
+    `exits` explains the exit statuses that are answers here; `mailboxd --help` explains the others. An
     `operator` command is refused inside an agent's turn; one with an `extra` needs that to be installed.
     """
 
@@ -175,7 +175,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     from click.shell_completion import CompletionItem
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
-        found = report.with_prefix(incomplete, _MOST_COMPLETIONS)
+        found = report.with_prefix(incomplete, MOST_COMPLETIONS)
         return [CompletionItem(local_id, help=title) for local_id, title in found]
     return []
 

@@ -12,26 +12,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli import elsewhere
-from mailboxd.cli.groups import Group, LazyGroup
-from mailboxd.cli.operator_actions import OPERATOR, carry_out_any, require_operator
-from mailboxd.cli.session import Session, Text, verb
+from mailboxd.cli.groups import Group
+from mailboxd.cli.operator_actions import carry_out_any
+from mailboxd.cli.session import MOST_COMPLETIONS, Session, Text, verb
 from mailboxd.cli.text import dated, fit, folded, pad, say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_NO, MailboxdError
+from mailboxd.errors import MailboxdError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.core.approvals import Approval
     from mailboxd.core.events import Event
     from mailboxd.engine.engine import Engine
 
 
-EXITS = {
-    EXIT_NO: "not yours to decide, already decided, expired, or not matching --digest",
-}
-_MOST_COMPLETIONS = 100
 _LINE = 300
+
+
+@click.group("approval", cls=Group)
+def approval_command() -> None:
+    """Show and decide the approvals that agents ask for; `mailboxd approve` grants them.
+
+    ID is the last six or more characters of an approval's id; that of an agent on another host is HOST.AGENT:ID.
+    """
 
 
 def approval_argument(*, many: bool = False) -> Callable[[Any], Any]:
@@ -47,7 +50,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     from mailboxd.store import task_queries
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
-        found = task_queries.approvals_with_prefix(report, incomplete, _MOST_COMPLETIONS)
+        found = task_queries.approvals_with_prefix(report, incomplete, MOST_COMPLETIONS)
         return [CompletionItem(short_id, help=for_terminal(what)) for short_id, what in found]
     return []
 
@@ -61,13 +64,13 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
     from mailboxd.intake import decisions
 
     if decision != "approved" and not note.strip():
-        import click
-
         raise click.UsageError("--note is empty; give a reason")
     if any(map(elsewhere.found, names)):
         return _decide_elsewhere(session, names, decision, note, digest)
     if not session.as_json and is_terminal():
-        _show_first(session, names)
+        for name in names:
+            print_one(_read(session, name), session.clock.now())
+            say()
     decided: list[dict[str, Any]] = []
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
@@ -75,10 +78,13 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
         for done in decisions.decide(engine, names, ApprovalDecision(decision), note, user, digest=digest):
             row = done.row
             if not done.events:
-                before = f"already {row.status} by {row.resolved_by} at {stamp(row.resolved_at)}"
-                say(f"{row.short_id} was {before}", err=True)
+                say(
+                    f"{row.short_id} was already {row.status} by {row.resolved_by} at {stamp(row.resolved_at)}",
+                    err=True,
+                )
             events += done.events
-            decided.append(_short(row, done.task) | {"decision": decision, "by": user})
+            shown = {name: getattr(row, name) for name in ("id", "short_id", "requested_action", "digest")}
+            decided.append(shown | {"task": done.task, "decision": decision, "by": user})
         return events
 
     carry_out_any(session, act, {"approvals": decided})
@@ -92,43 +98,13 @@ def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, not
     place = elsewhere.found(names[0])
     if place is None or len(names) > 1:
         raise click.UsageError("requests of other hosts are decided one by one")
-    address, name = place
-    row = elsewhere.approval(address, name)
+    row = _read(session, names[0])
     if not session.as_json and is_terminal():
         print_one(row, session.clock.now())
         say()
     require_digest(str(row["digest"]), digest, row["short_id"], names[0])
     said: dict[str, Any] = {"approval_id": row["id"], "decision": decision, "preamble": note}
-    return elsewhere.decide(session, address, ApprovalMessage, row["task"], **said)
-
-
-def _short(row: Approval, task: str) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "short_id": row.short_id,
-        "task": task,
-        "requested_action": row.requested_action,
-        "digest": row.digest,
-    }
-
-
-def request_undo(session: Session, name: str) -> None:
-    """Request the undo of a performed action. Raises as `decide`."""
-    from mailboxd.core.approvals import RequestUndo
-    from mailboxd.core.events import Role
-    from mailboxd.engine import operator_commands
-
-    def act(engine: Engine, user: str) -> Sequence[Event]:
-        (row,) = operator_commands.requested(engine, [name])
-        events = engine.handle(row.task, RequestUndo(row.id), Role.OPERATOR, user)
-        asked.extend(events)
-        return events
-
-    asked: list[Event] = []
-    carry_out_any(session, act, {})
-    if not session.as_json:
-        told = "the undo needs approval: see `mailboxd approval list`"
-        say(told if asked else "it has already been undone")
+    return elsewhere.decide(session, place[0], ApprovalMessage, row["task"], **said)
 
 
 def is_terminal() -> bool:
@@ -136,35 +112,34 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def _show_first(session: Session, names: Sequence[str]) -> None:
+def _read(session: Session, name: str) -> dict[str, Any]:
+    """The approval of this name, here or on another host. Raises UnavailableError, ConfigError, WorldError."""
     from mailboxd.store import task_queries
 
+    if place := elsewhere.found(name):
+        return elsewhere.approval(*place)
     with session.report() as report:
-        found = [task_queries.approval_report(report, task_queries.find_approval(report, name)) for name in names]
-    for row in found:
-        print_one(row, session.clock.now())
-        say()
+        return task_queries.approval_report(report, task_queries.find_approval(report, name))
 
 
 def print_list(rows: Sequence[dict[str, Any]], now: str) -> None:
     """Print each approval with its action, risk, requester and expiry."""
     for row in rows:
         kind = row["side_effect_kind"] if row["purpose"] == "action" else row["purpose"]
+        said = row["status"] != "pending" and (row["summary"] or row["note"])
         say(f"{row['short_id']}  {pad(kind, 10)}  {fit(_what(row), _LINE)}")
-        _below(f"task {row['task']}, requested by {row['requested_by']}, {status_text(row, now)}")
-        if row["risk"]:
-            _below(f"risk: {row['risk']}")
-        if row["status"] != "pending" and (row["summary"] or row["note"]):
-            _below(row["summary"] or row["note"])
+        for text in (
+            f"task {row['task']}, requested by {row['requested_by']}, {status_text(row, now)}",
+            f"risk: {row['risk']}" if row["risk"] else "",
+            said or "",
+        ):
+            if text:
+                say(f"{'':20}{fit(text, _LINE)}")
 
 
 def _what(row: dict[str, Any]) -> str:
     back = f"undo {row['origin'][-6:].lower()}: " if row["purpose"] == "undo" else ""
     return back + str(row["requested_action"])
-
-
-def _below(text: str) -> None:
-    say(f"{'':20}{fit(text, _LINE)}")
 
 
 def status_text(row: dict[str, Any], now: str) -> str:
@@ -226,17 +201,7 @@ def _declared(action: dict[str, Any]) -> str:
     return action_lines((from_json(Action, action),))
 
 
-approval_command = LazyGroup(
-    "approval",
-    {"Commands": dict.fromkeys(("list", "show", "reject", "request-changes", "undo"), "approvals")},
-    help="""Show and decide the approvals that agents ask for; `mailboxd approve` grants them.
-
-    ID is the last six or more characters of an approval's id; that of an agent on another host is HOST.AGENT:ID.
-    """,
-)
-
-
-@verb("list", "approval list", "approval list --all --task q3-report")
+@approval_command.verb("list", "approval list", "approval list --all --task q3-report")
 @click.option("--all", "everything", is_flag=True, help="Include decided, expired and void requests.")
 @click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
 def list_command(session: Session, everything: bool, task: str | None) -> None:
@@ -255,17 +220,11 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
         print_list(rows, session.clock.now())
 
 
-@verb("show", "approval show 3f9k2q")
+@approval_command.verb("show", "approval show 3f9k2q")
 @approval_argument()
 def show_command(session: Session, id: str) -> None:
     """Show an approval: its exact action, digest and history."""
-    from mailboxd.store import task_queries
-
-    if place := elsewhere.found(id):
-        row = elsewhere.approval(*place)
-    else:
-        with session.report() as report:
-            row = task_queries.approval_report(report, task_queries.find_approval(report, id))
+    row = _read(session, id)
     say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
 
 
@@ -284,7 +243,6 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     "approve 3f9k2q --digest 9c1185a5c5e9",
     "approve beta.writer:3f9k2q",
     'approve 3f9k2q 8d0wzx --note "seen on staging"',
-    exits=EXITS,
 )
 @approval_argument(many=True)
 @click.option("--note", type=Text(), default="", help="Record this with the decision.")
@@ -307,7 +265,7 @@ def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: s
     return decide(session, ids, "approved", note, digest)
 
 
-@verb("reject", 'approval reject 3f9k2q --note "not before the audit"', exits=EXITS)
+@approval_command.verb("reject", 'approval reject 3f9k2q --note "not before the audit"')
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="The reason, with which the task fails.")
 def reject_command(session: Session, ids: tuple[str, ...], note: str) -> int | None:
@@ -315,7 +273,7 @@ def reject_command(session: Session, ids: tuple[str, ...], note: str) -> int | N
     return decide(session, ids, "rejected", note)
 
 
-@verb("request-changes", 'approval request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
+@approval_command.verb("request-changes", 'approval request-changes 3f9k2q --note "to the staging site first"')
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="What to change; given to the next attempt.")
 def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> int | None:
@@ -323,20 +281,26 @@ def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -
     return decide(session, ids, "request_changes", note)
 
 
-@verb(
-    "undo",
-    "approval undo 3f9k2q",
-    exits={
-        EXIT_NO: "it declares no undo, was not performed, or is already being undone",
-    },
-)
+@approval_command.verb("undo", "approval undo 3f9k2q")
 @approval_argument()
 def undo_command(session: Session, id: str) -> None:
     """Request that a performed action be undone, using the command that it declared for this.
 
     The daemon prepares the undo, which then needs approval like any other action.
     """
-    request_undo(session, id)
+    from mailboxd.core.approvals import RequestUndo
+    from mailboxd.core.events import Role
+    from mailboxd.engine import operator_commands
+
+    asked: list[Event] = []
+
+    def act(engine: Engine, user: str) -> Sequence[Event]:
+        (row,) = operator_commands.requested(engine, [id])
+        asked.extend(engine.handle(row.task, RequestUndo(row.id), Role.OPERATOR, user))
+        return asked
+
+    carry_out_any(session, act, {})
+    session.tell("the undo needs approval: see `mailboxd approval list`" if asked else "it has already been undone")
 
 
 @click.group("effect", cls=Group, hidden=True)
@@ -344,7 +308,7 @@ def effect_command() -> None:
     """Side effects."""
 
 
-@verb("run", "effect run apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF", exits={EXIT_NO: "it may not run, or has already started"})
+@effect_command.verb("run", "effect run apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF", operator=True)
 @click.argument("approval")
 def run(session: Session, approval: str) -> None:
     """Perform an approved action, once. Used by the daemon; calling it yourself is safe but pointless."""
@@ -354,17 +318,11 @@ def run(session: Session, approval: str) -> None:
     from mailboxd.engine import open
     from mailboxd.host import wakeup
 
-    require_operator(OPERATOR)
     ws = session.workspace()
     settings = config.load(ws.config)
     with open.engine(ws, settings) as engine:
         setting = open.setting(ws, settings, import_environment(os.environ))
         row = action_runner.run(engine, approval, setting, session.pause)
     wakeup.poke(ws.state)
-    if session.as_json:
-        say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))
-    else:
-        say(for_terminal(f"{row.short_id} {row.state or row.status}: {row.summary or row.note}"))
-
-
-effect_command.add_command(run)
+    facts = {"approval": row.id, "state": row.state, "summary": row.summary}
+    session.answer(facts, f"{row.short_id} {row.state or row.status}: {row.summary or row.note}")

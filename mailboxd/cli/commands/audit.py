@@ -17,7 +17,7 @@ from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import say, stamp, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
-from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, Refused
+from mailboxd.errors import EXIT_NO, Refused
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import audit_queries
 from mailboxd.store.reports import opened
@@ -98,7 +98,7 @@ def head_command(session: Session) -> None:
     "search '\"net revenue\"' --type message --since 2026-11-01",
     "search timeout --status failed --agent extractor --json",
     "search --hosts invoice",
-    exits={EXIT_NO: "no matches", EXIT_UNAVAILABLE: "--hosts: there is no hub, or its process does not run"},
+    exits={EXIT_NO: "no matches"},
 )
 @click.argument("query", nargs=-1, required=True)
 @click.option("--agent", metavar="ID", help="Only what this agent sent, did or received.")

@@ -64,12 +64,6 @@ def run_command(
     supervise.serve(ws, settings, until_idle=until_idle, allow_network=allow_network_fs)
 
 
-_EXITS = {
-    EXIT_NO: "another daemon holds the workspace",
-    EXIT_UNAVAILABLE: "no workspace, or no user service manager",
-}
-
-
 @click.group("service", cls=Group)
 def service_command() -> None:
     """Run the daemon as a service of yours (systemd): started at login, restarted after a failure.
@@ -78,9 +72,7 @@ def service_command() -> None:
     """
 
 
-@service_command.verb(
-    "install", "connect service install", "connect service install --no-start", exits=_EXITS, operator=True
-)
+@service_command.verb("install", "connect service install", "connect service install --no-start", operator=True)
 @click.option("--no-start", is_flag=True, help="Write the service files, but do not start it.")
 def _install(session: Session, no_start: bool) -> None:
     """Write this workspace's service files, enable the service and start it. Safe to run again.
@@ -93,14 +85,14 @@ def _install(session: Session, no_start: bool) -> None:
     _account(session, service, [f"wrote {path}" for path in written])
 
 
-@service_command.verb("uninstall", "connect service uninstall", exits=_EXITS, operator=True)
+@service_command.verb("uninstall", "connect service uninstall", operator=True)
 def _uninstall(session: Session) -> None:
     """Stop and disable the service and remove its files. Mail, tasks, the database and your own drop-ins are kept."""
     service = _service(session)
     _account(session, service, [f"removed {path}" for path in service.uninstall()])
 
 
-@service_command.verb("start", "connect service start", exits=_EXITS, operator=True)
+@service_command.verb("start", "connect service start", operator=True)
 def _start(session: Session) -> None:
     """Start the service and wait until the daemon is ready."""
     service = _service(session)
@@ -110,7 +102,7 @@ def _start(session: Session) -> None:
     _account(session, service, [f"started {service.name}"])
 
 
-@service_command.verb("stop", "connect service stop", exits=_EXITS, operator=True)
+@service_command.verb("stop", "connect service stop", operator=True)
 def _stop(session: Session) -> None:
     """Stop the service and wait for running turns (`shutdown.drain_seconds`)."""
     service = _service(session)
@@ -123,7 +115,7 @@ def _stop(session: Session) -> None:
     "status",
     "connect service status",
     "connect service status --json",
-    exits={**_EXITS, EXIT_NO: "it is not running properly"},
+    exits={EXIT_NO: "it is not running properly"},
 )
 def _status(session: Session) -> int | None:
     """Show whether the service is installed, enabled and running, and the daemon's own report."""
@@ -135,7 +127,7 @@ def _status(session: Session) -> int | None:
     return EXIT_NO if state.problem else None
 
 
-@service_command.verb("logs", "connect service logs", "connect service logs -f -n 200", exits=_EXITS)
+@service_command.verb("logs", "connect service logs", "connect service logs -f -n 200")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many lines.")
 def _logs(session: Session, follow: bool, lines: int) -> int:

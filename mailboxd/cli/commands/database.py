@@ -14,7 +14,7 @@ from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
+from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.stale_database import Account
@@ -105,16 +105,7 @@ def _say_waiting(account: Account) -> None:
     say("next: `mailboxd run`, or start the service again")
 
 
-@verb(
-    "accept-older",
-    "db accept-older",
-    "db accept-older --json",
-    exits={
-        EXIT_NO: "the database is not older, so nothing was done",
-        EXIT_LOCKED: "a daemon is running (stop it first)",
-        EXIT_CONFIG: "the event log was modified",
-    },
-)
+@verb("accept-older", "db accept-older", "db accept-older --json")
 def accept_older_command(session: Session) -> None:
     """Accept a database that is older than archive/ and outbox/, such as a restored backup.
 

@@ -15,7 +15,7 @@ from mailboxd.cli.text import fit, lasted, pad, room, say, to_json, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, MailboxdError
+from mailboxd.errors import EXIT_NO, MailboxdError
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from mailboxd.clock import Clock
 
 
-_CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
-
-
 @verb(
     "fleet",
     "fleet",
     "fleet --json | jq -r '.[].attention[].command'",
     "fleet ~/agents/*",
-    exits={**_CONFIG, EXIT_NO: "a workspace needs attention"},
+    exits={EXIT_NO: "a workspace needs attention"},
 )
 @click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
 def fleet_command(session: Session, workspaces: Sequence[Path]) -> int | None:

@@ -13,7 +13,7 @@ import click
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import say
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, MailboxdError, UnavailableError
+from mailboxd.errors import EXIT_NO, EXIT_TRY_AGAIN, MailboxdError, UnavailableError
 from mailboxd.host import pip_extras
 
 if TYPE_CHECKING:
@@ -39,11 +39,6 @@ def gateway_command() -> None:
     "connect gateway pair",
     "connect gateway pair --token-file ~/.openclaw/token",
     "connect gateway pair --url wss://gateway.example",
-    exits={
-        EXIT_CONFIG: "the gateway refuses the device, or the extra is not installed",
-        EXIT_UNAVAILABLE: "no gateway",
-        EXIT_TRY_AGAIN: "an operator must approve the device first",
-    },
     operator=True,
 )
 @click.option("--url", help="Default: the gateway in OpenClaw's configuration.")
@@ -79,7 +74,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
 @gateway_command.verb(
     "status",
     "connect gateway status",
-    exits={EXIT_NO: "turns cannot use the gateway", EXIT_CONFIG: "the extra is not installed"},
+    exits={EXIT_NO: "turns cannot use the gateway"},
 )
 def _status(session: Session) -> int | None:
     """Connect as a turn would, and report whether this device may run turns."""
@@ -101,15 +96,7 @@ def _status(session: Session) -> int | None:
     return None
 
 
-@gateway_command.verb(
-    "unpair",
-    "connect gateway unpair",
-    exits={
-        EXIT_CONFIG: "the extra is not installed",
-        EXIT_UNAVAILABLE: "not paired, or OpenClaw did not remove the device",
-    },
-    operator=True,
-)
+@gateway_command.verb("unpair", "connect gateway unpair", operator=True)
 def _unpair(session: Session) -> None:
     """Remove the device from OpenClaw (`openclaw devices remove`), then delete its key and token here."""
     from mailboxd.agents.gateway import pairing

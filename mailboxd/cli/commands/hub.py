@@ -14,16 +14,12 @@ from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_UNAVAILABLE
+from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.hub.membership import Membership
 
 _PORT = 4222
-_EXITS = {
-    EXIT_UNAVAILABLE: "this host belongs to no hub",
-    EXIT_CONFIG: "the extra is missing, or a file is wrong",
-}
 _ALLOWED = "Repeatable; like beta.writer, beta.* or *. Default: nobody."
 
 
@@ -56,7 +52,6 @@ _service_option = click.option(
     "init",
     "hub init alpha --address alpha.example.org",
     "hub init alpha --address 192.0.2.7:4222 --send 'beta.*' --accept 'beta.*'",
-    exits={EXIT_NO: "this host belongs to a hub already"},
     operator=True,
     extra="signing",
 )
@@ -116,7 +111,6 @@ def _init(
     "invite",
     "hub invite beta > beta.token",
     "hub invite beta | ssh beta mailboxd hub join",
-    exits=_EXITS | {EXIT_NO: "this host did not found the hub, or HOST is taken"},
     operator=True,
     extra="signing",
 )
@@ -149,12 +143,7 @@ def _invite(session: Session, host: str) -> None:
 
 
 @hub_command.verb(
-    "join",
-    "hub join",
-    "hub join --send '*' --accept 'alpha.*' < beta.token",
-    exits={EXIT_NO: "this host has a hub"},
-    operator=True,
-    extra="signing",
+    "join", "hub join", "hub join --send '*' --accept 'alpha.*' < beta.token", operator=True, extra="signing"
 )
 @_lists
 @_service_option
@@ -176,13 +165,7 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
         say("now run the hub process: mailboxd hub run")
 
 
-@hub_command.verb(
-    "revoke",
-    "hub revoke beta",
-    exits=_EXITS | {EXIT_NO: "this host did not found the hub"},
-    operator=True,
-    extra="signing",
-)
+@hub_command.verb("revoke", "hub revoke beta", operator=True, extra="signing")
 @click.argument("host")
 def _revoke(session: Session, host: str) -> None:
     """Remove the host HOST: its key counts nowhere any more. Mail that waits for it fails."""
@@ -200,7 +183,7 @@ def _revoke(session: Session, host: str) -> None:
     session.answer({"revoked": host}, f"revoked {host}")
 
 
-@hub_command.verb("leave", "hub leave", exits=_EXITS, operator=True, extra="signing")
+@hub_command.verb("leave", "hub leave", operator=True, extra="signing")
 def _leave(session: Session) -> None:
     """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
     from mailboxd.setup.service import HubServices
@@ -211,9 +194,7 @@ def _leave(session: Session) -> None:
     session.answer({"removed": [str(path) for path in gone]}, "\n".join(f"removed {path}" for path in gone))
 
 
-@hub_command.verb(
-    "status", "hub status", "hub status --json", exits=_EXITS | {EXIT_NO: "nothing can be sent or received"}
-)
+@hub_command.verb("status", "hub status", "hub status --json", exits={EXIT_NO: "nothing can be sent or received"})
 def _status(session: Session) -> int | None:
     """Show the hub process, the hosts and what waits for them."""
     from mailboxd.hub.report import hub_report
@@ -224,7 +205,7 @@ def _status(session: Session) -> int | None:
 
 
 @hub_command.verb(
-    "run", "hub run", "hub run --log-format json", exits=_EXITS | {EXIT_LOCKED: "another hub process runs"}, extra="hub"
+    "run", "hub run", "hub run --log-format json", exits={EXIT_LOCKED: "another hub process runs"}, extra="hub"
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text, or JSON with --json.")
 @click.option("-v", "--verbose", is_flag=True, help="Also log what happens automatically.")

@@ -10,7 +10,7 @@ import click
 
 from mailboxd.cli.groups import Group, LazyGroup
 from mailboxd.cli.session import Session
-from mailboxd.errors import EXIT_CONFIG, EXIT_UNAVAILABLE, UnavailableError
+from mailboxd.errors import UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.agents.openclaw import OpenClaw
@@ -26,7 +26,6 @@ connect_command = LazyGroup(
     },
     help="Connect the workspace with OpenClaw, systemd and the keys of its peers.",
 )  # fmt: skip
-_PLUGIN_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
 
 
 @click.group("plugin", cls=Group)
@@ -38,7 +37,7 @@ def plugin_command() -> None:
     """
 
 
-@plugin_command.verb("install", "connect plugin install", exits=_PLUGIN_EXITS, operator=True)
+@plugin_command.verb("install", "connect plugin install", operator=True)
 def _plugin_install(session: Session) -> None:
     """Copy the plugin into OpenClaw's state, allow it to see messages, enable it, and check that it loads.
 
@@ -55,7 +54,7 @@ def _plugin_install(session: Session) -> None:
     _report(session, state, steps, f"plugin {state.version} is installed ({state.path})", reloaded)
 
 
-@plugin_command.verb("uninstall", "connect plugin uninstall", exits=_PLUGIN_EXITS, operator=True)
+@plugin_command.verb("uninstall", "connect plugin uninstall", operator=True)
 def _plugin_uninstall(session: Session) -> None:
     """Have OpenClaw remove the plugin, its files and its settings.
 
@@ -98,7 +97,6 @@ def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
     return OpenClaw(settings.command), child_environment(os.environ, settings.environment)
 
 
-_SKILL_EXITS = {EXIT_CONFIG: "a skill file was changed by hand"}
 _force = click.option("--force", is_flag=True, help="Also files that were changed by hand.")
 
 
@@ -110,9 +108,7 @@ def skill_command() -> None:
     """
 
 
-@skill_command.verb(
-    "install", "connect skill install", "connect skill install --force", exits=_SKILL_EXITS, operator=True
-)
+@skill_command.verb("install", "connect skill install", "connect skill install --force", operator=True)
 @_force
 def _skill_install(session: Session, force: bool) -> None:
     """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
@@ -124,7 +120,7 @@ def _skill_install(session: Session, force: bool) -> None:
     session.answer({"path": path, "written": written}, text)
 
 
-@skill_command.verb("uninstall", "connect skill uninstall", exits=_SKILL_EXITS, operator=True)
+@skill_command.verb("uninstall", "connect skill uninstall", operator=True)
 @_force
 def _skill_uninstall(session: Session, force: bool) -> None:
     """Remove the skill's files. Files that you changed or added are kept."""

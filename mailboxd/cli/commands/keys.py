@@ -12,7 +12,7 @@ from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Id, Session
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
+from mailboxd.errors import EXIT_NO, UnavailableError
 from mailboxd.host import pip_extras
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
-_EXITS = {EXIT_CONFIG: "the extra is not installed, or a key file has unsafe permissions"}
 
 
 @click.group("keys", cls=Group)
@@ -33,13 +32,7 @@ def keys_command() -> None:
     pip_extras.require("signing")
 
 
-@keys_command.verb(
-    "create",
-    "connect keys create",
-    "connect keys create --operator",
-    exits=_EXITS | {EXIT_NO: "the key already exists"},
-    operator=True,
-)
+@keys_command.verb("create", "connect keys create", "connect keys create --operator", operator=True)
 @click.option("--operator", is_flag=True, help="Create the operator's key, for approvals and commands sent as files.")
 def _create(session: Session, operator: bool) -> None:
     """Create a private key, readable only by its owner, and print its public key.
@@ -56,7 +49,7 @@ def _create(session: Session, operator: bool) -> None:
     session.answer(facts, f"{name}  {key.public.fingerprint}\n{key.public}")
 
 
-@keys_command.verb("list", "connect keys list", "connect keys list --json", exits=_EXITS)
+@keys_command.verb("list", "connect keys list", "connect keys list --json")
 def _list(session: Session) -> None:
     """List the keys here and the trusted public keys. Private keys are never shown."""
     keyring = _keyring(session)
@@ -78,7 +71,6 @@ def _list(session: Session) -> None:
     "trust",
     "connect keys trust writer ed25519:pk3_V1qKMvUhHNAoIYaWxP9DVmvThUGA6lJWjUZmNzQ",
     "connect keys trust operator ~/operator.pub",
-    exits=_EXITS | {EXIT_NO: "the key is trusted for another name"},
     operator=True,
 )
 @click.argument("name", type=Id())
@@ -95,9 +87,7 @@ def _trust(session: Session, name: str, key: str) -> None:
     session.answer(facts, f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}")
 
 
-@keys_command.verb(
-    "untrust", "connect keys untrust writer", exits=_EXITS | {EXIT_UNAVAILABLE: "no such key"}, operator=True
-)
+@keys_command.verb("untrust", "connect keys untrust writer", operator=True)
 @click.argument("name", type=Id())
 def _untrust(session: Session, name: str) -> None:
     """Stop trusting all keys of NAME. A running daemon notices immediately."""
@@ -106,13 +96,7 @@ def _untrust(session: Session, name: str) -> None:
     session.answer(facts, "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone))
 
 
-@keys_command.verb(
-    "sign",
-    "connect keys sign approval.md",
-    "connect keys sign --stdout approval.md",
-    exits=_EXITS | {EXIT_UNAVAILABLE: "no key for its sender", EXIT_BAD_MESSAGE: "not a message, or cannot be signed"},
-    operator=True,
-)
+@keys_command.verb("sign", "connect keys sign approval.md", "connect keys sign --stdout approval.md", operator=True)
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 @click.option("--stdout", is_flag=True, help="Print the signed message instead of changing the file.")
 def _sign(session: Session, file: Path, stdout: bool) -> None:
@@ -134,7 +118,7 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 @keys_command.verb(
     "verify",
     "connect keys verify mailbox/archive/2026-11-21/reply.md",
-    exits=_EXITS | {EXIT_NO: "unsigned, or the signature is not valid here", EXIT_BAD_MESSAGE: "not a message"},
+    exits={EXIT_NO: "unsigned, or the signature is not valid here"},
 )
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 def _verify(session: Session, file: Path) -> int | None:

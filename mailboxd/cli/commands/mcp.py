@@ -13,14 +13,12 @@ import click
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import stamp
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError
+from mailboxd.errors import EXIT_NO, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
     from mailboxd.mcp.registration import Change, OpenClawConfig
 
-_CONFIG_EXIT = {EXIT_CONFIG: "the configuration, or OpenClaw's, does not allow it"}
-_OPENCLAW_EXITS = {**_CONFIG_EXIT, EXIT_UNAVAILABLE: "no workspace, or OpenClaw does not respond"}
 _dry = click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 
 
@@ -33,12 +31,7 @@ def mcp_command() -> None:
 
 
 @mcp_command.verb(
-    "serve",
-    "connect mcp serve --as executor:worker",
-    "connect mcp serve --http",
-    exits={EXIT_TRY_AGAIN: "the port is taken"},
-    operator=True,
-    extra="mcp",
+    "serve", "connect mcp serve --as executor:worker", "connect mcp serve --http", operator=True, extra="mcp"
 )
 @click.option("--as", "who", metavar="ROLE:NAME", help="The caller: executor:worker, quality_reviewer:critic ...")
 @click.option("--http", "over_http", is_flag=True, help="Serve on 127.0.0.1 at `mcp.port`; clients need a token.")
@@ -70,11 +63,7 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
 
 
 @mcp_command.verb(
-    "install",
-    "connect mcp install",
-    "connect mcp install --as quality_reviewer:critic --dry-run",
-    exits=_OPENCLAW_EXITS,
-    operator=True,
+    "install", "connect mcp install", "connect mcp install --as quality_reviewer:critic --dry-run", operator=True
 )
 @click.option(
     "--as", "who", metavar="ROLE:NAME", multiple=True,
@@ -97,9 +86,7 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     _print_change(session, change, dry_run=dry_run)
 
 
-@mcp_command.verb(
-    "uninstall", "connect mcp uninstall", "connect mcp uninstall --dry-run", exits=_OPENCLAW_EXITS, operator=True
-)
+@mcp_command.verb("uninstall", "connect mcp uninstall", "connect mcp uninstall --dry-run", operator=True)
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
@@ -111,7 +98,7 @@ def uninstall(session: Session, dry_run: bool) -> None:
     _print_change(session, change, dry_run=dry_run)
 
 
-@mcp_command.verb("token", "connect mcp token executor:worker", exits=_CONFIG_EXIT, operator=True)
+@mcp_command.verb("token", "connect mcp token executor:worker", operator=True)
 @click.argument("who", metavar="ROLE:NAME")
 @click.option("--revoke", is_flag=True, help="Revoke the token instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
@@ -136,7 +123,7 @@ def token(session: Session, who: str, revoke: bool) -> None:
     "status",
     "connect mcp status",
     "connect mcp status --json",
-    exits={**_OPENCLAW_EXITS, EXIT_NO: "the setup is incomplete"},
+    exits={EXIT_NO: "the setup is incomplete"},
 )
 def status(session: Session) -> int:
     """Show where the tools are served, which agents have tokens, and whether OpenClaw's configuration agrees."""

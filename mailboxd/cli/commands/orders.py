@@ -12,7 +12,6 @@ from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, ed
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.vocabulary import WORDS
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     "cancel q3-report",
     'cancel q3-report.extract --reason "the figures have changed"',
     "cancel beta.writer:q3-report",
-    exits={EXIT_NO: "the task has already ended"},
 )
 @task_argument()
 @click.option("--reason", type=Text(), default="", help="Recorded, and sent to the executing peer.")
@@ -54,7 +52,6 @@ _MAX_TEXT = 1 << 20
     "retry q3-report --only-failed",
     "retry q3-report.extract --with-dependants --instructions notes.md",
     "retry q3-report --budget-usd 5",
-    exits={EXIT_NO: "there is nothing to run again, or it is still over budget"},
 )
 @task_argument()
 @click.option("--note", type=Text(), default="", help="Information for the next attempt.")
@@ -94,10 +91,10 @@ def retry_command(
     carry_out(session, task, act)
 
 
-def _with_note(order: str, example: str, refused: str, text: str) -> click.Command:
+def _with_note(order: str, example: str, text: str) -> click.Command:
     """The command of an order that needs no more than a note."""
 
-    @verb(example.partition(" ")[0], example, exits={EXIT_NO: refused}, text=text)
+    @verb(example.partition(" ")[0], example, text=text)
     @task_argument()
     @click.option("--note", type=Text(), default="", help="The reason, shown wherever the task is.")
     def command(session: Session, task: str, note: str) -> None:
@@ -114,19 +111,16 @@ def _with_note(order: str, example: str, refused: str, text: str) -> click.Comma
 accept_command = _with_note(
     "unblock-accept",
     "accept q3-report.extract",
-    "not blocked, or it has no result to accept",
     "Complete a blocked task with its last good result.",
 )
 fail_command = _with_note(
     "unblock-fail",
     'fail q3-report.extract --note "the source is gone"',
-    "not blocked",
     "Fail a blocked task, and the tasks that depend on it.",
 )
 pause_command = _with_note(
     "pause",
     'pause q3-report --note "until the audit is over"',
-    "ended, or on hold already",
     """Pause a task and everything below it: running turns finish, and no other starts.
 
     Deadlines still pass, answers and replies still count, and an approved action still runs.
@@ -134,12 +128,7 @@ pause_command = _with_note(
 )
 
 
-@verb(
-    "resume",
-    "resume q3-report",
-    "resume --agent analyst",
-    exits={EXIT_NO: "not paused, or the circuit breaker is closed"},
-)
+@verb("resume", "resume q3-report", "resume --agent analyst")
 @task_argument(required=False)
 @click.option("--note", type=Text(), default="", help="Record this with the order.")
 @click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
@@ -163,7 +152,6 @@ def resume_command(session: Session, task: str | None, note: str, agent: str | N
     'answer q3-report -- "- Every figure names its month"',
     "answer q3-report REPLY_SKIP",
     'answer beta.writer:q3-report "Use the audited figures."',
-    exits={EXIT_NO: "the task has no open question"},
 )
 @task_argument()
 @click.argument("text", nargs=-1, type=Text())
@@ -207,16 +195,7 @@ def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
     return words
 
 
-@verb(
-    "edit",
-    "edit q3-report",
-    "edit q3-report --file spec.md",
-    'edit q3-report "Leave out the forecasts."',
-    exits={
-        EXIT_NO: "the task has ended, or the spec can no longer change",
-        EXIT_BAD_MESSAGE: "the text is not a valid spec",
-    },
-)
+@verb("edit", "edit q3-report", "edit q3-report --file spec.md", 'edit q3-report "Leave out the forecasts."')
 @task_argument()
 @click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the text, or sections of a spec, from FILE (- is standard input).")

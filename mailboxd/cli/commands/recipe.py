@@ -94,7 +94,7 @@ def ls_recipes(session: Session) -> None:
         say(click.wrap_text(text, room(), f"{recipe['name']:<{size}}  ", " " * (size + 2)))
 
 
-@recipe_command.verb("show", "recipe show panel", exits={EXIT_BAD_MESSAGE: "there is no such recipe"})
+@recipe_command.verb("show", "recipe show panel")
 @_NAME
 def show_recipe(session: Session, name: str) -> None:
     """Show a recipe: its file. `recipe run --dry-run` shows the plan that it makes."""

@@ -404,7 +404,6 @@ _OUTPUT = click.option(
 )
 _TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), required=True, help="The task id.")
 _SENDER = click.option("--from", "sender", type=Header("from", "ID"), required=True, help="The sender.")
-_EXITS = {EXIT_BAD_MESSAGE: "the message would be invalid"}
 
 
 @click.group("message", cls=Group)
@@ -416,7 +415,6 @@ def message_command() -> None:
     "dispatch",
     'export message dispatch --to scout --title "Extract" --instructions "..."',
     'export message dispatch --task-id q3 --subtask-id extract --from analyst --title "Extract" --instructions "..."',
-    exits=_EXITS,
 )
 @TASK_ID
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being delegated.")
@@ -440,7 +438,6 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
     "reply",
     'export message reply --task-id q3 --subtask-id extract --from scout --status done --results "12 figures"',
     'export message reply --task-id q3 --subtask-id extract --from scout --status failed --error "no access"',
-    exits=_EXITS,
 )
 @_TASK_ID
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being answered.")
@@ -473,7 +470,6 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 @verb(
     "task",
     'export message task --task-id q3 --from operator --title "Q3 report" --instructions "..." -o tasks/q3/task.md',
-    exits=_EXITS,
 )
 @_TASK_ID
 @_SENDER

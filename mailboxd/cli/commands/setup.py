@@ -15,7 +15,7 @@ import click
 from mailboxd.cli.bars import bars, checking
 from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import say, to_json
-from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
+from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
     from mailboxd.setup.plan import Part, Plan, Result
@@ -191,12 +191,7 @@ def _outcome(result: Result) -> dict[str, Any]:
     return {"done": result.done or None, "problem": result.problem or None}
 
 
-@verb(
-    "init",
-    "init --agent analyst",
-    "init ~/.openclaw/workspace-analyst --agent analyst",
-    exits={EXIT_CONFIG: "the workspace belongs to another agent, or its configuration is invalid"},
-)
+@verb("init", "init --agent analyst", "init ~/.openclaw/workspace-analyst --agent analyst")
 @click.argument("directory", metavar="[WORKSPACE]", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--agent", type=Id(), required=True, help="The agent's OpenClaw id.")
 def init_command(session: Session, directory: Path | None, agent: str) -> None:

@@ -13,7 +13,7 @@ import click
 
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say
-from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, UnavailableError
+from mailboxd.errors import UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.web.app import WebApp
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     "web ~/agents/analyst ~/agents/writer --port 8770",
     "web --link --port 8770",
     "web --revoke",
-    exits={
-        EXIT_TRY_AGAIN: "the port is taken",
-        EXIT_CONFIG: "the extra is not installed, or the address is not loopback",
-    },
     operator=True,
     extra="web",
 )
