@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from mailboxd.cli.groups import LazyGroup
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import say, to_json
-from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, ConfigError
-
-if TYPE_CHECKING:
-    pass
-
+from mailboxd.errors import ConfigError
 
 export_command = LazyGroup(
     "export",
@@ -28,10 +23,7 @@ export_command = LazyGroup(
 )  # fmt: skip
 
 
-@verb(
-    "metrics", "export metrics", "export metrics --serve",
-    exits={EXIT_CONFIG: "the extra is not installed", EXIT_TRY_AGAIN: "the port is taken"}, extra="metrics",
-)  # fmt: skip
+@verb("metrics", "export metrics", "export metrics --serve", extra="metrics")
 @click.option(
     "--serve", is_flag=True, help="Serve on 127.0.0.1 at `metrics.port`, and send traces to `metrics.otlp_endpoint`."
 )
