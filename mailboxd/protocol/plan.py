@@ -115,7 +115,7 @@ def parse_dag(yaml_text: str, *, path: str, first_line: int = 1) -> Dag:
 
 
 def blank_children(yaml_text: str, *, path: str, first_line: int = 1) -> tuple[str, ...]:
-    """The names in a plan of which nothing else was filled in, as message.py of clawflow makes one; else empty."""
+    """The names in a plan with nothing else filled in, as clawflow's message.py writes one; else empty."""
     text, first_line = _bare(yaml_text, path, first_line)
     loaded = strict_yaml.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
     top = loaded.value if isinstance(loaded.value, dict) else {}
@@ -234,7 +234,7 @@ def _condition(source: Source, value: Yaml, where: Path, of: str = "") -> Condit
     negated = False
     if isinstance(value, dict):
         if len(value) != 1 or not {*value} <= _OPERATORS:
-            source.fail("wrong-type", "this is no condition", where, _ANSWERS)
+            source.fail("wrong-type", "this is not a condition", where, _ANSWERS)
         ((operator, value),) = value.items()
         negated = operator == "not"
     answers = tuple(source.text(one, where) for one in (value if isinstance(value, list) else [value]))

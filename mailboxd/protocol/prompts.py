@@ -220,7 +220,7 @@ class ReplyBody:
 
 @dataclass(frozen=True, slots=True)
 class SynthesisPrompt:
-    """A turn that combines the results of the children, or goes on planning. `results` is the text of `carry`."""
+    """A turn that combines the results of the children, or plans further ones. `results` is the text of `carry`."""
 
     kind: ClassVar[str] = "synthesis"
     local_id: str

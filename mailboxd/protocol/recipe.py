@@ -133,7 +133,7 @@ def parse_recipe(text: str, name: str, path: str) -> Recipe:
     for used in _PARAMETER.findall(flow(body)):
         if used not in known:
             hint = f"Parameters: {', '.join(sorted(known - {_ITEM})) or 'none'}."
-            source.fail("unknown-field", f"${{{used}}} is no parameter", (), hint)
+            source.fail("unknown-field", f"${{{used}}} is not a parameter", (), hint)
     return Recipe(name, source.text(top["about"], ("about",)), parameters, body, path)
 
 
@@ -151,7 +151,7 @@ def _parameter(source: Source, name: str, said: Yaml) -> Parameter:
 
 
 def example_values(recipe: Recipe) -> dict[str, Yaml]:
-    """A value for each parameter, to show what the recipe makes of it."""
+    """An example value for each parameter."""
     return {one.name: one.default if one.default is not None else one.example or one.name for one in recipe.parameters}
 
 

@@ -1,1 +1,1 @@
-"""Getting started: what there is to set up beside an OpenClaw, doing it step by step, and taking it back."""
+"""Sets up mailboxd for the agents of an OpenClaw, step by step, and undoes it."""

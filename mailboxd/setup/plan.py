@@ -132,7 +132,7 @@ class Installation:
     gateway: Callable[[], tuple[str, bool]]
     """Asks OpenClaw, once, for its gateway's URL and whether that approves devices without asking."""
     secret: Callable[[], str] | None = None
-    """Gives the gateway's token; None if nobody can be asked for it."""
+    """Gives the gateway's token; None without a terminal to ask for it."""
 
 
 @dataclass(frozen=True, slots=True)

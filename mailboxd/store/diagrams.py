@@ -36,11 +36,11 @@ MOST_LINES = 60
 _MOST_LOOKED_AT = 200
 """Tasks, whether they ran in the window or not; one may be below the other."""
 _ALONE = 12
-"""Up to so many subtasks of a task have a line each, whenever they ran."""
+"""The most subtasks that have a line each, whenever they ran."""
 _ALONE_IN_WINDOW = 40
-"""And up to so many of those that ran in the window."""
+"""The same for those that ran in the window."""
 _SOUGHT = 6
-"""Of more, so many that failed, wait, run or have subtasks."""
+"""If there are more, the number of those that failed, wait, run or have subtasks."""
 _PARTS = 120
 """Columns of a crowd."""
 _ATTEMPTS = 20

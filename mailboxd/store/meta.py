@@ -104,7 +104,7 @@ class Meta:
         return self._mapping("away")
 
     def set_told(self, told: Mapping[str, str]) -> None:
-        """Of which troubles people were told, and when."""
+        """The troubles that people were notified of, and when."""
         self.report("told", json.dumps(told, sort_keys=True))
 
     def told(self) -> dict[str, str]:

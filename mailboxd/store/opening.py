@@ -147,7 +147,7 @@ def _foreign_log(database: Path, known: str | None) -> str:
         f"{database}: the {database.name}-wal beside it is another database's: with it the id would be {known}, "
         f"unlike {mark_of(database).name} and the file itself. Nothing was started. Restore the {database.name}-wal "
         f"that belongs to it and delete {database.name}-shm; if there is none, delete {logs}. Then "
-        f"`mailboxd -w {database.parent.parent} run` tells whether anything is missing"
+        f"`mailboxd -w {database.parent.parent} run` says whether anything is missing"
     )
 
 

@@ -293,7 +293,7 @@ class Report:
         return dict(rows.fetchall())
 
     def over(self, attempts: Iterable[str]) -> set[str]:
-        """Those of these attempts whose results nobody waits for any more."""
+        """Those of these attempts whose results are no longer needed."""
         rows = self.db.execute(
             "SELECT a.id FROM attempts a JOIN tasks t ON t.id = a.task"
             " WHERE a.id IN (SELECT value FROM json_each(?)) AND (a.status NOT IN ('running', 'unknown')"

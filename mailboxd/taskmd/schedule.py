@@ -54,7 +54,7 @@ class RenderSchedule:
 
     def perform(self, *, turns: bool, mail: bool = False) -> int:
         """Write files that are out of date, if it is time to; return their number. `turns`: turns are running. `mail`:
-        more mail waits than one round takes; it comes first, but cannot delay the files for ever.
+        more mail waits than one round takes; it comes first, but cannot delay the files forever.
         """
         started = self.clock.monotonic()
         if (event := self.last_event()) != self._event:

@@ -305,7 +305,7 @@ class TaskMarkdown:
     # Store to file
 
     def perform(self, seconds: float = 5.0) -> int:
-        """Write files that are out of date; after so many seconds begin no other. Return how many were written.
+        """Write files that are out of date; begin no other after this number of seconds. Return how many were written.
 
         The next call continues where this one stopped, so a file that is always out of date does not delay others.
         Raises WorldError after all were tried.
@@ -351,7 +351,7 @@ class TaskMarkdown:
                 started.append((task, shown := to_record(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))
         if not self.more:
-            self._behind = ""  # or newer ones, sorted behind it, could delay an older one for ever
+            self._behind = ""  # or newer ones, sorted behind it, could delay an older one forever
 
     # File to store
 
