@@ -228,7 +228,7 @@ def _metric(name: str, kind: str, labels: tuple[str, ...], says: str) -> str:
 
 def recipes_page() -> str:
     """Every packaged recipe, with its parameters and its picture."""
-    return _filled("recipes.md", {"recipes": "\n".join(map(_recipe, Recipes().names()))})
+    return _filled("recipes.md", {"recipes": "\n\n".join(map(_recipe, Recipes().names()))})
 
 
 def _recipe(name: str) -> str:
