@@ -168,7 +168,7 @@ MUTANTS = (
         "what needs a cancelled child waits for it",
         'return f"its dependency {view.cancelled_need} was cancelled" if view.cancelled_need else None',
         'return f"its dependency {view.cancelled_need} was cancelled" if not view else None',
-        first=76,
+        first=45,
     ),
     Mutant(
         "a parent does not wait for its children in the graph",
@@ -204,6 +204,7 @@ MUTANTS = (
         "ended work takes another text without a newer attempt",
         "    elif not newer:\n        hint",
         "    elif not task:\n        hint",
+        first=18,
     ),
     Mutant(
         "other headers for running work are ignored",
@@ -241,7 +242,7 @@ MUTANTS = (
         "the attempt fence is ignored",
         "if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:",
         "if attempt is None or attempt.status is not AttemptStatus.RUNNING:",
-        first=17,
+        first=106,
     ),
     Mutant(
         "a reply to an older attempt is not known as such",
@@ -253,7 +254,7 @@ MUTANTS = (
         "what came back is applied to an attempt that waits for something else",
         "return attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)",
         "return attempt.waiting_for not in (Waiting.TURN,) or ended is not None",
-        first=35,
+        first=30,
     ),
     Mutant(
         "the work of a peer that has acknowledged is given out again",
@@ -271,6 +272,7 @@ MUTANTS = (
         "an unknown outcome is taken for a failure",
         'failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)',
         'failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.FAILED)',
+        first=169,
     ),
     Mutant(
         "an unknown outcome is not looked up",
@@ -282,6 +284,7 @@ MUTANTS = (
         "a new session after an unknown outcome",
         "if previous.status is AttemptStatus.UNKNOWN or unproven:",
         "if previous.status is AttemptStatus.RUNNING or unproven:",
+        first=45,
     ),
     Mutant(
         "a stall proves the end of the unknown attempt before it",
@@ -293,7 +296,7 @@ MUTANTS = (
         "the budget is off by one",
         "return failures >= policy.max_attempts",
         "return failures > policy.max_attempts",
-        first=15,
+        first=34,
     ),
     Mutant(
         "rework is counted as a failure",
@@ -334,7 +337,7 @@ MUTANTS = (
         "an attempt that never was is believed",
         "    if reply.attempt_id is not None and reply.attempt_id != attempt.id:\n",
         "    if reply is None:\n",
-        first=28,
+        first=76,
     ),
     Mutant("a gate is skipped", "    if gate not in view.task.policy.gates:\n", "    if view is not None:\n"),
     Mutant("one approval of several is enough", "Quorum.ALL: reviewers, ", "Quorum.ALL: 1, "),
@@ -344,6 +347,7 @@ MUTANTS = (
         "hardest = max(verdicts.values(), key=list(Verdict).index)",
         "hardest = min(verdicts.values(), key=list(Verdict).index)",
         lambda: test_gates.test_the_quorum_says_how_many_must_approve(Quorum.ALL, "aac", Phase.EXECUTING),
+        first=32,
     ),
     Mutant(
         "a gate does not wait for the checks", "    if len(view.check_runs) < len(view.checks):\n", "    if not view:\n"
@@ -420,7 +424,7 @@ MUTANTS = (
         "an unknown end is taken for done",
         "any(row.state is not Performed.DONE for row in rows)",
         "any(row.state is Performed.NOT for row in rows)",
-        first=75,
+        first=66,
     ),
     Mutant(
         "an edit leaves what was asked",
@@ -447,6 +451,7 @@ MUTANTS = (
         "State.HALF_OPEN: min(slots, 1)",
         "State.HALF_OPEN: slots",
         test_breaker.test_how_many_turns_it_lets_through,
+        first=25,
     ),
     Mutant(
         "a success does not close a breaker",
@@ -531,6 +536,7 @@ MUTANTS = (
         "    if found is State.ENDED:\n        return Next.REPORT\n",
         "    if found is State.ENDED:\n        return Next.START\n",
         in_town=True,
+        first=1,
     ),
     Mutant(
         "a peer that asks before it acknowledges gets its work twice",
@@ -574,6 +580,7 @@ MUTANTS = (
         "what was rolled back stays",
         '        if db.in_transaction:\n            db.execute("ROLLBACK")\n',
         '        if db.in_transaction:\n            db.execute("COMMIT")\n',
+        first=38,
     ),
     Mutant(
         "a call that left its mark is made again",
@@ -638,6 +645,7 @@ MUTANTS = (
         "what needs any waits for what was cancelled",
         "        db.execute(_ONE_CANCELLED, (gone, task_id))\n",
         "        pass\n",
+        first=33,
     ),
     Mutant(
         "rounds never end",

@@ -22,13 +22,6 @@ def test_a_planted_fault_is_noticed(mutant: Mutant) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.law], ids=lambda mutant: mutant.name)
-def test_the_law_that_notices_it_holds_without_the_fault(mutant: Mutant) -> None:
-    assert mutant.law is not None
-    mutant.law()
-
-
-@pytest.mark.slow
 def test_a_fault_is_gone_when_it_is_taken_out() -> None:
     with planted(Fault("return failures >= policy.max_attempts", "return failures > 99 + policy.max_attempts")):
         pass
