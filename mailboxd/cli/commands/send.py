@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,86 +141,85 @@ def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, 
 _PRINTED_KINDS = ("task.transitioned", "attempt.started", "attempt.ended", "question.asked", "circuit.opened")
 
 
-@dataclass(slots=True)
-class Wait:
-    """Waits for the task of a message to end or to need a person. `limit` is in seconds; None means no limit."""
+def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | None) -> int | None:
+    """Wait until the task of a message ends or needs a person, for `limit` seconds, and print what became of it.
 
-    session: Session
-    ws: Workspace
-    message_id: str
-    limit: float | None = None
+    Prints progress on standard error; with --json the task as in `show`, or what was sent if no daemon has read it.
+    Raises MessageError if the message was rejected, Refused if the task existed.
+    """
+    from mailboxd.store.reports import opened
+
+    session.tell(f"sent {sent['file']}", err=True)
+    deadline = None if limit is None else session.clock.monotonic() + limit
     task: dict[str, Any] | None = None
-    """The task as in `show`, once the message was accepted. Its local id may differ from the id sent."""
-    items: list[Item] = field(default_factory=list)
-    """The items of its tree that wait for a person."""
+    items: list[Item] = []
+    seen = 0
+    while True:
+        if ws.database.exists():
+            with opened(ws.database) as report, report.snapshot():
+                last = report.last_event()
+                if last != seen and (task_id := _accepted(session, ws, report, sent["message_id"])):
+                    task, items = _look(session, ws, report, task_id, seen)
+                seen = last
+        is_over = bool(items) or (task is not None and task["completed_at"])
+        if is_over or (deadline is not None and session.clock.monotonic() >= deadline):
+            break
+        session.pause(POLL_INTERVAL)
+    shown = [item.as_json() for item in items]
+    if session.as_json:
+        say(to_json({**(task or sent), "attention": shown}))
+    if shown:
+        for line in attention_lines(shown, session.clock.now(), columns()):
+            say(line, err=session.as_json)
+        return EXIT_WAITING_FOR_YOU
+    if task is None:
+        session.tell(f"{sent['file']} has not been accepted yet; it remains in the inbox", err=True)
+        return EXIT_TRY_AGAIN
+    name = task["local_id"]
+    if not task["completed_at"]:
+        session.tell(f"{name} has not ended and continues; see `{session.program(ws)} why {name}`", err=True)
+        return EXIT_TRY_AGAIN
+    if task["phase"] == "completed":
+        session.tell(task["results"])
+        return None
+    session.tell(f"{name} {task['phase']}: {task['error'] or task['reason']}", err=True)
+    return EXIT_NO
 
-    def is_over(self) -> bool:
-        """Whether it ended or needs a person, within the limit. Prints progress on standard error.
 
-        Raises MessageError if the message was rejected, Refused if the task existed.
-        """
-        from mailboxd.store.reports import opened
+def _look(
+    session: Session, ws: Workspace, report: Report, task_id: str, seen: int
+) -> tuple[dict[str, Any], list[Item]]:
+    """The task as in `show`, and what in its tree waits for a person; prints what was recorded after event `seen`."""
+    from mailboxd.store.task_queries import details
 
-        deadline = None if self.limit is None else self.session.clock.monotonic() + self.limit
-        seen = 0
-        while True:
-            if self.ws.database.exists():
-                with opened(self.ws.database) as report, report.snapshot():
-                    seen = self._look(report, seen)
-            if self.items or (self.task is not None and self.task["completed_at"]):
-                return True
-            if deadline is not None and self.session.clock.monotonic() >= deadline:
-                return False
-            self.session.pause(POLL_INTERVAL)
+    for event in report.events(task_id, tree=True, after=seen, brief=True):
+        if event["kind"] in _PRINTED_KINDS:
+            session.tell(f"{stamp(event['at'])}  {event['text']}", err=True)
+    waiting = attention.of(ws, report, session.clock, session.program(ws), most=None)
+    tree = report.names_below(task_id)
+    items = [item for item in waiting.items if item.task in tree and item.kind in {*OF_TASKS, Need.APPROVAL}]
+    return details(report, task_id), items
 
-    def _look(self, report: Report, seen: int) -> int:
-        """Look at what was recorded after event `seen`; returns the number of the last event."""
+
+def _accepted(session: Session, ws: Workspace, report: Report, message_id: str) -> str | None:
+    """The id of the message's task; None until it is judged. Its local id may differ from the id sent."""
+    judged = report.received(message_id)
+    if judged is None:
+        return None
+    if judged["verdict"] == "rejected":
+        reason = judged["reason"] or {}
+        raise MessageError(
+            reason.get("rule", "unreadable"), reason.get("problem", "it was rejected"), reason.get("hint", "")
+        )
+    if judged["verdict"] != "accepted":
         from mailboxd.store.task_queries import details
 
-        last = report.last_event()
-        if last == seen or (task := self._accepted(report)) is None:
-            return last
-        self._print_events(report, task, seen)
-        self.task = details(report, task)
-        waiting = attention.of(self.ws, report, self.session.clock, self.session.program(self.ws), most=None)
-        tree = report.names_below(task)
-        self.items = [item for item in waiting.items if item.task in tree and item.kind in {*OF_TASKS, Need.APPROVAL}]
-        return last
-
-    def _accepted(self, report: Report) -> str | None:
-        judged = report.received(self.message_id)
-        if judged is None:
-            return None
-        if judged["verdict"] == "rejected":
-            reason = judged["reason"] or {}
-            raise MessageError(
-                reason.get("rule", "unreadable"), reason.get("problem", "it was rejected"), reason.get("hint", "")
-            )
-        if judged["verdict"] != "accepted":
-            from mailboxd.store.task_queries import details
-
-            found = details(report, judged["task"], children=False)
-            told = _what_became_of(found, self.session.clock.now(), self.session.program(self.ws))
-            raise Refused("task-exists", *told)
-        return str(judged["task"])
-
-    def _print_events(self, report: Report, task: str, after: int) -> None:
-        for event in report.events(task, tree=True, after=after, brief=True):
-            if event["kind"] in _PRINTED_KINDS and not self.session.as_json:
-                say(f"{stamp(event['at'])}  {for_terminal(event['text'])}", err=True)
+        found = details(report, judged["task"], children=False)
+        raise Refused("task-exists", *_what_became_of(found, session.clock.now(), session.program(ws)))
+    return str(judged["task"])
 
 
 # Task messages
-
-
-def checked_plan(text: str, path: str, config_file: Path) -> str:
-    """Validate the plan in `text` against the receiver's limits, and format it for a `## DAG` section.
-
-    Raises MessageError, PlanError; ConfigError if the receiver's limits cannot be read.
-    """
-    from mailboxd.protocol.plan import parse_dag
-
-    return admitted(parse_dag(text, path=path), config_file)
 
 
 _MOST_TEXT = 1 << 20
@@ -322,8 +320,8 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
     if not runs:
         say(f"no daemon is running there: `{for_terminal(session.program(ws))} run` starts the task", err=True)
     if said["wait"]:
-        return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent)
-    say(to_json(sent) if session.as_json else f"{task_id}\n{for_terminal(file)}")
+        return _wait(session, ws, sent, said["wait_timeout"])
+    session.answer(sent, f"{task_id}\n{file}")
     return None
 
 
@@ -355,7 +353,9 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
         raise click.UsageError("give INSTRUCTIONS, --file or --title")
     dag = ""
     if said["plan"] is not None:
-        dag = checked_plan(read_text(said["plan"], _MOST_PLAN), said["plan"], ws.config)
+        from mailboxd.protocol.plan import parse_dag
+
+        dag = admitted(parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"]), ws.config)
     return Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag)
 
 
@@ -364,39 +364,6 @@ def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
 
     message_id = Ids().new("msg", session.clock.now())
     return message_id, task_id or readable(message_id[-6:].lower(), title)
-
-
-def _wait(wait: Wait, sent: dict[str, Any]) -> int | None:
-    """Wait, and print what became of the task; with --json as in `show`, or what was sent if no daemon has read it."""
-    session = wait.session
-    if not session.as_json:
-        say(f"sent {for_terminal(sent['file'])}", err=True)
-    over = wait.is_over()
-    items = [item.as_json() for item in wait.items]
-    if session.as_json:
-        say(to_json({**(wait.task or sent), "attention": items}))
-    if not over:
-        if not session.as_json:
-            say(for_terminal(_still(wait, sent["file"])), err=True)
-        return EXIT_TRY_AGAIN
-    if items:
-        for line in attention_lines(items, session.clock.now(), columns()):
-            say(line, err=session.as_json)
-        return EXIT_WAITING_FOR_YOU
-    found = wait.task or {}
-    done = found["phase"] == "completed"
-    if done and not session.as_json:
-        say(for_terminal(found["results"]))
-    elif not session.as_json:
-        say(for_terminal(f"{found['local_id']} {found['phase']}: {found['error'] or found['reason']}"), err=True)
-    return None if done else EXIT_NO
-
-
-def _still(wait: Wait, file: str) -> str:
-    if wait.task is None:
-        return f"{file} has not been accepted yet; it remains in the inbox"
-    name = wait.task["local_id"]
-    return f"{name} has not ended and continues; see `{wait.session.program(wait.ws)} why {name}`"
 
 
 _OUTPUT = click.option(
@@ -411,7 +378,7 @@ def message_command() -> None:
     """Write a protocol message (dispatch or reply) or a task.md, to a file or standard output."""
 
 
-@verb(
+@message_command.verb(
     "dispatch",
     'export message dispatch --to scout --title "Extract" --instructions "..."',
     'export message dispatch --task-id q3 --subtask-id extract --from analyst --title "Extract" --instructions "..."',
@@ -434,7 +401,7 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
     _write(session, output, compose(draft, {**identity, "message_id": message_id, "sent_at": session.clock.now()}))
 
 
-@verb(
+@message_command.verb(
     "reply",
     'export message reply --task-id q3 --subtask-id extract --from scout --status done --results "12 figures"',
     'export message reply --task-id q3 --subtask-id extract --from scout --status failed --error "no access"',
@@ -467,7 +434,7 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
     _write(session, output, render_message(message))
 
 
-@verb(
+@message_command.verb(
     "task",
     'export message task --task-id q3 --from operator --title "Q3 report" --instructions "..." -o tasks/q3/task.md',
 )
@@ -531,7 +498,3 @@ def _write(session: Session, output: str | None, raw: bytes) -> None:
         system.sync(fd)
     if session.as_json:
         say(to_json({"file": output}))
-
-
-for _made in (dispatch, reply, task):
-    message_command.add_command(_made)
