@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path, PurePath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
 from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
+from mailboxd.agents.json_output import cli_error, complaint, parse_object
 from mailboxd.agents.openclaw import OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.openclaw_versions import shown, why_too_old
 from mailboxd.agents.process import ask
@@ -27,8 +30,9 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mcp.registration import OpenClawConfig
-from mailboxd.setup.service import Service
+from mailboxd.setup.service import Service, service_of
 from mailboxd.store.opening import open_workspace
+from mailboxd.user_state import UserState
 
 
 def create_workspace(
@@ -100,6 +104,86 @@ def _write_config(path: Path, text: str) -> bool:
     return True
 
 
+# What OpenClaw leaves in its configuration when a plugin is removed, and removing that as well
+#
+# `openclaw plugins uninstall` leaves `plugins.entries.mailboxd.enabled: false`. An undo restores the section `plugins`:
+# objects that did not exist before and contain nothing else are removed. Once the section exists, OpenClaw also shows
+# the defaults of its own plugins in it and does not say which are in the file. So everything except mailboxd's entry is
+# recorded right after the installation; if it is the same at the undo, nobody has changed it.
+
+_UNSET = "Config path is valid but unset"
+CONFIG_PATHS = ("plugins", "plugins.entries", f"plugins.entries.{integration.PLUGIN}")
+"""The objects that an installation creates if missing, outermost first."""
+
+
+def existing_objects(openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+    """JSON that says which of CONFIG_PATHS exist, for `remove_objects`. Raises UnavailableError."""
+    section = _section(openclaw, environment)
+    return json.dumps({"there": [path for path in CONFIG_PATHS if _at(section, path) is not None]})
+
+
+def add_others(before: str, openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+    """`before` with the rest of the section, as shown right after the installation. Raises UnavailableError."""
+    return json.dumps(json.loads(before) | {"others": others(_section(openclaw, environment))})
+
+
+def remove_objects(openclaw: OpenClaw, environment: Mapping[str, str], before: str) -> list[str]:
+    """Remove what did not exist according to `before` and contains nothing else; returns its path.
+
+    Raises UnavailableError.
+    """
+    target = outermost(_section(openclaw, environment), json.loads(before))
+    if not target:
+        return []
+    answer = ask((*openclaw.command, "config", "unset", target), environment, integration.OPENCLAW_TIMEOUT)
+    if answer.rc != 0:
+        raise UnavailableError(f"`openclaw config unset {target}` failed: {complaint(answer)}")
+    return [target]
+
+
+def outermost(section: Mapping[str, Any] | None, before: Mapping[str, Any]) -> str:
+    """The outermost path that did not exist before and contains only mailboxd's entry; empty if there is none."""
+    created = [path for path in CONFIG_PATHS if path not in before["there"]]
+    if not created or _at(section, CONFIG_PATHS[-1]) is None:
+        return ""
+    return (
+        created[0]
+        if others(section) == before.get("others")
+        else CONFIG_PATHS[-1]
+        if CONFIG_PATHS[-1] in created
+        else ""
+    )
+
+
+def others(section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The section without mailboxd's entry."""
+    values = dict(section or {})
+    entries = values.get("entries")
+    rest = (
+        {name: value for name, value in entries.items() if name != integration.PLUGIN}
+        if isinstance(entries, dict)
+        else {}
+    )
+    return {name: value for name, value in values.items() if name != "entries"} | {"entries": rest}
+
+
+def _section(openclaw: OpenClaw, environment: Mapping[str, str]) -> Mapping[str, Any] | None:
+    answer = ask(openclaw.config_get_argv("plugins"), environment, integration.OPENCLAW_TIMEOUT)
+    if (cli_error(answer) or "").startswith(_UNSET):
+        return None
+    section = parse_object(answer)
+    if answer.rc != 0 or section is None:
+        raise UnavailableError(f"OpenClaw's configuration cannot be read: {complaint(answer)}")
+    return section
+
+
+def _at(section: Mapping[str, Any] | None, path: str) -> Any:
+    value: Any = section
+    for name in path.split(".")[1:]:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
+
+
 # The parts, all idempotent. They call the same functions as `mailboxd init`, `plugin`, `skill`, `mcp` and `service`.
 
 
@@ -157,12 +241,20 @@ class Part(ABC):
     def state(self) -> PartState:
         """Its current state. Raises MailboxdError if that cannot be determined."""
 
+    def before(self) -> str:
+        """The current state, as its undo needs it."""
+        return ""
+
     @abstractmethod
     def do(self) -> str:
         """Set it up; returns what was done. Raises MailboxdError."""
 
+    def after(self, before: str) -> str:
+        """`before`, completed with what is known only afterwards. Raises MailboxdError."""
+        return before
+
     @abstractmethod
-    def undo(self) -> str:
+    def undo(self, before: str) -> str:
         """Undo `do`; returns what was removed. Raises MailboxdError."""
 
 
@@ -190,7 +282,7 @@ class WorkspacePart(Part):
         made = create_workspace(self.root, self.agent, now, environ, tools_port=port, reviewers=self.reviewers)
         return f"created {', '.join(made)}" if made else "everything exists"
 
-    def undo(self) -> str:
+    def undo(self, before: str) -> str:  # noqa: ARG002 - part of the protocol
         return "mailbox/, tasks/ and .mailboxd/ are kept: records are never removed"
 
 
@@ -217,7 +309,7 @@ class SkillPart(Part):
         written = integration.install_skill(self.ws, force=False)
         return f"wrote {', '.join(written)}" if written else "it is up to date"
 
-    def undo(self) -> str:
+    def undo(self, before: str) -> str:  # noqa: ARG002
         removed, kept = integration.uninstall_skill(self.ws, force=False)
         stays = f"; kept because a person changed it: {', '.join(kept)}" if kept else ""
         return (f"removed {', '.join(removed)}" if removed else "it is already removed") + stays
@@ -245,7 +337,7 @@ class ToolsPart(Part):
     def do(self) -> str:
         return "; ".join(self._register(dry_run=False)) or "they are registered"
 
-    def undo(self) -> str:
+    def undo(self, before: str) -> str:  # noqa: ARG002
         from mailboxd.mcp import registration
 
         openclaw = OpenClawConfig(self.installation.openclaw, self.installation.environment)
@@ -306,7 +398,7 @@ class GatewayPart(Part):
             return f"run `openclaw devices approve {found.request}`, then {self.by_hand}"
         return f"paired with {url} as {found.pairing.name}"
 
-    def undo(self) -> str:
+    def undo(self, before: str) -> str:  # noqa: ARG002
         from mailboxd.agents.gateway import client, pairing
 
         paired = pairing.read(self.path)
@@ -324,7 +416,7 @@ class ServicePart(Part):
 
     @property
     def service(self) -> Service:
-        return Service(self.ws, self.installation.environ)
+        return service_of(self.ws, self.installation.environ)
 
     def state(self) -> PartState:
         if missing := self.service.missing():
@@ -343,7 +435,7 @@ class ServicePart(Part):
         self.service.install(start=True)
         return f"{self.service.name} is running, pid {self.service.state().pid}"
 
-    def undo(self) -> str:
+    def undo(self, before: str) -> str:  # noqa: ARG002
         removed = self.service.uninstall()
         return f"stopped; removed {', '.join(map(str, removed))}" if removed else "it is already removed"
 
@@ -363,6 +455,12 @@ class PluginPart(Part):
         does = [step.does for step in integration.plugin_install_steps(self.installation.openclaw, state)]
         return PartState(PartStatus.DUE, f"OpenClaw's gateway: {', '.join(does)}")
 
+    def before(self) -> str:
+        return existing_objects(self.installation.openclaw, self.installation.environment)
+
+    def after(self, before: str) -> str:
+        return add_others(before, self.installation.openclaw, self.installation.environment)
+
     def do(self) -> str:
         openclaw, environment = self.installation.openclaw, self.installation.environment
         _, state = integration.install_plugin(openclaw, environment, self._state())
@@ -371,10 +469,14 @@ class PluginPart(Part):
         reloaded = integration.reload_plugin(openclaw, environment, self.installation.clock)
         return f"plugin {state.version} is installed; {reloaded}"
 
-    def undo(self) -> str:
-        steps = integration.plugin_uninstall_steps(self.installation.openclaw, self._state())
-        integration.run_steps(steps, self.installation.environment)
-        return "removed from OpenClaw" if steps else "it is already removed"
+    def undo(self, before: str) -> str:
+        openclaw, environment = self.installation.openclaw, self.installation.environment
+        state = self._state()
+        steps = integration.plugin_uninstall_steps(openclaw, state)
+        integration.run_steps(steps, environment)
+        removed = remove_objects(openclaw, environment, before)
+        done = ["removed from OpenClaw"] if steps else []
+        return ", ".join([*done, *(f"{path} removed" for path in removed)]) or "it is already removed"
 
     def _state(self) -> integration.PluginState:
         return integration.plugin_state(self.installation.openclaw, self.installation.environment)
@@ -386,6 +488,60 @@ def state_of(part: Part) -> PartState:
         return part.state()
     except MailboxdError as error:
         return PartState(PartStatus.LEFT_OUT, str(error))
+
+
+# What `mailboxd setup` did, for the undo, in `$XDG_STATE_HOME/mailboxd/setup.json`: outside every workspace, so that a
+# confined agent cannot forge it
+
+NAME = "setup.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedStep:
+    """A step that setup itself completed."""
+
+    kind: str
+    agent: str
+    workspace: str
+    at: str
+    openclaw: str
+    """The path of OpenClaw's configuration."""
+    before: str = ""
+    """The earlier state, as the undo needs it (`Part.before`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetupRecord:
+    """The record of this user's setup."""
+
+    environ: Mapping[str, str]
+
+    @property
+    def path(self) -> Path:
+        return self._state.folder / NAME
+
+    def read(self) -> list[CompletedStep]:
+        """The completed steps, oldest first. Raises ConfigError for a damaged or another user's file, WorldError."""
+        raw = self._state.read(NAME)
+        if raw is None:
+            return []
+        try:
+            return [CompletedStep(**fields) for fields in json.loads(raw)["done"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{self.path} cannot be read ({error}); move it away; then nothing can be undone automatically"
+            ) from error
+
+    def write(self, done: Iterable[CompletedStep]) -> None:
+        """Replace it. Raises WorldError."""
+        raw = json.dumps({"version": _VERSION, "done": [asdict(one) for one in done]}, indent=2)
+        with self._state.writing() as folder:
+            self._state.write(folder, NAME, f"{raw}\n".encode())
+
+    @property
+    def _state(self) -> UserState:
+        return UserState.of(self.environ)
 
 
 # The plan
@@ -409,9 +565,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for a part, or why it failed or was not tried."""
+    """The result of a step: what was done, or why it failed or was not tried."""
 
-    part: Part
+    step: Step
     done: str = ""
     problem: str = ""
     exit_code: int = 0
@@ -471,8 +627,12 @@ def make_plan(
     Asks OpenClaw and checks every part, which takes seconds each. Changes nothing. Raises UnavailableError.
     """
     progress("agents")
-    chosen, peers = _chosen(installation, wanted)
-    homes, passed_over = _homes(chosen, peers)
+    peers = OpenClawProbes(installation.openclaw, installation.environment).peers()
+    unknown = sorted(set(wanted) - {peer.id for peer in peers})
+    if unknown:
+        known = ", ".join(peer.id for peer in peers) or "none"
+        raise UnavailableError(f"OpenClaw has no agent {', '.join(unknown)}; it has {known}")
+    homes, passed_over = _homes([peer for peer in peers if not wanted or peer.id in wanted], peers)
     # with a port but without the extra the daemon would not start
     ports = _ports(homes.values()) if find_spec("mcp") and ToolsPart.kind not in skip else repeat(0)
     reviewers = {agent: tuple(peer.id for peer in peers if peer.id != agent) if strict else None for agent in homes}
@@ -488,15 +648,6 @@ def make_plan(
             progress(f"{part.kind} {part.agent}".strip())
             steps.append(Step(part, state_of(part)))
     return Plan(installation, version, homes, passed_over, tuple(steps))
-
-
-def _chosen(installation: Installation, wanted: Collection[str]) -> tuple[list[Peer], tuple[Peer, ...]]:
-    """The agents `wanted` (none means all), and all of them."""
-    peers = OpenClawProbes(installation.openclaw, installation.environment).peers()
-    if unknown := sorted(set(wanted) - {peer.id for peer in peers}):
-        known = ", ".join(peer.id for peer in peers) or "none"
-        raise UnavailableError(f"OpenClaw has no agent {', '.join(unknown)}; it has {known}")
-    return [peer for peer in peers if not wanted or peer.id in wanted], peers
 
 
 def _homes(chosen: Sequence[Peer], peers: Sequence[Peer]) -> tuple[dict[str, Path], dict[str, str]]:
@@ -538,49 +689,86 @@ def _ports(roots: Collection[Path]) -> Iterator[int]:
         yield 0
 
 
+# OpenClaw writes its configuration as plain JSON, whoever has it changed
+
+_STRING_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'|(?P<comment>//|/\*)""", re.DOTALL)
+
+
+def has_comments(text: str) -> bool:
+    """Whether a JSON5 text has a comment."""
+    return any(found["comment"] for found in _STRING_OR_COMMENT.finditer(text))
+
+
+def comments_warning(path: str) -> str:
+    """A warning that a change of OpenClaw's configuration loses its comments; empty if it has none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    if not has_comments(text):
+        return ""
+    copy = f"cp {shlex.quote(path)} {shlex.quote(f'{path}.commented')}"
+    return f"OpenClaw removes the comments in {path} when its configuration is changed; to keep a copy: `{copy}`"
+
+
 # Carrying out and undoing
 
 
-def carry_out(plan: Plan) -> Iterator[Result]:
-    """Perform the due steps in order. A failure does not stop the others, except that without its workspace an agent's
-    other parts are not tried.
+def carry_out(plan: Plan, record: SetupRecord) -> Iterator[Result]:
+    """Perform the due steps in order, recording each before it begins. A failure does not stop the others, except
+    that without its workspace an agent's other parts are not tried.
     """
     failed: set[str] = set()
     for step in plan.due:
         part = step.part
         if part.agent in failed:
-            yield Result(part, problem="not tried: its workspace could not be created")
+            yield Result(step, problem="not tried: its workspace could not be created")
             continue
-        result = _result(part, part.do)
-        if result.problem and part.kind == WorkspacePart.kind:
-            failed.add(part.agent)
-        yield result
+        try:
+            entry = _record_step(record, plan.installation, part)
+            done = part.do()
+            if (after := part.after(entry.before)) != entry.before:
+                record.write([replace(entry, before=after) if one == entry else one for one in record.read()])
+            yield Result(step, done)
+        except MailboxdError as error:
+            if part.kind == WorkspacePart.kind:
+                failed.add(part.agent)
+            yield Result(step, problem=str(error), exit_code=error.exit_code)
 
 
-def parts_to_undo(installation: Installation, wanted: Collection[str], skip: Collection[str]) -> list[Part]:
-    """The parts that setup may have set up for the agents `wanted` (none: all, and the plugin), in order of the undo.
+def _record_step(record: SetupRecord, installation: Installation, part: Part) -> CompletedStep:
+    """Record the step and its earlier state, unless an earlier run has."""
+    done = record.read()
+    mine = (part.kind, part.where, installation.config_path)
+    earlier = [one for one in done if (one.kind, one.workspace, one.openclaw) == mine]
+    if earlier:
+        return earlier[0]
+    entry = CompletedStep(
+        part.kind, part.agent, part.where, installation.clock.now(), installation.config_path, part.before()
+    )
+    record.write([*done, entry])
+    return entry
 
-    Raises UnavailableError.
-    """
-    homes, _ = _homes(*_chosen(installation, wanted))
-    homes = {agent: root for agent, root in homes.items() if Workspace(root).config.is_file()}
-    parts: list[Part] = [
-        kind(installation, agent, root)
-        for kind in (ServicePart, GatewayPart, ToolsPart, SkillPart)
-        for agent, root in reversed(homes.items())
+
+def steps_to_undo(installation: Installation, record: SetupRecord) -> list[tuple[CompletedStep, Part]]:
+    """What setup did for this OpenClaw, latest first, the order of the undo."""
+    return [
+        (one, _part(installation, one)) for one in reversed(record.read()) if one.openclaw == installation.config_path
     ]
-    if not wanted:
-        parts.append(PluginPart(installation))
-    return [part for part in parts if part.kind not in skip]
 
 
-def undo(parts: Iterable[Part]) -> Iterator[Result]:
-    """Remove each part."""
-    yield from (_result(part, part.undo) for part in parts)
+def _part(installation: Installation, one: CompletedStep) -> Part:
+    kinds: tuple[type[Part], ...] = (WorkspacePart, PluginPart, SkillPart, ToolsPart, GatewayPart, ServicePart)
+    return next(kind for kind in kinds if kind.kind == one.kind)(installation, one.agent, Path(one.workspace))
 
 
-def _result(part: Part, act: Callable[[], str]) -> Result:
-    try:
-        return Result(part, act())
-    except MailboxdError as error:
-        return Result(part, problem=str(error), exit_code=error.exit_code)
+def undo_steps(steps: Sequence[tuple[CompletedStep, Part]], record: SetupRecord) -> Iterator[Result]:
+    """Undo each step. One that succeeds is removed from the record, one that fails stays for a retry."""
+    for one, part in steps:
+        step = Step(part, PartState(PartStatus.DUE, ""))
+        try:
+            result = Result(step, part.undo(one.before))
+            record.write([other for other in record.read() if other != one])
+        except MailboxdError as error:
+            result = Result(step, problem=str(error), exit_code=error.exit_code)
+        yield result

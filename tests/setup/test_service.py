@@ -6,15 +6,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mailboxd.errors import ConfigError
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.setup.service import Service, unit_of
-from mailboxd.setup.service import UserManager as Asked
+from mailboxd.setup.service import command
+from mailboxd.setup.service_unit import Unit, escaped, unit_of
+from mailboxd.setup.service_unit import UserManager as Asked
 from tests.e2e.conftest import Found
 from tests.e2e.support import BIN, MAILBOXD, Agent, task
 from tests.setup.usermanager import UserManager
@@ -33,15 +33,15 @@ def bare(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_is_escaped_as_systemd_does_it(path: str) -> None:
     said = subprocess.run(["systemd-escape", "--path", path], capture_output=True, text=True, timeout=60, check=True)
-    assert unit_of(Path(path)) == f"mailboxd@{said.stdout.strip()}.service"
+    assert escaped(Path(path)) == said.stdout.strip()
 
 
 def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> None:
     environ = {"HOME": "/home/ann", "PATH": "/opt/100%/bin:relative:/usr/bin", "OPENCLAW_STATE_DIR": "/srv/claw"}
     secrets = {"OPENCLAW_GATEWAY_TOKEN": "t0p-secret", "OPENAI_API_KEY": "sk-secret"}
-    unit = Service(Workspace(tmp_path), {**environ, **secrets})
+    unit = Unit(Workspace(tmp_path), {**environ, **secrets})
     text = unit.content()[unit.drop_in].decode()
-    assert f'ExecStart="{sys.executable}" "-P" "-m" "mailboxd.cli" "run"' in text
+    assert f'ExecStart="{command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
     assert f'Environment="PATH={BIN}:/opt/100%%/bin:/usr/bin"' in text
     assert 'Environment="OPENCLAW_STATE_DIR=/srv/claw"' in text
     assert 'ReadWritePaths="-/srv/claw"' in text
@@ -51,15 +51,13 @@ def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> No
 
 def test_unprintable_values_are_refused_in_the_unit_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written into a unit file"):
-        Service(Workspace(tmp_path), {"HOME": "/x", "PATH": "/a\nExecStart=/bin/evil"}).content()
+        Unit(Workspace(tmp_path), {"HOME": "/x", "PATH": "/a\nExecStart=/bin/evil"}).content()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_unit_and_drop_in_together(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    unit = Service(
-        Workspace(tmp_path / "ws"), {"HOME": str(home), "PATH": os.environ["PATH"], "OPENCLAW_STATE_DIR": "/x"}
-    )
+    unit = Unit(Workspace(tmp_path / "ws"), {"HOME": str(home), "PATH": os.environ["PATH"], "OPENCLAW_STATE_DIR": "/x"})
     assert unit.write() == [unit.folder / "mailboxd@.service", unit.drop_in]
     assert unit.write() == []
     checked = subprocess.run(

@@ -16,6 +16,7 @@ import pytest
 from mailboxd import config
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup import plan
+from mailboxd.setup.plan import SetupRecord
 from tests.agents.replay import Replay, conversation
 from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
 from tests.setup.usermanager import UserManager
@@ -137,19 +138,12 @@ def test_setup_is_idempotent_and_can_be_undone(beside: Beside) -> None:
     undone = beside.setup("--undo", "--yes", "--json")
     assert undone.returncode == 0, undone.stderr
     assert {one["problem"] for one in json.loads(undone.stdout)["steps"]} == {None}
-    assert without_the_plugin(beside) == before
+    assert json.loads(beside.config.read_text()) == before
     assert not (beside.workspace("alpha") / "skills" / "mailboxd").exists()
     assert (beside.workspace("alpha") / "mailbox" / "inbox" / "one.md").read_text() == "Work.\n"
     assert (beside.workspace("alpha") / ".mailboxd" / "mailboxd.db").exists()
-    second = beside.setup("--undo", "--yes")
-    assert (second.returncode, "✓ skill alpha: it is already removed" in second.stdout) == (0, True)
-
-
-def without_the_plugin(beside: Beside) -> Any:
-    """OpenClaw's configuration, without what it records of the removal."""
-    said = json.loads(beside.config.read_text())
-    assert said.pop("plugins") == {"entries": {"mailboxd": {"enabled": False}}}
-    return said
+    second = beside.setup("--undo")
+    assert (second.returncode, "nothing to undo" in second.stdout) == (0, True)
 
 
 def test_a_workspace_is_paired_with_a_gateway_that_approves_by_itself(beside: Beside) -> None:
@@ -179,8 +173,19 @@ def test_a_gateway_that_wants_a_person_or_is_elsewhere_is_left_to_the_person(bes
         assert "wants a person to approve devices; run `mailboxd -w" in step["says"]
 
 
+def test_undo_keeps_what_existed_before_setup(beside: Beside) -> None:
+    env = environment(beside.env)
+    words = [*MAILBOXD, "connect", "plugin", "install"]
+    assert subprocess.run(words, cwd=beside.root, env=env, capture_output=True, timeout=180 * PATIENCE).returncode == 0
+    before = beside.config.read_text()
+    assert beside.steps("--yes", "--no-canary", "--skip", "tools")["plugin", ""]["standing"] == "done"
+    assert beside.setup("--undo", "--yes").returncode == 0
+    assert beside.config.read_text() == before
+
+
 def test_after_a_failure_setup_reports_what_was_done_and_resumes(beside: Beside) -> None:
-    beside.configure(refusesPlugins=True)
+    whole = json.loads(beside.config.read_text())
+    beside.config.write_text(json.dumps(whole | {"refusesPlugins": True}))
     done = beside.setup("--yes", "--no-canary")
     assert done.returncode == 69, done.stdout
     assert "✓ workspace alpha: created" in done.stdout
@@ -192,10 +197,8 @@ def test_after_a_failure_setup_reports_what_was_done_and_resumes(beside: Beside)
     beside.config.write_text(json.dumps({name: value for name, value in said.items() if name != "refusesPlugins"}))
     steps = beside.steps("--yes", "--no-canary")
     assert (steps["plugin", ""]["standing"], steps["workspace", "alpha"]["standing"]) == ("due", "done")
-    assert beside.setup("--undo", "--yes", "--agent", "alpha").returncode == 0
-    assert not (beside.workspace("alpha") / "skills" / "mailboxd").exists()
-    assert (beside.workspace("beta") / "skills" / "mailboxd").exists()
-    assert json.loads(beside.config.read_text())["plugins"]["entries"]["mailboxd"]["enabled"]
+    assert beside.setup("--undo", "--yes").returncode == 0
+    assert json.loads(beside.config.read_text()) == whole
 
 
 def test_a_shared_workspace_gets_no_mailbox(beside: Beside) -> None:
@@ -218,6 +221,15 @@ def test_an_agent_cannot_set_up(beside: Beside) -> None:
     assert beside.setup("--yes", OPENCLAW_SHELL="exec").returncode == 1
 
 
+def test_a_damaged_record_is_named(beside: Beside) -> None:
+    record = SetupRecord(beside.env)
+    record.path.parent.mkdir(parents=True)
+    record.path.write_text('{"done": [1]}')
+    record.path.chmod(0o600)
+    done = beside.setup("--undo", "--yes")
+    assert (done.returncode, f"{record.path} cannot be read" in done.stderr) == (78, True), done.stderr
+
+
 def test_services_are_set_up_and_undone(beside: Beside, manager: UserManager) -> None:
     env = beside.env | {"HOME": manager.env["HOME"], "PATH": f"{beside.env['PATH']}:{os.environ['PATH']}"}
     done = manager.call(*MAILBOXD, "setup", "--yes", "--no-canary", "--skip", "tools", env=env)
@@ -237,3 +249,25 @@ def test_the_port_goes_into_the_group_that_is_meant() -> None:
     text = plan.with_port(config.default_text("alpha"), 8770)
     assert text.count("  port: 8770") == 1
     assert text.index("\nmcp:\n") < text.index("\n  port: 8770\n") < text.index("#shutdown:")
+
+
+BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
+"""The defaults that OpenClaw shows once the section exists, though they are in no file."""
+
+
+@pytest.mark.parametrize(
+    ("there", "others", "now", "removed"),
+    [
+        ([], {"entries": {}}, {"entries": {"mailboxd": {"enabled": False}}}, "plugins"),
+        ([], BROUGHT, {"entries": {"mailboxd": {"enabled": False}, **BROUGHT["entries"]}}, "plugins"),
+        ([], BROUGHT, {"entries": {"mailboxd": {}, "openai": {"config": {}}}}, "plugins.entries.mailboxd"),
+        ([], None, {"entries": {"mailboxd": {}}}, "plugins.entries.mailboxd"),
+        (["plugins"], {"slots": {}, "entries": {}}, {"slots": {}, "entries": {"mailboxd": {}}}, "plugins.entries"),
+        (list(plan.CONFIG_PATHS), {"entries": {}}, {"entries": {"mailboxd": {}}}, ""),
+        ([], {"entries": {}}, None, ""),
+    ],
+)
+def test_only_objects_created_by_the_installation_are_removed(
+    there: list[str], others: Any, now: Any, removed: str
+) -> None:
+    assert plan.outermost(now, {"there": there, "others": others}) == removed

@@ -66,7 +66,7 @@ def run_command(
 
 @click.group("service", cls=Group)
 def service_command() -> None:
-    """Run the daemon as a service of yours (systemd): started at login, restarted after a failure.
+    """Run the daemon as a service of yours (systemd, launchd): started at login, restarted after a failure.
 
     One service per workspace. Without either, as in most containers, it explains what to do instead.
     """
@@ -138,9 +138,9 @@ def _logs(session: Session, follow: bool, lines: int) -> int:
 
 
 def _service(session: Session) -> Service:
-    from mailboxd.setup.service import Service
+    from mailboxd.setup.service import service_of
 
-    return Service(session.workspace(), os.environ)
+    return service_of(session.workspace(), os.environ)
 
 
 def _account(session: Session, service: Service, done: list[str]) -> None:

@@ -186,7 +186,7 @@ def _revoke(session: Session, host: str) -> None:
 @hub_command.verb("leave", "hub leave", operator=True, extra="signing")
 def _leave(session: Session) -> None:
     """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
-    from mailboxd.setup.service import HubServices
+    from mailboxd.setup.hub_service import HubServices
 
     membership = _membership()
     membership.settings()
@@ -230,7 +230,7 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
 def _installed(wanted: bool, server: Path | None = None) -> bool:
     """Install the services, if that is wanted, and say so."""
     if wanted:
-        from mailboxd.setup.service import HubServices
+        from mailboxd.setup.hub_service import HubServices
 
         for path in HubServices(os.environ, server).install():
             say(f"started {for_terminal(path.name)}")

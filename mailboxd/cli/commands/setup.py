@@ -18,7 +18,7 @@ from mailboxd.cli.text import say, to_json
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from mailboxd.setup.plan import Part, Plan, Result
+    from mailboxd.setup.plan import Installation, Part, Plan, Result, SetupRecord
 
 
 _SKIPPABLE = ("plugin", "skill", "tools", "gateway", "service")
@@ -38,7 +38,7 @@ _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
-@click.option("--undo", is_flag=True, help="Remove all of this again. Mail, tasks and databases are kept.")
+@click.option("--undo", is_flag=True, help="Revert what setup did. Mail, tasks and databases are kept.")
 def setup_command(
     session: Session, agents: tuple[str, ...], skip: tuple[str, ...], strict: bool, yes: bool, dry_run: bool,
     no_canary: bool, undo: bool,
@@ -51,18 +51,19 @@ def setup_command(
     skill      teaches the agent to answer, plan and delegate
     tools      typed MCP tools for the agent (needs the extra `mcp`)
     gateway    turns over the gateway's WebSocket, far cheaper (extra `gateway`; asks for its token)
-    service    the daemon, under systemd
+    service    the daemon, under systemd or launchd
 
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
-    `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo removes the parts again, also
-    those that `mailboxd connect` has installed; --agent (which keeps the plugin) and --skip narrow it.
+    `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
     """
     from mailboxd.setup import plan as planning
+    from mailboxd.setup.plan import SetupRecord
 
     installation, version = planning.find_installation(os.environ, session.clock)
     installation = replace(installation, secret=_secret(session))
+    record = SetupRecord(os.environ)
     if undo:
-        return _undo(session, planning.parts_to_undo(installation, agents, skip), yes=yes, dry_run=dry_run)
+        return _undo(session, installation, record, yes=yes, dry_run=dry_run)
     plan = planning.make_plan(installation, version, agents, skip, checking, strict=strict)
     checking("")
     _show(session, plan)
@@ -70,7 +71,7 @@ def setup_command(
         session.tell("tasks are not reviewed; with --strict the other agents review specification and result of each")
     if dry_run or (plan.due and not _agreed(yes, session)):
         return _unapplied(session, plan, dry_run=dry_run)
-    return _carry_out(session, plan, canary=not no_canary)
+    return _carry_out(session, plan, record, canary=not no_canary)
 
 
 def _secret(session: Session) -> Callable[[], str] | None:
@@ -82,10 +83,10 @@ def _secret(session: Session) -> Callable[[], str] | None:
     return cache(ask_secret) if sys.stdin.isatty() and not session.as_json else None
 
 
-def _carry_out(session: Session, plan: Plan, *, canary: bool) -> int:
+def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    results = [_print_result(session, result) for result in planning.carry_out(plan)]
+    results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
     failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
     checked, healthy = ([], True) if failed else _examined(session, plan, canary=canary)
     if session.as_json:
@@ -99,18 +100,25 @@ def _carry_out(session: Session, plan: Plan, *, canary: bool) -> int:
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
 
-def _undo(session: Session, parts: list[Part], *, yes: bool, dry_run: bool) -> int:
+def _undo(session: Session, installation: Installation, record: SetupRecord, *, yes: bool, dry_run: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    for part in parts:
-        session.tell(f"  ○ remove {part.kind}: {f'{part.agent}, {part.where}' if part.agent else 'all agents'}")
-    if dry_run or (parts and not _agreed(yes, session)):
+    steps = planning.steps_to_undo(installation, record)
+    for one, part in steps:
+        where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
+        stays = " (is kept)" if part.kind == "workspace" else ""
+        session.tell(f"  ○ undo {part.kind}: {where}{stays}")
+    if steps:
+        _warn(session, installation)
+    else:
+        session.tell(f"nothing to undo: setup did nothing for this OpenClaw ({installation.config_path})")
+    if dry_run or (steps and not _agreed(yes, session)):
         if session.as_json:
-            say(to_json({"steps": [_named(part) for part in parts], "applied": False}))
+            say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
         return EXIT_OK if dry_run else EXIT_NO
-    results = [_print_result(session, result) for result in planning.undo(parts)]
+    results = [_print_result(session, result) for result in planning.undo_steps(steps, record)]
     if session.as_json:
-        say(to_json({"steps": [_named(result.part) | _outcome(result) for result in results], "applied": True}))
+        say(to_json({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}))
     return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
 
 
@@ -155,24 +163,33 @@ def _show(session: Session, plan: Plan) -> None:
     for step in plan.steps:
         who = step.part.agent or "all agents"
         session.tell(f"  {_MARKS[step.state.status]} {step.part.kind:<9} {who}: {step.state.text}")
+    if plan.due:
+        _warn(session, plan.installation)
     if not plan.homes:
         session.tell("no agent to set up; `openclaw agents add` adds one")
     elif not plan.due:
         session.tell("everything is already set up")
 
 
+def _warn(session: Session, installation: Installation) -> None:
+    from mailboxd.setup import plan as planning
+
+    if warning := planning.comments_warning(installation.config_path):
+        session.tell(f"  ! {warning}")
+
+
 def _print_result(session: Session, result: Result) -> Result:
-    who = f"{result.part.kind} {result.part.agent}".strip()
+    who = f"{result.step.part.kind} {result.step.part.agent}".strip()
     session.tell(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}")
     return result
 
 
 def _facts(plan: Plan, results: Iterable[Result]) -> dict[str, Any]:
-    came = {id(result.part): _outcome(result) for result in results}
+    came = {id(result.step): _outcome(result) for result in results}
     steps = [
         _named(step.part)
         | {"standing": step.state.status, "says": step.state.text}
-        | came.get(id(step.part), {"done": None, "problem": None})
+        | came.get(id(step), {"done": None, "problem": None})
         for step in plan.steps
     ]
     openclaw = {"version": plan.version, "config": plan.installation.config_path}
