@@ -13,7 +13,7 @@ import pytest
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.claims import CLAIMS, JOBS
 from mailboxd.hub.membership import HostKeys, Invitation, Members, Membership, nkey, nkey_seed
-from mailboxd.hub.protocol import STREAM
+from mailboxd.hub.protocol import FILES, POOLS, STREAM, files_of
 from mailboxd.hub.server import permissions
 from mailboxd.keys import PrivateKey
 from tests.hub.farm import Host
@@ -68,10 +68,14 @@ def test_the_server_syncs_every_message_speaks_tls_and_knows_each_host(founder: 
 def test_a_host_may_publish_under_its_own_name_only() -> None:
     allowed = permissions("beta", founder=False)
     said = json.dumps(allowed)
-    own = [subject for subject in allowed["publish"]["allow"] if JOBS not in subject and CLAIMS not in subject]
+    of_pools = (JOBS, CLAIMS, files_of(POOLS))
+    own = [subject for subject in allowed["publish"]["allow"] if not any(pools in subject for pools in of_pools)]
     assert all("beta" in subject or "STREAM.INFO" in subject for subject in own)
     assert "STREAM.CREATE" not in said
     assert f'STREAM.MSG.GET.{STREAM}"' not in said, "it could read other hosts' mail"
+    assert {subject for subject in allowed["publish"]["allow"] if FILES in subject} == {
+        f"$JS.API.DIRECT.GET.{FILES}.{files_of(to)}" for to in ("beta", POOLS)
+    }, "it could read other hosts' files"
     assert "STREAM.CREATE" in json.dumps(permissions("alpha", founder=True))
 
 
