@@ -36,6 +36,7 @@ from mailboxd.store.backup import (
     require_sound,
 )
 from mailboxd.store.database import connect, transaction
+from mailboxd.store.integrity import Seal
 from mailboxd.store.opening import last_event_of
 from mailboxd.store.store import Store
 
@@ -96,6 +97,7 @@ def rebuild(
         stamp = now.replace(":", "").replace(".", "")
         kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
         account.kept = "" if kept is None else str(kept)
+        Seal(ws.database).forget()
     return account
 
 

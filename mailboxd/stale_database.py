@@ -1,9 +1,10 @@
 """A database that is older than the rest of the workspace: it is detected at start and used only on an operator's
 order.
 
-The journal shows how far the log had gone: its end is compared at every opening. Where there is no journal, a daemon
-searches archive/ and outbox/ for files newer than the latest event when it starts. It also verifies the whole chain of
-events.
+Three things show how far the log had gone: the seal (`store.integrity`) and the journal, compared at every opening, and
+the files in archive/ and outbox/. If the seal shows that only mailboxd has written since the log was verified, the
+database is the newest one, and nothing else is read. Otherwise (it was killed during a commit, or another program wrote
+to the file) the whole chain is verified, and files newer than the latest event are searched for.
 """
 
 from __future__ import annotations
@@ -66,16 +67,17 @@ class _Found:
 
 
 def require_newest(ws: Workspace, store: Store) -> None:
-    """Raise OutdatedError if the log was changed or, without a journal, archive/ or outbox/ are newer than it.
+    """Raise OutdatedError if archive/ or outbox/ are newer than the database, or its log was changed.
 
     Call before anything is accepted or started. Raises WorldError if the database cannot be read.
     """
+    if store.is_sealed():
+        return
     if problem := store.verify_log():
         raise OutdatedError(changed(ws.database, problem))
-    if store.journal is not None and not store.journal.is_new:
-        return
     if unknown := [found.path for found in _later(ws, store, store.last_event_at())]:
         raise OutdatedError(older(ws.database, _unknown(unknown)))
+    store.trust_log()
 
 
 def _unknown(paths: list[str]) -> str:
@@ -173,6 +175,8 @@ def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     if store.journal is not None:
         with world_errors(f"rename {folder_of(ws.root)}"):
             store.journal.set_aside(core.now)  # it belongs to the log that was lost
+    if store.seal is not None:
+        store.seal.forget()
     with store.transaction():
         pass
     return account

@@ -68,8 +68,6 @@ class Journal:
         self._unsynced = False
         self.trouble = ""
         """Why the journal lacks the latest commits; empty if it has them."""
-        self.is_new = False
-        """It had no event to compare the database with when that was opened."""
 
     def append(self, db: sqlite3.Connection) -> None:
         """Append what was committed. Call outside transactions."""
@@ -113,7 +111,6 @@ class Journal:
             if folder_of(self._root).is_dir():
                 with self._locked():
                     self._find_position(db)
-            self.is_new = self._position.tip == START
         except JournalAheadError as error:
             return str(error)
         except (OSError, DamagedError) as error:

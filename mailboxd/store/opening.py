@@ -22,7 +22,7 @@ from mailboxd.store import event_log
 from mailboxd.store.backup import back_up, make_durable
 from mailboxd.store.database import connect, migrations, require_file, schema_version, storage_errors
 from mailboxd.store.event_log import Tip
-from mailboxd.store.integrity import DatabaseFile
+from mailboxd.store.integrity import DatabaseFile, Seal
 from mailboxd.store.journal import Journal
 from mailboxd.store.store import Store
 
@@ -58,8 +58,9 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
     try:
         with storage_errors(store.db):
             known = store.meta.get(_UUID)
+            store.seal = Seal(database)
             journal = Journal(database.parent.parent)
-            store.outdated = nothing or journal.ahead(store.db)
+            store.outdated = nothing or _behind(store, store.seal) or journal.ahead(store.db)
             if store.outdated and not accept_older:
                 raise OutdatedError(older(database, store.outdated))
             if known is None:
@@ -74,6 +75,16 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
         store.close()
         raise
     return store
+
+
+def _behind(store: Store, seal: Seal) -> str:
+    """How it is known that the log lacks the event that was sealed last; empty if it does not."""
+    line = seal.read()
+    if line is None or not line.tip.seq or store.hash_at(line.tip.seq) == line.tip.hash:
+        return ""
+    last = store.last_event()
+    what = f"its log ends at event {last}" if last < line.tip.seq else f"event {line.tip.seq} of its log is different"
+    return f"{what}, but event {line.tip.seq} was recorded here, according to its .seal file"
 
 
 def older(database: Path, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +24,7 @@ from mailboxd.store.database import (
     store_error,
     transaction,
 )
-from mailboxd.store.integrity import DatabaseFile
+from mailboxd.store.integrity import DatabaseFile, Seal
 from mailboxd.store.journal import Journal
 from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
@@ -56,8 +56,11 @@ class Store:
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False
         """Whether to wait once more for a lock that was not released within `BUSY_MS`."""
+        self.seal: Seal | None = None
         self.outdated = ""
         """How it is known that a newer database was in use here, if this one was opened nevertheless."""
+        self._verified = -1
+        """`PRAGMA data_version` when the log was verified."""
         self.journal: Journal | None = None
 
     @classmethod
@@ -72,9 +75,22 @@ class Store:
         return cls(db)
 
     def close(self) -> None:
+        seal, self.seal = self.seal, None
+        if seal is not None:
+            seal.detect_writes()
+            if not self._is_sole_writer():
+                seal.is_intact = False
         if self.journal is not None:
             self.journal.close()
         self.db.close()
+        if seal is not None:
+            seal.close(self._tip)
+
+    def _is_sole_writer(self) -> bool:
+        """Whether no other connection has written since the last transaction here."""
+        with suppress(sqlite3.Error):
+            return self.cache.data_version() == self.cache.version
+        return False
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -88,14 +104,20 @@ class Store:
                         self._tip = last
                         self.cache.forget()
                     self.cache.version = version
+                    if self.seal is not None:
+                        self.seal.compare(last)
                     if self.journal is not None:
                         self.journal.expect_more()  # the other process may have died before its lines
+                elif self.seal is not None:
+                    self.seal.detect_writes()
                 yield
                 if self.journal is not None:
                     self.journal.sync()
         except BaseException:
             self._undone()
             raise
+        if self.seal is not None:
+            self.seal.write(self._tip)
         if self.journal is not None:
             self.journal.append(self.db)
 
@@ -128,21 +150,38 @@ class Store:
 
         Returns False while another connection is active; what can be moved is moved even then. Raises WorldError.
         """
+        if self.seal is not None:
+            self.seal.detect_writes()
         with storage_errors(self.db):
             self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for readers
             try:
                 busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
                 self.db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        if self.seal is not None and self._is_sole_writer():
+            self.seal.write(self._tip)
         return not busy
+
+    def is_sealed(self) -> bool:
+        """Whether only mailboxd has written since the log was verified. Call outside transactions."""
+        with self.transaction():
+            pass  # compares the seal
+        return self.seal is not None and self.seal.is_intact
 
     def verify_log(self) -> str:
         """Return the first error in the chain of events, or an empty string. Raises WorldError.
 
-        Takes 3 microseconds per event.
+        Takes 3 microseconds per event. Call outside transactions.
         """
+        self._verified = self.cache.data_version()
         with storage_errors(self.db):
             return event_log.verify_chain(self.db) or ""
+
+    def trust_log(self) -> None:
+        """Seal what `verify_log` verified, unless another connection has written since. Raises WorldError."""
+        with self.transaction():
+            if self.seal is not None:
+                self.seal.is_intact = self.cache.version == self._verified
 
     def _undone(self) -> None:
         """Drop everything that was cached in a transaction that was rolled back."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,11 @@ def without_the_wal(alpha: Agent, copy: Path) -> None:
     put_back(alpha, copy)
 
 
+def without_the_wal_and_the_seal(alpha: Agent, copy: Path) -> None:
+    without_the_wal(alpha, copy)
+    database(alpha, ".seal").unlink()
+
+
 def an_older_copy(alpha: Agent, copy: Path) -> None:
     alpha.stop()
     put_back(alpha, copy)
@@ -81,11 +88,24 @@ def an_older_copy_beside_files_that_know_more(alpha: Agent, copy: Path) -> None:
     """The whole of .mailboxd/ was restored: only archive/ and outbox/ tell."""
     alpha.stop()
     put_back(alpha, copy)
+    database(alpha, ".seal").unlink()
     without_journal(alpha)
 
 
 def without_journal(alpha: Agent) -> None:
     shutil.rmtree(alpha.root / "mailbox" / "archive" / "events")
+
+
+def an_older_copy_beside_an_older_journal(alpha: Agent, copy: Path) -> None:
+    """A whole workspace was restored over a newer one, and nothing was deleted there: as by rsync."""
+    alpha.stop()
+    put_back(alpha, copy)
+    database(alpha, ".seal").unlink()
+    with closing(sqlite3.connect(copy)) as db:
+        (last,) = db.execute("SELECT max(seq) FROM events").fetchone()
+    (file,) = (alpha.root / "mailbox" / "archive" / "events").iterdir()
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(takewhile(lambda line: json.loads(line).get("seq", 0) <= last, lines)))
 
 
 def an_older_copy_beside_an_archive_that_knows_more(alpha: Agent, copy: Path) -> None:
@@ -101,8 +121,10 @@ def an_older_copy_beside_an_outbox_that_knows_more(alpha: Agent, copy: Path) -> 
 
 ATTACKS = (
     without_the_wal,
+    without_the_wal_and_the_seal,
     an_older_copy,
     an_older_copy_beside_files_that_know_more,
+    an_older_copy_beside_an_older_journal,
     an_older_copy_beside_an_archive_that_knows_more,
     an_older_copy_beside_an_outbox_that_knows_more,
 )
@@ -296,16 +318,18 @@ def test_what_was_judged_and_moved_before_a_kill_is_no_sign_of_an_older_database
     alpha.kill()
     day = next((alpha.root / "mailbox" / "archive").glob("2*"))
     tampered(alpha, "UPDATE messages SET path = NULL WHERE name = 'first.md'")
+    database(alpha, ".seal").unlink()
     (day / "first.md").rename(day / "moved.md")
     (day / "moved.md").rename(day / "first.md")
     alpha.run()
 
 
-def test_a_workspace_without_journal_is_served(found: Found) -> None:
+def test_a_workspace_without_journal_and_seal_is_served(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()
     finished(alpha, "first")
     alpha.stop()
+    database(alpha, ".seal").unlink()
     without_journal(alpha)
     alpha.start()
     finished(alpha, "second")
