@@ -213,7 +213,8 @@ def _turn_unknown(builder: DecisionBuilder, ended: TurnEnded, unknown: Unknown) 
         note = f"outcome unknown: {unknown.error}"
         builder.checkpoint(note, waiting_for=Waiting.LOOKUP, run_id=run_id or heard)
         turn_id = builder.ctx.new_id("trn")
-        builder.order(LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard))
+        lookup = LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard)
+        builder.order(replace(lookup, harness=attempt.worker_ref))
         return
     outcome_unknown(builder, unknown.error, harmless=unknown.harmless)
 

@@ -44,6 +44,8 @@ class LookUp:
     gate: Gate | None = None
     heard: str | None = None
     """An earlier run of this session that is known to have ended: its row says nothing about the lost turn."""
+    harness: str = ""
+    """The harness that took the turn; `run_id` is then the call's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Capacity:
     free_bytes: int | None = None
     """Memory that is left for further calls; None = it is not known, and limits nothing."""
     call_bytes: int = 1
-    """The resources of one call."""
+    """Bytes of memory that one call takes."""
     per_agent: int = 1
     """Calls at once of one agent."""
     agents: Counter[str] = field(default_factory=Counter)

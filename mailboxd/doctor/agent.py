@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mailboxd.agents import process
 from mailboxd.agents.acp import transport
+from mailboxd.agents.acp.probe import HarnessInfo, probe
 from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
@@ -28,7 +28,7 @@ from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.doctor.facts import Agents, CheckResult, Facts, PluginAnswer, edit, error, note, ok, warning
-from mailboxd.errors import ConfigError, MessageError, UnavailableError
+from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
 from mailboxd.mailbox.layout import Workspace
@@ -139,31 +139,35 @@ def skill(facts: Facts) -> Iterator[CheckResult]:
 
 
 def harnesses(facts: Facts) -> Iterator[CheckResult]:
-    for name, problem in (facts.harnesses or {}).items():
-        if problem:
-            change = edit(facts.settings.path, f"acp.harnesses.{name}")
-            text = f"the harness {name} cannot be started, so its tasks wait: {problem}"
-            yield warning("harness", text, to_add("acp") if to_add("acp") in problem else change)
-        else:
-            yield ok("harness", f"the program and the directory of the harness {name} are there")
+    for found in facts.harnesses or ():
+        yield _harness(found, facts.settings.path)
 
 
-def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> dict[str, str]:
-    """Why each configured harness cannot be started, as far as that shows without starting it."""
-    return {name: _harness_problem(root, harness, environ) for name, harness in acp.harnesses.items()}
+def _harness(found: HarnessInfo, config: str) -> CheckResult:
+    if found.problem:
+        text = f"the harness {found.name} does not work, so its tasks wait: {found.problem}"
+        fixes = [edit(config, f"acp.harnesses.{found.name}")]
+        if to_add("acp") in found.problem:
+            fixes.insert(0, to_add("acp"))
+        return warning("harness", text, *fixes)
+    name = f"the harness {found.name} ({' '.join(filter(None, [found.title, found.version])) or 'no name'})"
+    if not found.loads:
+        text = f"{name} works, but cannot load a session: the outcome of an interrupted turn stays unknown"
+        return note("harness", text)
+    return ok("harness", f"{name} works, and can be asked about an interrupted turn")
 
 
-def _harness_problem(root: Path, harness: HarnessSection, environ: Mapping[str, str]) -> str:
-    program = harness.argv[0]
+def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[HarnessInfo, ...]:
+    """Probe the configured harnesses one after another, since each may need much memory."""
+    return tuple(_probe_harness(root, name, harness, environ) for name, harness in acp.harnesses.items())
+
+
+def _probe_harness(root: Path, name: str, harness: HarnessSection, environ: Mapping[str, str]) -> HarnessInfo:
     try:
-        transport.require_extra()
         cwd = transport.working_directory(root, harness.cwd)
-    except ConfigError as error:
-        return str(error)
     except OSError as problem:
-        return f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})"
-    found = shutil.which(str(Path(cwd, program)) if "/" in program else program, path=environ.get("PATH"))
-    return "" if found else f"there is no program {program}"
+        return HarnessInfo(name, f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})")
+    return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))
 
 
 def _own(facts: Facts) -> Peer | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.agents.openclaw_versions import Version
 from mailboxd.hub.cards import HostSigns
@@ -299,8 +300,7 @@ class Facts:
     keys: Keys | None = None
     hub: HubFacts | None = None
     skill: SkillState | None = None
-    harnesses: Mapping[str, str] | None = None
-    """Why each harness cannot be used, by name; empty if nothing is known against it."""
+    harnesses: tuple[HarnessInfo, ...] | None = None
 
     program: Program | None = None
     release: Release | None = None

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from mailboxd.agents.acp import transport, turn_files
 from mailboxd.agents.acp.turn_files import TurnRequest
-from mailboxd.agents.call_dir import refusal
+from mailboxd.agents.call_dir import Exit, refusal
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.process import NotStarted
 from mailboxd.config.model import HarnessSection
 from mailboxd.core.approvals import Approval, ApprovalStatus, PermissionAsked
-from mailboxd.core.effects import AnswerPermission, RunTurn
+from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
 from mailboxd.core.inputs import Checkpoint
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Made, Outcome, Unknown
@@ -34,6 +34,10 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import Refused
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.store import Order
+
+_ASKING_SECONDS = 300
+"""How long a harness may take to report what became of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,5 +206,33 @@ class HarnessTurns:
         self._told.pop(effect.turn_id, None)
         transport.kill_leftover(folder)
         if isinstance(outcome, Unknown):
-            outcome = replace(outcome, looked_up=True)  # nothing more can be learned
+            outcome = replace(outcome, run_id=effect.turn_id)  # leads to its session
         return outcome, transport.artifacts(folder)
+
+    # a turn was lost
+
+    def look_up(self, order: Order, effect: LookUp) -> Outcome | None:
+        """Ask what became of a lost turn; None while the call runs or waits for a slot."""
+        call_id = f"{order.id}.ask"
+        task = self.engine.store.tasks.get(order.task)
+        session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
+        if task is None or session is None:
+            return Unknown("its end was not observed, and its harness cannot be asked", looked_up=True)
+        if not self.calls.capacity.has_slot():
+            return None
+        key, timeout = f"ask:{effect.session_key}", _ASKING_SECONDS + PATIENCE
+        call = Call(call_id, CallKind.HARNESS_LOOKUP, "", key, timeout, order, order.task)
+        self.calls.discard(call_id)
+        try:
+            wanted = self._wanted(effect.harness, task, effect.attempt_id)
+            asks = replace(wanted, session=session, asks=True, capabilities=(), timeout=_ASKING_SECONDS)
+            self._run(call, effect.harness, asks, transport.QUESTION.encode())
+        except NotStarted as missing:
+            return Unknown(str(missing), looked_up=True)
+        return None
+
+    def looked_up(self, call: Call, exit_: Exit) -> Outcome:
+        """The outcome of a lost turn, as reported by its harness."""
+        transport.kill_leftover(self._folder(call.id))
+        self.calls.discard_when_recorded(call.id)
+        return transport.recovered_outcome(exit_, "it was interrupted during the turn")

@@ -114,8 +114,8 @@ class EffectRunner:
         """The table of performers."""
         once = "the file is written once; handed over again only to a receiver that knows messages by their id"
         send, message = self.posting, (CallKind.MESSAGE,)
-        turn = (CallKind.TURN, CallKind.HARNESS_TURN)
-        action, prepare, recovery = self.performing, self.performing.preparing, self.recovery
+        turn, lookup = (CallKind.TURN, CallKind.HARNESS_TURN), (CallKind.LOOKUP, CallKind.HARNESS_LOOKUP)
+        action, prepare = self.performing, self.performing.preparing
         return (
             Performer(
                 RunTurn,
@@ -124,7 +124,7 @@ class EffectRunner:
                 turn,
                 self.starting.ended,
             ),
-            Performer(LookUp, "may be repeated: it only asks", recovery.begin, (CallKind.LOOKUP,), recovery.ended),
+            Performer(LookUp, "may be repeated: it only asks", self._look_up, lookup, self._lookup_ended),
             Performer(StopTurns, "may be repeated: a call that has ended is not signalled", self._stop_turns),
             Performer(
                 Compose,
@@ -247,6 +247,19 @@ class EffectRunner:
     def _answer_permission(self, order: Order, effect: AnswerPermission) -> None:
         self.harnesses.answer(effect)
         self.reports.append(Finished(order.id))
+
+    def _look_up(self, order: Order, effect: LookUp) -> None:
+        """Ask the harness about its own turn, OpenClaw's ledger about any other."""
+        if not effect.harness:
+            self.recovery.begin(order, effect)
+        elif (outcome := self.harnesses.look_up(order, effect)) is not None:
+            self.reports.append(LookupReport(order, effect, outcome))
+
+    def _lookup_ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        if call.kind is CallKind.LOOKUP:
+            self.recovery.ended(order, call, exit_)
+        elif isinstance(order.effect, LookUp):
+            self.reports.append(LookupReport(order, order.effect, self.harnesses.looked_up(call, exit_)))
 
     # recording, inside a batch
 

@@ -66,6 +66,7 @@ class CallKind(StrEnum):
     TURN = "turn"
     HARNESS_TURN = "harness turn"
     LOOKUP = "lookup"
+    HARNESS_LOOKUP = "harness lookup"
     MESSAGE = "message"
     CHECK = "check"
     GATE = "gate"

@@ -85,10 +85,9 @@ def ended(
     made: tuple[Made, ...] = (),
 ) -> TurnEnded:
     """The end of a turn, as an input of the core."""
-    turn, harness, asked = (effect.turn, effect.attempt_id, order.agent), "", ""
-    if isinstance(effect, RunTurn):
-        harness, asked = effect.harness, effect.note if effect.turn is Turn.ANSWER else ""
-    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=harness, question=asked)
+    turn = (effect.turn, effect.attempt_id, order.agent)
+    asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
+    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)
 
 
 class Next(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mailboxd.core.approvals import ApprovalDecision, ApprovalStatus, PermissionAsked, Resolve
-from mailboxd.core.effects import AnswerPermission, RunTurn
+from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.model import BreakerRules, Escalation, Overrides, PlannedChild, Policy
@@ -97,6 +97,16 @@ def test_the_answer_to_its_question_goes_to_it_too() -> None:
     at.ends("t", Question("Which?"))
     at.handle("t", Clarification("boss", "This one."))
     assert turn(at).harness == "coder"
+
+
+def test_a_lost_turn_is_looked_up_at_the_harness_and_nowhere_else() -> None:
+    at = desk()
+    at.give(policy=ACP)
+    at.ends("t", Unknown("it died", run_id="trn_1"))
+    (effect,) = at.orders(LookUp, "t")
+    assert (effect.harness, effect.run_id) == ("coder", "trn_1")
+    at.ends("t", Unknown("it cannot be asked", run_id="trn_1", looked_up=True))
+    assert at.phase() is Phase.CIRCUIT_OPEN
 
 
 @pytest.mark.parametrize(

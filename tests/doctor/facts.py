@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor.facts import (
     Agents,
@@ -60,7 +61,7 @@ HEALTHY = Facts(
     database=DATABASE,
     mailbox=MailboxFacts(0, 0),
     skill=SKILL,
-    harnesses={"coder": ""},
+    harnesses=(HarnessInfo("coder", "", "codex", "1.0", loads=True),),
     program=Program("openclaw", "/usr/bin/openclaw"),
     release=Release((2026, 9, 6), ""),
     gateway=GATEWAY,

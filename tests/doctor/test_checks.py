@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor import diagnose
 from mailboxd.doctor.facts import (
@@ -80,8 +81,9 @@ BROKEN = [
     ({"inside_agent": True}, "inside-agent", "error", "OPENCLAW_SHELL", "your own shell"),
     ({"memory": 500_000_000}, "memory", "warning", "room for 2 of the 4", "limits.turns: 2"),
     ({"memory": 100_000_000}, "memory", "error", "none starts", "ps "),
-    ({"harnesses": {"x": "there is no program codex"}}, "harness", "warning", "no program codex", "harnesses.x"),
-    ({"harnesses": {"x": f"run `{to_add('acp')}`"}}, "harness", "warning", "its tasks wait", "[acp]"),
+    ({"harnesses": (HarnessInfo("x", "codex cannot be run"),)}, "harness", "warning", "cannot be run", "harnesses.x"),
+    ({"harnesses": (HarnessInfo("x", f"run `{to_add('acp')}`"),)}, "harness", "warning", "its tasks wait", "[acp]"),
+    ({"harnesses": (HarnessInfo("x", "", "odd", "2"),)}, "harness", "note", "(odd 2) works, but cannot load", ""),
     ({"now": "2026-11-20T00:00:00.000Z"}, "clock", "warning", "set back", "timedatectl"),
     ({"program": Program("openclaw", None)}, "openclaw", "error", "openclaw is not in PATH", "npm install -g openclaw"),
     ({"program": Program("x", "/x", scripted=True)}, "openclaw", "note", "stand-in", "openclaw.command"),

@@ -246,6 +246,21 @@ def test_a_harness_that_dies_is_not_asked_again_and_a_person_decides(shop: Any) 
     assert not place.company.entries()  # OpenClaw's ledger was not asked either
 
 
+@pytest.mark.parametrize(("knows", "ends"), [(["knows"], "completed"), ([], "circuit_open")])
+def test_a_harness_that_can_load_its_session_is_asked_what_became_of_it(shop: Any, knows: list[str], ends: str) -> None:
+    place = shop(odd=harness("loads", "dies", *knows))
+    place.start(max_attempts=2)
+    ended = place.alpha.until("job", ends)
+    assert place.said("load_session")[0] == "ses-1"
+    if knows:
+        assert ended["result"] == "It is all done: 42."
+        assert len(place.said("prompt")) == 2
+    else:
+        attempts = place.alpha.attempts("job")
+        assert [attempt["status"] for attempt in attempts] == ["failed", "failed"]
+        assert "half of it" in attempts[0]["error_summary"]
+
+
 def test_a_killed_program_leaves_no_harness_behind(shop: Any) -> None:
     place = shop(odd=harness("stubborn"))
     place.start()

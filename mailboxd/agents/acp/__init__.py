@@ -11,4 +11,5 @@ the harness behind.
     conversation     initialize, a session, one prompt, cancel (needs the extra `acp`)
     program          the command line and its exit status; which files changed
     transport        the daemon's side: which program runs which turn, and what came of it
+    probe            whether a harness can be used at all
 """

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from acp import PROTOCOL_VERSION, RequestError
 from acp.connection import Connection
 
-from mailboxd.agents.acp import session_updates
+from mailboxd.agents.acp import session_updates, turn_files
 from mailboxd.agents.acp.harness import FrameTransport, Harness, Journal, Stop
 from mailboxd.agents.acp.permissions import PermissionQueue
 from mailboxd.agents.acp.session_updates import SessionUpdates, TurnResult
@@ -43,6 +44,7 @@ class HarnessLost(Exception):
 @dataclass(slots=True)
 class Conversation:
     request: TurnRequest
+    folder: Path
     updates: SessionUpdates
     permissions: PermissionQueue
     stop: Stop
@@ -83,15 +85,24 @@ class Conversation:
             await self.connection.close()
 
     async def _set_up(self) -> None:
+        info = await self.initialize()
+        loads = at(info, "agentCapabilities", "loadSession") is True
+        session = await self._session(loads)
+        if not session:
+            raise SetupFailed("it opened no session", refused=True)
+        self.updates.session = session
+        who = {"name": text_at(info, "agentInfo", "name"), "version": text_at(info, "agentInfo", "version")}
+        turn_files.write(self.folder, turn_files.SESSION, {"session": session, "loads": loads, **who})
+
+    async def initialize(self) -> object:
+        """Its description of itself. Raises SetupFailed, also for another version of ACP."""
         params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CLIENT, "clientInfo": _CLIENT_INFO}
         answer = await self._ask("initialize", params)
         if (version := at(answer, "protocolVersion")) != PROTOCOL_VERSION:
             raise SetupFailed(
                 f"it speaks ACP {brief(str(version))[:20]}, mailboxd speaks {PROTOCOL_VERSION}", refused=True
             )
-        self.updates.session = await self._session(at(answer, "agentCapabilities", "loadSession") is True)
-        if not self.updates.session:
-            raise SetupFailed("it opened no session", refused=True)
+        return answer
 
     async def _session(self, loads: bool) -> str:
         """Resume the requested session if the harness can, else open a new one."""
@@ -100,10 +111,12 @@ class Conversation:
             try:
                 await self._ask("session/load", {**params, "sessionId": self.request.session})
             except SetupFailed:
-                if self.stop.received is not None:
+                if self.request.asks or self.stop.received is not None:
                     raise
             else:
                 return self.request.session
+        if self.request.asks:
+            raise SetupFailed("it cannot load its session", refused=True)
         return text_at(await self._ask("session/new", params), "sessionId")
 
     async def _ask(self, method: str, params: Mapping[str, object]) -> object:

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,14 +32,22 @@ class Harness:
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     @classmethod
-    def start(cls, argv: Sequence[str], cwd: str, folder: Path) -> Harness:
-        """Start it with this process's environment. Raises OSError."""
+    def start(
+        cls,
+        argv: Sequence[str],
+        cwd: str,
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> Harness:
+        """Start it, by default with this process's environment. Raises OSError."""
         popen = subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=None if environment is None else subprocess.DEVNULL,
             cwd=cwd,
-            env=mark_inside(os.environ),
+            env=mark_inside(os.environ if environment is None else environment),
             start_new_session=True,
         )
         turn_files.write(folder, turn_files.HARNESS, identity(popen.pid))

@@ -121,12 +121,13 @@ APPROVED = "approved"
 
 @dataclass(slots=True)
 class PermissionQueue:
-    """The permission requests of one turn."""
+    """The permission requests of one turn. `asks`: everything is refused without asking."""
 
     folder: Path
     state: Path
     capabilities: tuple[str, ...]
     directory: str
+    asks: bool = False
     refused: list[str] = field(default_factory=list)
     """Descriptions of what was refused."""
     waiting: int = 0
@@ -138,9 +139,11 @@ class PermissionQueue:
         """The answer to a request, immediately or after an operator's decision."""
         if self._closed.is_set():
             return CANCELLED
-        why = reason_to_ask(tool, self.capabilities, self.directory)
+        why = (
+            "this turn only answers a question" if self.asks else reason_to_ask(tool, self.capabilities, self.directory)
+        )
         allowed, verdict = not why, ""
-        if why and self._asked < turn_files.MOST_QUESTIONS:
+        if why and not self.asks and self._asked < turn_files.MOST_QUESTIONS:
             verdict = await self._ask(tool, why)
             if verdict == "":
                 return CANCELLED

@@ -57,7 +57,7 @@ async def _turn(folder: Path, request: TurnRequest) -> TurnResult:
     if inside_agent(os.environ):
         return session_updates.refused("an agent does not act as the operator")
     updates = SessionUpdates()
-    permissions = PermissionQueue(folder, Path(request.state), request.capabilities, request.cwd)
+    permissions = PermissionQueue(folder, Path(request.state), request.capabilities, request.cwd, request.asks)
     turn = _Turn(folder, request, updates, permissions, Stop(request.timeout, lambda: permissions.waiting > 0))
     turn.stop.listen()
     before = snapshot(request.cwd)
@@ -95,7 +95,7 @@ class _Turn:
             from mailboxd.agents.acp.conversation import Conversation
         except ModuleNotFoundError as missing:
             return session_updates.not_started(f"{missing}: run `{to_add('acp')}`")
-        talk = Conversation(self.request, self.updates, self.permissions, self.stop, harness)
+        talk = Conversation(self.request, self.folder, self.updates, self.permissions, self.stop, harness)
         await talk.open(journal)
         try:
             return await talk.run(prompt, self.folder.name)

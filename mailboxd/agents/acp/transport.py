@@ -12,10 +12,12 @@ from pathlib import Path
 
 from mailboxd.agents.acp import turn_files
 from mailboxd.agents.acp.turn_files import TurnRequest
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import text_at
+from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import survivors
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.outcomes import Made
+from mailboxd.core.outcomes import Failed, Made, Outcome, Succeeded, Unknown
 from mailboxd.errors import ConfigError
 from mailboxd.host.pip_extras import to_add
 
@@ -80,6 +82,37 @@ def artifacts(folder: Path) -> tuple[Made, ...]:
 
 def _lines(value: object) -> list[str]:
     return [text_at({"line": item}, "line") for item in value] if isinstance(value, list) else []
+
+
+# Asking about an interrupted turn
+
+QUESTION = """\
+Your last turn in this session was interrupted, and its outcome is unknown. What happened?
+
+Do nothing now: read nothing, change nothing, run nothing; every request for permission will be refused.
+
+- If the work was finished, answer with its result, in the format requested then.
+- Otherwise answer with the line `NOT FINISHED`, and below it what was done and what was not.
+"""
+_NOT_FINISHED = "NOT FINISHED"
+
+
+def resumable_session(folder: Path) -> str | None:
+    """The session of a call, if it can be loaded again."""
+    found = turn_files.read_note(folder, turn_files.SESSION) or {}
+    return text_at(found, "session") or None if found.get("loads") is True else None
+
+
+def recovered_outcome(exit_: Exit, lost: str) -> Outcome:
+    """The outcome of an interrupted turn, as its harness reports it. `lost` says how it was lost."""
+    outcome = classify(exit_)
+    if not isinstance(outcome, Succeeded):
+        return Unknown(f"{lost}; asked about it, the harness could not tell", looked_up=True)
+    if outcome.text.lstrip("`*# ").startswith(_NOT_FINISHED):
+        return Failed(
+            f"{lost}. The harness reports: {outcome.text}", usage=outcome.usage, session_ref=outcome.session_ref
+        )
+    return outcome
 
 
 def kill_leftover(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
     order.json                 daemon -> program: the TurnRequest
     harness.json               the harness's process, so that a daemon can kill what a killed program left running
+    session.json               the session, for asking the harness later
     progress.json              program -> daemon: current activity, at most once every few seconds
     permission-N.json          program -> daemon: the harness asks for more than it was given
     permission-N.answer.json   daemon -> program: the decision
@@ -50,6 +51,8 @@ class TurnRequest:
     """Seconds for each answer before the prompt is sent; a first start may be slow."""
     session: str = ""
     """A session to resume, if the harness can."""
+    asks: bool = False
+    """Only ask about an earlier turn of that session: every permission is refused."""
 
 
 def read_request(path: Path) -> TurnRequest:
@@ -60,7 +63,7 @@ def read_request(path: Path) -> TurnRequest:
         raise ValueError(f"{path} is not a turn request: {error}") from error
 
 
-HARNESS, PROGRESS, CHANGES = "harness.json", "progress.json", "changes.json"
+HARNESS, SESSION, PROGRESS, CHANGES = "harness.json", "session.json", "progress.json", "changes.json"
 CAP = 4 * 1024 * 1024
 MOST_QUESTIONS = 1_000
 """Questions that one turn may put to the operator."""

@@ -88,7 +88,7 @@ class OddAgent:
     async def prompt(self, prompt: list[Any], session_id: str, **_: Any) -> PromptResponse:
         text = "".join(block.text for block in prompt)
         log(prompt=text, session=session_id)
-        return await self.behave(session_id)
+        return await self.behave(session_id, text)
 
     async def say(self, session_id: str, text: str) -> None:
         await self.client.session_update(session_id=session_id, update=update_agent_message(text_block(text)))
@@ -100,7 +100,10 @@ class OddAgent:
         log(asked=call, answer=chosen)
         return str(chosen)
 
-    async def behave(self, session_id: str) -> PromptResponse:
+    async def behave(self, session_id: str, text: str) -> PromptResponse:
+        if "What happened?" in text:
+            await self.say(session_id, "It is all done: 42." if "knows" in BEHAVIOURS else "NOT FINISHED\nhalf of it")
+            return PromptResponse(stop_reason="end_turn")
         await self.say(session_id, "I begin. ")
         for behaviour in sys.argv[1:]:
             act = getattr(self, "do_" + behaviour.partition("=")[0].replace("-", "_"), None)

@@ -233,12 +233,27 @@ def test_a_parked_question_is_answered_cancelled_when_the_turn_is(stage: Stage) 
     assert list(stage.work.iterdir()) == []
 
 
-def test_a_session_is_continued_by_a_harness_that_can_load_it(stage: Stage) -> None:
-    stage.start("loads", session="ses-9")
+@pytest.mark.parametrize(
+    ("behaviour", "loaded", "text"),
+    [(["loads", "knows"], ["ses-9"], "It is all done: 42."), (["loads"], ["ses-9"], "NOT FINISHED")],
+)
+def test_a_harness_can_be_asked_about_an_interrupted_turn(
+    stage: Stage, behaviour: list[str], loaded: list[str], text: str
+) -> None:
+    (stage.folder / "prompt.md").write_text("What happened?")
+    stage.start(*behaviour, session="ses-9", asks=True, capabilities=[])
     found = stage.end()
     assert isinstance(found, Succeeded)
-    assert found.text == "I begin. The answer is 42.", "nothing of what the session replays"
-    assert stage.said("load_session") == ["ses-9"]
+    assert found.text.startswith(text)  # and nothing of what the session replays
+    assert stage.said("load_session") == loaded
+
+
+def test_a_harness_that_cannot_load_sessions_is_not_asked(stage: Stage) -> None:
+    stage.start(session="ses-9", asks=True, capabilities=[])
+    found = stage.end()
+    assert isinstance(found, Failed)
+    assert "cannot load its session" in found.error
+    assert stage.said("prompt") == []
 
 
 def test_without_the_library_the_program_says_what_to_install(stage: Stage) -> None:

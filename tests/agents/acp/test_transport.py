@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mailboxd.agents.acp import transport, turn_files
-from mailboxd.core.outcomes import Made
+from mailboxd.agents.call_dir import Exit
+from mailboxd.core.outcomes import Failed, Made, Succeeded, Unknown
 from mailboxd.errors import ConfigError
 
 
@@ -45,6 +47,40 @@ def test_files_left_by_a_turn_are_not_trusted(tmp_path: Path, left: Any, made: t
     if left is not None:
         turn_files.write(tmp_path, turn_files.CHANGES, left)
     assert transport.artifacts(tmp_path) == made
+
+
+@pytest.mark.parametrize(
+    ("note", "session"),
+    [
+        ({"session": "s", "loads": True}, "s"),
+        ({"session": "s", "loads": False}, None),
+        ({"session": "", "loads": True}, None),
+        ({"session": 5, "loads": True}, None),
+        ([], None),
+    ],
+)
+def test_the_session_that_can_be_asked(tmp_path: Path, note: Any, session: str | None) -> None:
+    (tmp_path / turn_files.SESSION).write_text(json.dumps(note))
+    assert transport.resumable_session(tmp_path) == session
+
+
+def said(text: str) -> Exit:
+    value = {"status": "ok", "result": {"payloads": [{"text": text}], "meta": {"stopReason": "stop"}}}
+    return Exit(0, json.dumps(value).encode())
+
+
+def test_the_outcome_of_a_lost_turn_as_the_harness_reports_it() -> None:
+    finished = transport.recovered_outcome(said("The result."), "cut off")
+    assert isinstance(finished, Succeeded)
+    assert finished.text == "The result."
+    for words in ("NOT FINISHED\nhalf", "**NOT FINISHED**", "`NOT FINISHED`: half"):
+        half = transport.recovered_outcome(said(words), "cut off")
+        assert isinstance(half, Failed)
+        assert half.error.startswith("cut off. The harness reports: ")
+    for nothing in (Exit(1, b"{}"), Exit(-9, b""), said("")):
+        assert transport.recovered_outcome(nothing, "cut off") == Unknown(
+            "cut off; asked about it, the harness could not tell", looked_up=True
+        )
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{", b"[1]", b"5", b'{"a": ' * 100_000, b"x" * (turn_files.CAP + 1)])
