@@ -135,6 +135,7 @@ def _as_here(host: str, item: Waiting, *, may_decide: bool) -> dict[str, Any]:
     words = {"approval": f"approve {row['agent']}:{item.id[-6:].lower()}"}
     words["question"] = f"answer {row['agent']}:{item.task}"
     here = words.get(item.kind) if may_decide else None
+    row["may_decide"] = may_decide
     return row | {"command": f"mailboxd {here}" if here else f"ssh {host} {shlex.quote(item.command)}"}
 
 

@@ -36,12 +36,13 @@ from mailboxd.drawing.style import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending
+from mailboxd.hub.protocol import Address
 from mailboxd.mailbox import lock
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.task_queries import Filter, data_version, find_exact
 from mailboxd.web import sessions as cookies
 from mailboxd.web.markdown import markdown
-from mailboxd.web.page_models import PageModels, recipe_form, search
+from mailboxd.web.page_models import PageModels, recipe_form, search, search_elsewhere
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
 from mailboxd.web.workspaces import Form, FormActions, WebWorkspace, recipes
 
@@ -54,6 +55,7 @@ _DONE = {
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "dismissed": "Dismissed and recorded under your name.",
+    "carried": "Signed and on its way. The other host takes it as soon as it can: mailboxd hub status.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
     **{order.name: order.done for order in OPERATOR_ORDERS if order.label},
 }
@@ -137,6 +139,8 @@ def static() -> dict[str, tuple[bytes, str]]:
 
 # Routes
 
+HOSTS = "hosts"
+"""In place of a workspace's key: the other hosts."""
 _MAX_FIELDS = 100
 _UPLOAD_SECONDS = 30.0
 _MAX_PAGE = 10_000
@@ -182,6 +186,7 @@ class WebApp:
             ("/w/{key}/messages", self.messages),
             ("/w/{key}/m/{message}", self.message),
             ("/w/{key}/a/{approval}", self.approval),
+            ("/h/{agent}/a/{approval}", self.approval_elsewhere),
             ("/w/{key}/t/{task}", self.task),
             ("/w/{key}/t/{task}/children", self.children),
         ]
@@ -190,6 +195,7 @@ class WebApp:
             ("/new", self.new_task),
             ("/w/{key}", self.workspace),
             ("/w/{key}/a/{approval}", self.approval),
+            ("/h/{agent}/a/{approval}", self.approval_elsewhere),
             ("/w/{key}/t/{task}", self.task),
         ]
         routes = [Route(path, self._page(page), methods=["GET"]) for path, page in pages]
@@ -249,6 +255,14 @@ class WebApp:
             request, "approval.html", {"workspace": self._named(workspace), "row": found}, live=[workspace]
         )
 
+    def approval_elsewhere(self, request: Request) -> Response:
+        agent = Address.parse(request.path_params["agent"])
+        if agent is None:
+            raise UnavailableError("that is no agent of another host")
+        found = self.models.approval_elsewhere(agent, request.path_params["approval"])
+        named = {"key": "", "name": "", "path": "", "agent": str(agent)}
+        return self._answer(request, "approval.html", {"workspace": named, "row": found})
+
     def messages(self, request: Request) -> Response:
         workspace, asked = self._workspace(request), request.query_params
         verdict = "rejected" if asked.get("verdict") == "rejected" else ""
@@ -265,9 +279,14 @@ class WebApp:
         asked = request.query_params
         words, kind, key = asked.get("q", "")[:200], asked.get("type", ""), asked.get("w", "")
         kind = kind if kind in ("message", "result", "event") else ""
-        workspaces = [workspace for workspace in self.models.workspaces.all() if key in ("", workspace.key)]
-        found = search(workspaces, words, kind) if words.strip() else {"hits": [], "troubles": []}
-        shown = found | {"words": words, "kind": kind, "key": key, "all": [self._named(p) for p in workspaces]}
+        workspaces = [workspace for workspace in self.models.workspaces.all() if key in ("", HOSTS, workspace.key)]
+        membership, found = self.models.workspaces.hub(), Values(hits=[], troubles=[])
+        if words.strip() and membership and key == HOSTS:
+            found = search_elsewhere(membership, words, kind)
+        elif words.strip():
+            found = search(workspaces, words, kind)
+        shown = found | {"words": words, "kind": kind, "key": key, "hosts": HOSTS if membership else ""}
+        shown["all"] = [self._named(one) for one in workspaces]
         return self._answer(request, "search.html", shown)
 
     def new_task(self, request: Request) -> Response:
@@ -285,12 +304,12 @@ class WebApp:
         """Do what a form of `page` says, about what its fields or the address name; refused, it stays as it was."""
         named = {"workspace": request.path_params.get("key", ""), **request.path_params, **form}
         workspace = self.models.workspaces.find(named["workspace"])
-        if workspace is None:
-            raise UnavailableError("there is no such workspace")
         try:
-            if "send" in form:
+            if workspace is None:
+                done = self._elsewhere(named)
+            elif "send" in form:
                 return _redirect(f"/w/{workspace.key}?done={self.actions.send(workspace, form)}")
-            if "dismiss" in form:
+            elif "dismiss" in form:
                 done = self.actions.dismiss(workspace, form["dismiss"])
             elif "decision" in form:
                 done = self.actions.decide(workspace, named.get("approval", ""), form)
@@ -300,6 +319,13 @@ class WebApp:
             request.state.problem = Problem(form.get("target", ""), _sentence(refusal), form)
             return page(request)
         return _redirect(f"{request.url.path}?done={done}")
+
+    def _elsewhere(self, named: Form) -> str:
+        """Do what a form says about work of an agent on another host: it stands in the place of a workspace."""
+        agent, membership = Address.parse(named["workspace"]), self.models.workspaces.hub()
+        if agent is None or membership is None:
+            raise UnavailableError("there is no such workspace")
+        return self.actions.elsewhere(membership, agent, named)
 
     def leave(self, request: Request, _form: Form) -> Response:
         self.sessions.leave(session_of(request))

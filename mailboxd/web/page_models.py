@@ -14,9 +14,9 @@ from typing import Any
 
 from mailboxd import attention, health
 from mailboxd import search as search_of
-from mailboxd.attention import OF_TASKS, Item
+from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
-from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
+from mailboxd.core.operator_orders import BY_NAME, OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
@@ -27,6 +27,10 @@ from mailboxd.explain import why
 from mailboxd.explain.milestones import milestones
 from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
+from mailboxd.hub.asking import search_hosts
+from mailboxd.hub.deciding import requested
+from mailboxd.hub.membership import Membership
+from mailboxd.hub.protocol import Address
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.recipe import example_values, expand
@@ -230,6 +234,13 @@ class PageModels:
         with self.report(workspace) as report:
             return task_queries.approval_report(report, task_queries.find_approval(report, name))
 
+    def approval_elsewhere(self, agent: Address, name: str) -> Row:
+        """The same of an agent on another host. Raises UnavailableError, ConfigError, WorldError."""
+        membership = self.workspaces.hub()
+        if membership is None:
+            raise UnavailableError("this host belongs to no hub")
+        return requested(membership, agent, name).model_dump()
+
     def message(self, workspace: WebWorkspace, row_id: str) -> Row:
         """A message with its original text. Raises UnavailableError."""
         with self.report(workspace) as report:
@@ -301,8 +312,13 @@ def _together(places: Sequence[Row]) -> Row:
 
 
 def _of_host(row: Row) -> Row:
-    """The items that need a person on another host: without forms, since they are decided by mail."""
-    items = [_bare(item) | {"key": f"host-{row['host']}", "title": ""} for item in row["attention"]]
+    """The items that need a person on another host; with forms, if that host lets a person here decide."""
+    items = [_bare(item) | {"key": item["agent"], "title": ""} for item in row["attention"]]
+    for item in items:
+        if item["may_decide"] and item["kind"] in OF_TASKS:
+            item["question"] = item["text"] if item["kind"] == Need.QUESTION else ""
+            names = ("answer", "cancel") if item["question"] else ("cancel",)
+            item["orders"] = tuple(BY_NAME[name] for name in names)
     return {"attention": items, "attention_total": row["attention_count"]}
 
 
@@ -396,11 +412,25 @@ def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> Row:
     return {"hits": hits, "troubles": troubles}
 
 
+def search_elsewhere(membership: Membership, words: str, kind: str) -> Row:
+    """Search the other hosts; `troubles` name those that did not answer.
+
+    Raises Refused for a query without words, ConfigError, WorldError.
+    """
+    fts_query(words)
+    try:
+        found, silent = search_hosts(membership, SearchQuery(words, type=kind, limit=_MAX_PLACES))
+    except UnavailableError as error:
+        return {"hits": [], "troubles": [str(error)]}
+    hits = each_once([hit | {"agent": f"{hit['host']}.{hit['agent']}"} for hit in found])
+    return {"hits": hits, "troubles": [f"{host}: {why}" for host, why in sorted(silent.items())]}
+
+
 def each_once(found: Sequence[Row]) -> list[Row]:
     """The best hit of each task, or of each place that is of none; `kinds` are those of the places found."""
-    hits: dict[str, Row] = {}
+    hits: dict[tuple[str, str], Row] = {}
     for hit in found:
-        kept = hits.setdefault(hit["task"] or hit["where"], hit | {"kinds": []})
+        kept = hits.setdefault((hit.get("agent", ""), hit["task"] or hit["where"]), hit | {"kinds": []})
         if hit["type"] not in kept["kinds"]:
             kept["kinds"].append(hit["type"])
     return list(hits.values())[:_MAX_HITS]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,18 +19,21 @@ from typing import Any
 from mailboxd import config, user_state
 from mailboxd.clock import Clock
 from mailboxd.core.approvals import ApprovalDecision
-from mailboxd.core.operator_orders import BY_NAME, OPERATOR
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import first_line, storable_text
 from mailboxd.engine import operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
+from mailboxd.hub import deciding
 from mailboxd.hub.membership import Membership
+from mailboxd.hub.protocol import Address
 from mailboxd.hub.report import hub_report
 from mailboxd.ids import Ids, readable
 from mailboxd.intake import decisions
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -85,8 +89,13 @@ class WebWorkspaces:
 
     def hosts(self, now: str) -> list[dict[str, Any]]:
         """The other hosts of the hub, if all workspaces of the user are shown. Raises ConfigError, WorldError."""
+        membership = self.hub()
+        return hub_report(membership).rows(now) if membership else []
+
+    def hub(self) -> Membership | None:
+        """This host's part in the hub, if there is one and all workspaces of the user are shown."""
         membership = Membership.of(self.environ)
-        return hub_report(membership).rows(now) if not self.named and membership.exists() else []
+        return membership if not self.named and membership.exists() else None
 
     def _registered(self) -> list[Workspace]:
         try:
@@ -139,20 +148,10 @@ class FormActions:
 
     def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
         """Approve, reject or request changes; returns the decision. Raises MailboxdError."""
-        try:
-            decision = ApprovalDecision(form.get("decision", ""))
-        except ValueError:
-            raise Refused("bad-form", "the form has no valid decision", "Open the request again.") from None
-        note, digest = _text(form, "note", _MAX_NOTE), form.get("digest", "")
-        if decision is not ApprovalDecision.APPROVED and not note:
-            raise Refused("bad-form", "a note is required unless you approve", "Write a note.")
-        if _DIGEST.fullmatch(digest) is None:
-            raise Refused("bad-form", "the form has no valid digest", "Open the request again.")
+        decision, note, digest = _decision(form)
         with self.open_engine(workspace) as engine, engine.batch():
             (row,) = operator_commands.requested(engine, [approval])
-            if row.digest != digest:
-                problem = f"request {row.short_id} is not the one shown: its digest is {row.digest[:12] or 'empty'}"
-                raise Refused("digest-mismatch", problem, "Read it again.")
+            _require_shown(row.short_id, row.digest, digest)
             (done,) = decisions.decide(engine, [row.id], decision, note, process.name())
         wakeup.poke(workspace.ws.state)
         if not done.events:
@@ -170,20 +169,78 @@ class FormActions:
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
         """Retry, cancel, accept, fail or answer; returns the name of the order. Raises MailboxdError."""
-        name = form.get("order", "")
-        order = BY_NAME.get(name)
-        if order is None or not order.label:
-            raise Refused("bad-form", "the form has no valid order", "Open the task again.")
-        text = _text(form, "note", _MAX_ANSWER if name == "answer" else _MAX_NOTE)
-        if name == "answer" and not text:
-            raise Refused("bad-form", "the answer is empty", "Write an answer.")
+        order, text = _order(form)
         with self.open_engine(workspace) as engine, engine.batch():
             found = engine.store.tasks.by_local_id(task)
             if found is None:
                 raise UnavailableError(f"there is no task {ascii(task)[:100]}")
             operator_commands.give(engine, found, order, text, process.name())
         wakeup.poke(workspace.ws.state)
-        return name
+        return order.name
+
+    def elsewhere(self, membership: Membership, agent: Address, form: Form) -> str:
+        """What a form says about work of an agent on another host; returns what was done. Raises MailboxdError."""
+        if "decision" in form:
+            decision, note, digest = _decision(form)
+            row = deciding.requested(membership, agent, form.get("approval", ""))
+            _require_shown(row.short_id, row.digest, digest)
+            kind: type[AnyMessage] = ApprovalMessage
+            headers = {"task_id": row.task, "approval_id": row.id, "decision": decision.value, "preamble": note}
+            done = decision.value
+        else:
+            order, text = _order(form)
+            if order.name not in _ELSEWHERE:
+                raise Refused("bad-form", "that order is given on its own host", "Open the overview again.")
+            kind, done = _ELSEWHERE[order.name], order.name
+            headers = {"task_id": form.get("task", ""), "preamble": text}
+        said = deciding.decide(membership, self.clock, _pause, _PATIENCE, agent, kind, **headers)
+        if said.outcome == deciding.UNDER_WAY:
+            return "carried"
+        if said.outcome not in deciding.FINE:
+            raise Refused("refused-there", f"{agent}: {said.outcome}, {said.why or 'without a reason'}")
+        return done
+
+
+_ELSEWHERE: Mapping[str, type[AnyMessage]] = {"answer": AnswerMessage, "cancel": CancelMessage}
+"""The orders that another host takes."""
+_PATIENCE = 8.0
+"""Seconds to wait for another host's receipt."""
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def _decision(form: Form) -> tuple[ApprovalDecision, str, str]:
+    """The decision of a form, its note, and the digest that was shown. Raises Refused."""
+    try:
+        decision = ApprovalDecision(form.get("decision", ""))
+    except ValueError:
+        raise Refused("bad-form", "the form has no valid decision", "Open the request again.") from None
+    note, digest = _text(form, "note", _MAX_NOTE), form.get("digest", "")
+    if decision is not ApprovalDecision.APPROVED and not note:
+        raise Refused("bad-form", "a note is required unless you approve", "Write a note.")
+    if _DIGEST.fullmatch(digest) is None:
+        raise Refused("bad-form", "the form has no valid digest", "Open the request again.")
+    return decision, note, digest
+
+
+def _require_shown(name: str, digest: str, shown: str) -> None:
+    if digest != shown:
+        problem = f"request {name} is not the one shown: its digest is {digest[:12] or 'empty'}"
+        raise Refused("digest-mismatch", problem, "Read it again.")
+
+
+def _order(form: Form) -> tuple[OperatorOrder, str]:
+    """The order of a form, and its note. Raises Refused."""
+    name = form.get("order", "")
+    order = BY_NAME.get(name)
+    if order is None or not order.label:
+        raise Refused("bad-form", "the form has no valid order", "Open the task again.")
+    text = _text(form, "note", _MAX_ANSWER if name == "answer" else _MAX_NOTE)
+    if name == "answer" and not text:
+        raise Refused("bad-form", "the answer is empty", "Write an answer.")
+    return order, text
 
 
 def _written(form: Form) -> sending.Draft:

@@ -18,6 +18,7 @@ from tests.hub.conftest import Joined
 from tests.hub.farm import Farm
 from tests.hub.test_fleet import ASKS, WORK, allow
 from tests.hub.test_security import Spy, as_gamma
+from tests.web.serve import served
 
 
 @pytest.mark.parametrize(
@@ -129,3 +130,30 @@ def test_neither_a_host_that_may_not_nor_an_agent_decides(farm: Farm, tmp_path: 
     assert inside.returncode == 1
     assert happened(witness) == 0
     assert writer.phase("job") == "awaiting_approval"
+
+
+@pytest.mark.slow
+def test_the_page_decides_and_searches_on_other_hosts(farm: Farm, tmp_path: Path) -> None:
+    alpha, writer, asker = farm["alpha"], farm["beta"]["writer"], farm["beta"]["asker"]
+    witness = tmp_path / "witness"
+    allow(farm["beta"], show="[alpha]")
+    writer.drop("job.md", acting("job", [effect(witness)]))
+    asker.drop("one.md", task("one", "Count the penguins"))
+    asker.drop("two.md", task("two"))
+    (name,) = asked(writer)
+    with served(alpha["main"].root, alpha.env) as page:
+        request = f"/h/beta.writer/a/{name}"
+        eventually(lambda: request in page.get("/").text and 'value="two"' in page.get("/").text, 40, farm.last_words)
+        assert str(witness) in page.get(request).text
+        assert page.form(request, decision="approved", digest="0" * 64).status == 409
+        assert page.form(request, decision="approved").status == 303
+        writer.until("job")
+        assert happened(witness) == 1
+        assert page.form("/", order="answer", task="one", note="The audited ones.").status == 303
+        assert page.form("/", order="retry", task="two").status == 409
+        assert page.form("/", order="cancel", task="two").status == 303
+        eventually(lambda: asker.phase("two") == "cancelled", 30, farm.last_words)
+        assert [row["type"] for row in asker.mail("accepted")] == ["task", "task", "answer", "cancel"]
+        found = page.get("/search?q=penguins&w=hosts").words
+        assert "beta.asker:one" in found
+        assert "gamma: show in hub.yaml of gamma does not let alpha search there" in found
