@@ -8,7 +8,6 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,13 +95,6 @@ class _Connection(H11Protocol):
             self.drop()
 
 
-@dataclass(slots=True)
-class Ending:
-    """Whether the server was asked to end, for answers that would never end."""
-
-    asked: Callable[[], bool] = lambda: False
-
-
 def listen(port: int, setting: str, host: str = HOST) -> socket.socket:
     """A socket that listens there; port 0 is any that is free. `setting` is what chose the port.
 
@@ -134,21 +126,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def serve(
-    application: Any, listening: socket.socket, *, until_eof: bool, ending: Ending | None = None, **settings: Any
-) -> None:
+def serve(application: Any, listening: socket.socket, *, until_eof: bool, **settings: Any) -> None:
     """Serve an ASGI application until a signal, or with `until_eof` until standard input ends.
 
-    Standard input ends when the daemon that started us has died, however it died. `ending` is set first of all then.
+    Standard input ends when the daemon that started us has died, however it died.
     """
     config = uvicorn.Config(
         application, http=_Connection, log_config=None, access_log=False, server_header=False, ws="none",
         timeout_keep_alive=5, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=16_384, **settings,
     )  # fmt: skip
-    server = uvicorn.Server(config)
-    if ending is not None:
-        ending.asked = lambda: server.should_exit
-    asyncio.run(_run(server, listening, until_eof=until_eof))
+    asyncio.run(_run(uvicorn.Server(config), listening, until_eof=until_eof))
 
 
 async def _run(serving: uvicorn.Server, listening: socket.socket, *, until_eof: bool) -> None:

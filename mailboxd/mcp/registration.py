@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
@@ -128,24 +128,14 @@ def add_denials(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
 
 
 def _deny(change: Change, current: CurrentConfig) -> None:
-    """Deny each agent the tools of all entries of other agents, and remember the objects created for that."""
-    named = [grant for grant in change.grants if grant.entry]
-    made: list[str] = []
+    """Deny each agent the tools of all entries of other agents."""
     for agent in current.entries:
         listed = current.denied(agent)
-        patterns = [f"{grant.entry}__*" for grant in named if not same_agent(agent, grant.caller.name)]
-        missing = [pattern for pattern in patterns if pattern not in listed]
+        others = (grant.entry for grant in change.grants if grant.entry and not same_agent(agent, grant.caller.name))
+        missing = [pattern for entry in others if (pattern := f"{entry}__*") not in listed]
         if missing:
             change.set([*listed, *missing], "agents", "entries", agent, "tools", "deny")
             change.done += [f"agent {agent}: denied {pattern}" for pattern in missing]
-            tools = f"agents.entries.{agent}.tools"
-            made += [tools] if "tools" not in _object(current.entries[agent]) else []
-            made += [f"{tools}.deny"] if "deny" not in current.tools(agent) else []
-    if made:
-        change.grants = tuple(
-            replace(grant, made=tuple(dict.fromkeys((*grant.made, *made)))) if grant is named[0] else grant
-            for grant in change.grants
-        )
 
 
 def _add_entry(
@@ -162,47 +152,31 @@ def _add_entry(
     token = new_token()
     server = {"url": url, "transport": "streamable-http", "headers": {"Authorization": f"Bearer {token}"}}
     change.set(server, "mcp", "servers", entry)
-    grant = Grant(caller, fingerprint(token), now, entry, _made(current) if held is None else held.made)
+    grant = Grant(caller, fingerprint(token), now, entry)
     change.grants = (*(old for old in change.grants if old.entry != entry), grant)
     change.done.append(f"entry {entry} for {caller}")
 
 
-def _made(current: CurrentConfig) -> tuple[str, ...]:
-    """The missing objects around an entry, which the installation creates."""
-    return tuple(name for name, there in (("mcp", current.mcp), ("mcp.servers", "servers" in current.mcp)) if not there)
-
-
 def uninstall(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
-    """Remove what `install` added, and nothing else; an object that it created goes once it is empty."""
-    named = [grant for grant in grants if grant.entry]
+    """Remove what `install` added, and an object that is empty then; nothing else."""
+    named = [grant.entry for grant in grants if grant.entry]
     change = Change(tuple(grant for grant in grants if not grant.entry))
-    made = {path for grant in named for path in grant.made}
-    gone = [grant.entry for grant in named if grant.entry in current.servers]
+    gone = [entry for entry in named if entry in current.servers]
     for entry in gone:
         change.set(None, "mcp", "servers", entry)
         change.done.append(f"entry {entry} removed")
-    if gone and set(current.servers) == set(gone) and "mcp.servers" in made:
-        whole = "mcp" in made and set(current.mcp) == {"servers"}
-        change.set(None, *(("mcp",) if whole else ("mcp", "servers")))
-    patterns = {f"{grant.entry}__*" for grant in named}
+    if gone and set(current.servers) == set(gone):
+        change.set(None, *(("mcp",) if set(current.mcp) == {"servers"} else ("mcp", "servers")))
+    patterns = {f"{entry}__*" for entry in named}
     for agent in current.entries:
-        _allow(change, current, agent, patterns, made)
+        listed = current.denied(agent)
+        kept = [pattern for pattern in listed if pattern not in patterns]
+        if kept != listed:
+            tools = ("agents", "entries", agent, "tools")
+            is_all = not kept and set(current.tools(agent)) == {"deny"}
+            change.set(kept or None, *(tools if is_all else (*tools, "deny")))
+            change.done.append(f"agent {agent}: no longer denied {', '.join(sorted(patterns & set(listed)))}")
     return change
-
-
-def _allow(change: Change, current: CurrentConfig, agent: str, patterns: set[str], made: set[str]) -> None:
-    listed = current.denied(agent)
-    kept = [pattern for pattern in listed if pattern not in patterns]
-    if kept == listed:
-        return
-    path = ("agents", "entries", agent, "tools")
-    if kept or f"{'.'.join(path)}.deny" not in made:
-        change.set(kept, *path, "deny")
-    elif ".".join(path) in made and set(current.tools(agent)) == {"deny"}:
-        change.set(None, *path)
-    else:
-        change.set(None, *path, "deny")
-    change.done.append(f"agent {agent}: no longer denied {', '.join(sorted(patterns & set(listed)))}")
 
 
 def without_tokens(patch: Patch) -> Patch:

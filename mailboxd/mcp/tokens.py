@@ -1,7 +1,7 @@
 """Bearer tokens and their callers, in `.mailboxd/mcp.json` (mode 0600), which holds hashes and never a token.
 
 Tokens are 256 random bits, so a plain SHA-256 suffices. Each row also names the entry in OpenClaw's configuration that
-carries the token and what was added there for it, so that exactly that can be removed.
+carries the token.
 """
 
 from __future__ import annotations
@@ -50,16 +50,12 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An issued token. `entry` is its entry in OpenClaw's configuration; empty for another client.
-
-    `made` lists the objects that had to be created in OpenClaw's configuration, as dotted paths, innermost last.
-    """
+    """An issued token. `entry` is its entry in OpenClaw's configuration; empty for another client."""
 
     caller: Caller
     sha256: str
     made_at: str
     entry: str = ""
-    made: tuple[str, ...] = ()
 
 
 def new_token() -> str:
@@ -92,9 +88,7 @@ def load(ws: Workspace) -> tuple[Grant, ...]:
             os.close(fd)
     try:
         rows = json.loads(raw)["grants"]
-        return tuple(
-            Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"], tuple(row["made"])) for row in rows
-        )
+        return tuple(Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"]) for row in rows)
     except (ValueError, KeyError, TypeError) as error:
         remedy = "remove it and run `mailboxd connect mcp install` again (existing tokens then become invalid)"
         raise ConfigError(f"{path} is damaged ({error}); {remedy}") from error

@@ -437,8 +437,3 @@ def list_messages(report: Report, *, limit: int, offset: int = 0, verdict: str =
         offset,
     )
     return rows, total
-
-
-def data_version(report: Report) -> int:
-    """A number that changes when another connection commits; cheap to poll."""
-    return int(report.db.execute("PRAGMA data_version").fetchone()[0])

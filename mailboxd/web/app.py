@@ -7,12 +7,11 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,7 +20,7 @@ from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from mailboxd import health
@@ -35,11 +34,10 @@ from mailboxd.drawing.gantt import Window, duration
 from mailboxd.drawing.style import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
-from mailboxd.host.loopback import Ending
 from mailboxd.hub.protocol import Address
 from mailboxd.mailbox import lock
-from mailboxd.store.reports import Report, opened
-from mailboxd.store.task_queries import Filter, data_version, find_exact
+from mailboxd.store.reports import opened
+from mailboxd.store.task_queries import Filter, find_exact
 from mailboxd.web import sessions as cookies
 from mailboxd.web.markdown import markdown
 from mailboxd.web.page_models import PageModels, recipe_form, search, search_elsewhere
@@ -164,12 +162,11 @@ class Problem:
 
 @dataclass(slots=True)
 class WebApp:
-    """The Starlette application. Pages run in threads, streams in the event loop."""
+    """The Starlette application. Pages run in threads."""
 
     models: PageModels
     actions: FormActions
     sessions: Sessions
-    ending: Ending = field(default_factory=Ending)
     templates: Templates = field(default_factory=Templates)
     files: dict[str, tuple[bytes, str]] = field(default_factory=static)
     watcher: ChangeWatcher = field(init=False)
@@ -181,6 +178,7 @@ class WebApp:
         pages: list[tuple[str, Page]] = [
             ("/", self.overview),
             ("/search", self.search),
+            ("/changed", self.changed),
             ("/new", self.new_task),
             ("/w/{key}", self.workspace),
             ("/w/{key}/messages", self.messages),
@@ -204,7 +202,6 @@ class WebApp:
             Route("/leave", self._form(self.leave), methods=["POST"]),
             Route("/enter", self.enter, methods=["GET"]),
             Route("/static/{name}", self.static, methods=["GET"]),
-            Route("/stream", self.stream, methods=["GET"]),
         ]
         return Starlette(routes=routes, exception_handlers={404: self._not_found, 405: self._not_found})
 
@@ -333,7 +330,7 @@ class WebApp:
         cookies.delete_cookie(gone)
         return gone
 
-    # Sessions, static files, stream
+    # Sessions, static files, changes
 
     def enter(self, request: Request) -> Response:
         """Exchange the token of a link, which is valid once, for a session."""
@@ -350,23 +347,12 @@ class WebApp:
             return PlainTextResponse("not found\n", 404)
         return Response(found[0], media_type=found[1])
 
-    async def stream(self, request: Request) -> Response:
-        if not await run_in_threadpool(self.sessions.is_open, session_of(request)):
-            return PlainTextResponse("no session\n", 401)
-        if self.watcher.streams >= MAX_STREAMS:
-            return PlainTextResponse("too many streams; poll instead\n", 503)
+    def changed(self, request: Request) -> Response:
+        """A text that changes when the page that asks should be requested again."""
         keys = request.query_params.getlist("w")
-        workspaces = [workspace for workspace in self.models.workspaces.all() if not keys or workspace.key in keys]
+        workspaces = [workspace for workspace in self.models.workspaces.all() if workspace.key in keys]
         hosts = self.models.workspaces.hosts if request.query_params.get("hosts") else None
-        return StreamingResponse(self._stream(workspaces, hosts), media_type="text/event-stream")
-
-    async def _stream(self, workspaces: list[WebWorkspace], hosts: Hosts | None) -> Any:
-        self.watcher.streams += 1
-        try:
-            async for event in changes(self.watcher, workspaces, self.ending, hosts):
-                yield event
-        finally:
-            self.watcher.streams -= 1
+        return PlainTextResponse(self.watcher.signature(workspaces, hosts))
 
     def _page(self, page: Page) -> Page:
         def answer(request: Request) -> Response:
@@ -448,7 +434,7 @@ class WebApp:
             "form_token": form_token(session),
             "inside": True,
             "done": request.query_params.get("done", ""),
-            "stream": "/stream?" + "&".join(names) if live and not problem else "",
+            "live": "/changed?" + "&".join(names) if live and not problem else "",
         }
         return HTMLResponse(self.templates.render(template, shared | values), 409 if problem else status)
 
@@ -456,7 +442,7 @@ class WebApp:
         return self._answer(request, "error.html", {"text": text, "status": status}, status=status)
 
     def _closed(self, text: str = "") -> Response:
-        shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "stream", "form_token", "problem"), "")}
+        shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "live", "form_token", "problem"), "")}
         return HTMLResponse(self.templates.render("closed.html", shown), 401)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
@@ -492,119 +478,46 @@ def _redirect(address: str) -> RedirectResponse:
     return RedirectResponse(address, 303)
 
 
-# Server-sent events, one stream per open page, that tell the page when to reload its parts.
-#
-# An event says only that something changed; the page then requests itself. While nothing happens, polling a workspace
-# costs one pragma, which reads no database page, and every few seconds a check of the daemon's health.
-
-INTERVAL = 0.5
-"""Seconds between two polls."""
-_HEALTH_INTERVAL = 3.0
-_KEEPALIVE_INTERVAL = 15.0
-_RETRY_MS = 2_000
-MAX_STREAMS = 24
-"""Maximum number of concurrent streams; further pages poll."""
-
-
-@dataclass(slots=True)
-class _Watched:
-    """A workspace with an open connection and what was last seen. `file` identifies the database file."""
-
-    report: Report
-    held: ExitStack
-    file: tuple[int, int]
-    version: int = -1
-    seq: int = 0
-    grade: str = ""
-    polled_at: float = -1e9
-    health_at: float = -1e9
+# An open page asks every second whether something changed, and then requests itself.
 
 
 @dataclass(slots=True)
 class ChangeWatcher:
-    """Detects changes in workspaces. Used only in the event loop's thread."""
+    """Looks at each workspace at most every `INTERVAL`, however many pages are open."""
 
     clock: Clock
-    streams: int = 0
-    _known: dict[Path, _Watched] = field(default_factory=dict)
-    _hosts: tuple[float, str] = (-1e9, "")
-    """When the other hosts were looked at, and what was seen."""
+    _seen: dict[str, tuple[float, str]] = field(default_factory=dict)
 
-    def signature(self, workspaces: Sequence[WebWorkspace], hosts: Hosts | None = None) -> str:
+    def signature(self, workspaces: Sequence[WebWorkspace], hosts: Hosts | None) -> str:
         """A text that changes with every change of these workspaces' records or daemons' health, and of other hosts."""
-        of_hosts = [] if hosts is None else [self._of_hosts(hosts)]
-        return " ".join([*(self._of(workspace) for workspace in workspaces), *of_hosts])
+        found = [self._recent(one.key, INTERVAL, partial(self._of, one)) for one in workspaces]
+        if hosts is not None:
+            found.append(self._recent("", _HOSTS_INTERVAL, partial(self._of_hosts, hosts)))
+        return " ".join(found)
 
-    def _of_hosts(self, hosts: Hosts) -> str:
+    def _recent(self, name: str, seconds: float, look: Callable[[], str]) -> str:
         now = self.clock.monotonic()
-        if now - self._hosts[0] >= _HEALTH_INTERVAL:
-            seen = ""
-            with suppress(MailboxdError):
-                for row in hosts(self.clock.now()):
-                    seen += json.dumps({name: value for name, value in row.items() if name not in ("seen", "skew")})
-            self._hosts = now, hashlib.sha256(seen.encode()).hexdigest()[:16]
-        return self._hosts[1]
-
-    def close(self) -> None:
-        for watched in self._known.values():
-            watched.held.close()
-        self._known.clear()
+        if name not in self._seen or now - self._seen[name][0] >= seconds:
+            self._seen[name] = now, look()
+        return self._seen[name][1]
 
     def _of(self, workspace: WebWorkspace) -> str:
-        now = self.clock.monotonic()
         try:
-            watched = self._watched(workspace)
-            if watched is None:
-                return f"{workspace.key}:none"
-            if now - watched.polled_at >= INTERVAL * 0.9:
-                watched.polled_at = now
-                seen = data_version(watched.report)
-                if seen != watched.version:
-                    watched.version, watched.seq = seen, watched.report.last_event()
-            if now - watched.health_at >= _HEALTH_INTERVAL:
-                watched.health_at = now
-                pid = lock.holder(workspace.ws)
-                watched.grade = health.read(workspace.ws, pid, self.clock.now(), now)[0].value
-        except (MailboxdError, OSError) as error:
-            _log.debug("%s cannot be watched: %s", workspace.path, error)
-            self._forget(workspace)
+            with opened(workspace.ws.database) as report:
+                last = report.last_event()
+            pid = lock.holder(workspace.ws)
+            grade = health.read(workspace.ws, pid, self.clock.now(), self.clock.monotonic())[0].value
+        except (MailboxdError, OSError):
             return f"{workspace.key}:none"
-        return f"{workspace.key}:{watched.seq}:{watched.grade}"
+        return f"{workspace.key}:{last}:{grade}"
 
-    def _watched(self, workspace: WebWorkspace) -> _Watched | None:
-        root = workspace.ws.root
-        try:
-            status = workspace.ws.database.stat()
-        except OSError:
-            self._forget(workspace)
-            return None
-        file = (status.st_dev, status.st_ino)
-        if root in self._known and self._known[root].file != file:
-            self._forget(workspace)  # the database was replaced
-        if root not in self._known:
-            held = ExitStack()
-            self._known[root] = _Watched(held.enter_context(opened(workspace.ws.database)), held, file)
-        return self._known[root]
-
-    def _forget(self, workspace: WebWorkspace) -> None:
-        watched = self._known.pop(workspace.ws.root, None)
-        if watched is not None:
-            watched.held.close()
+    def _of_hosts(self, hosts: Hosts) -> str:
+        with suppress(MailboxdError):
+            rows = [{**row, "seen": "", "skew": ""} for row in hosts(self.clock.now())]
+            return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        return ""
 
 
-async def changes(
-    watcher: ChangeWatcher, workspaces: Sequence[WebWorkspace], ending: Ending, hosts: Hosts | None = None
-) -> AsyncIterator[str]:
-    """The events of one stream: the signature immediately and on each change."""
-    yield f"retry: {_RETRY_MS}\n\n"
-    sent, quiet = "", 0.0
-    while not ending.asked():
-        now = watcher.signature(workspaces, hosts)
-        if now != sent:
-            sent, quiet = now, 0.0
-            yield f"event: version\ndata: {now}\n\n"
-        elif quiet >= _KEEPALIVE_INTERVAL:
-            quiet = 0.0
-            yield ": keepalive\n\n"
-        await asyncio.sleep(INTERVAL)
-        quiet += INTERVAL
+INTERVAL = 0.9
+"""Seconds between two looks at a workspace: a page asks once a second."""
+_HOSTS_INTERVAL = 3.0

@@ -106,14 +106,4 @@ def serve(app: WebApp, listening: socket.socket, *, until_eof: bool) -> None:
     """Serve until a signal, or with `until_eof` until standard input ends."""
     _log.info("the page is at %s", url(listening))
     guarded = RequestGuard(app.application(), host_names(listening))
-    try:
-        loopback.serve(
-            guarded,
-            listening,
-            until_eof=until_eof,
-            ending=app.ending,
-            lifespan="off",
-            limit_concurrency=_MAX_CONNECTIONS,
-        )
-    finally:
-        app.watcher.close()
+    loopback.serve(guarded, listening, until_eof=until_eof, lifespan="off", limit_concurrency=_MAX_CONNECTIONS)

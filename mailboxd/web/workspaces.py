@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from mailboxd.clock import Clock
 from mailboxd.core.approvals import ApprovalDecision
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import first_line, storable_text
-from mailboxd.engine import operator_commands, sending
+from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
@@ -109,11 +109,11 @@ def require(root: Path) -> Path:
     return Workspace.find(root, root).root
 
 
-def settings(workspace: WebWorkspace) -> config.Config:
-    """The configuration of a workspace. Raises ConfigError."""
+def _engine(workspace: WebWorkspace) -> AbstractContextManager[Engine]:
+    """Raises MailboxdError."""
     if not workspace.ws.config.exists():
         raise ConfigError(f"{workspace.path}: there is no configuration; `mailboxd init --agent ID` writes one")
-    return config.load(workspace.ws.config)
+    return open.engine(workspace.ws, config.load(workspace.ws.config))
 
 
 def recipes(workspace: WebWorkspace) -> Recipes:
@@ -131,9 +131,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
 @dataclass(frozen=True, slots=True)
 class FormActions:
-    """`open_engine` opens an engine that records an order and leaves effects to the daemon."""
+    """What forms do: they record an order and leave effects to the daemon."""
 
-    open_engine: Callable[[WebWorkspace], AbstractContextManager[Engine]]
     clock: Clock
 
     def send(self, workspace: WebWorkspace, form: Form) -> str:
@@ -149,7 +148,7 @@ class FormActions:
     def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
         """Approve, reject or request changes; returns the decision. Raises MailboxdError."""
         decision, note, digest = _decision(form)
-        with self.open_engine(workspace) as engine, engine.batch():
+        with _engine(workspace) as engine, engine.batch():
             (row,) = operator_commands.requested(engine, [approval])
             _require_shown(row.short_id, row.digest, digest)
             (done,) = decisions.decide(engine, [row.id], decision, note, process.name())
@@ -162,7 +161,7 @@ class FormActions:
         """Take this rejected file or warning off the inbox. Raises MailboxdError."""
         if _MESSAGE.fullmatch(message) is None:
             raise Refused("bad-form", "the form names no message", "Open the page again.")
-        with self.open_engine(workspace) as engine, engine.batch():
+        with _engine(workspace) as engine, engine.batch():
             operator_commands.dismiss(engine, [message], process.name())
         wakeup.poke(workspace.ws.state)
         return "dismissed"
@@ -170,7 +169,7 @@ class FormActions:
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
         """Retry, cancel, accept, fail or answer; returns the name of the order. Raises MailboxdError."""
         order, text = _order(form)
-        with self.open_engine(workspace) as engine, engine.batch():
+        with _engine(workspace) as engine, engine.batch():
             found = engine.store.tasks.by_local_id(task)
             if found is None:
                 raise UnavailableError(f"there is no task {ascii(task)[:100]}")

@@ -12,10 +12,9 @@ from textual.widgets import DataTable, Input, Static
 
 from mailboxd.cli.board import Act, Board
 from mailboxd.clock import SystemClock
-from mailboxd.engine import open
 from mailboxd.store.reports import opened
 from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces, settings
+from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
 from tests.cli.test_inbox import asks, loses
@@ -28,7 +27,7 @@ def driven(stage: Stage, play: Callable[[Board, Pilot[None]], Awaitable[None]]) 
 
     async def run() -> None:
         clock = SystemClock()
-        actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)), clock)
+        actions = FormActions(clock)
         board = Board(PageModels(WebWorkspaces([stage.ws.root]), clock), actions, WebWorkspace(stage.ws))
         async with board.run_test(size=(120, 40)) as pilot:
             await pilot.pause()

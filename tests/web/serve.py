@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import itertools
 import re
 import signal
 import subprocess
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
@@ -118,27 +117,3 @@ def _listens(browser: Browser) -> bool:
         return browser.get("/static/page.css").status == 200
     except OSError:
         return False
-
-
-def lines_of_stream(browser: Browser, path: str, count: int) -> Sequence[str]:
-    """The first lines of an event stream."""
-    with contextlib.closing(_stream(browser, path)) as lines:
-        return list(itertools.islice(lines, count))
-
-
-def stream_until_changed(browser: Browser, path: str, data: str) -> str:
-    """The first data line of an event stream that is not `data`; the first of all may be as old as the last look."""
-    with contextlib.closing(_stream(browser, path)) as lines:
-        return next(line for line in lines if line.startswith("data:") and line != data)
-
-
-def _stream(browser: Browser, path: str, seconds: float = 60) -> Generator[str, None, None]:
-    connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=seconds)
-    try:
-        connection.request("GET", path, headers={"cookie": browser.cookie})
-        answer = connection.getresponse()
-        assert answer.headers["content-type"].startswith("text/event-stream"), answer.read()
-        while line := answer.readline():
-            yield line.decode().strip()
-    finally:
-        connection.close()

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.acting import ALONE, acting, effect, happened
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, task
-from tests.web.serve import Answer, Browser, lines_of_stream, stream_until_changed
+from tests.web.serve import Answer, Browser
 
 pytestmark = pytest.mark.slow
 
@@ -306,7 +306,7 @@ def test_several_workspaces_are_shown_even_if_one_is_damaged_or_removed(found: F
     assert page.get(f"/w/{gone}").status == 404
     assert page.get(f"/w/{page.key('beta')}").status == 200
     assert page.get(f"/w/{page.key('beta')}/t/t").status == 503
-    assert lines_of_stream(page, "/stream", 3)
+    assert page.get(f"/changed?w={page.key('beta')}").text.endswith(":none")
     del company.agents["beta"], company.agents["gamma"]
 
 
@@ -321,17 +321,18 @@ def test_named_workspaces_are_shown_and_no_others(found: Found, opened: Opened) 
     assert "/ws/alpha" not in words
 
 
-def test_the_stream_says_when_something_was_recorded(found: Found, opened: Opened) -> None:
+def test_a_page_is_told_when_something_was_recorded(found: Found, opened: Opened) -> None:
     company = found({"alpha": {}})
     alpha = company["alpha"]
     alpha.start()
     page = opened(company)
-    first = lines_of_stream(page, f"/stream?w={page.key()}", 5)
-    assert first[0] == "retry: 2000"
-    assert first[2] == "event: version"
+    address = f"/changed?w={page.key()}"
+    assert f'data-changed="{address}"' in page.get(f"/w/{page.key()}").text
+    first = page.get(address).text
+    assert first.endswith(":green")
     alpha.drop("t.md", task("t"))
     alpha.until("t")
-    assert stream_until_changed(page, f"/stream?w={page.key()}", first[3]).endswith(":green")
+    eventually(lambda: page.get(address).text != first)
 
 
 def test_the_daemon_serves_the_page_if_configured(found: Found) -> None:

@@ -22,7 +22,7 @@ from tests.web.serve import Browser, served
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}\u202e\x1b[31m"
 pytestmark = pytest.mark.slow
 
-READS = ("/", "/search?q=x", "/w/{key}", "/w/{key}/messages", "/w/{key}/t/evil", "/w/{key}/t/evil/children", "/stream")
+READS = ("/", "/search?q=x", "/w/{key}", "/w/{key}/messages", "/w/{key}/t/evil", "/w/{key}/t/evil/children", "/changed")
 
 
 @pytest.fixture(scope="module")

@@ -92,12 +92,10 @@ def watch_command(session: Session) -> None:
     j, k move, Enter opens, a answers or approves, r retries, c cancels, / filters, s searches, q quits.
     """
     from mailboxd.cli.board import Board
-    from mailboxd.engine import open
     from mailboxd.web.page_models import PageModels
-    from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces, settings
+    from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 
     if session.as_json or not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
         raise click.UsageError("watch needs a terminal; `mailboxd log --follow` prints events, also as JSON")
     ws = session.workspace()
-    actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)), session.clock)
-    Board(PageModels(WebWorkspaces([ws.root]), session.clock), actions, WebWorkspace(ws)).run()
+    Board(PageModels(WebWorkspaces([ws.root]), session.clock), FormActions(session.clock), WebWorkspace(ws)).run()

@@ -79,13 +79,11 @@ def web_command(
 
 
 def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
-    from mailboxd.engine import open
     from mailboxd.web.app import WebApp
     from mailboxd.web.page_models import PageModels
-    from mailboxd.web.workspaces import FormActions, settings
+    from mailboxd.web.workspaces import FormActions
 
-    actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)), session.clock)
-    return WebApp(PageModels(shown, session.clock), actions, sessions)
+    return WebApp(PageModels(shown, session.clock), FormActions(session.clock), sessions)
 
 
 def _print_link(session: Session, address: str, sessions: Sessions) -> None:

@@ -5,8 +5,7 @@
 
   // Live: what changed is changed in place, so that focus, selection, scrolling and unfolded parts stay.
 
-  const INTERVAL = 1000; // milliseconds between two refreshes
-  const POLL = 10000; // without a stream
+  const INTERVAL = 1000; // milliseconds between two questions whether something changed
 
   const isTyped = (e) => [...e.querySelectorAll("input:not([type=hidden]), textarea, select")].some((f) =>
     f === document.activeElement || (f.type === "checkbox" ? f.checked !== f.defaultChecked : f.value !== (f.defaultValue ?? f.value)));
@@ -43,11 +42,11 @@
     }
   }
 
-  let last = 0, busy = false, again = false;
+  let busy = false, again = false;
 
   async function refresh() {
     if (busy) { again = true; return; }
-    busy = true; last = Date.now();
+    busy = true;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
       if (answer.status === 401) { location.reload(); return; }
@@ -56,7 +55,7 @@
         morph(main, page.getElementById("main"));
         document.title = page.title;
       }
-    } catch { /* the stream reports when the server is back */ } finally {
+    } catch { /* the next question finds out when the server is back */ } finally {
       busy = false;
       if (again) { again = false; refresh(); }
     }
@@ -72,34 +71,18 @@
   });
   window.addEventListener("popstate", refresh);
 
-  function follow(stream, note) {
-    let seen = null, timer = 0, failures = 0, poll = 0;
+  async function follow(address, note, seen) {
     const say = (text, state) => { note.textContent = text; note.className = "live " + state; };
-
-    function refreshSoon() {
-      clearTimeout(timer);
-      timer = setTimeout(refresh, Math.max(0, INTERVAL - (Date.now() - last)));
-    }
-
-    function listen() {
-      const source = new EventSource(stream);
-      source.addEventListener("version", (event) => {
-        failures = 0; clearInterval(poll); poll = 0;
-        say("live", "on");
-        if (seen !== event.data) { seen = event.data; refreshSoon(); }
-      });
-      source.addEventListener("error", () => {
-        failures += 1;
-        say("not connected; trying again", "lost");
-        if (source.readyState === EventSource.CLOSED) {
-          source.close();
-          if (!poll) poll = setInterval(refresh, POLL);
-          setTimeout(listen, Math.min(POLL, 1000 * failures));
-        }
-      });
-      window.addEventListener("pagehide", () => source.close(), { once: true });
-    }
-    listen();
+    try {
+      const answer = await fetch(address, { credentials: "same-origin", cache: "no-store" });
+      if (answer.status === 401) { location.reload(); return; }
+      if (!answer.ok) throw new Error(answer.status);
+      const now = await answer.text();
+      if (now !== seen) refresh();
+      seen = now;
+      say("live", "on");
+    } catch { say("not connected; trying again", "lost"); }
+    setTimeout(follow, INTERVAL, address, note, seen);
   }
 
   // Keys: j and k move the focus along the lines of the page, so Enter opens one.
@@ -144,7 +127,7 @@
     });
   }
 
-  const stream = document.body.dataset.stream, note = document.getElementById("live");
-  if (stream && note && window.EventSource) follow(stream, note);
+  const address = document.body.dataset.changed, note = document.getElementById("live");
+  if (address && note) follow(address, note, "");
   document.querySelector("[aria-invalid]")?.focus();
 })();
