@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mailboxd.actions.result import plain_environment
 from mailboxd.agents import process
 from mailboxd.agents.process import Child
 from mailboxd.core.approvals import Action, ActionKind
@@ -32,7 +33,6 @@ from mailboxd.errors import NOT_NOW, Refused, require_seen
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, publish, read_file, read_up_to, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
-from mailboxd.mailbox.layout import STATE as OURS
 from mailboxd.protocol.prompts import Templates
 
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -43,10 +43,10 @@ LARGEST = 16 << 20
 def existing_gates(root: Path) -> list[str]:
     """The approvals that have a gate, oldest first. Raises WorldError."""
     with world_errors("list the gates"):
-        if not os.path.lexists(f"{root}/{OURS}/gates"):  # called after every event, and most workspaces have none
+        if not os.path.lexists(f"{root}/{STATE}/gates"):  # called after every event, and most workspaces have none
             return []
         try:
-            with directory(root, OURS, "gates") as gates:
+            with directory(root, STATE, "gates") as gates:
                 names = os.listdir(gates)  # noqa: PTH208 - of a descriptor, so no link is followed
                 return sorted(name for name in names if name.startswith("apr_"))
         except FileNotFoundError:
@@ -79,17 +79,17 @@ class GateDir:
 
     def create(self) -> None:
         """Create it empty, replacing what an earlier daemon left. Raises WorldError."""
-        with world_errors(f"create the gate {self.approval}"), directory(self.root, OURS) as fd:
+        with world_errors(f"create the gate {self.approval}"), directory(self.root, STATE) as fd:
             with suppress(FileExistsError):
                 os.mkdir("gates", 0o700, dir_fd=fd)
-            with directory(self.root, OURS, "gates") as gates:
+            with directory(self.root, STATE, "gates") as gates:
                 self.remove()
                 os.mkdir(self.approval, 0o700, dir_fd=gates)
                 system.sync(gates)
 
     def remove(self) -> None:
         """Remove it as far as possible: a program may have nested directories without end."""
-        with suppress(OSError, RecursionError), directory(self.root, OURS, "gates") as gates:
+        with suppress(OSError, RecursionError), directory(self.root, STATE, "gates") as gates:
             shutil.rmtree(self.approval, ignore_errors=True, dir_fd=gates)
 
     def write(self, name: str, raw: bytes, mode: int = 0o600) -> Path:
@@ -151,7 +151,7 @@ class GateDir:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        with directory(self.root, OURS, "gates", self.approval) as fd:
+        with directory(self.root, STATE, "gates", self.approval) as fd:
             yield fd
 
 
@@ -167,7 +167,6 @@ def read_regular(dir_fd: int, name: str, most: int) -> bytes | None:
 # the file again on resuming, and a step survives when Lobster is killed. So the step is mailboxd's runner, which asks
 # the database, and Lobster's word alone proves nothing.
 
-_PLAIN = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 
@@ -206,11 +205,6 @@ def resume_argv(program: Sequence[str], gate: str, *, approve: bool) -> tuple[st
 def lobster_environment(environ: Mapping[str, str], state: Path) -> dict[str, str]:
     """The environment of Lobster and of its steps' shells."""
     return plain_environment(environ) | {"LOBSTER_STATE_DIR": str(state)}
-
-
-def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the runner itself needs; its effect gets a different environment."""
-    return {name: environ[name] for name in _PLAIN if environ.get(name)}
 
 
 def parse_answer(stdout: bytes) -> LobsterAnswer:

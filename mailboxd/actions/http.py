@@ -1,4 +1,7 @@
-"""One HTTP request: no redirects, no proxy. Once anything was sent, a missing response means UNKNOWN."""
+"""One HTTP request: no redirects, no proxy. Once anything was sent, a missing response means UNKNOWN.
+
+Its method, address and headers were checked when it was declared (`protocol.spec`).
+"""
 
 from __future__ import annotations
 
@@ -13,36 +16,8 @@ from mailboxd.actions.result import REPORT, ActionResult, Impossible, raise_if_t
 from mailboxd.core.approvals import Action, Performed
 from mailboxd.core.sanitize import first_line
 
-KEY_HEADER = "Idempotency-Key"
-_RESERVED_HEADERS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "expect", KEY_HEADER.lower()}
-)
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_PLAIN_URL = re.compile(r"[\x21-\x7e]+")
-
-
-def require_valid(action: Action) -> None:
-    """Raise Impossible for a request that cannot be sent as declared. Its variables are not checked here."""
-    try:
-        url = urlsplit(action.url)
-        port_fits = url.port is None or url.port > 0
-    except ValueError as error:
-        raise Impossible(f"{action.url} is not a URL: {error}") from error
-    if url.scheme not in ("http", "https") or not url.hostname or not port_fits or not _PLAIN_URL.fullmatch(action.url):
-        raise Impossible(f"{action.url} is not an http or https URL in plain ASCII")
-    if url.username is not None or url.password is not None:
-        raise Impossible(
-            f"the URL contains a user name or password; put `${{NAME}}` into a header instead ({url.hostname})"
-        )
-    if not _TOKEN.fullmatch(action.method) or action.method.upper() == "CONNECT":
-        raise Impossible(f"{action.method!r} is not a method")
-    for name, value in action.headers:
-        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Impossible(f"the header {name!r} is not one line of plain characters")
-        if name.lower() in _RESERVED_HEADERS:
-            raise Impossible(f"an action may not set the header {name}")
 
 
 def request(action: Action, key: str, secrets: Mapping[str, str], seconds: float) -> ActionResult:
@@ -50,11 +25,10 @@ def request(action: Action, key: str, secrets: Mapping[str, str], seconds: float
 
     Raises Impossible if nothing was sent.
     """
-    require_valid(action)
     url = urlsplit(action.url)
     body = action.body.encode()
     headers = {name: _fill(name, value, secrets) for name, value in action.headers}
-    headers |= {KEY_HEADER: key, "Content-Length": str(len(body)), "Connection": "close"}
+    headers |= {"Idempotency-Key": key, "Content-Length": str(len(body)), "Connection": "close"}
     if not body and action.method.upper() in ("GET", "HEAD", "DELETE", "OPTIONS", "TRACE"):
         del headers["Content-Length"]
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")

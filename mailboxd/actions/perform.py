@@ -120,7 +120,6 @@ def _message(action: Action) -> list[str]:
 
 
 def _http(action: Action) -> list[str]:
-    http.require_valid(action)
     headers = [f"header: {name}: {for_preview(value)}" for name, value in action.headers]
     env = [f"environment: {', '.join(action.env)}"] if action.env else []
     body = [f"body, {len(action.body.encode())} bytes:", *_quoted(action.body)] if action.body else ["no body"]

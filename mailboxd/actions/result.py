@@ -12,7 +12,7 @@ from mailboxd.errors import NOT_NOW, MailboxdError, WorldError
 
 REPORT = 16_384
 """Bytes kept of an output, from its end."""
-_PLAIN = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_PLAIN = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class Impossible(MailboxdError):
@@ -69,8 +69,12 @@ class ActionContext:
 
     def variables(self, action: Action) -> dict[str, str]:
         """The complete environment of its command. Raises Impossible."""
-        plain = {name: self.environ[name] for name in _PLAIN if self.environ.get(name)}
-        return mark_inside(plain | self.secrets(action))
+        return mark_inside(plain_environment(self.environ) | self.secrets(action))
+
+
+def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that every program gets: the runner, Lobster, commands."""
+    return {name: environ[name] for name in _PLAIN if environ.get(name)}
 
 
 def redacted(text: str, secrets: Mapping[str, str]) -> str:

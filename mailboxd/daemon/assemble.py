@@ -30,7 +30,7 @@ from mailboxd.daemon.event_logging import EventLogger
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
 from mailboxd.effects.acp_turns import HarnessTurns
-from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
+from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
@@ -269,8 +269,7 @@ def _effect_runner(
     recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway)
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
-    preparing = ActionPreparer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
-    performing = ActionPerformer(preparing)
+    performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
     told = config.notify
     ways = Ways(told.command, told.channel, told.target, told.account, openclaw.command)
     notifying = PeopleNotifier(core, calls, ws, ways, reports)

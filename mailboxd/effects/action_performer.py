@@ -17,7 +17,7 @@ from mailboxd.actions import gate as lobster
 from mailboxd.actions.command import GRACE, export_environment, working_directory
 from mailboxd.actions.gate import GateDir, existing_gates, is_verify_as_approved
 from mailboxd.actions.perform import Preview, preview
-from mailboxd.actions.result import ActionContext, Impossible, combined_output, tail
+from mailboxd.actions.result import ActionContext, Impossible, combined_output, plain_environment, tail
 from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.approvals import (
@@ -40,9 +40,6 @@ from mailboxd.engine.reports import Reports
 from mailboxd.errors import EXIT_TRY_AGAIN
 from mailboxd.store.store import Order
 
-# Preparation: a preview of the action, and a gate. Nothing is performed, so it is repeated after a crash; an unrecorded
-# gate of Lobster's runs nothing.
-
 LOBSTER = "lobster"
 BUILTIN = "builtin"
 _SECONDS = 60.0
@@ -59,125 +56,6 @@ def effect_argv(place: GateDir) -> tuple[str, ...]:
 def workflow_of(place: GateDir) -> bytes | None:
     """The Lobster workflow of a gate; None if the path of the workspace does not allow one."""
     return lobster.workflow(place.approval, place.path / _PREVIEW, effect_argv(place))
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A report: the preview of an action, and its gate."""
-
-    order: Order
-    effect: Prepare
-    shown: Preview
-    gate: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotPreparable:
-    """A report: why an action can never be performed."""
-
-    order: Order
-    effect: Prepare
-    why: str
-
-
-@dataclass(slots=True)
-class ActionPreparer:
-    """Prepares the actions of one workspace. `program`: the command of Lobster; empty = none."""
-
-    engine: Engine
-    calls: ProcessTable
-    setting: ActionContext
-    program: tuple[str, ...]
-    reports: Reports
-    _shown: dict[str, Preview] = field(default_factory=dict)
-    """Previews of actions for which Lobster is creating a gate, by call."""
-    unrecorded: set[str] = field(default_factory=set)
-    """Approvals that have a gate and are not recorded yet."""
-
-    def __post_init__(self) -> None:
-        self.reports.route(Prepared, self._record_prepared)
-        self.reports.route(NotPreparable, self._record_impossible)
-
-    def begin(self, order: Order, effect: Prepare) -> None:
-        """Preview an action when there is a slot, and let Lobster create a gate if it is configured.
-
-        Raises WorldError.
-        """
-        now = self.engine.clock.monotonic()
-        call = Call(order.id, CallKind.GATE, "", f"gate:{order.id}", _SECONDS, order)
-        if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
-            return
-        if not self.calls.capacity.has_slot():
-            return
-        self.calls.discard(order.id)
-        place = GateDir(self.setting.root, effect.approval_id)
-        self.unrecorded.add(place.approval)
-        place.create()
-        try:
-            shown = preview(effect.action, place, self.setting)
-        except Impossible as why:
-            place.remove()
-            self.reports.append(NotPreparable(order, effect, first_line(str(why))))
-            return
-        gate = self._ask(call, effect, place, shown, now)
-        if gate:
-            self.reports.append(Prepared(order, effect, shown, gate))
-        else:
-            self._shown[order.id] = shown
-
-    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
-        """Take Lobster's answer: it has created a gate, or the built-in one is used alone."""
-        effect, shown = order.effect, self._shown.pop(call.id, None)
-        if shown is None or not isinstance(effect, Prepare) or (exit_.rc is None and not call.stopped):
-            return  # an earlier daemon asked: it is asked again
-        said = lobster.parse_answer(exit_.stdout)
-        if call.stopped:
-            gate = f"{BUILTIN}: lobster {call.stopped}"
-        elif said.status == "needs_approval":
-            GateDir(self.setting.root, effect.approval_id).write(TOKEN, exit_.stdout)
-            gate = LOBSTER
-        else:
-            why = said.error or f"it answered {said.status}"
-            gate = f"{BUILTIN}: Lobster has created no gate: {first_line(why)}"
-        self.reports.append(Prepared(order, effect, shown, gate))
-
-    def _ask(self, call: Call, effect: Prepare, place: GateDir, shown: Preview, now: float) -> str:
-        """Let Lobster create a gate; returns the gate's name if there is nothing to wait for."""
-        if effect.action.kind is ActionKind.MANUAL or not self.program:
-            return BUILTIN
-        if shutil.which(self.program[0], path=self.setting.environ.get("PATH")) is None:
-            return f"{BUILTIN}: {self.program[0]} is not installed"
-        workflow = workflow_of(place)
-        if workflow is None:
-            return f"{BUILTIN}: the path of the workspace cannot be used in a Lobster workflow"
-        place.write(_PREVIEW, shown.text.encode())
-        place.write(place.workflow.name, workflow, 0o400)
-        place.state.mkdir(mode=0o700)
-        environment = lobster.lobster_environment(self.setting.environ, place.state)
-        try:
-            self.calls.start(call, lobster.run_argv(self.program, place.workflow), now, environment=environment)
-        except NotStarted as missing:
-            missing.require_lasting()
-            return f"{BUILTIN}: {first_line(str(missing))}"
-        return ""
-
-    def _record_prepared(self, report: Prepared) -> None:
-        effect, shown = report.effect, report.shown
-        bound = (shown.content_sha256, shown.target_sha256)
-        name, whole = effect.approval_id, digest(effect.action, *bound)
-        prepared = ActionPrepared(name, effect.action, shown.text, whole, report.gate, *bound, undoes=effect.undoes)
-        self.engine.handle(report.order.task, prepared)
-        self._done(report)
-
-    def _record_impossible(self, report: NotPreparable) -> None:
-        effect = report.effect
-        self.engine.handle(report.order.task, ActionImpossible(effect.action, report.why, effect.undoes))
-        self._done(report)
-
-    def _done(self, report: Prepared | NotPreparable) -> None:
-        self.engine.store.outbox.finish(report.order.id)
-        self.calls.discard_when_recorded(report.order.id)
-        self.unrecorded.discard(report.effect.approval_id)
 
 
 _SLACK = 30.0
@@ -203,38 +81,99 @@ class RunnerEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """A report: the outcome of an action, as its `verify` says."""
+class Settled:
+    """A report: an effect is done, with this to record; None if the approval's state requires nothing further."""
 
     order: Order
-    end: ActionEnded
-
-
-@dataclass(frozen=True, slots=True)
-class NotWanted:
-    """A report: the approval's state requires nothing further."""
-
-    order: Order
+    said: ActionPrepared | ActionImpossible | ActionEnded | None = None
 
 
 @dataclass(slots=True)
 class ActionPerformer:
-    """Performs the approved actions of one workspace."""
+    """Prepares and performs the actions of one workspace. `program`: the command of Lobster; empty = none."""
 
-    preparing: ActionPreparer
-    engine: Engine = field(init=False)
-    calls: ProcessTable = field(init=False)
-    setting: ActionContext = field(init=False)
-    reports: Reports = field(init=False)
+    engine: Engine
+    calls: ProcessTable
+    setting: ActionContext
+    program: tuple[str, ...]
+    reports: Reports
+    unrecorded: set[str] = field(default_factory=set)
+    """Approvals that have a gate and are not recorded yet."""
+    _shown: dict[str, Preview] = field(default_factory=dict)
+    """Previews of actions for which Lobster is creating a gate, by call."""
     _seen: int = -1
     """The last event when unused gates were removed."""
 
     def __post_init__(self) -> None:
-        self.engine, self.calls = self.preparing.engine, self.preparing.calls
-        self.setting, self.reports = self.preparing.setting, self.preparing.reports
         self.reports.route(RunnerEnded, self._settle)
-        self.reports.route(Verified, self._record_verified)
-        self.reports.route(NotWanted, lambda report: self._finish(report.order))
+        self.reports.route(Settled, self._record)
+
+    # preparing: a preview of the action, and a gate. Nothing is performed, so it is repeated after a crash; an
+    # unrecorded gate of Lobster runs nothing
+
+    def prepare(self, order: Order, effect: Prepare) -> None:
+        """Preview an action when there is a slot, and let Lobster create a gate if it is configured.
+
+        Raises WorldError.
+        """
+        now = self.engine.clock.monotonic()
+        call = Call(order.id, CallKind.GATE, "", f"gate:{order.id}", _SECONDS, order)
+        if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
+            return
+        if not self.calls.capacity.has_slot():
+            return
+        self.calls.discard(order.id)
+        place = GateDir(self.setting.root, effect.approval_id)
+        self.unrecorded.add(place.approval)
+        place.create()
+        try:
+            shown = preview(effect.action, place, self.setting)
+        except Impossible as why:
+            place.remove()
+            impossible = ActionImpossible(effect.action, first_line(str(why)), effect.undoes)
+            self.reports.append(Settled(order, impossible))
+            return
+        gate = self._ask(call, effect, place, shown, now)
+        if gate:
+            self.reports.append(Settled(order, _prepared(effect, shown, gate)))
+        else:
+            self._shown[order.id] = shown
+
+    def gate_created(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take Lobster's answer: it has created a gate, or the built-in one is used alone."""
+        effect, shown = order.effect, self._shown.pop(call.id, None)
+        if shown is None or not isinstance(effect, Prepare) or (exit_.rc is None and not call.stopped):
+            return  # an earlier daemon asked: it is asked again
+        said = lobster.parse_answer(exit_.stdout)
+        if call.stopped:
+            gate = f"{BUILTIN}: lobster {call.stopped}"
+        elif said.status == "needs_approval":
+            GateDir(self.setting.root, effect.approval_id).write(TOKEN, exit_.stdout)
+            gate = LOBSTER
+        else:
+            why = said.error or f"it answered {said.status}"
+            gate = f"{BUILTIN}: Lobster has created no gate: {first_line(why)}"
+        self.reports.append(Settled(order, _prepared(effect, shown, gate)))
+
+    def _ask(self, call: Call, effect: Prepare, place: GateDir, shown: Preview, now: float) -> str:
+        """Let Lobster create a gate; returns the gate's name if there is nothing to wait for."""
+        if effect.action.kind is ActionKind.MANUAL or not self.program:
+            return BUILTIN
+        if shutil.which(self.program[0], path=self.setting.environ.get("PATH")) is None:
+            return f"{BUILTIN}: {self.program[0]} is not installed"
+        workflow = workflow_of(place)
+        if workflow is None:
+            return f"{BUILTIN}: the path of the workspace cannot be used in a Lobster workflow"
+        place.write(_PREVIEW, shown.text.encode())
+        place.write(place.workflow.name, workflow, 0o400)
+        place.state.mkdir(mode=0o700)
+        environment = lobster.lobster_environment(self.setting.environ, place.state)
+        try:
+            self.calls.start(call, lobster.run_argv(self.program, place.workflow), now, environment=environment)
+        except NotStarted as missing:
+            missing.require_lasting()
+            return f"{BUILTIN}: {first_line(str(missing))}"
+        return ""
 
     # performing
 
@@ -245,7 +184,7 @@ class ActionPerformer:
         """
         row = self.engine.store.approvals.get(effect.approval_id)
         if row is None or not _is_wanted(row, effect):
-            self.reports.append(NotWanted(order))
+            self.reports.append(Settled(order))
             return
         now, place = self.engine.clock.monotonic(), GateDir(self.setting.root, row.id)
         call = Call(order.id, CallKind.ACTION, "", f"effect:{row.id}", self._seconds(row), order)
@@ -257,7 +196,7 @@ class ActionPerformer:
             return
         if not self.calls.capacity.has_slot():
             return
-        environment = lobster.plain_environment(self.setting.environ) | export_environment(self.setting)
+        environment = plain_environment(self.setting.environ) | export_environment(self.setting)
         words = effect_argv(place)
         try:
             if _opens_lobster(row):  # Lobster's gate opens once; a retry uses the built-in one
@@ -280,9 +219,9 @@ class ActionPerformer:
         if place.read(place.workflow.name) != workflow_of(place):
             raise Impossible(f"{place.workflow} was changed after mailboxd wrote it; it is not resumed")
         gate = lobster.parse_answer(place.read(TOKEN) or b"")
-        if not gate.id or not self.preparing.program:
+        if not gate.id or not self.program:
             raise Impossible("Lobster's gate no longer exists")
-        return lobster.resume_argv(self.preparing.program, gate.id, approve=approve)
+        return lobster.resume_argv(self.program, gate.id, approve=approve)
 
     def _settle(self, report: RunnerEnded) -> None:
         """Settle an action whose caller has ended, by the database and the lock; inside a batch."""
@@ -336,7 +275,7 @@ class ActionPerformer:
         """Start the action's `verify` when there is a slot. Raises WorldError."""
         row = self.engine.store.approvals.get(effect.approval_id)
         if row is None or not _is_wanted(row, effect):
-            self.reports.append(NotWanted(order))
+            self.reports.append(Settled(order))
             return
         now, seconds = self.engine.clock.monotonic(), self.setting.seconds(row.action)
         call = Call(order.id, CallKind.VERIFY, "", f"verify:{row.id}", seconds, order, wipe=True)
@@ -355,7 +294,7 @@ class ActionPerformer:
             if isinstance(why, NotStarted):
                 why.require_lasting()
             problem = f"{row.summary}; it cannot be verified: {first_line(str(why))}"
-            self.reports.append(Verified(order, ActionEnded(row.id, Performed.UNKNOWN, problem)))
+            self.reports.append(Settled(order, ActionEnded(row.id, Performed.UNKNOWN, problem)))
 
     def verify_ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take what `verify` says of an action."""
@@ -370,11 +309,7 @@ class ActionPerformer:
         else:
             why = call.stopped or f"exit status {exit_.rc}"
             end = ActionEnded(row.id, Performed.UNKNOWN, f"{row.summary}; verify is inconclusive: {why}", report)
-        self.reports.append(Verified(order, end))
-
-    def _record_verified(self, report: Verified) -> None:
-        self.engine.handle(report.order.task, report.end)
-        self._finish(report.order)
+        self.reports.append(Settled(order, end))
 
     # putting away
 
@@ -385,7 +320,7 @@ class ActionPerformer:
         self._seen = last
         for name in existing_gates(self.setting.root):
             row = self.engine.store.approvals.get(name)
-            if name in self.preparing.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
+            if name in self.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
                 continue
             place = GateDir(self.setting.root, name)
             if not place.is_locked() and not self._is_closing(row, place):
@@ -426,9 +361,22 @@ class ActionPerformer:
             secrets = {}
         return combined_output(exit_.stdout, exit_.stderr, secrets)
 
+    def _record(self, report: Settled) -> None:
+        if report.said is not None:
+            self.engine.handle(report.order.task, report.said)
+        if isinstance(report.order.effect, Prepare):
+            self.unrecorded.discard(report.order.effect.approval_id)
+        self._finish(report.order)
+
     def _finish(self, order: Order) -> None:
         self.engine.store.outbox.finish(order.id)
         self.calls.discard_when_recorded(order.id)
+
+
+def _prepared(effect: Prepare, shown: Preview, gate: str) -> ActionPrepared:
+    bound = (shown.content_sha256, shown.target_sha256)
+    whole = digest(effect.action, *bound)
+    return ActionPrepared(effect.approval_id, effect.action, shown.text, whole, gate, *bound, undoes=effect.undoes)
 
 
 def _is_wanted(row: Approval, effect: Perform | Verify) -> bool:

@@ -115,7 +115,7 @@ class EffectRunner:
         once = "the file is written once; handed over again only to a receiver that knows messages by their id"
         send, message = self.posting, (CallKind.MESSAGE,)
         turn, lookup = (CallKind.TURN, CallKind.HARNESS_TURN), (CallKind.LOOKUP, CallKind.HARNESS_LOOKUP)
-        action, prepare = self.performing, self.performing.preparing
+        action = self.performing
         return (
             Performer(
                 RunTurn,
@@ -150,9 +150,9 @@ class EffectRunner:
             Performer(
                 Prepare,
                 "may be repeated: it only looks, and a gate of Lobster's that is not recorded runs nothing",
-                prepare.begin,
+                action.prepare,
                 (CallKind.GATE,),
-                prepare.ended,
+                action.gate_created,
             ),
             Performer(
                 Perform,

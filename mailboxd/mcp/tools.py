@@ -7,15 +7,15 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from mailboxd.core.approvals import Action, ActionDeclared, Approval, ApprovalDecision
+from mailboxd.core.approvals import Action, ActionDeclared, ActionKind, Approval, ApprovalDecision
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
     Checkpoint,
@@ -167,31 +167,14 @@ class AppendReview(TaskArguments):
     attempt_id: Id | None = None
 
 
-class ActionArgument(Arguments):
-    """All fields of all kinds; what a kind requires is checked as in the section `## Planned Actions`."""
-
-    id: Id
-    kind: Literal["command", "message", "file", "http", "manual"]
-    action: str = ""
-    risk: str = ""
-    idempotency_key: str = ""
-    argv: list[str] = []
-    cwd: str = ""
-    env: list[str] = []
-    timeout: int = 0
-    channel: str = ""
-    target: str = ""
-    account: str = ""
-    text: str = ""
-    path: str = ""
-    content: str = ""
-    source: str = ""
-    method: str = ""
-    url: str = ""
-    headers: dict[str, str] = {}
-    body: str = ""
-    verify: list[str] = []
-    undo: list[str] = []
+def _action_schema() -> dict[str, Any]:
+    """The fields of all kinds; what a kind requires is checked as in the section `## Planned Actions`."""
+    words = {"type": "array", "items": {"type": "string"}}
+    kinds: dict[type, dict[str, Any]] = {int: {"type": "integer"}, tuple: words}
+    properties = {one.name: kinds.get(type(one.default), {"type": "string"}) for one in fields(Action)}
+    properties["kind"] = {"type": "string", "enum": list(ActionKind)}
+    properties["headers"] = {"type": "object", "additionalProperties": {"type": "string"}}
+    return {"type": "object", "properties": properties, "required": ["id", "kind"], "additionalProperties": False}
 
 
 class Create(Arguments):
@@ -219,7 +202,7 @@ class Create(Arguments):
 
 
 class RequestApproval(TaskArguments):
-    action: ActionArgument
+    action: Annotated[dict[str, Any], WithJsonSchema(_action_schema())]
 
 
 class ResolveApproval(Arguments):
@@ -368,18 +351,13 @@ def _message(given: Create) -> TaskMessage:
     """The message that creates this task. Raises Refused."""
     said = given.model_dump(include=set(Spec.__dataclass_fields__) - {"planned_actions", "acceptance_criteria"})
     try:
-        actions = tuple(_action(action) for action in given.planned_actions)
+        actions = tuple(map(read_action, given.planned_actions))
     except MessageError as error:
         raise Refused(error.rule, error.problem, error.hint) from error
     spec = Spec(**said, acceptance_criteria=tuple(given.acceptance_criteria), planned_actions=actions)
     sections = tuple(Section(heading, text) for heading, text in spec_sections(spec))
     named = {"task_id": given.task_id, "from": _OPERATOR, "title": given.title, "labels": tuple(given.labels) or None}
     return TaskMessage.model_validate({**named, "reply_to": given.reply_to, "sections": sections})
-
-
-def _action(said: object) -> Action:
-    """The planned action. Raises Refused, MessageError."""
-    return read_action(checked(ActionArgument, said).model_dump(exclude_unset=True))
 
 
 def get(call: ToolCall, given: Get) -> Answer:
@@ -506,7 +484,7 @@ def request_approval(call: ToolCall, given: RequestApproval) -> Answer:
     require(call.caller.role, Verb.REQUEST_APPROVAL)
     task = call.task(given.task)
     try:
-        action = read_action(given.action.model_dump(exclude_unset=True))
+        action = read_action(given.action)
     except MessageError as error:
         raise Refused(error.rule, error.problem, error.hint) from error
     return call.record(task, ActionDeclared(action)) | {"action": action.id}

@@ -210,6 +210,10 @@ _LISTS = _WORDS | {"env"}
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_RESERVED_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "expect", "idempotency-key"}
+)
+_URL = re.compile(r"[\x21-\x7e]+")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -234,9 +238,17 @@ def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Act
 
 def read_action(fields: Mapping[str, Any]) -> Action:
     """One action from JSON, with the rules of the section. Raises MessageError like `read_actions`."""
-    text = flow([{name: str(value) if isinstance(value, int) else value for name, value in fields.items()}])
-    loaded = strict_yaml.load(text, path="")
+    loaded = strict_yaml.load(flow([_untyped(fields)]), path="")
     return actions_of(Source("", 1, loaded.lines, loaded.plain), loaded.value, ())[0]
+
+
+def _untyped(value: Any) -> Yaml:
+    """A value of JSON as text, lists and mappings of text."""
+    if isinstance(value, Mapping):
+        return {str(name): _untyped(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_untyped(item) for item in value]
+    return "" if value is None else str(value)
 
 
 def _by_hand(text: str, path: str, line: int) -> Action:
@@ -347,11 +359,13 @@ def _http_problem(action: Action) -> str | None:
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
-    if not sound or parts.username or not action.url.isascii() or " " in action.url:
+    if not sound or "@" in parts.netloc or not _URL.fullmatch(action.url):
         return "url is not an http or https address, or contains a user name"
     for name, text in action.headers:
         if not _HEADER.fullmatch(name) or not text.isprintable() or not text.isascii():
             return f"the header {excerpt(name)} cannot be sent"
+        if name.lower() in _RESERVED_HEADERS:
+            return f"an action may not set the header {name}"
     return None
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mcp import tokens
 from tests.e2e.support import MAILBOXD, Agent, environment, eventually, task
 from tests.live.conftest import FoundApart, some_of
 from tests.live.install import standard
@@ -36,8 +38,7 @@ def listens(port: int) -> bool:
 
 def entries(agent: Agent) -> dict[str, str]:
     """The entry in OpenClaw's configuration by whom it is for."""
-    done = agent.call("connect", "mcp", "status", "--json", seconds=SECONDS)
-    return {one["caller"]: one["entry"] for one in json.loads(done.stdout)["tokens"]}
+    return {str(grant.caller): grant.entry for grant in tokens.load(Workspace(agent.root))}
 
 
 def call(entry: str, tool: str, **arguments: Any) -> Tool:

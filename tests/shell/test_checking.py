@@ -19,7 +19,7 @@ from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.vocabulary import CheckVerdict
-from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
+from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckReport, CheckRunner
 from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine import open
@@ -109,9 +109,9 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
         assert isinstance(order.effect, Verify)
         calls = ProcessTable(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         reports = Reports(engine)
-        preparing = ActionPreparer(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
+        performer = ActionPerformer(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
         with descriptors(free), suppress(WorldError):
-            ActionPerformer(preparing).verify(order, order.effect)
+            performer.verify(order, order.effect)
         assert not reports
         for call in calls.running.values():
             os.waitpid(call.child.pid, 0)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
-from mailboxd.cli.text import stamp
-from mailboxd.errors import EXIT_NO, EXIT_OK, ConfigError
+from mailboxd.errors import ConfigError
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
@@ -119,50 +117,6 @@ def token(session: Session, who: str, revoke: bool) -> None:
     session.answer({"caller": str(holder), "token": made or None}, made or f"{holder} has no token any more")
 
 
-@mcp_command.verb(
-    "status",
-    "connect mcp status",
-    "connect mcp status --json",
-    exits={EXIT_NO: "the setup is incomplete"},
-)
-def status(session: Session) -> int:
-    """Show where the tools are served, which agents have tokens, and whether OpenClaw's configuration agrees."""
-    from mailboxd import config
-    from mailboxd.mcp import registration, tokens
-
-    ws = session.workspace()
-    settings = config.load(ws.config)
-    port, held = settings.mcp.port, tokens.load(ws)
-    registered = [grant.caller for grant in held if grant.entry]
-    missing = registration.install(
-        _openclaw(settings).read(),
-        held,
-        registered,
-        settings.agent,
-        registration.server_url(port),
-        tokens.new_token,
-        "",
-    ).done
-    facts: dict[str, Any] = {
-        "url": registration.server_url(port) if port else None,
-        "listening": bool(port) and _listens(port),
-        "tokens": [{"caller": str(one.caller), "entry": one.entry or None, "made_at": one.made_at} for one in held],
-        "missing": missing,
-    }
-    session.answer(facts, _status_text(facts))
-    return EXIT_NO if missing or not facts["listening"] else EXIT_OK
-
-
-def _status_text(facts: dict[str, Any]) -> str:
-    listening = "listening" if facts["listening"] else "not listening; start it with `mailboxd run`"
-    lines = [f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration"]
-    lines += [
-        f"{one['caller']}: {one['entry'] or 'another client'}, since {stamp(one['made_at'])}" for one in facts["tokens"]
-    ]
-    lines += [f"missing: {what} (`mailboxd connect mcp install`)" for what in facts["missing"]]
-    return "\n".join(lines)
-
-
 def _print_change(session: Session, change: Change, *, dry_run: bool) -> None:
     from mailboxd.mcp.registration import without_tokens
 
@@ -177,9 +131,3 @@ def _openclaw(settings: Config) -> OpenClawConfig:
 
     environment = child_environment(os.environ, settings.openclaw.environment)
     return OpenClawConfig(OpenClaw(settings.openclaw.command), environment)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
