@@ -184,6 +184,7 @@ def render_checks(checks: tuple[Check, ...]) -> str:
 # list is prose: one manual action for a person; `none` and the like mean no action.
 
 MAX_ACTIONS = 20
+_MAX_DEPTH = 8
 MANUAL_ID = "manual"
 _MAX_TEXT = 262_144
 _ITEM = re.compile(r"^[ \t]*(?:-[ \t]+[\"']?\w+[\"']?[ \t]*:|-[ \t]*\{|\[[ \t]*\{|\[[ \t]*$)", re.MULTILINE)
@@ -242,12 +243,14 @@ def read_action(fields: Mapping[str, Any]) -> Action:
     return actions_of(Source("", 1, loaded.lines, loaded.plain), loaded.value, ())[0]
 
 
-def _untyped(value: Any) -> Yaml:
-    """A value of JSON as text, lists and mappings of text."""
+def _untyped(value: Any, depth: int = 0) -> Yaml:
+    """A value of JSON as text, lists and mappings of text. Raises MessageError."""
+    if depth > _MAX_DEPTH:
+        raise MessageError("too-deep", f"an action is nested more than {_MAX_DEPTH} levels deep", "Flatten it.")
     if isinstance(value, Mapping):
-        return {str(name): _untyped(item) for name, item in value.items()}
+        return {str(name): _untyped(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list):
-        return [_untyped(item) for item in value]
+        return [_untyped(item, depth + 1) for item in value]
     return "" if value is None else str(value)
 
 

@@ -132,6 +132,13 @@ def test_an_action_more_is_asked_about_as_if_it_had_been_declared(stand: Stand) 
     assert [action.id for action in task.planned_actions] == ["publish", "publish-2"]
 
 
+HOOK = {"id": "a", "kind": "http", "method": "POST", "url": "http://example.org/"}
+
+
+def deep(levels: int) -> Any:
+    return {"x": deep(levels - 1)} if levels else "x"
+
+
 @pytest.mark.parametrize(
     ("action", "rule"),
     [
@@ -144,6 +151,15 @@ def test_an_action_more_is_asked_about_as_if_it_had_been_declared(stand: Stand) 
         ({"id": "a", "kind": "manual", "action": "x", "argv": ["x"]}, "bad-action"),
         ({"id": "a", "kind": "manual", "action": "\0"}, "control-char"),
         ({"id": "a", "kind": "command", "argv": ["x"], "env": ["SECRET"]}, "bad-action"),
+        ({"id": "a", "kind": "manual", "action": "\ud800"}, "control-char"),
+        ({"id": "a", "kind": "manual", "action": "x", "undo": deep(150)}, "too-deep"),
+        ({"id": "a", "kind": "command", "argv": ["x"], "timeout": 10**9}, "field-range"),
+        ({"id": "a", "kind": "command", "argv": ["x"], "timeout": True}, "wrong-type"),
+        ({**HOOK, "url": "file:///etc/passwd"}, "bad-action"),
+        ({**HOOK, "url": "http://me:pw@example.org/"}, "bad-action"),
+        ({**HOOK, "headers": {"Host": "other"}}, "bad-action"),
+        ({**HOOK, "headers": {"X": "a\r\nY: b"}}, "bad-action"),
+        ({**HOOK, "headers": {"X": ["a"]}}, "wrong-type"),
         ("publish it", "bad-arguments"),
     ],
 )
