@@ -442,11 +442,6 @@ class Task:
         """The address that gets this notice besides; empty = none."""
         return self.origin.reply_to if self.parent is None and what in REPLIED else ""
 
-    @property
-    def shown_by(self) -> str:
-        """The id of the task whose task.md shows how this one ended."""
-        return self.id if self.parent is None or self.mode is Mode.COORDINATING else self.parent
-
 
 @dataclass(frozen=True)
 class Attempt:

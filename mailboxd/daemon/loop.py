@@ -337,7 +337,7 @@ class Daemon:
         why, lasts = breaker.trouble(self.engine.broken)
         self.health.say(Component.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
         self.health.say(Component.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
-        self.calls.sweep(self.engine.store.stale_files.has)
+        self.calls.sweep()
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
             self._try(Component.CLEANUP, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))

@@ -234,17 +234,13 @@ def undelivered(order: Order, message_id: str, to: str, reason: str) -> tuple[Ha
     return Happened(Kind.MESSAGE_UNDELIVERED, order.task or None, data), Finished(order.id, "failed")
 
 
-# The messages that give work out: kept in the transaction that sends them, and written to outbox/ after it.
+# The messages that give work out: kept in the transaction that sends them.
 #
-# The database is what makes them durable. Their files are written once the calls of a round have begun, so that no
-# call waits for them, without waiting for the disk, and synced later, many together. What a crash or a power cut took
-# of them until then is written again from the database when the daemon starts.
-
-KeptMessage = tuple[str, bytes]
-"""A message that is kept: its path below mailbox/, and its bytes."""
+# The database makes them durable, so no call waits for their files: those are written and synced together, a second
+# later. What a crash or a power cut took of them until then is written when the daemon starts.
 
 _LATER = 1.0
-"""Seconds after which what was written is synced."""
+"""Seconds after which the files are written."""
 
 
 @dataclass(slots=True)
@@ -253,47 +249,25 @@ class DispatchedMessages:
     ws: Workspace
     reports: Reports
     due: float | None = 0.0
-    """When something has to be synced, on the monotonic clock; None = everything is."""
-    _taken: dict[str, bytes] = field(default_factory=dict)
-    """Messages without a file yet, by path: a call that is refused repeatedly takes its message each time."""
-    _written: set[str] = field(default_factory=set)
-    """The paths of what has its file, not synced yet."""
+    """When files are to be written, on the monotonic clock; None = all messages have theirs."""
     _doubtful: bool = True
-    """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
+    """Nothing is known of the files there: an earlier daemon wrote them, or the disk has failed to sync."""
 
-    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> KeptMessage:
+    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> bytes:
         """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
         path = place_of(effect.message_id, "task", effect.agent, task.local_id)
         message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
         self.engine.store.messages.keep_body(effect.message_id, raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
-        return path, raw
-
-    def take(self, effect: RunTurn, kept: KeptMessage | None) -> bytes:
-        """The bytes of a message whose keeping is committed. Its file waits for `write`, and the call for neither.
-
-        `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
-        """
-        path, raw = kept or self.engine.store.messages.kept(effect.message_id)
-        self._taken[path] = raw
         if self.due is None:
             self.due = self.engine.clock.monotonic() + _LATER
         return raw
 
-    @property
-    def are_written(self) -> bool:
-        """Whether everything that was taken has its file, synced or not."""
-        return not self._taken
-
-    def write(self) -> None:
-        """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
-        if self._taken:
-            maildir.put(self.ws, self._taken.items())
-            self._written |= self._taken.keys()
-            self._taken.clear()
-
     def sync(self, *, now: bool = False) -> None:
-        """Make durable what was sent, once it is time to (or `now`). Raises WorldError; repeat it then."""
+        """Write the files of the messages that have none, durably, if it is time to (or `now`).
+
+        Raises WorldError; repeat it then.
+        """
         if self.due is None or not (now or self.engine.clock.monotonic() >= self.due):
             return
         self.due = self.engine.clock.monotonic() + _LATER
@@ -303,12 +277,11 @@ class DispatchedMessages:
                 for path, raw in unsynced:
                     maildir.restore(self.ws, path, raw)
             else:
-                maildir.put(self.ws, [(path, raw) for path, raw in unsynced if path not in self._written])
+                maildir.put(self.ws, unsynced)
             maildir.sync(self.ws, [path for path, _ in unsynced])
         except WorldError:
             self._doubtful = True
             raise
-        self._written.clear()
         self.due, self._doubtful = None, False
         if unsynced:
             self.reports.append(Noted(SYNCED, str(last)))

@@ -205,8 +205,8 @@ class EffectRunner:
             except Exception as bug:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.append(*_given_up(order, turns.of_bug(bug)))
-        dispatches, hub = self.starting.dispatches, self.posting.hub
-        for keep in (dispatches.write, dispatches.sync, hub.recorded, self._take_receipts):
+        hub = self.posting.hub
+        for keep in (self.starting.dispatches.sync, hub.recorded, self._take_receipts):
             try:  # even after an error above: sent messages need their files, and an overdue sync wakes the loop
                 keep()
             except WorldError as error:
@@ -284,12 +284,7 @@ class EffectRunner:
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.outbox.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
-            self.calls.discard_when_recorded(effect.turn_id, self._shown_by(task, effect))
-
-    def _shown_by(self, task: Task | None, effect: RunTurn) -> str:
-        """The task whose task.md has to show that the turn began; "" if a message in outbox/ shows it already."""
-        given_out = effect.turn is Turn.DISPATCH and not effect.harness and self.starting.dispatches.are_written
-        return "" if task is None or given_out else task.shown_by
+            self.calls.discard_when_recorded(effect.turn_id)
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""

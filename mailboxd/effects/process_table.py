@@ -125,8 +125,8 @@ class ProcessTable:
     running: dict[str, Call] = field(default_factory=dict)
     capacity: Capacity = field(init=False)
     """The free capacity in this round of the loop; each call that starts takes its slot."""
-    _recorded: dict[str, list[str]] = field(default_factory=dict)
-    """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
+    _recorded: list[str] = field(default_factory=list)
+    """Ended calls whose results the open transaction records."""
     _written_on: dict[str, bool] = field(default_factory=dict)
     """Ended calls to whose output a leftover process may still write; True: the output is no longer needed."""
     _glance: tuple[float, int | None] | None = None
@@ -237,20 +237,15 @@ class ProcessTable:
         else:
             remove(self.directory(call_id))
 
-    def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
-        """Give up the directory of a call after the commit that records its result: until then it is the only copy.
+    def discard_when_recorded(self, call_id: str) -> None:
+        """Give up the directory of a call after the commit that records its result: until then it is the only copy."""
+        self._recorded.append(call_id)
 
-        And not before the task.md of the task `shown_by` is written: if the database is lost, only that file and this
-        directory say that the call was made.
-        """
-        self._recorded.setdefault(shown_by, []).append(call_id)
-
-    def sweep(self, is_stale: Callable[[str], bool]) -> None:
-        """The transaction is committed: remove what it has recorded, unless a task.md that shows it is out of date."""
-        for task in list(self._recorded):
-            if not (task and is_stale(task)):
-                for call_id in self._recorded.pop(task):
-                    self.discard(call_id)
+    def sweep(self) -> None:
+        """The transaction is committed: give up what it has recorded."""
+        for call_id in self._recorded:
+            self.discard(call_id)
+        self._recorded.clear()
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
         """Remove directories of calls that are no longer needed. Raises WorldError, also if one cannot be removed.

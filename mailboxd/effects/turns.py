@@ -38,7 +38,7 @@ from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
 from mailboxd.effects.acp_turns import HarnessTurns
-from mailboxd.effects.delivery import DispatchedMessages, KeptMessage, undelivered
+from mailboxd.effects.delivery import DispatchedMessages, undelivered
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
@@ -154,7 +154,7 @@ class TurnStarter:
     hub: HubMail
     trouble: WorldError | None = None
     """The error that kept turns from being marked; the next round retries."""
-    _fresh: dict[str, tuple[Task, Attempt | None, KeptMessage | None]] = field(default_factory=dict)
+    _fresh: dict[str, tuple[Task, Attempt | None, bytes | None]] = field(default_factory=dict)
     """Turns that this round has marked and not started, by order, with task, attempt and message.
 
     They are not checked again after the commit: a cancel that arrives in between takes effect in the next round, as
@@ -208,7 +208,7 @@ class TurnStarter:
             if task is None or not is_wanted(task, attempt, effect):
                 self.engine.store.outbox.finish(order.id)
                 return False
-            kept: KeptMessage | None = None
+            kept: bytes | None = None
             if effect.turn is Turn.DISPATCH and attempt is not None:
                 made = self._made(effect, task, attempt)
                 if isinstance(made, Failed):
@@ -240,7 +240,7 @@ class TurnStarter:
             return
         if self.hub.serves(order.agent) and effect.turn is Turn.DISPATCH and not effect.harness:
             if order.begun is not None:  # repeated; whether it is still wanted is checked when the receipt is there
-                self.hub.put(order, effect.message_id, self.dispatches.take(effect, None))
+                self.hub.put(order, effect.message_id, self._kept(effect))
             return
         match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
             case Next.REPORT:
@@ -260,8 +260,6 @@ class TurnStarter:
             return
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
-            if effect.turn is Turn.DISPATCH and not effect.harness:
-                self.dispatches.take(effect, None)  # recorded as sent, so it must be in outbox/
             if effect.turn is Turn.DISPATCH:
                 self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
             self.reports.append(Finished(order.id))
@@ -269,7 +267,7 @@ class TurnStarter:
         self._start(order, effect, task, attempt)
 
     def _start(
-        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: KeptMessage | None = None
+        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: bytes | None = None
     ) -> None:
         prompt = self._prompt(task, effect, kept)
         if isinstance(prompt, Failed):
@@ -299,10 +297,10 @@ class TurnStarter:
         argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
         self.calls.start(call, argv, self.engine.clock.monotonic())
 
-    def _prompt(self, task: Task, effect: RunTurn, kept: KeptMessage | None) -> bytes | Failed:
+    def _prompt(self, task: Task, effect: RunTurn, kept: bytes | None) -> bytes | Failed:
         """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""
         if effect.turn is Turn.DISPATCH and not effect.harness:
-            return self.dispatches.take(effect, kept)
+            return kept or self._kept(effect)
         try:
             said = self.outgoing.prompting.prompt(effect, task)
         except MessageError as error:
@@ -310,6 +308,13 @@ class TurnStarter:
         self.reports.append(*_cut(task, said.cuts))
         raw = said.text.encode()
         return refuse_message(raw) or raw
+
+    def _kept(self, effect: RunTurn) -> bytes:
+        """The message that an earlier round or daemon kept. Raises KeyError."""
+        raw = self.engine.store.messages.body(effect.message_id)
+        if raw is None:
+            raise KeyError(effect.message_id)
+        return raw
 
     def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity) -> bool:
         """Whether a turn may start now: there is a slot, the agent's breaker allows it, and the task is not held."""

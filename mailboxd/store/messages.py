@@ -252,17 +252,6 @@ class Messages:
         ).fetchone()
         return None if row is None else row[0]
 
-    def kept(self, message_id: str) -> tuple[str, bytes]:
-        """Path below mailbox/ and kept bytes of a sent message. Raises KeyError."""
-        row = self._db.execute(
-            "SELECT m.path, b.raw FROM messages m JOIN bodies b ON b.message = m.id"
-            " WHERE m.message_id = ? AND m.direction = 'out'",
-            (message_id,),
-        ).fetchone()
-        if row is None:
-            raise KeyError(message_id)
-        return row[0], row[1]
-
     def unsynced(self) -> list[tuple[str, bytes]]:
         """Path below mailbox/ and bytes of the messages sent since outbox/ was last synced."""
         return self._db.execute(f"SELECT m.path, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()

@@ -158,17 +158,13 @@ class Outbox:
         self._db.execute(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
 
     def is_settled(self, order_id: str) -> bool:
-        """Whether the files of a call of this effect are no longer needed.
-
-        It succeeded and the task.md shows it, or it failed and its task has ended.
-        """
+        """Whether the files of a call of this effect are no longer needed: it succeeded, or its task has ended."""
         row = self._db.execute(
-            f"SELECT o.state, t.phase IN {ENDED},"
-            " EXISTS (SELECT 1 FROM stale_files s WHERE s.task IN (t.id, t.parent)) FROM outbox o"
-            " LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?",
+            f"SELECT 1 FROM outbox o LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?"
+            f" AND (o.state = 'done' OR (o.state = 'failed' AND t.phase IN {ENDED} IS NOT 0))",
             (order_id,),
         ).fetchone()
-        return row is not None and ((row[0] == "done" and not row[2]) or (row[0] == "failed" and row[1] != 0))
+        return row is not None
 
     def postpone(self, order_id: str, not_before: str) -> None:
         self._db.execute(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))

@@ -81,7 +81,7 @@ class Bell:
                 self.take_ended(notifying)
             with engine.batch():
                 reports.record_all()
-            self.calls.sweep(lambda _task: False)
+            self.calls.sweep()
         return len(orders)
 
     def take_ended(self, notifying: PeopleNotifier) -> bool:

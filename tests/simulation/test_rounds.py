@@ -119,11 +119,13 @@ def test_a_message_whose_call_was_overtaken_lies_in_the_outbox_as_the_record_say
             house.daemon.engine.command(child, Cancel("ops"), "ops")
         house.work()
         assert house.processes.all == []
-        (kept,) = house.store.messages.unsynced()
-        assert (house.ws.mailbox / kept[0]).read_bytes() == kept[1]
+        ((path, raw),) = house.store.messages.unsynced()
+        house.clock.advance(2)
+        house.work()
+        assert (house.ws.mailbox / path).read_bytes() == raw
 
 
-def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_are_refused(
+def test_a_disk_that_takes_no_message_delays_its_file_and_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -131,19 +133,19 @@ def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_
 
     with founded(tmp_path / "ada") as house:
         house.work()
-        house.ws.turns.rename(tmp_path / "away")
-        monkeypatch.setattr(maildir, "put", refuse)
+        for writes in ("put", "restore"):
+            monkeypatch.setattr(maildir, writes, refuse)
         house.drop("job.md", TASK, 1)
-        for _ in range(5):
+        for _ in range(3):
+            house.clock.advance(2)
             house.work()
-        assert house.daemon is not None
-        assert len(house.daemon.effects.starting.dispatches._taken) == 1
-        assert not house.daemon.effects.starting.dispatches.are_written
+        assert len(house.processes.all) == 1
+        assert not list(house.ws.outbox.glob("*/*.task.*"))
         monkeypatch.undo()
-        (tmp_path / "away").rename(house.ws.turns)
+        house.clock.advance(2)
         house.work()
         assert len(list(house.ws.outbox.glob("*/*.task.*"))) == 1
-        assert house.daemon.effects.starting.dispatches.are_written
+        assert house.store.messages.unsynced() == []
 
 
 def test_while_no_call_may_begin_for_want_of_descriptors_a_sync_that_is_due_keeps_nobody_awake(
