@@ -69,8 +69,8 @@ fuzz: $(INSTALLED) ## Fuzz every parser of untrusted text for SECONDS (60) each 
 
 # the peers have their own environment, created once
 BENCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboxd-bench/$(shell sha256sum bench/requirements.txt | cut -c1-12)
-bench: $(INSTALLED) $(BENCH)/.made ## Measure against floors and peers (QUICK=1: minutes; ONLY=chain,status: parts)
-	exec $(BIN)/python -m bench --peers $(BENCH)/bin/python $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+bench: $(INSTALLED) $(BENCH)/.made ## Measure against floors and peers (QUICK=1: minutes; ONLY=chain,status: parts; BASE=/mnt)
+	exec $(BIN)/python -m bench --peers $(BENCH)/bin/python $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(BASE),--base $(BASE))
 
 $(BENCH)/.made:
 	$(BIN)/python -m venv --clear $(BENCH)

@@ -46,6 +46,7 @@ PARTS: dict[str, Part] = {
     "random": shapes.part("random"),
     "layered": shapes.part("layered"),
     "large": shapes.part("large"),
+    **{f"{name} on tmpfs": shapes.part(name, on_tmpfs=True) for name in ("chain", "fan", "random")},
     "taskmd": taskmd.measure,
     "growth": growth.measure,
     "rebuild": growth.rebuild,

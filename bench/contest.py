@@ -75,9 +75,8 @@ def doit(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
 
 def _timed(argv: list[str | Path], place: Path, seconds: float, env: dict[str, str] | None = None) -> Run:
     begun = time.perf_counter()
-    processes.run(argv, place, seconds, env)
-    wall = time.perf_counter() - begun
-    return Run(wall)
+    _, cpu = processes.timed(argv, place, seconds, env)
+    return Run(time.perf_counter() - begun, cpu)
 
 
 def driven(name: str) -> Contestant:

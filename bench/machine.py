@@ -29,10 +29,13 @@ def facts(shop: Workshop) -> dict[str, str]:
 
 
 def _file_system(place: Path) -> str:
-    """The type of the mount that `place` is on."""
+    """The type of the mount that `place` is on, and whether it has a journal."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    above = [(mount[1], mount[2]) for mount in mounts if place.is_relative_to(mount[1])]
-    return max(above, key=lambda mount: len(mount[0]), default=("", "unknown"))[1]
+    above = [mount for mount in mounts if place.is_relative_to(mount[1])]
+    device, _, kind, *_ = max(above, key=lambda mount: len(mount[1]), default=("", "", "unknown"))
+    if kind != "ext4":
+        return kind
+    return "ext4 " + ("with" if [*Path("/proc/fs/jbd2").glob(f"{Path(device).name}-*")] else "without") + " a journal"
 
 
 def versions() -> dict[str, str]:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from bench.daemon import Daemon
 
 MAILBOXD = Path(sys.executable).parent / "mailboxd"
+_TMPFS = Path("/dev/shm")
 TRUE = shutil.which("true") or "/bin/true"
 
 
@@ -54,6 +57,14 @@ class Workshop:
 
     def close(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextmanager
+    def on_tmpfs(self) -> Iterator[Workshop]:
+        """The same in a directory in memory. Raises Broken."""
+        if not os.access(_TMPFS, os.W_OK):
+            raise Broken(f"{_TMPFS} cannot be written")
+        with tempfile.TemporaryDirectory(prefix="mailboxd-bench-", dir=_TMPFS) as root:
+            yield replace(self, root=Path(root))
 
     def pick(self, quick: int, full: int) -> int:
         """A size or a number of repeats."""
