@@ -57,6 +57,8 @@ class Attachments:
     hub: Hub
     _sent: set[str] = field(default_factory=set)
     """Messages whose files are with the server."""
+    _here: set[str] = field(default_factory=set)
+    """Messages that are to be delivered, and whose files are in the mailbox."""
     _wrong: dict[str, str] = field(default_factory=dict)
     """Messages with a file that cannot be fetched, ever, and why."""
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class Attachments:
         try:
             for name in names:
                 async with self._one:
-                    raw = one.spool.attachment(message_id, name)
+                    raw = await asyncio.to_thread(one.spool.attachment, message_id, name)
                     subject = FileSubject(to, self.hub.settings.host, message_id, name)
                     pieces = [raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE)] or [b""]
                     headers = {_COUNT: str(len(pieces))}
@@ -108,22 +110,28 @@ class Attachments:
 
     def are_here(self, ws: Workspace, message: AnyMessage, route: Subject | JobSubject) -> bool:
         """Whether all files of a message that came are in the mailbox; else they are on their way. Raises Refusal."""
-        message_id = message.message_id or ""
+        names, message_id = message.attachments or (), message.message_id or ""
         if why := self._wrong.pop(message_id, ""):
             raise Refusal(why)
-        missing = [name for name in message.attachments or () if not _is_here(ws, name)]
-        if missing:
-            files = [FileSubject(_to(route), route.sender, message_id, name) for name in missing]
-            self._start(message_id, self._fetch(ws, files))
-        return not missing
+        if not names or message_id in self._here:
+            return True
+        files = [FileSubject(_to(route), route.sender, message_id, name) for name in names]
+        self._start(message_id, self._fetch(ws, files))
+        return False
+
+    def delivered(self, message_id: str) -> None:
+        """A message is in the inbox."""
+        self._here.discard(message_id)
 
     async def _fetch(self, ws: Workspace, subjects: list[FileSubject]) -> None:
         left = MOST_ATTACHED
         for subject in subjects:
             try:
                 async with self._one:
+                    if await asyncio.to_thread(_is_here, ws, subject.name):
+                        continue
                     raw = await self._read(subject, left)
-                    _keep(ws, subject.name, raw)
+                    await asyncio.to_thread(_keep, ws, subject.name, raw)
                     left -= len(raw)
             except Refusal as refusal:
                 self._wrong[subject.message] = str(refusal)
@@ -134,6 +142,7 @@ class Attachments:
             except (TimeoutError, NatsError, WorldError) as error:
                 _log.warning("a file of %s cannot be fetched: %s", subject.message, first_line(str(error)))
                 return
+        self._here.add(subjects[0].message)
 
     async def _read(self, subject: FileSubject, most: int) -> bytes:
         js = self.hub.nc.jetstream()
@@ -150,7 +159,7 @@ class Attachments:
             if sum(map(len, parts)) > most:
                 raise Refusal(f"more than {MOST_ATTACHED} bytes are attached to it")
         raw = b"".join(parts)
-        if not is_named(raw, subject.name):
+        if not await asyncio.to_thread(is_named, raw, subject.name):
             raise Refusal(f"the attached {subject.name} has other bytes than its name says")
         return raw
 

@@ -175,11 +175,11 @@ def sealed(key: PrivateKey, content: Mapping[str, object]) -> bytes:
     return json.dumps({"text": text, "signature": key.sign(text.encode())}).encode()
 
 
-def opened(raw: bytes, key: PublicKey | None) -> dict[str, Any] | None:
+def opened(raw: bytes, key: PublicKey) -> dict[str, Any] | None:
     """The content, if it was signed with this key."""
     try:
         outer = json.loads(raw)
-        if key is None or not is_signed(key, outer["signature"], outer["text"].encode()):
+        if not is_signed(key, outer["signature"], outer["text"].encode()):
             return None
         content = json.loads(outer["text"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -259,7 +259,10 @@ class Cards:
         hub = self.hub
         if host == hub.settings.host:
             return
-        content = opened(raw, hub.keys(host))
+        key = hub.keys(host)
+        if key is None:  # it was invited, and the founder's card has not come yet; or it was revoked
+            return
+        content = opened(raw, key)
         if content is None:
             hub.note_foreign(f"{protocol.CARDS}.{host}")
             return

@@ -116,6 +116,8 @@ class Step(StrEnum):
     """Claim it; whoever fails to leaves it."""
     LEAVE = "leave"
     """Another host holds it and may be alive: hand it over again after part of a lease, unless it is renewed."""
+    LATER = "later"
+    """No host holds it, and this one does not take it now: hand it over again soon."""
     DROP = "drop"
     """It is no longer wanted: remove it from the queue."""
 

@@ -231,6 +231,8 @@ class Pools:
                 await message.ack()
             elif step is Step.LEAVE:
                 await message.nak(delay=_ACK_WAIT)
+            elif step is Step.LATER:
+                await message.nak(delay=min(2.0 ** (message.metadata.num_delivered - 1), _ACK_WAIT))
 
     async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
         """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
@@ -239,16 +241,15 @@ class Pools:
         agent, own = hub.settings.pools[role].agent.lower(), hub.settings.host
         if not isinstance(task, TaskMessage):
             raise Refusal("it is not a task")
-        if not protocol.permits(hub.settings.accept, task.from_) or task.from_.lower() == f"{own}.{agent}":
-            return Step.LEAVE
         copy, delivery = message.metadata.sequence.stream, message.metadata.num_delivered
         claim = await self._claim(job)
         step = claims.on_delivery(own, subject.sender, claim, copy, delivery)
         if step is not Step.TAKE:
             return step
-        one = hub.receiver(agent)
-        if not hub.attachments.are_here(one.ws, task, subject):
-            return Step.LEAVE
+        one, is_own = hub.receiver(agent), task.from_.lower() == f"{own}.{agent}"
+        permitted = not is_own and protocol.permits(hub.settings.accept, task.from_)
+        if not (permitted and hub.attachments.are_here(one.ws, task, subject)):
+            return Step.LATER if claim is None else Step.LEAVE
         made = claims.taken(own, claim, copy, delivery)
         if not await self._write(job, made, claim):
             return Step.LEAVE

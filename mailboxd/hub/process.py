@@ -56,6 +56,8 @@ _ID = "Mailboxd-Id"
 """The header with a message's id, for a receipt even if the message cannot be read."""
 BATCH = 64
 RETRY = 5.0
+_FETCHING = 1.0
+"""Seconds after which mail whose files are being fetched is looked at again."""
 _MOST_REFUSED = 1_000
 _MOST_TRIES = 5
 """Deliveries of a message that makes the process fail; then it is refused."""
@@ -386,7 +388,7 @@ class Hub:
             if subject.kind == "receipt":
                 await self._take_receipt(subject, raw, woken)
             elif not self._take_mail(subject, message_id, raw, woken):
-                await self._leave(message)
+                await self._leave(message, _FETCHING)
                 return
         except Refusal as refusal:
             await self._refuse(subject, message_id, raw, message.subject, str(refusal))
@@ -403,10 +405,10 @@ class Hub:
         with suppress(NatsError):
             await message.ack()
 
-    async def _leave(self, message: Msg) -> None:
+    async def _leave(self, message: Msg, seconds: float = RETRY) -> None:
         """Have the server deliver it again later."""
         with suppress(NatsError):
-            await message.nak(delay=RETRY)
+            await message.nak(delay=seconds)
 
     async def refuse_job(self, subject: JobSubject, raw: bytes, reason: str) -> None:
         self._keep_refused(subject.job, raw, str(subject), reason)
@@ -460,6 +462,7 @@ class Hub:
             if not self.attachments.are_here(one.ws, message, subject):
                 return False
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
+            self.attachments.delivered(message_id)
             self.counts["received"] += 1
         else:
             self.counts["repeats"] += 1

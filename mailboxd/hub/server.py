@@ -94,7 +94,8 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
     ]
     if founder:
         streams = (STREAM, JOBS, CLAIMS, FILES)
-        publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "INFO", "UPDATE") for stream in streams]
+        publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE") for stream in streams]
+        publish += [f"{api}.STREAM.INFO.{stream}" for stream in (CLAIMS, FILES)]
     heard = [f"_INBOX.{host}.>", f"{CARDS}.*", talk(host, "*")]
     return {"publish": {"allow": publish}, "subscribe": {"allow": heard}}
 

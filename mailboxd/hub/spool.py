@@ -62,16 +62,14 @@ class Spool:
     def put(self, message_id: str, raw: bytes) -> None:
         """Have a message sent; nothing if it is under way, or its receipt is there."""
         if not any(self._has(place, message_id) for place in (RECEIPTS, SENT)):
-            with suppress(FileExistsError):
-                self._publish(NEW, _file(message_id), raw)
+            self._publish(NEW, _file(message_id), raw)
 
     def attach(self, message_id: str, name: str, raw: bytes) -> None:
         """Have a file go with a message that will be put."""
         with self._open(ATTACHED) as above, suppress(FileExistsError):
             os.mkdir(message_id, 0o700, dir_fd=above)
             system.sync(above)
-        with suppress(FileExistsError):
-            self._publish(f"{ATTACHED}/{message_id}", name, raw)
+        self._publish(f"{ATTACHED}/{message_id}", name, raw)
 
     def attached(self, message_id: str) -> dict[str, int]:
         """The files that go with a message, and their sizes."""
@@ -101,8 +99,7 @@ class Spool:
 
     def settle(self, receipt: Receipt) -> None:
         """Keep the receipt of a message, then give the message up."""
-        with suppress(FileExistsError):
-            self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
+        self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
         for place in (NEW, SENT):
             self._remove(place, _file(receipt.message_id))
         self._remove(HOLDERS, f"{receipt.message_id}.json")
@@ -113,8 +110,7 @@ class Spool:
         holder = Holder(receipt.sender, receipt.at, attempt)
         with world_errors("write to holders"), self._open(HOLDERS) as fd:
             replace(fd, f"{receipt.message_id}.json", holder.to_bytes(), lambda: True)
-        with suppress(FileExistsError):
-            self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
+        self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
 
     def holder(self, message_id: str) -> Holder | None:
         """The host that has a job of a pool; None if unknown."""
@@ -163,8 +159,10 @@ class Spool:
             return lstat(fd, f"{message_id}.{ending}") is not None
 
     def _publish(self, place: str, name: str, raw: bytes) -> None:
+        """Create a file, unless it is there."""
         with world_errors(f"write to {self.ws.state / _FOLDER / place}"), self._open(place) as fd:
-            publish(fd, name, raw)
+            with suppress(FileExistsError):
+                publish(fd, name, raw)
             system.sync(fd)
 
     def _move(self, message_id: str, source: str, target: str) -> None:

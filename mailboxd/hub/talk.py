@@ -88,7 +88,10 @@ class Talk:
         hub = self.hub
         if self.canary.hears(host, raw):
             return
-        content = opened(raw, hub.keys(host))
+        key = hub.keys(host)
+        if key is None:
+            return
+        content = opened(raw, key)
         if content is None:
             hub.note_foreign(protocol.talk(hub.settings.host, host))
             return

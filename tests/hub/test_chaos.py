@@ -1,101 +1,189 @@
-"""Three hosts, three servers, and kill -9 of everything at random: each piece of work is done once, and comes back."""
+"""Three hosts that also serve a pool, three servers, and everything killed or frozen at random.
+
+The witness of what was done is the agents' own record of their turns.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
+import signal
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import task
-from tests.hub.farm import Farm
+from tests.e2e.support import eventually, task
+from tests.hub.farm import Farm, Host
+from tests.hub.test_pools import freeze, held, kill, serves, until_served
 
-WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Result of {title}.", "delay": 0.2}}
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Result of {title}.", "delay": 0.3}}
 NAMES = ("alpha", "beta", "gamma")
+SLOTS = 2
+BEYOND_LEASE = (40.0, 50.0)
 
 
 def plan(host: str, count: int) -> dict[str, Any]:
-    """Work for the agents of the other hosts in turn."""
-    others = [name for name in NAMES if name != host]
-    names = [f"x{number}" for number in range(count)]
-    agents = {name: f"{others[number % 2]}.worker" for number, name in enumerate(names)}
-    return {name: {"agent": agents[name], "description": name, "expected_output": "One line."} for name in names}
+    """Work for the agents of the other hosts and for the pool, in turn; then work here that needs all of it."""
+    agents = [*(f"{name}.worker" for name in NAMES if name != host), "pool:reviewer"]
+    given: dict[str, Any] = {f"x{number}": {"agent": agents[number % 3]} for number in range(count)}
+    given["then"] = {"agent": "self", "depends_on": [*given]}
+    return {name: {"description": name, "expected_output": "One line.", **one} for name, one in given.items()}
 
 
-def victims(farm: Farm) -> list[Callable[[], None]]:
-    """What kills one process of the farm and starts it again."""
+class Chaos:
+    """What happens to a farm. A host that falls silent comes back later; all else is over at once."""
 
-    def daemon(name: str) -> Callable[[], None]:
-        def again() -> None:
-            farm[name]["worker"].kill()
-            farm[name]["worker"].start(wait=False)
+    def __init__(self, farm: Farm, seed: int) -> None:
+        self.farm, self.chance = farm, random.Random(seed)
+        self.silent: dict[str, tuple[float, Callable[[], None]]] = {}
+        """Until when a host is silent, and what brings it back."""
+        self.silences = 0
 
-        return again
+    def a_host(self) -> Host:
+        return self.farm[self.chance.choice([name for name in NAMES if name not in self.silent])]
 
-    def hub(name: str) -> Callable[[], None]:
-        def again() -> None:
-            farm[name].kill_hub()
-            farm[name].start_hub()
+    def a_daemon_dies(self) -> None:
+        worker = self.a_host()["worker"]
+        worker.kill()
+        worker.start(wait=False)
 
-        return again
+    def a_hub_process_dies(self) -> None:
+        host = self.a_host()
+        host.kill_hub()
+        host.start_hub()
 
-    def node(number: int) -> Callable[[], None]:
-        def again() -> None:
-            farm.servers[number].kill()
-            farm.servers[number].start()
+    def a_server_dies(self) -> None:
+        server = self.chance.choice(self.farm.servers)
+        server.kill()
+        server.start()
 
-        return again
+    def a_host_falls_silent(self) -> None:
+        if not self.silent:
+            self.fall_silent(self.a_host(), frozen=self.chance.random() < 0.5)
 
-    nodes = range(len(farm.servers))
-    return [*(daemon(name) for name in NAMES), *(hub(name) for name in NAMES), *(node(number) for number in nodes)]
+    def fall_silent(self, host: Host, *, frozen: bool) -> None:
+        """It freezes or dies with what it holds, for longer than a lease."""
+
+        def back() -> None:
+            if frozen:
+                freeze(host, signal.SIGCONT)
+            else:
+                host["worker"].start(wait=False)
+                host.start_hub()
+
+        (freeze if frozen else kill)(host)
+        self.silent[host.name] = (time.monotonic() + self.chance.uniform(*BEYOND_LEASE), back)
+        self.silences += 1
+
+    def come_back(self, *, wait: bool = False) -> None:
+        for name, (until, back) in [*self.silent.items()]:
+            left = until - time.monotonic()
+            if wait:
+                threading.Event().wait(max(left, 0))
+            if wait or left <= 0:
+                back()
+                del self.silent[name]
+
+    def the_stores_are_lost(self) -> None:
+        """Those of all servers at once: an old copy comes back, if there is one, or nothing."""
+        places = [(server.folder / "store", server.folder / "copy") for server in self.farm.servers]
+        for server in self.farm.servers:
+            server.kill()
+        is_rewound = all(copy.exists() for _, copy in places)
+        for store, copy in places:
+            if is_rewound:
+                shutil.rmtree(store)
+                copy.rename(store)
+            else:
+                store.rename(copy)
+        for server in self.farm.servers:
+            server.start()
 
 
-def chaos(farm: Farm, roots: int, children: int, kills: int, seed: int) -> None:
-    """Give out work on all hosts while processes are killed; everything has to end as if nothing had been."""
+def survives(farm: Farm, chaos: Chaos, roots: int, children: int, calamities: list[Callable[[], None]]) -> None:
+    """Give out work on all hosts meanwhile; everything has to end as if nothing had been."""
+    for name in NAMES:
+        serves(farm[name], "worker", SLOTS)
     farm.start()
-    chance, pause = random.Random(seed), threading.Event()
-    deaths = victims(farm)
-    for number in range(max(roots, kills)):
+    until_served(farm, *NAMES)
+    pause = threading.Event()
+    for number in range(max(roots, len(calamities))):
         if number < roots:
             for name in NAMES:
-                farm[name]["worker"].drop(f"{number}.md", task(f"job{number}", plan=plan(name, children)))
-        if number < kills:
-            chance.choice(deaths)()
-        pause.wait(chance.uniform(0.2, 1.0))
+                work = task(f"{name}{number}", plan=plan(name, children))
+                farm[name]["worker"].drop(f"{number}.md", work)
+        if number < len(calamities):
+            calamities[number]()
+        pause.wait(chaos.chance.uniform(0.2, 1.0))
+        chaos.come_back()
+    chaos.come_back(wait=True)
     try:
         for name in NAMES:
             for number in range(roots):
-                farm[name]["worker"].until(f"job{number}", seconds=180)
+                farm[name]["worker"].until(f"{name}{number}", seconds=240)
     except AssertionError as stuck:
         raise AssertionError(farm.last_words()) from stuck
-    done = sum(len(farm[name].executions(kind="task")) + len(farm[name].executions(kind="work")) for name in NAMES)
-    assert done == len(NAMES) * roots * children
+
+
+def every_job_was_done_once(
+    farm: Farm, chaos: Chaos, roots: int, children: int, *, stores_lost: bool
+) -> dict[str, int]:
+    """Each has one result, and only a silent host's were begun more often; returns those."""
     farm.at_rest()
+    turns = [entry for name in NAMES for entry in farm[name].executions()]
+    done = Counter(entry["task_id"] for entry in turns if entry["kind"] in ("task", "work"))
+    names = [f"{name}{number}" for name in NAMES for number in range(roots)]
+    given = {f"{name}.x{number}": number % 3 == 2 for name in names for number in range(children)}
+    assert done.keys() == given.keys() | {f"{name}.then" for name in names}
+    again = {name: count for name, count in done.items() if count > 1}
+    assert all(given.get(name) for name in again), f"only work of a pool may be begun again: {again}"
+    if not stores_lost:
+        assert sum(again.values()) - len(again) <= chaos.silences * SLOTS, "only what silent hosts had"
     for name in NAMES:
         worker = farm[name]["worker"]
+        verdicts = Counter((row["task"], row["verdict"]) for row in worker.mail() if row["type"] == "reply")
+        taken = [task for task, verdict in verdicts if verdict == "accepted"]
+        assert sorted(Counter(taken).values()) == [1] * roots * children, verdicts
         assert not worker.mail("duplicate"), "the hub delivered a message twice"
-        assert not worker.events("message.undelivered")
         assert worker.call("db", "verify").returncode == 0
+    return again
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_done_twice_while_everything_is_killed(tmp_path: Path) -> None:
     farm = Farm(tmp_path / "farm", {name: {"worker": WORK} for name in NAMES}, nodes=3)
+    chaos = Chaos(farm, int(os.environ.get("SEED", "1")))
+
+    def a_holder_freezes() -> None:
+        eventually(lambda: held(farm["beta"]), 15, farm.last_words)
+        chaos.fall_silent(farm["beta"], frozen=True)
+
+    common = [chaos.a_daemon_dies, chaos.a_hub_process_dies, chaos.a_server_dies]
     try:
-        chaos(farm, roots=4, children=4, kills=20, seed=int(os.environ.get("SEED", "1")))
+        survives(farm, chaos, 3, 6, [a_holder_freezes, *chaos.chance.choices(common, k=20)])
+        assert every_job_was_done_once(farm, chaos, 3, 6, stores_lost=False), "another host took over"
     finally:
+        chaos.come_back(wait=True)
         farm.close()
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("stores_lost", [False, True], ids=["killed", "stores lost"])
 @pytest.mark.parametrize("seed", range(2, 7))
-def test_nothing_is_lost_or_done_twice_for_long(tmp_path: Path, seed: int) -> None:
+def test_nothing_is_lost_or_done_twice_for_long(tmp_path: Path, seed: int, stores_lost: bool) -> None:
     farm = Farm(tmp_path / "farm", {name: {"worker": WORK} for name in NAMES}, nodes=3)
+    chaos = Chaos(farm, seed)
+    rare = [chaos.a_host_falls_silent, *([chaos.the_stores_are_lost] * stores_lost)]
+    common = [chaos.a_daemon_dies, chaos.a_hub_process_dies, chaos.a_server_dies]
     try:
-        chaos(farm, roots=20, children=6, kills=150, seed=seed)
+        survives(farm, chaos, 20, 6, chaos.chance.choices([*rare, *common * 5], k=150))
+        every_job_was_done_once(farm, chaos, 20, 6, stores_lost=stores_lost)
     finally:
+        chaos.come_back(wait=True)
         farm.close()
