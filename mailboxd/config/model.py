@@ -437,7 +437,10 @@ class TasksSection(Section):
     render_seconds: Number = number(
         0.2, "seconds", 0.0, 60.0, "Changes within this time are written to task.md together."
     )
-    keep_days: Whole = number(30, "days", 0, 36_500, "When a finished task's directory moves to `tasks/.archive/`.")
+    keep_days: Whole = number(
+        30, "days", 0, 36_500,
+        "When a finished task's directory moves to `tasks/.archive/`, and files that came with mail are removed.",
+    )  # fmt: skip
 
 
 class McpSection(Section):

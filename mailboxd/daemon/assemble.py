@@ -173,7 +173,7 @@ def put_together(
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         index=DailyIndex(core.store, ws, core.clock),
-        retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
+        retention=Retention(core, ws, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
         heads=signed_heads.SignedHeads(core.store, core.clock, signed_heads.signer(ws, os.environ)),
         peers=peers,
         calls=calls,

@@ -10,6 +10,7 @@ from typing import Any
 
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import UnavailableError
+from mailboxd.store.conditions import OPEN
 
 SYNCED = "outbox_synced"
 """The name in `meta` of an event number: messages sent up to it are durable in outbox/."""
@@ -187,6 +188,15 @@ class Messages:
         """Those of these messages whose files are in archive/ or rejected/."""
         where = "WHERE id IN (SELECT value FROM json_each(?)) AND direction = 'in' AND path IS NOT NULL"
         return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", (json.dumps(list(messages)),))]
+
+    def is_of_open_task(self, attachment: str) -> bool:
+        """Whether a file came with a message about a task whose tree is open."""
+        row = self._db.execute(
+            "SELECT 1 FROM tasks t JOIN messages m ON m.task = t.id JOIN bodies b ON b.message = m.id"
+            f" WHERE t.root IN (SELECT id FROM tasks WHERE {OPEN}) AND instr(b.raw, CAST(? AS BLOB)) LIMIT 1",
+            (attachment,),
+        )
+        return row.fetchone() is not None
 
     def listed_on(self, day: str, places: Iterable[str]) -> list[Listed]:
         """The messages whose files are in the directories of a day, in the order of their ids."""

@@ -7,14 +7,18 @@ children takes longer to write than a child takes to run, so it is followed by a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mailboxd.clock import Clock
 from mailboxd.core.events import Kind
-from mailboxd.core.times import plus
+from mailboxd.core.times import plus, to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Reports
+from mailboxd.mailbox.files import directory, world_errors
+from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 
 SLICE = 0.05
@@ -81,7 +85,8 @@ class RenderSchedule:
         return min(self._while_busy, max(self._next, self._last_change + _IDLE_AFTER)) if turns else self._next
 
 
-# Finished tasks are moved to `tasks/.archive/` after a configured time; mail and events stay
+# Finished tasks are moved to `tasks/.archive/` after a configured time, and files that came with mail from other hosts
+# are removed; mail and events stay
 
 _EVERY = 3600.0
 _BATCH = 500
@@ -89,16 +94,17 @@ _BATCH = 500
 
 @dataclass(slots=True)
 class Retention:
-    """`keep` is in seconds from the end of the whole tree."""
+    """`keep` is in seconds: from the end of the whole tree, or since a file came."""
 
     engine: Engine
+    ws: Workspace
     files: TaskFiles
     keep: float
     reports: Reports
     _next: float = 0.0
 
     def perform(self) -> int:
-        """Once an hour, archive ended tasks; return how many directories were moved. Raises WorldError."""
+        """Once an hour, archive ended tasks and remove files; return how many tasks were moved. Raises WorldError."""
         mono = self.engine.clock.monotonic()
         if mono < self._next:
             return 0
@@ -115,5 +121,21 @@ class Retention:
                 moved += 1
             if moved == _BATCH:
                 return moved
+        if not self.ws.mail():  # unread mail may come with a file
+            self._remove_attachments(to_epoch(limit))
         self._next = mono + _EVERY
         return moved
+
+    def _remove_attachments(self, limit: float) -> None:
+        """Remove the files that came with mail before that, unless it is mail about an open task. Raises WorldError."""
+        is_needed = self.engine.store.messages.is_of_open_task
+        with (
+            world_errors(f"remove files from {self.ws.mailbox / ATTACHMENTS}"),
+            suppress(FileNotFoundError),
+            directory(self.ws.root, self.ws.mailbox.name, ATTACHMENTS) as folder,
+            os.scandir(folder) as entries,
+        ):
+            old = [one.name for one in entries if one.stat(follow_symlinks=False).st_mtime <= limit]
+            for name in old:
+                if not is_needed(name):
+                    os.unlink(name, dir_fd=folder)

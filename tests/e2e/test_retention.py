@@ -1,4 +1,4 @@
-"""Finished tasks leave tasks/ after a time; mail, events and what is still open stay (`tasks.keep_days`)."""
+"""Finished tasks leave tasks/ after a time, and files that came with mail go; mail, events and what is open stay."""
 
 from __future__ import annotations
 
@@ -58,3 +58,19 @@ def test_what_is_open_or_fresh_stays(found: Found) -> None:
     alpha.drop("a.md", task("report"))
     run_twice(alpha)
     assert below(alpha) == {"report"}
+
+
+def test_files_that_came_with_mail_go_unless_a_task_that_received_them_is_open(found: Found) -> None:
+    rules = [{"match": {"task": "stuck"}, "fail": {"error": "overloaded"}}, {"reply": "Done."}]
+    alpha = found({"alpha": {"rules": rules}}, tasks={"keep_days": 0}, retry={"max_attempts": 2})["alpha"]
+    done, stuck, orphan = (f"{letter * 64}.md" for letter in "abc")
+    (alpha.root / "mailbox/attachments").mkdir()
+    for name in (done, stuck, orphan):
+        (alpha.root / "mailbox/attachments" / name).write_text("A file.")
+    alpha.drop("a.md", task("report", attachments=done))
+    alpha.drop("b.md", task("stuck", attachments=stuck))
+    run_twice(alpha)
+    assert below(alpha, "mailbox/attachments") == {stuck}
+    assert alpha.call("fail", "stuck").returncode == 0
+    run_twice(alpha)
+    assert below(alpha, "mailbox/attachments") == set()
