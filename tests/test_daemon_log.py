@@ -14,7 +14,7 @@ from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Question
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.daemon.assemble import report_missing
-from mailboxd.daemon.event_logging import About, level_of
+from mailboxd.daemon.event_logging import TaskLabels, level_of
 from mailboxd.explain.describe import describe, summarize
 from tests.core.desk import DONE, Desk
 
@@ -83,7 +83,7 @@ def test_the_line_of_a_turn_names_its_attempt() -> None:
     desk.give("t")
     desk.ends("t", DONE)
     desk.reviews("t", "dora", Verdict.APPROVED)
-    about, events = About(desk.store), [event for _, event in desk.store.recorded_since(0)]
+    about, events = TaskLabels(desk.store), [event for _, event in desk.store.recorded_since(0)]
     turns = [event for event in events if "turn" in event.data]
     assert {event.kind for event in turns} == {Kind.ATTEMPT_ENDED, Kind.TURN_ENDED}
     assert {about.of(event)["attempt"] for event in turns} == {desk.attempt("t").id}
@@ -93,6 +93,6 @@ def test_a_question_is_told() -> None:
     desk = Desk()
     desk.give()
     desk.ends("t", Question("Which colour?"))
-    about = About(desk.store)
+    about = TaskLabels(desk.store)
     asked = [event for _, event in desk.store.recorded_since(0) if event.kind is Kind.QUESTION_ASKED]
     assert [about.of(event)["task"] for event in asked] == ["t"]

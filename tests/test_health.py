@@ -69,16 +69,16 @@ def test_the_worst_grade_counts_and_each_trouble_is_logged_once(
     caplog.set_level("INFO", "mailboxd")
     with noted(ws, clock) as health:
         for left in (511, 510, 509):
-            health.say(Component.SPACE, f"only {left} MiB are free", Grade.AMBER)
+            health.report(Component.SPACE, f"only {left} MiB are free", Grade.AMBER)
         assert grade(ws, clock) is Grade.AMBER
-        health.say(Component.FILING, "the archive is gone")
-        health.say(Component.FILING, "the archive is gone")
+        health.report(Component.FILING, "the archive is gone")
+        health.report(Component.FILING, "the archive is gone")
         assert grade(ws, clock) is Grade.RED
         assert health.line == "TROUBLE filing mail: the archive is gone"
-        assert health.say(Component.FILING, "")
-        assert not health.say(Component.FILING, "")
+        assert health.report(Component.FILING, "")
+        assert not health.report(Component.FILING, "")
         assert (grade(ws, clock), health.line) == (Grade.AMBER, "TROUBLE disk space: only 509 MiB are free")
-        health.say(Component.SPACE, "")
+        health.report(Component.SPACE, "")
         assert (grade(ws, clock), health.line) == (Grade.GREEN, "agent alpha")
     said = [record.message for record in caplog.records]
     assert said == [
@@ -117,7 +117,7 @@ def test_the_note_is_written_in_its_place_and_never_grows(ws: Workspace, clock: 
         before = file.stat()
         for number in range(50):
             for where in Component:
-                health.say(where, "x\n\x1b" * 1000 + str(number))
+                health.report(where, "x\n\x1b" * 1000 + str(number))
         after = file.stat()
     assert (before.st_ino, before.st_size) == (after.st_ino, after.st_size) == (before.st_ino, 4096)
     assert after.st_mode & 0o777 == 0o600
@@ -135,7 +135,7 @@ def test_a_link_in_its_place_is_not_followed(ws: Workspace, clock: ManualClock, 
     target.write_text("precious")
     (ws.state / FILE).symlink_to(target)
     with noted(ws, clock) as health:
-        health.say(Component.SENDING, "y")
+        health.report(Component.SENDING, "y")
     assert target.read_text() == "precious"
 
 
@@ -164,7 +164,7 @@ def test_one_that_read_the_mailbox_or_was_asked_to_end_has_not_failed(
 ) -> None:
     health = noted(ws, clock).__enter__()
     if reads:
-        health.say(Component.SCANNING, "")  # and then it is killed
+        health.report(Component.SCANNING, "")  # and then it is killed
     else:
         health.__exit__(None, None, None)
     assert failed_starts(ws, clock.now(), clock.monotonic()).starts == 0

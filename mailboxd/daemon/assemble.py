@@ -36,7 +36,7 @@ from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
-from mailboxd.effects.notifier import PeopleNotifier, Ways
+from mailboxd.effects.notifier import NoticeTargets, PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.turns import TurnLookup, TurnStarter
 from mailboxd.engine.engine import Engine
@@ -184,7 +184,7 @@ def put_together(
         reports=reports,
         reserve=Reserve(),
         room=partial(disk.why_low, ws.root),
-        on_events=EventLogger(core.store).tell,
+        on_events=EventLogger(core.store).log_after,
     )
 
 
@@ -271,7 +271,7 @@ def _effect_runner(
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
     told = config.notify
-    ways = Ways(told.command, told.channel, told.target, told.account, openclaw.command)
+    ways = NoticeTargets(told.command, told.channel, told.target, told.account, openclaw.command)
     notifying = PeopleNotifier(core, calls, ws, ways, reports)
     boot = system.boot_id()
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub)

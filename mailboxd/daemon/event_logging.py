@@ -1,4 +1,4 @@
-"""Each event that was recorded, by whomever, as a line of the log: in the words that `mailboxd log` uses."""
+"""Logs every recorded event, with the text that `mailboxd log` shows, whichever process recorded it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mailboxd.core.vocabulary import AttemptStatus, CheckVerdict, Phase
 from mailboxd.explain.describe import TOLD, describe, summarize
 from mailboxd.store.store import Store
 
-# A line of the log names its task, attempt and trace, by which it can be found.
+# Each log line carries the task, attempt and trace of its event as fields.
 
 _REMEMBERED = 4096
-"""Tasks that are not looked up again: neither name nor trace of a task ever changes."""
+"""Tasks whose name and trace are cached; neither ever changes."""
 
 
-class About:
-    """Reads them from the store, each once; those of a task that comes into being, from the event that says so."""
+class TaskLabels:
+    """The name and trace of each task: from the event that creates it, otherwise from the store, once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, tuple[str, str]] = {}
 
     def of(self, event: Event) -> dict[str, str]:
-        """The fields for `extra` of a record (see `log`); of the task its name as people know it, empty for none."""
+        """The `extra` fields for the log record of an event (see `log`); empty for an event without a task."""
         if not event.task:
             return {}
         name, trace = self._of_task(event.task, event)
@@ -46,7 +46,7 @@ class About:
         return found
 
     def _of_new(self, event: Event) -> tuple[str, str] | None:
-        """Name and trace of a task, by the event with which it begins; a tree has the trace of its root."""
+        """Name and trace of a task, from the event that creates it; a tree has the trace of its root."""
         if event.kind is not Kind.TASK_CREATED:
             return None
         task = event.data["task"]
@@ -61,7 +61,7 @@ class About:
 
 
 def _attempt(event: Event) -> str:
-    """The id of the attempt that the event names, in whichever way its kind does."""
+    """The id of the attempt that the event names."""
     said = event.data.get("attempt")
     if said is None and event.kind is Kind.TURN_ENDED:
         said = event.data["turn"]["attempt"]
@@ -73,24 +73,24 @@ _log = logging.getLogger("mailboxd")
 
 
 class EventLogger:
-    """Tells what the daemon's own store records as it is, and reads only what others recorded."""
+    """Logs what this process recorded from memory, and reads back only what others recorded."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._about = About(store)
+        self._labels = TaskLabels(store)
         store.follow()
 
-    def tell(self, told: int) -> int:
-        """Log what was recorded after the event of that number; returns the number of the last one."""
-        fresh = list(self._store.recorded_since(told))
+    def log_after(self, last: int) -> int:
+        """Log the events after number `last`; returns the number of the last one logged."""
+        fresh = list(self._store.recorded_since(last))
         events = [event for _seq, event in fresh if _log.isEnabledFor(level_of(event))]
         say = describe if _log.isEnabledFor(logging.DEBUG) else summarize
         for level, group in groupby(events, level_of):
             log.several(_log, level, [self._line(event, say) for event in group])
-        return fresh[-1][0] if fresh else told
+        return fresh[-1][0] if fresh else last
 
     def _line(self, event: Event, say: Callable[[Event, str], str]) -> log.Line:
-        about = self._about.of(event)
+        about = self._labels.of(event)
         return say(event, about.get("task", "")), about
 
 

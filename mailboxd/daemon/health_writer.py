@@ -1,7 +1,7 @@
-"""The daemon notes how it is, and says it in the log and to systemd; `health` is what others read of it.
+"""Writes the daemon's health to `.mailboxd/health.json`, and reports changes to the log and to systemd.
 
-Only the loop itself notes that it is alive, every 15 s. The file keeps its size and is written in its place, through
-one descriptor: that works on a full disk, and when no descriptor is free.
+Readers use `mailboxd.health`. The loop itself writes a heartbeat every 15 s. The file has a fixed size and is
+overwritten in place through one open descriptor, which works on a full disk and when no descriptor is free.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mailboxd.mailbox.files import directory
 from mailboxd.mailbox.layout import Workspace
 
 EVERY = 15.0
-"""Seconds between two notes, at most."""
+"""The longest time, in seconds, between two heartbeats."""
 _EARLY = 5.0
-"""Seconds by which a note may come before its time when the loop is awake anyway: it need not wake again for it."""
+"""Seconds by which a heartbeat may be early if the loop is awake anyway, so that it need not wake for it."""
 _WHY = 600
 _NUMBER = re.compile(r"[0-9][0-9.,]*")
 _log = logging.getLogger("mailboxd")
 
 
 class Health:
-    """The note of one daemon. Nothing here raises: health that cannot be written is not another failure."""
+    """The health of one daemon. Nothing here raises: failing to write the health must not cause another failure."""
 
     def __init__(self, ws: Workspace, clock: Clock, notifier: Notifier, agent: str) -> None:
         self._ws = ws
@@ -41,34 +41,34 @@ class Health:
         self._line = f"agent {agent}"
         self._troubles: dict[str, Trouble] = {}
         self._scanned: float | None = None
-        """When the mailbox was last read, on the monotonic clock: each message is a reading, and few are noted."""
-        self._noted_at = float("-inf")
+        """When the mailbox was last read (monotonic clock)."""
+        self._written_at = float("-inf")
         self._fd = -1
         self.failed = Failed()
-        """The starts before this one that have failed."""
+        """The failed starts before this one."""
         self._starts = 0
 
     def __enter__(self) -> Self:
         self.failed = failed_starts(self._ws, self._clock.now(), self._clock.monotonic())
         self._starts = self.failed.starts + 1
-        self._note(None)
+        self._write(None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._note("" if error is None else str(error) or type(error).__name__)
+        self._write("" if error is None else str(error) or type(error).__name__)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     @property
     def line(self) -> str:
-        """One line for `systemctl status`: the worst there is."""
+        """One line for `systemctl status`: the worst problem, if there is any."""
         worst = sorted(self._troubles.values(), key=lambda trouble: trouble.grade is not Grade.RED)
         return f"TROUBLE {worst[0].where}: {worst[0].why}" if worst else self._line
 
     @property
     def unread(self) -> str:
-        """Why mail is left in the inbox; empty if none has to be."""
+        """Why mail cannot be taken from the inbox; empty if it can."""
         found = (self._troubles.get(where) for where in (Component.SCANNING, Component.FILING))
         return next((trouble.why for trouble in found if trouble is not None), "")
 
@@ -76,56 +76,56 @@ class Health:
     def is_green(self) -> bool:
         return not self._troubles
 
-    def say(self, where: Component, why: str, grade: Grade = Grade.RED) -> bool:
-        """`why` something does not work, or that it does (empty). True if it did not and now does."""
+    def report(self, where: Component, why: str, grade: Grade = Grade.RED) -> bool:
+        """Report a problem, or with an empty `why` that there is none; returns whether this ends a problem."""
         before = self._troubles.get(where)
         if not why:
             if where is Component.SCANNING:
                 first, self._scanned = self._scanned is None, self._clock.monotonic()
                 if first:
                     self._starts = 0
-                    self._note(None)
+                    self._write(None)
             if self._troubles.pop(where, None) is not None:
                 _log.info("%s: works again", where)
-                self._tell()
+                self._publish()
             return before is not None
         if before is None or (before.why, before.grade) != (why, grade):
             since = before.since if before is not None else self._clock.now()
             self._troubles[where] = Trouble(where, why, grade, since)
             if before is None or _NUMBER.sub("", before.why) != _NUMBER.sub("", why):
                 _log.log(logging.ERROR if grade is Grade.RED else logging.WARNING, "%s: %s", where, why)
-            self._tell()
+            self._publish()
         return False
 
-    def forget(self, where: Component) -> None:
-        """Drop a trouble without logging that it was resolved."""
+    def clear(self, where: Component) -> None:
+        """Drop a problem without logging that it was resolved."""
         if self._troubles.pop(where, None) is not None:
-            self._tell()
+            self._publish()
 
     def is_troubled(self, where: Component) -> bool:
         return where in self._troubles
 
     def beat(self) -> None:
-        """The loop is alive; noted if it is time to. To be called before every sleep."""
+        """Write a heartbeat if one is due. Call before every sleep."""
         self.notifier.watchdog()
         if self.next_beat - _EARLY <= self._clock.monotonic():
-            self._note(None)
+            self._write(None)
 
     @property
     def next_beat(self) -> float:
-        """When the next note is due, on the monotonic clock."""
-        return self._noted_at + EVERY
+        """When the next heartbeat is due (monotonic clock)."""
+        return self._written_at + EVERY
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self.notifier.status(self.line)
-        self._note(None)
+        self._write(None)
 
-    def _note(self, over: str | None) -> None:
-        self._noted_at = self._clock.monotonic()
+    def _write(self, over: str | None) -> None:
+        self._written_at = self._clock.monotonic()
         at = self._clock.now()
-        said = {"pid": os.getpid(), "at": at, "monotonic": self._noted_at, "over": over}
+        said = {"pid": os.getpid(), "at": at, "monotonic": self._written_at, "over": over}
         said["starts"] = self._starts
-        said |= {"scanned": None if self._scanned is None else plus(at, self._scanned - self._noted_at)}
+        said |= {"scanned": None if self._scanned is None else plus(at, self._scanned - self._written_at)}
         troubles = [asdict(trouble) | {"why": trouble.why[:_WHY]} for trouble in self._troubles.values()]
         while len(raw := json.dumps(said | {"troubles": troubles}).encode()) >= SIZE and troubles:
             troubles.pop()

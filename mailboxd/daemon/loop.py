@@ -1,7 +1,8 @@
-"""The daemon: wait, reap, scan, tick, schedule in one transaction, then perform what it ordered. And again.
+"""The daemon's loop: wait; in one transaction collect results, take mail, handle timers and schedule; then act.
 
-One thread. It sleeps in one selector, on the pidfds of its calls, a pipe that the watcher and signals write to, and a
-socket that the CLI pokes. What it must not forget is in the database before it acts, so it may die anywhere.
+It has one thread and sleeps in one selector: on the pidfds of its calls, a pipe that the watcher and signal handlers
+write to, and a socket for commands. Everything that must not be lost is in the database before the daemon acts on it,
+so it may be killed at any point.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ _PAUSE_FACTOR = 50.0
 _LONGEST_PAUSE = 30.0
 _SHORTEST_WAIT = 0.02
 _EARLY = 1 / 3
-"""Fraction of the rescan interval by which a scan is made early if another timer has ended the sleep."""
+"""Fraction of the rescan interval by which a scan may be early if another timer has ended the sleep."""
 
 
 @dataclass(slots=True)
 class ScanSchedule:
-    """The directories to scan in the next round, and when a scan is due without a notification (monotonic clock).
+    """Which directories to scan in the next round, and when to scan without a notification (monotonic clock).
 
-    tasks/ may be large: it is skipped if only mail arrived, and for a while after a slow scan, because the daemon's own
-    writes there cause notifications too. The timer causes a scan of both.
+    tasks/ may be large. It is skipped if only mail arrived, and for a while after a slow scan, because the daemon's own
+    writes there cause notifications as well. The timer makes both be scanned.
     """
 
     mail: bool = True
@@ -61,7 +62,7 @@ class ScanSchedule:
     at: float = 0.0
     tasks_at: float = 0.0
     tasks_paused_until: float = 0.0
-    """Until then notifications do not cause a scan of tasks/; 0: they do."""
+    """Until then, notifications cause no scan of tasks/; 0 = they do."""
     file_ready_at: float | None = None
     """When a deferred file may be ready."""
     _early: float = 0.0
@@ -92,7 +93,7 @@ class ScanSchedule:
         seen = look()
         ended = clock.monotonic()
         spent = ended - begun
-        is_slow = spent >= _SLOW_SCAN and not seen.truncated  # a truncated scan continues first
+        is_slow = spent >= _SLOW_SCAN and not seen.truncated  # a truncated scan is continued first
         self.tasks_paused_until = ended + min(spent * _PAUSE_FACTOR, _LONGEST_PAUSE) if is_slow else 0.0
         # while a file waits to settle, tasks/ is scanned each time: otherwise it would be forgotten
         self.tasks = seen.truncated or seen.next_scan_at is not None
@@ -109,9 +110,9 @@ class ScanSchedule:
             self.file_ready_at = mono + max(min(seconds), _SHORTEST_WAIT)
 
     def timer_fired(self, mono: float) -> None:
-        """Read mail before anything is judged by the clock: the reply may be there, and its notification not yet.
+        """Scan the mail before any timeout is judged: a reply may be there although its notification is not.
 
-        A scan that is due soon is made now as well, or it would end the next sleep early.
+        A scan that is due soon is made now as well, so that it does not cut the next sleep short.
         """
         self.mail = True
         if mono >= min(self.at, self.tasks_at) - self._early:
@@ -122,10 +123,10 @@ class ScanSchedule:
         self.mail, self.tasks = True, self.tasks or everything
 
 
-# When the write-ahead log is written into the database: once nothing is recorded for a while, or when it is large.
+# Checkpoints of the write-ahead log: when nothing has been recorded for a while, or when the log is large.
 #
-# SQLite does so after every thousand pages, unless there is a reader, and never for the last ones: the latest changes
-# of an idle workspace would be in the log alone, and a copy of the main file would lack them.
+# SQLite makes one after every thousand pages, unless there is a reader, and never for the last pages. In an idle
+# workspace the latest changes would then be in the log alone, and a copy of the main file would lack them.
 
 QUIET = 2.0
 """Seconds without a commit after which a checkpoint is made."""
@@ -135,7 +136,7 @@ AGAIN = 5.0
 
 @dataclass(slots=True)
 class Checkpoints:
-    """The checkpoints of one daemon. `due`: when the next one is, on the monotonic clock; None = the log is empty."""
+    """The checkpoints of one daemon. `due`: when the next one is due (monotonic clock); None = the log is empty."""
 
     store: Store
     clock: Clock
@@ -163,9 +164,9 @@ _READ_AGAIN = 1.0
 _PEERS = 15.0
 """Seconds between two checks of the daemons of peers."""
 _LONG = 600.0
-"""Seconds after which a peer without a daemon is more than one that is being restarted."""
+"""Seconds after which a peer without a daemon is a serious problem, and not just a restart."""
 _TIDY = 60.0
-"""Seconds between two removals of what calls have left behind."""
+"""Seconds between two clean-ups of the directories of ended calls."""
 _CAN_WAIT = frozenset({Component.RENDERING, Component.RETENTION, Component.INDEX, Component.SIGNING, Component.CLEANUP})
 _log = logging.getLogger("mailboxd")
 
@@ -189,16 +190,16 @@ class Daemon:
     reports: Reports
     reserve: Reserve
     room: Callable[[], str]
-    """A warning that there is little room on the disk, or nothing."""
+    """Returns a warning if the disk is almost full, else an empty string."""
     on_events: Callable[[int], int]
-    """Logs the events recorded after that one; returns the number of the last."""
+    """Logs the events after this number; returns the number of the last one."""
     services: list[Sidecar] = field(default_factory=list)
-    """The calls that run beside the loop."""
+    """Processes that the daemon keeps running: page, tools, metrics."""
     _logged_event: int = 0
     _peers_at: float = float("-inf")
     _hub_at: float = float("-inf")
     _away: dict[str, float] = field(default_factory=dict)
-    """Since when peers that are waited for have been without a daemon, on the monotonic clock."""
+    """When each awaited peer was first found without a daemon (monotonic clock)."""
     _stopping: int = 0
     _schedule: ScanSchedule = field(default_factory=ScanSchedule)
     _rendering: RenderSchedule = field(init=False)
@@ -241,7 +242,7 @@ class Daemon:
         _log.info("stopped")
 
     def stop(self) -> None:
-        """Asked to stop: once = drain, twice = at once. Nothing is lost either way."""
+        """Stop: the first time after running calls have ended, the second time at once. Nothing is lost either way."""
         self._stopping += 1
         self.wake.poke()
 
@@ -258,12 +259,12 @@ class Daemon:
             self.engine.look_again()
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
             self._try(Component.SCANNING, self.taskmd.restore)
-        self.health.say(Component.DATABASE, "")
+        self.health.report(Component.DATABASE, "")
         self.health.notifier.ready(self.health.line)
         _log.info("ready: agent %s", self.engine.settings.agent)
 
     def round(self) -> bool:
-        """Record what there is to record, then perform; returns whether there is more to do at once."""
+        """Record what has happened, then perform what it ordered; returns whether there is more to do at once."""
         self._poll_peers()
         if self.peers.must_wait:
             return False
@@ -272,7 +273,7 @@ class Daemon:
             return more
         if not self.reserve.why:
             self._try(Component.SENDING, self.effects.perform)
-        self._report()  # only now: calls that were begun run meanwhile
+        self._report()  # after the calls have begun, because they run meanwhile
         begun = self._try(Component.FILING, self.archiving.perform)
         begun += self._check_archive()
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._schedule.mail)
@@ -282,7 +283,7 @@ class Daemon:
         return begun + self._try(Component.SIGNING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
-        """Everything this wake-up brought, in one transaction; in a second one, the work that the mail lets begin."""
+        """Record what this wake-up brought in one transaction, and start the work it allows in a second one."""
         more, seen, look = False, self.arrivals.seen, look and not self._stopping
         mail = self._read_mail() if look else None
         with self.engine.batch():
@@ -299,18 +300,16 @@ class Daemon:
             return self._begin() or more
 
     def _check_gateway(self) -> None:
-        """Whether turns can reach anybody; inside a batch."""
+        """Check whether the gateway accepts turns; inside a batch."""
         gateway = self.peers.gateway
         if gateway.poll(self.engine.clock.monotonic()):
             self.engine.gateway_is_back(gateway.unreached)
             gateway.unreached.clear()
         self.engine.store.meta.set_gateway(gateway.why)
-        self.health.say(Component.GATEWAY, gateway.why)
+        self.health.report(Component.GATEWAY, gateway.why)
 
     def _check_peers(self) -> None:
-        """Check now and then whether the peers that are waited for have a daemon, and tell people what is in the way;
-        inside a batch.
-        """
+        """Check every 15 s whether awaited peers have a daemon, and notify people of new problems; inside a batch."""
         mono = self.engine.clock.monotonic()
         if mono < self._peers_at:
             return
@@ -319,38 +318,38 @@ class Daemon:
         self.engine.store.meta.set_away(away)
         self._away = {name: self._away.get(name, mono) for name in away}
         lasts = any(mono - since >= _LONG for since in self._away.values())
-        self.health.say(Component.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
-        self.effects.notifying.look()
+        self.health.report(Component.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
+        self.effects.notifying.order_trouble_notices()
 
     def _check_hub(self) -> None:
-        """The reasons that delay mail for other hosts; inside a batch."""
+        """Store why mail for other hosts is delayed; inside a batch."""
         hub, mono = self.effects.posting.hub, self.engine.clock.monotonic()
-        if hub.has_news or mono >= self._hub_at:
+        if hub.is_changed or mono >= self._hub_at:
             self._hub_at = mono + _PEERS
             self.engine.store.meta.set_held_up(hub.held_up())
             self.engine.store.meta.set_holders(hub.holders())
-            self.health.say(Component.HUB, hub.trouble(self.engine.now), Grade.AMBER)
+            self.health.report(Component.HUB, hub.trouble(self.engine.now), Grade.AMBER)
 
     def _report(self) -> None:
-        """Say what was recorded, and remove what ended calls have left."""
+        """Log what was recorded, and clean up after ended calls."""
         self._logged_event = self.on_events(self._logged_event)
         why, lasts = breaker.trouble(self.engine.broken)
-        self.health.say(Component.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
-        self.health.say(Component.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
-        self.calls.sweep()
+        self.health.report(Component.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
+        self.health.report(Component.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
+        self.calls.discard_recorded()
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
-            self._try(Component.CLEANUP, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
+            self._try(Component.CLEANUP, lambda: self.calls.remove_leftovers(self.engine.store.outbox.is_settled))
 
     def _check_archive(self) -> bool:
         """Check archived files; return whether more missing ones are to be restored at once."""
         archive_watch = self.archiving.archive_watch
         more = archive_watch.check()
-        self.health.say(Component.ARCHIVE, archive_watch.why, Grade.AMBER)
+        self.health.report(Component.ARCHIVE, archive_watch.why, Grade.AMBER)
         return more
 
     def _begin(self) -> bool:
-        """Give what is ready its turn, inside a batch; whether any call may begin now."""
+        """Start ready work, inside a batch; returns whether there is more to do at once."""
         capacity = self.calls.measure_capacity(self.engine.clock.monotonic())
         if self._stopping or self.arrivals.is_catching_up:
             return False
@@ -358,7 +357,7 @@ class Daemon:
         return self.effects.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
 
     def _collect(self) -> None:
-        """Record what calls have brought, and what was done since the last transaction."""
+        """Record the results of calls, and what was done since the last transaction."""
         try:
             self._take_ended()
         finally:
@@ -374,18 +373,18 @@ class Daemon:
                 self.effects.ended(call, exit_)
 
     def _poll_peers(self) -> None:
-        """Record what OpenClaw reports about its agents, and ask what is still to be asked."""
-        self.calls.expire(self.engine.clock.monotonic())
+        """Record what OpenClaw reports about its agents, and continue to ask."""
+        self.calls.enforce_limits(self.engine.clock.monotonic())
         if self.peers.is_asking:
             with self.engine.batch():
                 self._try(Component.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
         self._try(Component.DISCOVERY, self.peers.continue_asking)
 
     def _read_mail(self) -> Mail | None:
-        """Read the files of inbox/, before the transaction: no command waits while a large plan is parsed."""
+        """Read the files of inbox/ before the transaction, so that no command waits while a large plan is parsed."""
         schedule, mono = self._schedule, self.engine.clock.monotonic()
         schedule.mail, schedule.file_ready_at = False, None
-        if schedule.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
+        if schedule.tasks or not self.health.is_green:  # else only mail has come, which does not wait for these checks
             self._check_environment(mono)
         schedule.restart_timer(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _RETRY))
         try:
@@ -394,7 +393,7 @@ class Daemon:
         except WorldError as error:
             self._failed(Component.SCANNING, error)
             return None
-        self._works(Component.SCANNING)
+        self._recovered(Component.SCANNING)
         return mail
 
     def _take_files(self, mail: Mail | None) -> bool:
@@ -409,45 +408,45 @@ class Daemon:
         except WorldError as error:
             self._failed(Component.SCANNING, error)
             return False
-        self._works(Component.SCANNING)
+        self._recovered(Component.SCANNING)
         schedule.rescan_in(mono, [at - now for at in (*taken.scan_at, seen.next_scan_at) if at is not None])
         schedule.mail = schedule.mail or seen.truncated
         return schedule.mail
 
     def _check_environment(self, mono: float) -> None:
-        """How it stands with what the work needs."""
+        """Check what the daemon depends on: watching, disk space, the journal, file descriptors."""
         if self.watcher.check(mono):
             self._schedule.tasks = True
         if self.watcher.inbox_was_replaced():
             self.reports.append(Happened(Kind.INBOX_REARMED, None, {"path": "mailbox/inbox"}))
         self.archiving.try_again()
-        self.health.say(Component.WATCHING, self.watcher.reason, Grade.AMBER)
-        self.health.say(Component.SPACE, self.room(), Grade.AMBER)
+        self.health.report(Component.WATCHING, self.watcher.reason, Grade.AMBER)
+        self.health.report(Component.SPACE, self.room(), Grade.AMBER)
         journal = self.engine.store.journal
-        self.health.say(Component.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)
+        self.health.report(Component.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)
         self.reserve.refill()
-        self.health.say(Component.DESCRIPTORS, self.reserve.why, Grade.AMBER)
+        self.health.report(Component.DESCRIPTORS, self.reserve.why, Grade.AMBER)
 
     def _try(self, where: Component, perform: Callable[[], int | None]) -> int:
-        """How much was done; what the disk refuses is said, and tried again with the next round."""
+        """Perform and return how much was done. A failure of the disk is reported and retried in the next round."""
         try:
             done = perform() or 0
         except StoreError:
             raise
         except WorldError as error:
             return self._failed(where, error)
-        self._works(where)
+        self._recovered(where)
         return done
 
     def _failed(self, where: Component, error: WorldError) -> int:
-        """The disk refuses something that can wait: report it once, and continue with what works."""
+        """Report a failure and continue with what works; it is retried in a few seconds."""
         can_wait = self.reserve.spend(error.__cause__) or where in _CAN_WAIT
-        self.health.say(where, str(error), Grade.AMBER if can_wait else Grade.RED)
+        self.health.report(where, str(error), Grade.AMBER if can_wait else Grade.RED)
         self._schedule.at = min(self._schedule.at, self.engine.clock.monotonic() + _RETRY)
         return 0
 
-    def _works(self, where: Component) -> None:
-        if self.health.say(where, ""):
+    def _recovered(self, where: Component) -> None:
+        if self.health.report(where, ""):
             self._schedule.request_all()
 
     # waiting
@@ -457,7 +456,7 @@ class Daemon:
         mono = self.engine.clock.monotonic()
         if self.peers.must_wait:
             return 1.0
-        # Counted from the last round, not from now: what became due in between has not been looked at.
+        # From the time of the last round, not from now: what became due since then has not been handled.
         due, is_stale = self.engine.store.schedule.next_due(self.engine.now)
         rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
         sync = None if self.reserve.why else self.effects.starting.dispatches.due
@@ -477,7 +476,7 @@ class Daemon:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)
 
-    def _sleep(self, seconds: float | None) -> None:  # None: until something is due, other than the beat of now
+    def _sleep(self, seconds: float | None) -> None:  # None = until something is due
         self.health.beat()
         monotonic = self.engine.clock.monotonic
         until = monotonic() + (self._timeout() if seconds is None else seconds)
@@ -488,13 +487,13 @@ class Daemon:
             self._schedule.timer_fired(now)
 
     def _wait(self, until: float) -> WakeReason:
-        """Until something happens or it is time. What running calls write is measured meanwhile, without a round."""
+        """Wait until something happens or it is time; the limits of running calls are enforced meanwhile."""
         monotonic = self.engine.clock.monotonic
         while True:
             now = monotonic()
-            seconds = max(min(until, self.calls.next_measuring()) - now, 0.0)
+            seconds = max(min(until, self.calls.next_output_check()) - now, 0.0)
             reason = self.wake.wait(seconds)
-            if not reason.by_timer or (now := monotonic()) >= until or self.calls.expire(now):
+            if not reason.by_timer or (now := monotonic()) >= until or self.calls.enforce_limits(now):
                 return reason
 
     def _is_idle(self) -> bool:
@@ -515,7 +514,7 @@ class Daemon:
         deadline = self.engine.clock.monotonic() + self.pace.drain
         while self.calls.running and self._stopping < 2 and self.engine.clock.monotonic() < deadline:
             self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))
-            self.calls.expire(self.engine.clock.monotonic())
+            self.calls.enforce_limits(self.engine.clock.monotonic())
             self._record_round(look=False)
             self._report()
         if self._stopping < 2:

@@ -1,9 +1,9 @@
-"""`mailboxd run`: holds the workspace, runs the daemon, and halts while the disk is full or the database locked.
+"""`mailboxd run`: locks the workspace, runs the daemon, and halts while the disk is full or the database is locked.
 
-A full disk and a locked database usually resolve without help. A daemon whose commit failed for one of them is
-discarded, because its memory was never recorded, and a new one starts from the store as after a crash: running calls
-are adopted, nothing is done twice. Any other failure of the machine ends the process (exit 75): it is restarted, or a
-person is needed.
+A full disk and a locked database usually resolve without help. A daemon whose commit failed for one of these reasons is
+discarded, because its memory no longer matches the database. A new one starts from the database as after a crash:
+running calls are adopted, and nothing is done twice. Any other failure of the machine ends the process with exit status
+75, so that the supervisor restarts it or a person steps in.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from mailboxd.store.database import storage_errors
 
 _PAUSE = 5
 """Seconds between two checks whether it can continue."""
-_GLANCE = 0.2
-"""Seconds between two checks whether it should stop, while it waits for nothing else."""
+_STOP_INTERVAL = 0.2
+"""Seconds between two checks for a request to stop, while a start is delayed."""
 
 
 def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_network: bool = False) -> None:
     """Serve the workspace until a signal asks to stop; with `until_idle`, until there is nothing left to do.
 
-    Raises LockedError when another daemon runs there, ConfigError inside an agent's turn and on a network file system
-    that is not allowed, WorldError; with `until_idle` also where it would stand still.
+    Raises LockedError if another daemon runs there; ConfigError inside an agent's turn, and on a network file system
+    that is not allowed; WorldError, which with `until_idle` includes a full disk and a locked database.
     """
     if inside_agent(os.environ):
         raise ConfigError(
@@ -51,9 +51,9 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
     clock = SystemClock()
     user_state.register(ws.root, os.environ)
     with lock.acquire(ws, clock.now()), Health(ws, clock, Notifier(os.environ), config.agent) as health:
-        serving = _Serving(ws, config, health, polls)
-        with signals(serving.stop, serving.look):
-            serving.run(until_idle=until_idle)
+        supervisor = _Supervisor(ws, config, health, polls)
+        with signals(supervisor.stop, supervisor.rescan):
+            supervisor.run(until_idle=until_idle)
 
 
 def _polls(ws: Workspace, *, allowed: bool) -> str:
@@ -73,7 +73,7 @@ def _polls(ws: Workspace, *, allowed: bool) -> str:
 
 
 @dataclass(slots=True)
-class _Serving:
+class _Supervisor:
     ws: Workspace
     config: Config
     health: Health
@@ -86,13 +86,13 @@ class _Serving:
         if self.daemon is not None:
             self.daemon.stop()
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         if self.daemon is not None:
             self.daemon.wake.poke()
 
     def run(self, *, until_idle: bool) -> None:
         if not until_idle:
-            self._hold_off()
+            self._delay_start()
         while not self.stops:
             try:
                 self._run_one(until_idle)
@@ -100,48 +100,48 @@ class _Serving:
             except (NoRoomError, BusyError) as error:
                 if until_idle:
                     raise
-                self._stand_still(error)
+                self._wait_until_fixed(error)
 
-    def _hold_off(self) -> None:
-        """Wait before a start if earlier ones have failed: a supervisor may restart without any pause."""
+    def _delay_start(self) -> None:
+        """Wait before a start if earlier ones have failed, because systemd and others may restart without a pause."""
         failed, clock = self.health.failed, SystemClock()
         if not failed.starts:
             return
         starts = "1 start has" if failed.starts == 1 else f"{failed.starts} starts in a row have"
         why = f"{starts} failed, this one waits {failed.wait:.1f} s. The last one: {failed.why}"
-        self.health.say(Component.DAEMON, why)
+        self.health.report(Component.DAEMON, why)
         until = clock.monotonic() + failed.wait
         while not self.stops and (left := until - clock.monotonic()) > 0:
             self.health.beat()
-            select.select((), (), (), min(left, _GLANCE))
-        self.health.forget(Component.DAEMON)
+            select.select((), (), (), min(left, _STOP_INTERVAL))
+        self.health.clear(Component.DAEMON)
 
     def _run_one(self, until_idle: bool) -> None:
         with assemble.daemon(self.ws, self.config, self.health, self.polls) as daemon:
             self.daemon = daemon
-            if self.stops:  # asked before there was anybody to ask
+            if self.stops:  # asked before the daemon existed
                 daemon.stop()
             try:
                 with storage_errors(daemon.engine.store.db):
                     daemon.run(until_idle=until_idle)
                 if until_idle and not self.stops and (why := self.health.unread):
-                    raise WorldError(why)  # being idle because the mail cannot be read is not success
+                    raise WorldError(why)  # idle because the mail cannot be read: that is not success
             finally:
                 self.daemon = None
 
-    def _stand_still(self, error: StoreError) -> None:
-        """Nothing is taken, nothing is begun, and the inbox stays as it is, until it is worth another try."""
-        self.health.say(Component.DATABASE, f"HALT({_name(error)}): {error}")
+    def _wait_until_fixed(self, error: StoreError) -> None:
+        """Take no mail and start no work until another try is worthwhile."""
+        self.health.report(Component.DATABASE, f"HALT({_name(error)}): {error}")
         while not self.stops:
             for _ in range(_PAUSE):
                 self.health.beat()
                 select.select((), (), (), 1.0)
-            wanting = self._wanting() if isinstance(error, NoRoomError) else ""
-            if not wanting:
+            missing = self._still_missing() if isinstance(error, NoRoomError) else ""
+            if not missing:
                 return
-            self.health.say(Component.DATABASE, f"HALT({_name(error)}): {wanting}")
+            self.health.report(Component.DATABASE, f"HALT({_name(error)}): {missing}")
 
-    def _wanting(self) -> str:
+    def _still_missing(self) -> str:
         database = self.ws.database
         try:
             return disk.why_not_enough(self.ws.state, database, Path(f"{database}-wal"))

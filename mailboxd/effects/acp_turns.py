@@ -1,9 +1,9 @@
 """Turns that a harness takes for this agent (`runtime: acp`, docs/integrations.md): start, progress, permissions, end.
 
-The call itself is an ordinary one (`effect_runner`, `process_table`). While it runs it reports progress and may ask for
-permissions that it was not given. It then waits in the middle of its turn until an operator has decided, and occupies
-no slot meanwhile. All of this is exchanged through files in the call's directory (`agents.acp.turn_files`), so it
-survives a restart of the daemon.
+The call is an ordinary one (`effect_runner`, `process_table`). While it runs, the harness reports progress and may ask
+for further permissions; it then waits in the middle of its turn until a person has decided, and takes no slot
+meanwhile. All of this is exchanged through files in the call's directory (`agents.acp.turn_files`), so it survives a
+restart of the daemon.
 
 Tasks wait while their harness is not configured or its directory is missing: the operator must correct that. Unreadable
 files in the call's directory are skipped.
@@ -42,7 +42,7 @@ _ASKING_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class HarnessProgress:
-    """A report: the progress note of a harness."""
+    """A report: a progress note from a harness."""
 
     task: str
     attempt: str
@@ -68,25 +68,25 @@ class HarnessTurns:
     configured: Mapping[str, HarnessSection]
     environ: Mapping[str, str]
     reports: Reports
-    _told: dict[str, int] = field(default_factory=dict)
+    _notes_recorded: dict[str, int] = field(default_factory=dict)
     """The number of the last recorded progress note, by call."""
 
     def __post_init__(self) -> None:
         self.reports.route(HarnessProgress, self._record_progress)
-        self.reports.route(HarnessQuestion, self._ask)
+        self.reports.route(HarnessQuestion, self._request_approval)
 
     # a turn begins
 
     def start(self, call: Call, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
         """Start a turn. Raises NotStarted, WorldError."""
-        wanted = self._wanted(effect.harness, task, attempt.id)
-        wanted = replace(wanted, session=attempt.session_ref or "")
+        request = self._request(effect.harness, task, attempt.id)
+        request = replace(request, session=attempt.session_ref or "")
         # Instructions come before the task, whose text is not trusted.
         header, _, rest = prompt.partition(b"\n")
-        place = transport.instructions(wanted, effect.harness).encode()
-        self._run(call, effect.harness, wanted, b"\n".join([header, place, rest]))
+        place = transport.instructions(request, effect.harness).encode()
+        self._run(call, effect.harness, request, b"\n".join([header, place, rest]))
 
-    def _wanted(self, harness: str, task: Task, attempt_id: str) -> TurnRequest:
+    def _request(self, harness: str, task: Task, attempt_id: str) -> TurnRequest:
         found = self.configured.get(harness)
         if found is None:
             raise NotStarted(harness, OSError(0, "no such harness is configured (acp.harnesses)"))
@@ -110,40 +110,40 @@ class HarnessTurns:
     def _folder(self, call_id: str) -> Path:
         return Path(self.calls.directory(call_id))
 
-    def _run(self, call: Call, harness: str, wanted: TurnRequest, prompt: bytes) -> None:
+    def _run(self, call: Call, harness: str, request: TurnRequest, prompt: bytes) -> None:
         self.calls.prepare(call.id, prompt)
         folder = self._folder(call.id)
         try:
-            argv = transport.turn_argv(folder, wanted)
+            argv = transport.turn_argv(folder, request)
         except OSError as problem:
             raise refusal(folder, problem) from problem
         environment = transport.environment(self.environ, self.configured[harness].environment)
-        self.calls.start(call, argv, self.engine.clock.monotonic(), cwd=wanted.cwd, environment=environment)
+        self.calls.start(call, argv, self.engine.clock.monotonic(), cwd=request.cwd, environment=environment)
 
     # while it runs
 
-    def look(self) -> None:
+    def collect_updates(self) -> None:
         """Take progress notes and permission questions of running turns."""
         for call in list(self.calls.running.values()):
             if call.kind is CallKind.HARNESS_TURN and call.order and isinstance(call.order.effect, RunTurn):
-                self._look_at(call, call.order.effect)
+                self._collect(call, call.order.effect)
 
-    def _look_at(self, call: Call, effect: RunTurn) -> None:
+    def _collect(self, call: Call, effect: RunTurn) -> None:
         folder = self._folder(call.id)
         progress = turn_files.read_note(folder, turn_files.PROGRESS) or {}
         number = progress.get("number")
-        if isinstance(number, int) and number > self._told.get(call.id, 0):
-            self._told[call.id] = number
+        if isinstance(number, int) and number > self._notes_recorded.get(call.id, 0):
+            self._notes_recorded[call.id] = number
             note = first_line(text_at(progress, "note"))
             self.reports.append(HarnessProgress(call.task, effect.attempt_id, note))
-        self._park(
+        self._suspend_while_asking(
             call, effect, [number for number in turn_files.questions(folder) if not self._is_answered(call, number)]
         )
 
     def _is_answered(self, call: Call, number: int) -> bool:
         return turn_files.read_note(self._folder(call.id), turn_files.answer(number)) is not None
 
-    def _park(self, call: Call, effect: RunTurn, open_questions: list[int]) -> None:
+    def _suspend_while_asking(self, call: Call, effect: RunTurn, open_questions: list[int]) -> None:
         """While a question is open, the turn takes no slot and its timeout does not run."""
         now, until = self.engine.clock.monotonic(), 0.0
         for number in open_questions:
@@ -152,16 +152,16 @@ class HarnessTurns:
                 self.reports.append(HarnessQuestion(call, effect, number))
             else:
                 until = max(until, to_epoch(row.expires_at) - to_epoch(self.engine.clock.now()))
-        if open_questions or call.aside:
+        if open_questions or call.without_slot:
             task = self.engine.store.tasks.get(call.task)
             call.deadline = now + until + (task.policy.timeout if task else 0) + PATIENCE
-        call.aside = bool(open_questions)
+        call.without_slot = bool(open_questions)
 
     def _record_progress(self, progress: HarnessProgress) -> None:
         with suppress(Refused):
             self.engine.handle(progress.task, Checkpoint(progress.note, progress.attempt))
 
-    def _ask(self, asked: HarnessQuestion) -> None:
+    def _request_approval(self, asked: HarnessQuestion) -> None:
         """Request the operator's approval, once per question."""
         call, effect, number = asked.call, asked.effect, asked.number
         origin = f"{call.id}.{number}"
@@ -200,10 +200,10 @@ class HarnessTurns:
 
     # a turn has ended
 
-    def over(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
-        """The outcome and artifacts of an ended turn; processes it left running are killed."""
+    def finish(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
+        """The outcome and artifacts of an ended turn; kills the processes that it left running."""
         folder = self._folder(effect.turn_id)
-        self._told.pop(effect.turn_id, None)
+        self._notes_recorded.pop(effect.turn_id, None)
         transport.kill_leftover(folder)
         if isinstance(outcome, Unknown):
             outcome = replace(outcome, run_id=effect.turn_id)  # leads to its session
@@ -212,7 +212,7 @@ class HarnessTurns:
     # a turn was lost
 
     def look_up(self, order: Order, effect: LookUp) -> Outcome | None:
-        """Ask what became of a lost turn; None while the call runs or waits for a slot."""
+        """Ask the harness about a lost turn; None while that call runs or waits for a slot."""
         call_id = f"{order.id}.ask"
         task = self.engine.store.tasks.get(order.task)
         session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
@@ -224,8 +224,8 @@ class HarnessTurns:
         call = Call(call_id, CallKind.HARNESS_LOOKUP, "", key, timeout, order, order.task)
         self.calls.discard(call_id)
         try:
-            wanted = self._wanted(effect.harness, task, effect.attempt_id)
-            asks = replace(wanted, session=session, asks=True, capabilities=(), timeout=_ASKING_SECONDS)
+            request = self._request(effect.harness, task, effect.attempt_id)
+            asks = replace(request, session=session, asks=True, capabilities=(), timeout=_ASKING_SECONDS)
             self._run(call, effect.harness, asks, transport.QUESTION.encode())
         except NotStarted as missing:
             return Unknown(str(missing), looked_up=True)

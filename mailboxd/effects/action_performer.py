@@ -278,7 +278,7 @@ class ActionPerformer:
             self.reports.append(Settled(order))
             return
         now, seconds = self.engine.clock.monotonic(), self.setting.seconds(row.action)
-        call = Call(order.id, CallKind.VERIFY, "", f"verify:{row.id}", seconds, order, wipe=True)
+        call = Call(order.id, CallKind.VERIFY, "", f"verify:{row.id}", seconds, order, kill_leftovers=True)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return
         if not self.calls.capacity.has_slot():

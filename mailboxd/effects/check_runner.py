@@ -86,7 +86,7 @@ class CheckRunner:
             return
         now = self.engine.clock.monotonic()
         name, timeout = f"check:{order.id}", self._timeout(effect.check)
-        call = Call(order.id, CallKind.CHECK, "", name, timeout, order, order.task, wipe=True)
+        call = Call(order.id, CallKind.CHECK, "", name, timeout, order, order.task, kill_leftovers=True)
         files = self._named(effect.check)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return

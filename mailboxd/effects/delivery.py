@@ -1,7 +1,8 @@
-"""Messages that we send: written to outbox/ once, and handed over to the agent they are for.
+"""Outgoing messages: written to outbox/ once, and handed over to their receiver.
 
-A message is handed over again only to a receiver that knows it by its id (a mailboxd peer, which shows by the
-attempt id or token it sent); with any other an unknown outcome is recorded as undelivered and left to a person.
+A message is handed over again only to a receiver that recognises it by its id (a mailboxd peer, identified by the
+attempt id or token that it sent). For any other receiver an unknown outcome is recorded as undelivered, and a person
+decides.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _LARGEST = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A report: what became of a message that was handed to its receiver."""
+    """A report: the outcome of handing a message to its receiver."""
 
     order: Order
     call_id: str
@@ -64,15 +65,15 @@ class MessageDelivery:
     """Signs an outgoing message if there is a key; otherwise returns it unchanged."""
     gateway: Gateway = field(default_factory=Gateway)
     _waiting: set[str] = field(default_factory=set)
-    """Orders whose messages are in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
+    """Orders whose messages are in outbox/ and wait for a slot or for their receiver; there may be thousands."""
 
     def __post_init__(self) -> None:
         self.reports.route(HandedOver, self._settle)
 
     def write(self, message_id: str, kind: str, local_id: str, to: str, raw: bytes, task: str) -> bytes:
-        """Put a message into outbox/ under a name of its own; returns the bytes that lie there.
+        """Write a message to outbox/ and return the bytes of its file.
 
-        What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
+        If an earlier daemon has written it, that file is kept: a message is built once. Raises WorldError.
         """
         path = place_of(message_id, kind, to, local_id)
         raw = self._read(path) or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)
@@ -83,7 +84,7 @@ class MessageDelivery:
         return raw
 
     def begin(self, order: Order, _effect: Send | Bounce | Resend) -> None:
-        """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
+        """Write a message and hand it over; continues where an earlier daemon stopped."""
         if order.id in self._waiting and not self._may_begin(self._receiver(order)):
             return
         self._waiting.discard(order.id)
@@ -116,7 +117,7 @@ class MessageDelivery:
         return self.engine.store.messages.latest_reply(order.task)
 
     def _is_overtaken(self, order: Order, message_id: str) -> bool:
-        """Whether work was given again before its reply was written: that would tell of the wrong end, or of none."""
+        """Whether the work was dispatched again before this reply was written: it would report the wrong end."""
         if not isinstance(order.effect, Send) or order.effect.type != "reply":
             return False
         task = self.engine.store.tasks.get(order.task)
@@ -184,7 +185,7 @@ class MessageDelivery:
         return self.calls.capacity.has_slot()
 
     def _settle(self, handed: HandedOver) -> None:
-        """Record that a message was handed over, is to be handed over again, or is given up; inside a batch."""
+        """Record that a message was handed over, will be retried, or is given up; inside a batch."""
         order, outcome = handed.order, handed.outcome
         message_id = self._message_id(order) or ""
         self._record_cost(order, outcome)
@@ -206,14 +207,14 @@ class MessageDelivery:
                 self.reports.record(report)
 
     def _record_cost(self, order: Order, outcome: Outcome) -> None:
-        """A message that a model read has cost something, although it is not a turn of the task."""
+        """Record what it cost when a model read the message, although that is not a turn of the task."""
         spent = decide.turn_data("message", self._receiver(order), "", outcome)
         if spent["usage"]:
             data = {"at": self.engine.now, "turn": spent | {"fault": False, "ran": False}}
             self.engine.record(Event(Kind.TURN_ENDED, order.task or None, data))
 
     def _knows_ids(self, order: Order) -> bool:
-        """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""
+        """Whether the receiver deduplicates messages: it has sent an attempt id, so it is a mailboxd peer."""
         if isinstance(order.effect, Bounce):
             return order.effect.attempt_id is not None
         task = self.engine.store.tasks.get(order.task)
@@ -224,7 +225,7 @@ class MessageDelivery:
         return task.origin.attempt_id is not None
 
     def _given_up(self, order: Order, message_id: str, to: str, reason: str) -> tuple[object, ...]:
-        """The message stays in outbox/. For a person that is its place; for an agent it is an event."""
+        """The reports of a message that stays in outbox/: without a reason it is for a person, who reads it there."""
         return undelivered(order, message_id, to, reason) if reason else (Finished(order.id),)
 
 

@@ -1,8 +1,8 @@
 """Performs committed effects, by a table that has one row for each kind of effect.
 
-Effects that must not be repeated are marked before they are performed (the call's directory, see `agents.process`) and
-looked up after a crash; all others are marked afterwards and may be repeated. The outcome of an effect is a report,
-which the next transaction records (`engine.reports`).
+An effect that must not be repeated is marked before it is performed (in the directory of its call, see
+`agents.process`) and looked up after a crash. All others are marked afterwards and may be repeated. The outcome of an
+effect is a report, which the next transaction records (`engine.reports`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Performer:
     promise: str
     """The possible consequences of a crash."""
     begin: Callable[[Order, Any], None]
-    """Performs it, or starts its call; outside of any transaction. After a WorldError it is retried."""
+    """Performs it or starts its call, outside of any transaction. It is retried after a WorldError."""
     calls: tuple[CallKind, ...] = ()
     """The kinds of its calls."""
     ended: Callable[[Order, Call, Exit], None] | None = None
@@ -98,7 +98,7 @@ class EffectRunner:
     """
     reports: Reports
     _orders: list[Order] | None = None
-    """Orders that this round's transaction has left to perform; None = to be queried."""
+    """The orders to perform in this round; None = query them."""
     _by_effect: dict[type[Effect], Performer] = field(init=False)
     _by_call: dict[CallKind, Performer] = field(init=False)
 
@@ -187,7 +187,7 @@ class EffectRunner:
         """Perform pending effects, as far as slots allow. Raises the first WorldError after all were tried."""
         orders, self._orders = self._orders, None
         self.recovery.fetch_replies()
-        self.harnesses.look()
+        self.harnesses.collect_updates()
         self.performing.put_away()
         trouble = self.starting.trouble
         busy = self.calls.orders() | self.recovery.busy() | self.posting.hub.orders()
@@ -204,10 +204,10 @@ class EffectRunner:
                 raise
             except Exception as bug:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
-                self.reports.append(*_given_up(order, turns.of_bug(bug)))
+                self.reports.append(*_given_up(order, turns.bug_failure(bug)))
         hub = self.posting.hub
         for keep in (self.starting.dispatches.sync, hub.recorded, self._take_receipts):
-            try:  # even after an error above: sent messages need their files, and an overdue sync wakes the loop
+            try:  # even after an error above: messages need their files, and an overdue sync would keep waking the loop
                 keep()
             except WorldError as error:
                 trouble = trouble or error
@@ -215,7 +215,7 @@ class EffectRunner:
             raise trouble
 
     def _take_receipts(self) -> None:
-        """Report what became of the messages that the hub carried; after all that is pending was put into its spool."""
+        """Report the outcome of the messages that the hub carried; call after all pending ones are in its spool."""
         for order, outcome in self.posting.hub.settled():
             if isinstance(order.effect, RunTurn):
                 self.reports.append(TurnReport(order, order.effect, outcome))
@@ -223,7 +223,7 @@ class EffectRunner:
                 self.reports.append(HandedOver(order, "", outcome))
 
     def _pending(self, now: str) -> Iterator[Order]:
-        """All pending orders, page by page: waiting ones do not block later ones."""
+        """All pending orders, page by page, so that waiting ones do not block later ones."""
         passed, page = 0, BATCH
         while page == BATCH:
             orders = self.engine.store.outbox.pending(now, BATCH, passed)
@@ -267,7 +267,7 @@ class EffectRunner:
         order, effect, outcome = report.order, report.effect, report.outcome
         made: tuple[Made, ...] = ()
         if effect.harness and report.called:
-            outcome, made = self.harnesses.over(effect, outcome)
+            outcome, made = self.harnesses.finish(effect, outcome)
         answer = turns.answer(effect.turn, outcome)
         task = self.engine.store.tasks.get(order.task)
         if (
@@ -295,7 +295,9 @@ class EffectRunner:
             raise
         except Exception as bug:
             _log.exception("a bug in mailboxd: could not record the end of %s; please report it", order.id)
-            self.engine.handle(order.task, replace(ended, outcome=turns.of_bug(bug), answer=None), actor=ended.agent)
+            self.engine.handle(
+                order.task, replace(ended, outcome=turns.bug_failure(bug), answer=None), actor=ended.agent
+            )
 
     def _record_lookup(self, report: LookupReport) -> None:
         order, effect, outcome = report.order, report.effect, report.outcome

@@ -1,7 +1,7 @@
-"""Mail for agents on other hosts: put into the hub's spool, and settled by the receiver's receipt.
+"""Mail for agents on other hosts: written to the hub's spool, and settled by the receiver's receipt.
 
-No slot and no timeout: a host that is off for a day holds up nothing else. After a restart everything that is pending
-is put again, which changes nothing; a receipt that was not recorded is read again.
+It takes no slot and has no timeout, so a host that is down for a day delays nothing else. After a restart all pending
+mail is spooled again, which changes nothing, and receipts that were not recorded are read again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ACK = "---\ntype: ack\ntask_id: {}\nfrom: {}\n---\n"
 
 
 @dataclass(slots=True)
-class Attached:
-    """The files that go with a message to another host; all that is said of them is for its receiver."""
+class Attachments:
+    """The files that go with a message to another host. The texts returned here are for its receiver."""
 
     ws: Workspace
     message_id: str
@@ -35,7 +35,7 @@ class Attached:
     _bytes: int = 0
 
     def add(self, raw: bytes, ending: str) -> str:
-        """Have a file go along; returns where it will be, or empty if that would be too much. Raises WorldError."""
+        """Attach a file; returns its path at the receiver, or "" if the message got too large. Raises WorldError."""
         name = name_of(raw, ending)
         if name not in self.names:
             if self._bytes + len(raw) > MOST_ATTACHED or len(self.names) >= MAX_NAMES:
@@ -44,19 +44,19 @@ class Attached:
             self.names, self._bytes = (*self.names, name), self._bytes + len(raw)
         return f"{self.ws.mailbox.name}/{ATTACHMENTS}/{name}"
 
-    def too_much(self, path: str) -> str:
-        """What to say of a file that does not go along."""
+    def left_out(self, path: str) -> str:
+        """The text about a file that is too large to attach."""
         return f"{path} on the host {self.host}: {MOST_ATTACHED >> 20} MiB, or {MAX_NAMES} files, go with a message"
 
-    def add_made(self, path: str, sha256: str) -> str:
-        """Have a file of the workspace go along that was recorded; returns where it will be, or why it does not."""
+    def add_artifact(self, path: str, sha256: str) -> str:
+        """Attach a recorded artifact; returns its path at the receiver, or a text that says why it is not attached."""
         raw, (*folders, name) = None, path.split("/")
         with suppress(OSError), directory(self.ws.root, *folders) as folder:
             raw = read_file(folder, name, MOST_ATTACHED + 1)
         if raw is None or (digest(raw) != sha256 and len(raw) <= MOST_ATTACHED):
             return f"{path} on the host {self.host}: it was changed after it was recorded"
         ending = PurePosixPath(name).suffix.lower()
-        return self.add(raw, ending if ENDING.fullmatch(ending) else "") or self.too_much(path)
+        return self.add(raw, ending if ENDING.fullmatch(ending) else "") or self.left_out(path)
 
 
 @dataclass(slots=True)
@@ -68,13 +68,13 @@ class HubMail:
     is_local: Callable[[str], bool] = lambda _agent: False
     _waiting: dict[str, Order] = field(default_factory=dict)
     """Orders whose messages have no receipt yet, by message id."""
-    has_news: bool = False
-    """Other agents than at the last `held_up` are waited for."""
+    is_changed: bool = False
+    """The agents that mail waits for have changed since the last `held_up`."""
     _read: list[str] = field(default_factory=list)
     """Receipts that the next transaction records."""
 
     def serves(self, agent: str) -> bool:
-        """Whether the hub carries mail for this name. An agent of this OpenClaw that has such an id comes first."""
+        """Whether the hub carries mail for this name. A local agent of that name takes precedence."""
         return self.view.carries(agent) and not self.is_local(agent)
 
     def name_for(self, receiver: str) -> str:
@@ -93,16 +93,16 @@ class HubMail:
             for step in path
         )
 
-    def attached(self, receiver: str, message_id: str) -> Attached | None:
-        """What may go with a message to a receiver; None if the hub does not carry it."""
+    def attached(self, receiver: str, message_id: str) -> Attachments | None:
+        """The attachments of a message to this receiver; None if the hub does not carry it."""
         info = self.view.info if self.serves(receiver) else None
-        return None if info is None else Attached(self.view.ws, message_id, info.host)
+        return None if info is None else Attachments(self.view.ws, message_id, info.host)
 
     def put(self, order: Order, message_id: str, raw: bytes) -> None:
-        """Have a message carried, once. Raises WorldError; repeat it then."""
+        """Have the hub carry a message; repeating this is harmless. Raises WorldError."""
         Spool(self.view.ws).put(message_id, raw)
         self._waiting[message_id] = order
-        self.has_news = True
+        self.is_changed = True
         self.view.poke()
 
     def orders(self) -> set[str]:
@@ -119,7 +119,7 @@ class HubMail:
                 continue
             order, receipt = self._waiting.pop(message_id, None), spool.receipt(message_id)
             self._read.append(message_id)  # also without an order: it was recorded before a crash
-            self.has_news = True
+            self.is_changed = True
             if order is not None and receipt is not None:
                 yield order, _outcome(order, receipt)
 
@@ -130,8 +130,8 @@ class HubMail:
             self._read.pop()
 
     def held_up(self) -> dict[str, str]:
-        """The agents to which mail waits for a receipt, in lower case, and what holds it up."""
-        self.has_news = False
+        """The agents, in lower case, whose mail waits for a receipt, each with the reason for the delay."""
+        self.is_changed = False
         agents = {order.agent.lower() for order in self._waiting.values()}
         return {agent: why for agent in sorted(agents) if (why := self.view.holds_up(agent))}
 
@@ -144,7 +144,7 @@ class HubMail:
         return {holder.attempt: holder.host for holder in found}
 
     def trouble(self, now: str) -> str:
-        """Why mail that waits cannot be carried now, or arrives nowhere; empty if it can, or none waits."""
+        """Why waiting mail cannot be delivered now; empty if it can be, or if none waits."""
         if not self._waiting:
             return ""
         hosts = {address.host for order in self._waiting.values() if (address := self.view.address(order.agent))}

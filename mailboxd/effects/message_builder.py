@@ -23,7 +23,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import POOL, Gate, Join, Phase, Synthesis, Turn
-from mailboxd.effects.hub_mail import Attached, HubMail
+from mailboxd.effects.hub_mail import Attachments, HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
@@ -126,7 +126,7 @@ class PromptBuilder:
         return tuple(dict.fromkeys(answer for condition in found for answer in condition.answers))
 
     def _background(self, task: Task) -> str:
-        """Title, goal and Context of the task that this one is a part of; empty for a root task, and if it is off."""
+        """Title, goal and Context of the task that this one is part of; empty for a root task, or if turned off."""
         above = self.part_of(task)
         if above is None or not task.policy.background or not self.background_bytes:
             return ""
@@ -139,14 +139,14 @@ class PromptBuilder:
         return f"### Background\n\nWhat this is a part of. Do only your own part.\n\n{quote_fence(text, source)}"
 
     def part_of(self, task: Task) -> Task | None:
-        """The task whose plan has this one in it; a copy of a broadcast is a part of what the broadcast is."""
+        """The task whose plan contains this one, or for a copy of a broadcast, the broadcast."""
         above = self.store.tasks.get(task.parent) if task.parent else None
         while above is not None and above.broadcast:
             above = self.store.tasks.get(above.parent) if above.parent else None
         return above
 
     def _round_before(self, task: Task) -> Carried:
-        """The results of the round before the one that the task is, or is a part of."""
+        """The results of the round before this one, if the task is a round or part of one."""
         above = pairwise(islice(self.store.tasks.with_ancestors(task.id), 3))
         latest, whole = next((pair for pair in above if pair[1].body is not None), (task, task))
         if latest is whole or latest.key == "1":
@@ -187,7 +187,7 @@ class PromptBuilder:
         return Prompt(render_prompt(self.templates, prompt), cuts)
 
     def _forms(self, task: Task) -> dict[str, Any]:
-        """The answers that are allowed about the task: its executor may plan (how much), and ask."""
+        """What the executor may answer with besides a result: a plan (and how large), or a question."""
         depth = max(self.limits.depth - task.depth - 1, 0)
         return {
             "peers": tuple(self.peers()), "depth_left": depth, "children_left": self.limits.children, "may_ask": True,
@@ -312,9 +312,9 @@ The result itself
 
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_RESULT = 900_000
+"""Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
 _LONGEST_SUBJECT = 200
 """Characters of type, receiver and task in a file name of outbox/."""
-"""Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
 
 
 @dataclass(slots=True)
@@ -421,13 +421,13 @@ class MessageBuilder:
         kept = before is not None and before.acknowledged and not task.executor.startswith(POOL)
         return "" if kept else prompting.previous(task)
 
-    def _keep(self, files: Attached | None, task: Task) -> str:
+    def _keep(self, files: Attachments | None, task: Task) -> str:
         """Where the whole of a shortened result is, for the receiver of a message with these files."""
         if files is None:
             return self.keep(task)
-        return files.add(task.result.encode(), ".md") or files.too_much(self.keep(task))
+        return files.add(task.result.encode(), ".md") or files.left_out(self.keep(task))
 
-    def _reply(self, effect: Send, task: Task, now: str, files: Attached | None) -> bytes:
+    def _reply(self, effect: Send, task: Task, now: str, files: Attachments | None) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
         status["failure"] = None if done else "permanent"  # all retries were made here
@@ -445,10 +445,12 @@ class MessageBuilder:
         message = ReplyMessage.model_validate(self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
 
-    def _made(self, files: Attached | None, task: Task) -> str:
+    def _made(self, files: Attachments | None, task: Task) -> str:
         """The files that were recorded as made for a task, for a receiver that cannot read them here."""
         made = self.store.tasks.files(task.id) if files else ()
-        lines = [f"- {first_line(summary)}: {files.add_made(path, sha256)}" for path, sha256, summary in made if files]
+        lines = [
+            f"- {first_line(summary)}: {files.add_artifact(path, sha256)}" for path, sha256, summary in made if files
+        ]
         return "\n".join(["### Files", "", *lines]) if lines else ""
 
     def _partial(self, task: Task, prompting: PromptBuilder) -> str:

@@ -1,13 +1,13 @@
-"""Notifies people of what waits for them and how their work ended, by the operator's program or through OpenClaw.
+"""Notifies people of what waits for them and how their work ended: by the operator's program or through OpenClaw.
 
-The end of a task and its questions also go to its `reply_to`, a chat or a session that the configuration still allows.
+The end of a task and its questions also go to its `reply_to`, a chat or session that the configuration has to allow.
 
-A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm: its `id` stays the
-same, and OpenClaw drops a reply that it has just sent. It says what `mailboxd inbox` says, with the same command.
-Of an approval a channel gets only the id, not the action: anybody may read there.
+A notice is a courtesy. Nothing waits for it, it takes no slot, and a duplicate does no harm: its `id` is the same, and
+OpenClaw drops a reply that it has just sent. It has the text and command of `mailboxd inbox`. For an approval, a
+channel gets only the id and not the action, because anyone may be reading there.
 
-DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm in the log and the event log, and
-the task waits all the same. What is no longer so when its turn comes is not told.
+A target that fails is tried again a few times. After that an alarm is recorded, and the task still waits. A notice that
+no longer applies when it would be sent is dropped.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from mailboxd.store.reports import Report
 from mailboxd.store.store import Order
 
 SECONDS = 60.0
-"""One notice may take."""
+"""The longest time, in seconds, that a notice may take."""
 PAUSES = (5.0, 30.0, 120.0)
-"""Seconds before it is tried again, each time."""
+"""Seconds before each retry."""
 MOST_AT_ONCE = 4
 """Programs of notices that run at once; the others wait."""
 CHAT_CHARS = 2_000
 """The longest part of a result or question for a channel; many limit a message to 4,096 characters."""
 _REPLY_PAUSES = (*PAUSES, 900.0, 3_600.0, 14_400.0, 43_200.0)
-"""The same for a reply, which a person expects: a gateway may be down for a while."""
+"""The same for a reply, which a person is waiting for: the gateway may be down for hours."""
 AGAIN = 3600.0
-"""Seconds in which a recurring trouble is reported once."""
+"""Seconds within which a recurring problem is reported once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
 _SESSION = "session"
 _NEEDS = {
@@ -63,8 +63,8 @@ _NEEDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """The ways to notify people (`notify` of the configuration). `openclaw` is the program of the channels."""
+class NoticeTargets:
+    """Where notices go (`notify` in the configuration). `openclaw` is the program that reaches the channels."""
 
     command: tuple[str, ...] = ()
     channel: str = ""
@@ -78,8 +78,8 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A notice; the program gets it as JSON, in this order. A repetition has the same `id`."""
+class NoticeMessage:
+    """A notice, which the operator's program gets as JSON with the fields in this order. A retry has the same `id`."""
 
     id: str
     kind: Notice
@@ -100,7 +100,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class NoticeEnded:
-    """A report: every way to give this notice has ended."""
+    """A report: the notice was tried at all its targets."""
 
     order: Order
 
@@ -112,16 +112,16 @@ class PeopleNotifier:
     engine: Engine
     calls: ProcessTable
     ws: Workspace
-    ways: Ways
+    ways: NoticeTargets
     reports: Reports
-    _told: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By order, the error of each way that has ended; empty = sent."""
+    _results: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By order: the error for each target that was tried; empty = sent."""
 
     def __post_init__(self) -> None:
         self.reports.route(NoticeEnded, self._settle)
 
-    def look(self) -> None:
-        """Order a notice of each trouble that has come, unless it went away less than an hour ago. Inside a batch."""
+    def order_trouble_notices(self) -> None:
+        """Order a notice for each new problem, unless it was last resolved less than an hour ago; inside a batch."""
         if Notice.TROUBLE not in self.engine.settings.notices:
             return
         meta, now, found = self.engine.store.meta, self.engine.now, self._troubles()
@@ -132,23 +132,23 @@ class PeopleNotifier:
         meta.set_told(dict.fromkeys(found, now) | told)
 
     def _troubles(self) -> dict[str, Item]:
-        """The current obstacles, by stable names."""
+        """The current problems, by stable names."""
         program, report = attention.program_for(self.ws), Report(self.engine.store.db)
         items = attention.of_troubles(self.ws, report, self.engine.clock, program, 0)
         return {f"{item.kind} {item.id}".strip(): item for item in items}
 
     def begin(self, order: Order, effect: Notify) -> None:
-        """Tell people, every way that has not told them yet; later while memory is short or many are being told."""
+        """Send the notice to all targets that have not had it; later if memory is short or many are being sent."""
         running = sum(call.kind is CallKind.NOTICE for call in self.calls.running.values())
         if self.calls.capacity.is_short or running >= MOST_AT_ONCE:
             return
         task = self.engine.store.tasks.get(order.task) if order.task else None
-        said = self._of_trouble(order, effect) if task is None else self._said(order, effect, task)
+        said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
         if said is None:
             self.reports.append(Finished(order.id))
             return
         now = self.engine.clock.monotonic()
-        told = self._told.setdefault(order.id, {})
+        told = self._results.setdefault(order.id, {})
         settings, address = self.engine.settings, task.reply_address(effect.what) if task is not None else ""
         ways = self.ways.names if effect.what in settings.notices else ()
         for way in (*ways, *([_REPLY] if address else [])):
@@ -162,9 +162,9 @@ class PeopleNotifier:
         self._report(order)
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
-        """Take the result of one way."""
+        """Take the result for one target."""
         way = call.id.rpartition(".")[2]
-        self._told[order.id][way] = _problem(way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
+        self._results[order.id][way] = _problem(way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
         self.calls.discard_when_recorded(call.id)
         self._report(order)
 
@@ -172,18 +172,18 @@ class PeopleNotifier:
         if order.id not in self.calls.orders():
             self.reports.append(NoticeEnded(order))
 
-    def _start(self, order: Order, said: Told, way: str, address: str, now: float) -> None:
+    def _start(self, order: Order, said: NoticeMessage, way: str, address: str, now: float) -> None:
         name, key = f"{order.id}.{way}", f"notice:{order.id}:{way}"
-        call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, aside=True)
+        call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, without_slot=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are notified again
+        self.calls.discard(call.id)  # the outcome of an earlier notice is unknown, so it is sent again
         try:
             self.calls.start(call, self._argv(call, said, way, address), now)
         except NotStarted as missing:
-            self._told[order.id][way] = str(missing)
+            self._results[order.id][way] = str(missing)
 
-    def _argv(self, call: Call, said: Told, way: str, address: str) -> tuple[str, ...]:
+    def _argv(self, call: Call, said: NoticeMessage, way: str, address: str) -> tuple[str, ...]:
         if way == _REPLY and call.order is not None:
             # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
             key = f"{said.id}.{call.order.tries}"
@@ -195,14 +195,14 @@ class PeopleNotifier:
         raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         return (*self.ways.command, self.calls.prepare(call.id, raw, "notice.json"))
 
-    def _of_trouble(self, order: Order, effect: Notify) -> Told | None:
+    def _trouble_notice(self, order: Order, effect: Notify) -> NoticeMessage | None:
         item = self._troubles().get(effect.trouble)
         if item is None:
             return None
         about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root))
-        return Told(*about, "", "", item.text, "", item.command, item.since, None)
+        return NoticeMessage(*about, "", "", item.text, "", item.command, item.since, None)
 
-    def _said(self, order: Order, effect: Notify, task: Task) -> Told | None:
+    def _task_notice(self, order: Order, effect: Notify, task: Task) -> NoticeMessage | None:
         """The notice to send; None if it no longer applies."""
         program, now, report = attention.program_for(self.ws), self.engine.clock.now(), Report(self.engine.store.db)
         about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root), task.local_id, task.title)
@@ -213,7 +213,7 @@ class PeopleNotifier:
             cause = why.cause_of(snapshot.tasks[task.id], snapshot)
             text, command = cause.text, cause.command.replace("mailboxd", program, 1)
             body = task.result if effect.what is Notice.COMPLETED else task.error
-            return Told(*about, text, body, command, task.completed_at, None)
+            return NoticeMessage(*about, text, body, command, task.completed_at, None)
         if effect.what is Notice.APPROVAL:
             item = attention.of_approval(report, effect.approval_id, program)
         else:
@@ -221,7 +221,7 @@ class PeopleNotifier:
         if item is None or item.kind not in _NEEDS[effect.what]:
             return None
         row = self.engine.store.approvals.get(effect.approval_id) if effect.approval_id else None
-        return Told(
+        return NoticeMessage(
             *about,
             text=item.text,
             body=self._question(task) if item.kind is Need.QUESTION else "",
@@ -236,9 +236,9 @@ class PeopleNotifier:
         return attempt.question if attempt else ""
 
     def _settle(self, report: NoticeEnded) -> None:
-        """Record that the notice was given, is tried again, or is given up; inside a batch."""
+        """Record that the notice was sent, will be retried, or is given up; inside a batch."""
         order = report.order
-        told = self._told[order.id]
+        told = self._results[order.id]
         failed = {way: problem for way, problem in told.items() if problem}
         store, now = self.engine.store, self.engine.now
         what = order.effect.what if isinstance(order.effect, Notify) else ""
@@ -250,10 +250,10 @@ class PeopleNotifier:
             store.outbox.postpone(order.id, plus(now, pauses[order.tries]))
             return
         store.outbox.finish(order.id, "failed" if failed else "done")
-        del self._told[order.id]
+        del self._results[order.id]
 
 
-def _reply_call(said: Told, key: str, address: str, ways: Ways) -> tuple[str, ...]:
+def _reply_call(said: NoticeMessage, key: str, address: str, ways: NoticeTargets) -> tuple[str, ...]:
     """The gateway's method and arguments that send a reply: to a chat, or as a turn to the agent of a session."""
     kind, _, place = address.partition(":")
     params = {"idempotencyKey": key}
@@ -276,13 +276,13 @@ def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
     }
 
 
-def chat_text(said: Told, *, to_agent: bool = False) -> str:
+def chat_text(said: NoticeMessage, *, to_agent: bool = False) -> str:
     """The message for a channel, or for the agent of a session. What OpenClaw would not send as it is, is left out."""
     *_, bare = texts = list(_chat_texts(said, to_agent))
     return next((text for text in texts if message_problem(text) is None), bare)
 
 
-def _chat_texts(said: Told, to_agent: bool) -> Iterator[str]:
+def _chat_texts(said: NoticeMessage, to_agent: bool) -> Iterator[str]:
     """The message, and then with less and less that agents have written."""
     ask = said.approval
     about = f"mailboxd of {said.agent}" + (f", task {said.task}" if said.task else "")

@@ -33,24 +33,25 @@ from mailboxd.store.store import Order
 
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
-_GROWING = 5.0
-"""Seconds after its start in which a call may not have taken its memory yet, so that it is counted as still to come."""
-_GLANCE = 0.5
-"""Seconds for which one look at the memory counts."""
-_MEASURING = 0.25
-"""Seconds between two looks at how much has been written: an output outgrows its limit by what is written in that time.
+_STARTUP = 5.0
+"""Seconds after its start during which a call is assumed not to have allocated its memory yet."""
+_MEMORY_INTERVAL = 0.5
+"""Seconds for which a measurement of the free memory is used."""
+_KILL_AGAIN = 0.5
+"""Least seconds between two SIGKILLs to the same call."""
+_OUTPUT_INTERVAL = 0.25
+"""Seconds between two checks of how much calls have written: an output can exceed its limit by that much.
 
-What an ended call has left running is measured as well, as long as it can write to the output.
-
-The kernel's own limit (RLIMIT_FSIZE) would also strike every database and log that the program writes.
+Processes left behind by an ended call are checked too, as long as they can write to its output. RLIMIT_FSIZE is no
+alternative: it would also limit every database and log that the program writes.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much may run at once: calls, calls of one agent, and the memory that one call is counted with.
+    """How many calls may run at once, in all and per agent, and the memory that is reserved for each.
 
-    `programs`: how many of them may be processes of OpenClaw's CLI, where calls are counted with less than those take.
+    `programs`: how many of them may be processes of OpenClaw's CLI, which may need more than `call_bytes`.
     """
 
     calls: int = 4
@@ -78,7 +79,7 @@ class CallKind(StrEnum):
 
 @dataclass(slots=True)
 class Call:
-    """One child process, and before its start the request for it."""
+    """A child process; before its start, the request for one."""
 
     id: str
     kind: CallKind
@@ -91,10 +92,10 @@ class Call:
     """The order that it performs."""
     task: str = ""
     """The task with which it is stopped."""
-    wipe: bool = False
-    """Processes that it leaves running in its process group are killed when it has ended."""
-    aside: bool = False
-    """It takes no turn's slot."""
+    kill_leftovers: bool = False
+    """When it ends, kill the processes that it left in its process group."""
+    without_slot: bool = False
+    """It does not count against the limits on calls."""
     marked: bool = False
     """Its start is committed, with the boot of the machine, so the mark in its directory needs no sync."""
     child: Child = field(init=False)
@@ -121,16 +122,16 @@ class ProcessTable:
     launcher: Launcher = process
     """How calls are started and found again."""
     lane: int | None = None
-    """How many turns the gateway runs at once, for everybody: we take at most half of it."""
+    """How many turns the gateway runs at once, for all clients; this daemon uses at most half of them."""
     running: dict[str, Call] = field(default_factory=dict)
     capacity: Capacity = field(init=False)
     """The free capacity in this round of the loop; each call that starts takes its slot."""
     _recorded: list[str] = field(default_factory=list)
     """Ended calls whose results the open transaction records."""
-    _written_on: dict[str, bool] = field(default_factory=dict)
-    """Ended calls to whose output a leftover process may still write; True: the output is no longer needed."""
-    _glance: tuple[float, int | None] | None = None
-    _measured: float = float("-inf")
+    _open_outputs: dict[str, bool] = field(default_factory=dict)
+    """Ended calls whose output a leftover process may still be writing; True: the output is no longer needed."""
+    _memory: tuple[float, int | None] | None = None
+    _output_checked: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.capacity = Capacity(self.caps.calls, per_agent=self.caps.per_agent)
@@ -170,15 +171,15 @@ class ProcessTable:
     def _watch(self, call: Call, child: Child, now: float) -> None:
         call.child, call.started, call.deadline = child, now, now + call.timeout
         self.running[call.id] = call
-        if not call.aside:
+        if not call.without_slot:
             self.capacity.take(call.id, call.agent, call.session_key)
         self.selector.register(child.pidfd, selectors.EVENT_READ, call)
 
     def ended(self, kind: CallKind | None = None) -> Iterator[tuple[Call, Exit]]:
-        """Every call (of this kind) that has ended since the last time, with its output.
+        """The calls (of this kind) that have ended since the last time, each with its output.
 
-        A call of another kind is left for later, and does not wake the loop again until then. Raises WorldError, after
-        all others, for those whose output cannot be read now: they are left as well.
+        Calls of other kinds are kept for later, and do not wake the loop again until then. So are calls whose output
+        cannot be read now: after the others, WorldError is raised for them.
         """
         trouble: WorldError | None = None
         for call in list(self.running.values()):
@@ -188,13 +189,13 @@ class ProcessTable:
                 self.selector.unregister(call.child.pidfd)
             if kind is not None and call.kind is not kind:
                 continue
-            if call.wipe:
+            if call.kill_leftovers:
                 call.child.kill()  # before the reaping: until then its pid cannot be reused
             try:
                 exit_ = call.child.reap(self.output_cap)
             except WorldError as error:
                 trouble = trouble or error
-                call.deadline, call.kill_at = float("inf"), None  # it has ended: it has no deadline left
+                call.deadline, call.kill_at = float("inf"), None  # it has ended, so nothing is left to stop
                 continue
             del self.running[call.id]
             if exit_ is not None:
@@ -208,46 +209,46 @@ class ProcessTable:
         return {call.order.id for call in self.running.values() if call.order is not None}
 
     def leave(self) -> None:
-        """Let all of them run on without us; the next table adopts them."""
+        """Stop watching all calls; they keep running, and the next daemon adopts them."""
         for call in self.running.values():
             call.child.leave()
         self.running.clear()
 
     def left_behind(self, call_id: str) -> Exit:
-        """The output of a call that ended while no daemon ran; its exit status is lost. Raises WorldError."""
+        """The output of a call that ended while no daemon was running; its exit status is lost. Raises WorldError."""
         directory = self.directory(call_id)
         exit_ = read_exit(directory, None, self.output_cap)
         self._cut(directory, exit_)
         return exit_
 
     def _cut(self, directory: Path | str, exit_: Exit) -> None:
-        """An ended call may have written more than anybody will read: its directory may be kept for long."""
+        """Truncate the output of an ended call to what is read of it: its directory may be kept for a long time."""
         if exit_.truncated or len(exit_.stderr) == STDERR_CAP:
             cut_output(directory, self.output_cap)
         if has_writer(directory):
-            self._written_on[Path(directory).name] = False
+            self._open_outputs[Path(directory).name] = False
 
     def discard(self, call_id: str) -> None:
-        """Give up the directory of a call: its result is of no use to anybody.
+        """Remove the directory of a call, because its result is no longer needed.
 
-        At once, unless something that the call has left running may still write there: then when that has ended.
+        If a process that the call left running may still write there, it is removed once that process has ended.
         """
-        if call_id in self._written_on:
-            self._written_on[call_id] = True
+        if call_id in self._open_outputs:
+            self._open_outputs[call_id] = True
         else:
             remove(self.directory(call_id))
 
     def discard_when_recorded(self, call_id: str) -> None:
-        """Give up the directory of a call after the commit that records its result: until then it is the only copy."""
+        """Remove the directory of a call after the commit that records its result: until then it is the only copy."""
         self._recorded.append(call_id)
 
-    def sweep(self) -> None:
-        """The transaction is committed: give up what it has recorded."""
+    def discard_recorded(self) -> None:
+        """Call after a commit: remove the directories of the calls whose results it has recorded."""
         for call_id in self._recorded:
             self.discard(call_id)
         self._recorded.clear()
 
-    def left_over(self, is_over: Callable[[str], bool]) -> None:
+    def remove_leftovers(self, is_over: Callable[[str], bool]) -> None:
         """Remove directories of calls that are no longer needed. Raises WorldError, also if one cannot be removed.
 
         That of a failed call is kept, prompt and output, until its task has ended: an operator may want to see why.
@@ -255,14 +256,14 @@ class ProcessTable:
         """
         with world(self.turns), os.scandir(self.turns) as found:
             entries = list(found)
-        kept, stays = self.running.keys() | self._written_on.keys(), ""
+        kept, stays = self.running.keys() | self._open_outputs.keys(), ""
         for entry in entries:
             if entry.name in kept:
                 continue
             is_directory = entry.is_dir(follow_symlinks=False)
             unused = entry.name.startswith(".") and is_directory
             if is_directory and has_writer(entry.path):
-                self._written_on[entry.name] = False
+                self._open_outputs[entry.name] = False
             elif unused or is_over(entry.name.partition(".")[0]):
                 remove(Path(entry))
                 stays = stays or (entry.path if os.path.lexists(entry) else "")
@@ -272,7 +273,7 @@ class ProcessTable:
     def measure_capacity(self, now: float) -> Capacity:
         """Compute `capacity` for a round of the loop, by the number of calls and by memory."""
         most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
-        turns = [call for call in self.running.values() if not call.aside]
+        turns = [call for call in self.running.values() if not call.without_slot]
         self.capacity = Capacity(
             most,
             tuple(call.id for call in turns),
@@ -284,7 +285,7 @@ class ProcessTable:
         )
         return self.capacity
 
-    def free_programs(self) -> int:
+    def free_cli_processes(self) -> int:
         """How many more processes of OpenClaw's CLI may run, for turns and look-ups."""
         kinds = (CallKind.TURN, CallKind.MESSAGE, CallKind.LOOKUP)
         return self.caps.programs - sum(
@@ -293,12 +294,12 @@ class ProcessTable:
 
     def free_bytes(self, now: float) -> int | None:
         """Memory for further calls; None = not known. Calls that have just started are counted as still to take it."""
-        if self._glance is None or not 0 <= now - self._glance[0] < _GLANCE:
-            self._glance = (now, self.available())
-        free = self._glance[1]
+        if self._memory is None or not 0 <= now - self._memory[0] < _MEMORY_INTERVAL:
+            self._memory = (now, self.available())
+        free = self._memory[1]
         if free is None:
             return None
-        growing = sum([now - call.started < _GROWING for call in self.running.values()])
+        growing = sum([now - call.started < _STARTUP for call in self.running.values()])
         return max(free - growing * self.caps.call_bytes, 0)
 
     def stop(self, task: str, why: str, now: float) -> None:
@@ -307,26 +308,27 @@ class ProcessTable:
             if call.task == task:
                 self._terminate(call, why, now)
 
-    def expire(self, now: float) -> bool:
-        """Stop calls that exceed their time or write without end; kill those that were asked and did not end.
+    def enforce_limits(self, now: float) -> bool:
+        """Stop calls that take too long or write too much; kill those that were asked to stop and did not.
 
         Returns whether any call was asked to end.
         """
-        measures = not 0 <= now - self._measured < _MEASURING
-        if measures:
-            self._measured = now
-            self._measure_ended()
+        checks_output = not 0 <= now - self._output_checked < _OUTPUT_INTERVAL
+        if checks_output:
+            self._output_checked = now
+            self._check_leftovers()
         acted = False
         for call in self.running.values():
             if now >= call.deadline and has_ended(call.child.pidfd):
-                continue  # it ended in time, and we did not look: stopped, or on a machine that slept
-            is_too_long = measures and output_size(call.child.directory) > self.output_cap
+                continue  # it ended in time, but this process was stopped or the machine slept
+            is_too_long = checks_output and output_size(call.child.directory) > self.output_cap
             if is_too_long:
                 cut_output(call.child.directory, self.output_cap)
             if call.kill_at is not None:
                 if now >= call.kill_at:
                     call.child.kill()
-                    call.kill_at = now + max(self.grace, _GLANCE)  # a process in disk wait does not die at once
+                    # a process in uninterruptible disk sleep does not die at once
+                    call.kill_at = now + max(self.grace, _KILL_AGAIN)
                     acted = True
             elif now >= call.deadline or is_too_long:
                 why = "timed out" if now >= call.deadline else f"wrote more than {self.output_cap} bytes"
@@ -334,24 +336,24 @@ class ProcessTable:
                 acted = True
         return acted
 
-    def _measure_ended(self) -> None:
-        """Kill what an ended call has left running once its output exceeds the limit."""
-        for call_id, is_discarded in list(self._written_on.items()):
+    def _check_leftovers(self) -> None:
+        """Kill the leftover processes of ended calls whose output exceeds the limit."""
+        for call_id, is_discarded in list(self._open_outputs.items()):
             directory = self.directory(call_id)
             if not has_writer(directory):
-                del self._written_on[call_id]
+                del self._open_outputs[call_id]
                 if is_discarded:
                     remove(directory)
             elif output_size(directory) > self.output_cap:
                 kill_writers(directory)
                 cut_output(directory, self.output_cap)
 
-    def next_measuring(self) -> float:
-        """When `expire` measures what calls have written, on the monotonic clock; never if nothing of any runs."""
-        return self._measured + _MEASURING if self.running or self._written_on else float("inf")
+    def next_output_check(self) -> float:
+        """When the output of calls is checked next (monotonic clock); infinity if none can write."""
+        return self._output_checked + _OUTPUT_INTERVAL if self.running or self._open_outputs else float("inf")
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, on the monotonic clock."""
+        """When `enforce_limits` next has to stop or kill a call (monotonic clock)."""
         moments = (call.deadline if call.kill_at is None else call.kill_at for call in self.running.values())
         return min(moments, default=None)
 

@@ -52,7 +52,7 @@ from mailboxd.store.store import Order
 # The outcome of a turn, from the end of its call.
 
 
-def of_bug(bug: Exception) -> Failed:
+def bug_failure(bug: Exception) -> Failed:
     """The failure of a turn because of a bug in mailboxd, not because of its work."""
     # Only its type: the text of an exception may contain secrets.
     return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
@@ -66,7 +66,7 @@ def answer(turn: Turn, how: Outcome) -> Answer | None:
 
 
 def outcome(call: Call, exit_: Exit) -> Outcome:
-    """How a turn ended, and why mailboxd stopped it if it did."""
+    """The outcome of a turn whose call has ended; if mailboxd stopped the call, with the reason."""
     found = classify(exit_)
     if call.stopped and isinstance(found, Aborted):
         return Aborted(call.stopped)
@@ -188,7 +188,7 @@ class TurnStarter:
                 continue
             except Exception as bug:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
-                self.reports.record(TurnReport(order, order.effect, of_bug(bug)))
+                self.reports.record(TurnReport(order, order.effect, bug_failure(bug)))
                 marked = False
             if marked and not self.hub.serves(order.agent):
                 capacity.take(order.id, order.agent, order.effect.session_key)
@@ -204,13 +204,13 @@ class TurnStarter:
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
         if self.calls.state(effect.turn_id) is State.NEVER_STARTED:
-            task, attempt = self._asked_for(order)
+            task, attempt = self._task_and_attempt(order)
             if task is None or not is_wanted(task, attempt, effect):
                 self.engine.store.outbox.finish(order.id)
                 return False
             kept: bytes | None = None
             if effect.turn is Turn.DISPATCH and attempt is not None:
-                made = self._made(effect, task, attempt)
+                made = self._render(effect, task, attempt)
                 if isinstance(made, Failed):
                     self.reports.record(TurnReport(order, effect, made, called=False))
                     return False
@@ -219,13 +219,13 @@ class TurnStarter:
         self.engine.store.outbox.begin(order.id, self.boot)
         return True
 
-    def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
+    def _render(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
         """The message that dispatches the work, or why there is none."""
         try:
             raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
         except MessageError as error:
-            return _cannot(error)
-        for report in _cut(task, cuts):
+            return _unsendable(error)
+        for report in _cut_reports(task, cuts):
             self.reports.record(report)
         raw = (self.hub.sign if self.hub.serves(effect.agent) else self.sign)(raw)
         return refuse_message(raw) or raw
@@ -258,7 +258,7 @@ class TurnStarter:
                 return
         if not self._has_slot(order, effect, self.calls.capacity):
             return
-        task, attempt = self._asked_for(order)
+        task, attempt = self._task_and_attempt(order)
         if task is None or not is_wanted(task, attempt, effect):
             if effect.turn is Turn.DISPATCH:
                 self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
@@ -304,8 +304,8 @@ class TurnStarter:
         try:
             said = self.outgoing.prompting.prompt(effect, task)
         except MessageError as error:
-            return _cannot(error)
-        self.reports.append(*_cut(task, said.cuts))
+            return _unsendable(error)
+        self.reports.append(*_cut_reports(task, said.cuts))
         raw = said.text.encode()
         return refuse_message(raw) or raw
 
@@ -323,11 +323,11 @@ class TurnStarter:
         return (
             capacity.has_slot(order.agent, effect.session_key)
             and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)
-            and (not effect.model or self.calls.free_programs() > len(self._programs))
+            and (not effect.model or self.calls.free_cli_processes() > len(self._programs))
             and not self.engine.store.tasks.is_held(order.task)
         )
 
-    def _asked_for(self, order: Order) -> tuple[Task | None, Attempt | None]:
+    def _task_and_attempt(self, order: Order) -> tuple[Task | None, Attempt | None]:
         task = self.engine.store.tasks.get(order.task)
         return task, self.engine.store.tasks.attempt(order.task, task.attempt) if task else None
 
@@ -338,13 +338,13 @@ class TurnStarter:
         return Call(effect.turn_id, kind, order.agent, effect.session_key, timeout, order, order.task, marked=marked)
 
 
-def _cut(task: Task, cuts: tuple[Cut, ...]) -> Iterator[Happened]:
+def _cut_reports(task: Task, cuts: tuple[Cut, ...]) -> Iterator[Happened]:
     for cut in cuts:
         data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
         yield Happened(Kind.CONTEXT_CUT, task.id, data)
 
 
-def _cannot(error: MessageError) -> Failed:
+def _unsendable(error: MessageError) -> Failed:
     return Failed(f"the message cannot be sent: {error}", Permanence.PERMANENT, started=False)
 
 
@@ -355,7 +355,7 @@ _LATER = 30.0
 
 
 @dataclass(slots=True)
-class _Asking:
+class _Lookup:
     """A look-up in progress. It is not stored: after a crash it is repeated."""
 
     order: Order
@@ -371,20 +371,20 @@ class TurnLookup:
     openclaw: OpenClaw
     reports: Reports
     gateway: Gateway = field(default_factory=Gateway)
-    _asking: dict[str, _Asking] = field(default_factory=dict)
+    _lookups: dict[str, _Lookup] = field(default_factory=dict)
     """By call."""
-    _to_fetch: list[_Asking] = field(default_factory=list)
-    _answered: dict[str, float] = field(default_factory=dict)
+    _to_fetch: list[_Lookup] = field(default_factory=list)
+    _gateway_answered: dict[str, float] = field(default_factory=dict)
     """When the gateway was first seen to answer in a look-up, on the monotonic clock, by the order's id."""
 
     def busy(self) -> set[str]:
         """The orders that are being looked up."""
-        return {asking.order.id for asking in (*self._asking.values(), *self._to_fetch)}
+        return {lookup.order.id for lookup in (*self._lookups.values(), *self._to_fetch)}
 
     def fetch_replies(self) -> None:
         """Fetch the replies that the ledger's answers called for; outside of any transaction."""
-        asking, self._to_fetch = self._to_fetch, []
-        for one in asking:
+        lookups, self._to_fetch = self._to_fetch, []
+        for one in lookups:
             if one.fetching is not None:
                 self._start(one, one.fetching.argv, "reply")
 
@@ -393,69 +393,69 @@ class TurnLookup:
 
         Nothing is asked while the gateway is down: it may run the turn again once it is back.
         """
-        if self.gateway.is_down or not self.calls.capacity.has_slot() or self.calls.free_programs() <= 0:
+        if self.gateway.is_down or not self.calls.capacity.has_slot() or self.calls.free_cli_processes() <= 0:
             return
-        self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
+        self._start(_Lookup(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the end of a look-up call; the outcome is reported once it is known."""
-        asking = self._asking.pop(call.id)
+        lookup = self._lookups.pop(call.id)
         self.calls.discard(call.id)
         fetched: FetchedReply | None = None
-        if asking.fetching is None:
-            asking.ledger = parse_run(exit_)
+        if lookup.fetching is None:
+            lookup.ledger = parse_run(exit_)
         else:
-            fetched = parse_reply(asking.fetching.source, exit_, asking.fetching.run_id)
+            fetched = parse_reply(lookup.fetching.source, exit_, lookup.fetching.run_id)
             if fetched.answered:
-                self._answered.setdefault(order.id, self.engine.clock.monotonic())
-        if asking.ledger is None:
+                self._gateway_answered.setdefault(order.id, self.engine.clock.monotonic())
+        if lookup.ledger is None:
             raise AssertionError("a reply was fetched before the ledger was read")
-        match resolve(self.openclaw, self._lost(asking), asking.ledger, fetched):
+        match resolve(self.openclaw, self._lost(lookup), lookup.ledger, fetched):
             case CheckAgain(seconds):
-                self._tell(asking, seconds)
+                self._log_unknown(lookup, seconds)
                 self.reports.append(Postponed(order.id, plus(self.engine.now, seconds)))
             case FetchReply() as fetch:
-                asking.fetching = fetch
-                self._to_fetch.append(asking)
+                lookup.fetching = fetch
+                self._to_fetch.append(lookup)
             case found:
-                self._answered.pop(order.id, None)
-                self.reports.append(LookupReport(order, asking.effect, found))
+                self._gateway_answered.pop(order.id, None)
+                self.reports.append(LookupReport(order, lookup.effect, found))
 
-    def _lost(self, asking: _Asking) -> LostTurn:
-        task = self.engine.store.tasks.get(asking.order.task)
+    def _lost(self, lookup: _Lookup) -> LostTurn:
+        task = self.engine.store.tasks.get(lookup.order.task)
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
-        waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
+        waited = to_epoch(self.engine.now) - to_epoch(lookup.order.at)
         mono, back = self.engine.clock.monotonic(), self.gateway.answers_since
         if back is not None:  # the time during which the gateway could not be asked does not count
             waited = min(waited, mono - back)
-        since = self._answered.get(asking.order.id)
+        since = self._gateway_answered.get(lookup.order.id)
         return LostTurn(
-            asking.effect.session_key,
-            asking.effect.run_id,
+            lookup.effect.session_key,
+            lookup.effect.run_id,
             waited,
             patience=timeout + LOOKUP_SECONDS,
-            earlier_run=asking.effect.heard,
+            earlier_run=lookup.effect.heard,
             ready_for=None if since is None else mono - since,
         )
 
-    def _tell(self, asking: _Asking, seconds: float) -> None:
-        task = self.engine.store.tasks.get(asking.order.task)
-        said = asking.ledger.status if asking.ledger else "nothing"
+    def _log_unknown(self, lookup: _Lookup, seconds: float) -> None:
+        task = self.engine.store.tasks.get(lookup.order.task)
+        said = lookup.ledger.status if lookup.ledger else "nothing"
         _log.info(
             "%s: the outcome of its %s turn by %s is still unknown (OpenClaw's ledger says: %s); asking again in "
             "%.0f s, giving up at %s",
-            task.local_id if task else asking.order.task,
-            asking.effect.turn,
-            asking.effect.agent,
+            task.local_id if task else lookup.order.task,
+            lookup.effect.turn,
+            lookup.effect.agent,
             said,
             seconds,
-            plus(asking.order.at, (task.policy.timeout if task else 0) + LOOKUP_SECONDS),
+            plus(lookup.order.at, (task.policy.timeout if task else 0) + LOOKUP_SECONDS),
         )
 
-    def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> None:
-        order, call_id = asking.order, f"{asking.order.id}.{stage}"
+    def _start(self, lookup: _Lookup, argv: tuple[str, ...], stage: str) -> None:
+        order, call_id = lookup.order, f"{lookup.order.id}.{stage}"
         # Not the session's own key: a question about a session is not a call in it.
-        key = f"{stage}:{asking.effect.session_key}"
+        key = f"{stage}:{lookup.effect.session_key}"
         call = Call(call_id, CallKind.LOOKUP, "", key, _CALL_SECONDS, order, order.task)
         self.calls.discard(call_id)
         try:
@@ -463,4 +463,4 @@ class TurnLookup:
         except NotStarted:
             self.reports.append(Postponed(order.id, plus(self.engine.clock.now(), _LATER)))
             return
-        self._asking[call_id] = asking
+        self._lookups[call_id] = lookup

@@ -121,10 +121,10 @@ def pipe() -> tuple[int, int]:
 
 
 @contextmanager
-def signals(stop: Callable[[], None], look: Callable[[], None]) -> Iterator[None]:
+def signals(stop: Callable[[], None], rescan: Callable[[], None]) -> Iterator[None]:
     """Have SIGTERM and SIGINT stop the daemon, and SIGHUP make it scan."""
     before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: look())
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: rescan())
     try:
         yield
     finally:

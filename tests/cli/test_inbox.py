@@ -124,14 +124,14 @@ def test_the_newest_and_the_broken_are_where_they_belong(stage: Stage) -> None:
     stage.clock.advance(60)
     asks(stage, "second")
     with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha") as health:
-        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
-        health.say(Component.CLEANUP, "it is late", Grade.AMBER)
+        health.report(Component.GATEWAY, "connection refused", Grade.AMBER)
+        health.report(Component.CLEANUP, "it is late", Grade.AMBER)
         with stage.engine() as engine:
             engine.store.meta.set_away({"beta": "no daemon runs for beta"})
-        health.say(Component.PEERS, "no daemon runs for beta", Grade.AMBER)
+        health.report(Component.PEERS, "no daemon runs for beta", Grade.AMBER)
         assert kinds(stage) == ["circuit", "question"], "a restart takes less than a minute"
         stage.clock.advance(60)
-        health.say(Component.HUB, "the server does not answer", Grade.AMBER)
+        health.report(Component.HUB, "the server does not answer", Grade.AMBER)
         items = stage.json("inbox")
     assert [item["kind"] for item in items] == ["gateway", "peer", "circuit", "question"]
     assert items[1]["text"] == "the peer beta: no daemon runs for beta"

@@ -11,7 +11,7 @@ from typing import Any
 import nats
 import pytest
 
-from mailboxd.effects.hub_mail import Attached, HubMail
+from mailboxd.effects.hub_mail import Attachments, HubMail
 from mailboxd.hub.membership import Membership, nkey_seed
 from mailboxd.hub.protocol import FILES, MOST_ATTACHED
 from mailboxd.hub.spool import HubView, Spool
@@ -69,10 +69,10 @@ def test_a_large_result_goes_whole_to_another_host_and_back(joined: Joined, agen
     eventually(lambda: held(alpha) == 0, 20, farm.last_words)
 
 
-def attached(tmp_path: Path) -> Attached:
+def attached(tmp_path: Path) -> Attachments:
     ws = make(tmp_path / "ws").ws
     Spool(ws).create()
-    return Attached(ws, "msg_1", "beta")
+    return Attachments(ws, "msg_1", "beta")
 
 
 def digest(path: Path) -> str:
@@ -85,7 +85,7 @@ def test_a_file_made_for_a_task_goes_along_as_it_was_recorded(tmp_path: Path) ->
     made.parent.mkdir()
     made.write_bytes(b"%PDF")
     name = f"{digest(made)}.pdf"
-    assert files.add_made("out/Report.PDF", digest(made)) == f"mailbox/attachments/{name}"
+    assert files.add_artifact("out/Report.PDF", digest(made)) == f"mailbox/attachments/{name}"
     assert files.names == (name,)
     assert Spool(files.ws).attachment("msg_1", name) == b"%PDF"
 
@@ -98,10 +98,10 @@ def test_a_file_that_cannot_go_along_is_named_with_the_reason(tmp_path: Path) ->
     with large.open("wb") as file:
         file.truncate(MOST_ATTACHED + 1)
     link.symlink_to("/etc/passwd")
-    assert "changed on the host beta: it was changed" in files.add_made("changed", "0" * 64)
-    assert "link on the host beta: it was changed" in files.add_made("link", digest(link))
-    assert "large on the host beta: 64 MiB" in files.add_made("large", "0" * 64)
-    assert "missing on the host beta" in files.add_made("missing", "0" * 64)
+    assert "changed on the host beta: it was changed" in files.add_artifact("changed", "0" * 64)
+    assert "link on the host beta: it was changed" in files.add_artifact("link", digest(link))
+    assert "large on the host beta: 64 MiB" in files.add_artifact("large", "0" * 64)
+    assert "missing on the host beta" in files.add_artifact("missing", "0" * 64)
     assert files.names == ()
 
 

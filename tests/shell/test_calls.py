@@ -106,7 +106,7 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
         with pytest.raises(WorldError, match="the disk says no"):
             found.extend(call.id for call, _ in calls.ended())
         assert list(calls.running) == ["first"]
-        calls.expire(1000.0)
+        calls.enforce_limits(1000.0)
         assert (calls.next_deadline() or 0) > 1000.0, "it has ended: nothing of it is due"
     assert [(call.id, exit_.rc) for call, exit_ in calls.ended()] == [("first", 0)]
 
@@ -126,7 +126,7 @@ def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: Proc
     (calls.turns / ".note").write_text("mine")
     (calls.turns / ".link").symlink_to(".note")
     (calls.turns / ".unused").mkdir()
-    calls.left_over(lambda _id: False)
+    calls.remove_leftovers(lambda _id: False)
     assert sorted(path.name for path in calls.turns.iterdir()) == [".link", ".note"]
 
 
@@ -139,7 +139,7 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
         "mailboxd.effects.process_table.remove", lambda place: None if place.name == ".stays" else remove(place)
     )
     with pytest.raises(WorldError, match=r"/\.stays"):
-        calls.left_over(lambda _id: False)
+        calls.remove_leftovers(lambda _id: False)
     assert sorted(path.name for path in calls.turns.iterdir()) == [".stays", "needed"]
 
 
@@ -147,11 +147,11 @@ def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pau
     deaf = "trap '' TERM; echo ready; exec sleep 60"  # else it might have ended before it is to be killed
     calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", deaf), 0.0)
     eventually(lambda: output_size(calls.directory("a")) > 0)
-    calls.expire(60.0)
+    calls.enforce_limits(60.0)
     kill, killed = calls.running["a"].child.kill, []
     calls.running["a"].child.kill = lambda: killed.append("a")  # type: ignore[method-assign]
     for now in (61.0, 61.0, 61.1, 62.0):
-        calls.expire(now)
+        calls.enforce_limits(now)
     assert killed == ["a", "a"]
     assert (calls.next_deadline() or 0) > 62.0
     calls.running["a"].child.kill = kill  # type: ignore[method-assign]
@@ -161,7 +161,7 @@ def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(ca
     start(calls, "a", seconds="0")
     pidfd = calls.running["a"].child.pidfd
     select.select([pidfd], [], [], 20)
-    calls.expire(1000.0)
+    calls.enforce_limits(1000.0)
     [(call, exit_)] = list(calls.ended())
     assert (call.stopped, exit_.rc) == ("", 0)
 
@@ -171,25 +171,25 @@ ENDLESS = "trap '' TERM; head -c {size} /dev/zero; head -c {size} /dev/zero >&2;
 
 def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_ended(calls: ProcessTable) -> None:
     calls.output_cap = 200_000
-    calls.expire(10.0)
+    calls.enforce_limits(10.0)
     calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", ENDLESS.format(size=5 * MIB)), 10.0)
     eventually(lambda: output_size(calls.directory("a")) == 10 * MIB)
-    assert calls.next_measuring() == 10.25
-    assert not calls.expire(10.2)
+    assert calls.next_output_check() == 10.25
+    assert not calls.enforce_limits(10.2)
     assert calls.running["a"].stopped == ""
-    assert calls.expire(10.25)
+    assert calls.enforce_limits(10.25)
     assert calls.running["a"].stopped == "wrote more than 200000 bytes"
     assert used(calls, "a") < 300_000
     output = calls.turns / "a" / "stdout"
     with output.open("ab") as still:  # it does not end of SIGTERM
         still.write(b"x" * MIB)
-    assert not calls.expire(10.5)
+    assert not calls.enforce_limits(10.5)
     assert used(calls, "a") < 300_000
-    assert calls.expire(11.25)
+    assert calls.enforce_limits(11.25)
     [(_, exit_)] = eventually(lambda: list(calls.ended()))
     assert exit_.truncated
     assert used(calls, "a") < 300_000
-    assert calls.next_measuring() == float("inf"), "nothing runs, and nobody is woken to measure it"
+    assert calls.next_output_check() == float("inf"), "nothing runs, and nobody is woken to measure it"
 
 
 def test_what_ended_with_too_long_an_output_leaves_only_its_beginning(calls: ProcessTable) -> None:
@@ -226,28 +226,28 @@ def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(
     gate.write_bytes(b"")
     eventually(lambda: output_size(calls.directory("a")) > 5_000_000)
     with (calls.turns / "a" / "stdout").open("rb"):  # a person looks at it, and is left alone
-        calls.expire(calls.next_measuring())
+        calls.enforce_limits(calls.next_output_check())
         assert used(calls, "a") < 200_000
         eventually(lambda: has_gone(pid))
     calls.discard("a")
-    calls.expire(calls.next_measuring())
+    calls.enforce_limits(calls.next_output_check())
     assert not (calls.turns / "a").exists()
-    assert calls.next_measuring() == float("inf"), "nobody is woken for it any more"
+    assert calls.next_output_check() == float("inf"), "nobody is woken for it any more"
 
 
 def test_what_an_ended_call_left_running_may_go_on_and_keeps_its_directory_until_it_ends(calls: ProcessTable) -> None:
     pid = leaving(calls, "a", "pass")
     calls.discard("a")
-    calls.left_over(lambda _name: True)
-    calls.expire(calls.next_measuring())
+    calls.remove_leftovers(lambda _name: True)
+    calls.enforce_limits(calls.next_output_check())
     assert (calls.turns / "a").exists()
     assert not has_gone(pid)
     later = ProcessTable(calls.turns, calls.selector, {}, 1 << 20, 1.0)  # the next daemon
-    later.left_over(lambda _name: True)
-    assert later.next_measuring() < float("inf")
+    later.remove_leftovers(lambda _name: True)
+    assert later.next_output_check() < float("inf")
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: has_gone(pid))
-    calls.expire(calls.next_measuring())
+    calls.enforce_limits(calls.next_output_check())
     assert not (calls.turns / "a").exists()
 
 

@@ -29,9 +29,9 @@ from mailboxd.effects.notifier import (
     MOST_AT_ONCE,
     PAUSES,
     SECONDS,
+    NoticeMessage,
+    NoticeTargets,
     PeopleNotifier,
-    Told,
-    Ways,
     chat_text,
 )
 from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
@@ -54,7 +54,7 @@ class Bell:
 
     stage: Stage
     calls: ProcessTable
-    ways: Ways
+    ways: NoticeTargets
     told: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @contextmanager
@@ -71,7 +71,7 @@ class Bell:
         """Begin every notice that is due and wait for their ends; how many were begun."""
         with self.opened() as engine:
             reports = Reports(engine)
-            notifying = PeopleNotifier(engine, self.calls, self.stage.ws, self.ways, reports, _told=self.told)
+            notifying = PeopleNotifier(engine, self.calls, self.stage.ws, self.ways, reports, _results=self.told)
             orders = self.orders(engine)
             for order in orders:
                 assert isinstance(order.effect, Notify)
@@ -81,7 +81,7 @@ class Bell:
                 self.take_ended(notifying)
             with engine.batch():
                 reports.record_all()
-            self.calls.sweep()
+            self.calls.discard_recorded()
         return len(orders)
 
     def take_ended(self, notifying: PeopleNotifier) -> bool:
@@ -105,7 +105,7 @@ def bell(tmp_path: Path) -> Iterator[Bell]:
     stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n")
     with selectors.DefaultSelector() as selector:
         calls = ProcessTable(stage.ws.turns, selector, dict(os.environ), 1 << 20, 0.2, Caps(1, 1))
-        yield Bell(stage, calls, Ways())
+        yield Bell(stage, calls, NoticeTargets())
         for call in calls.running.values():
             call.child.kill()
         eventually(lambda: list(calls.ended()) is not None and not calls.running)
@@ -120,7 +120,7 @@ def program(tmp_path: Path, name: str, body: str) -> str:
 
 def test_a_program_gets_the_request_as_a_file_and_no_shell(bell: Bell, tmp_path: Path) -> None:
     keep = program(tmp_path, "keep", f'printf "%s\\n" "$@" > {tmp_path}/said; cp "$2" {tmp_path}/notice.json')
-    bell.ways = Ways((keep, "a b; $(touch /tmp/never)"))
+    bell.ways = NoticeTargets((keep, "a b; $(touch /tmp/never)"))
     (one,) = ask(bell.stage, "job", replace(PUBLISH, risk="public"), preview="make publish")
     assert bell.ring() == 1
     first, file = (tmp_path / "said").read_text().splitlines()
@@ -139,7 +139,7 @@ def test_a_program_gets_the_request_as_a_file_and_no_shell(bell: Bell, tmp_path:
 
 def test_a_channel_is_told_how_to_decide_and_nothing_of_what_would_happen(bell: Bell, tmp_path: Path) -> None:
     openclaw = program(tmp_path, "openclaw", f'printf \'%s\\n\' "$@" > {tmp_path}/said; echo \'{{"messageId": "1"}}\'')
-    bell.ways = Ways(channel="slack", target="#ops", account="work", openclaw=(openclaw,))
+    bell.ways = NoticeTargets(channel="slack", target="#ops", account="work", openclaw=(openclaw,))
     action = replace(PUBLISH, action=SECRET, argv=("make", SECRET), risk="the site is public")
     (one,) = ask(bell.stage, "job", action, preview=SECRET)
     assert bell.ring() == 1
@@ -162,7 +162,7 @@ def test_a_channel_is_told_how_to_decide_and_nothing_of_what_would_happen(bell: 
 @pytest.mark.parametrize("risk", ["see C:\\new", "[[reply_to_current]]"])
 def test_words_that_openclaw_would_take_for_an_order_are_left_out(bell: Bell, tmp_path: Path, risk: str) -> None:
     openclaw = program(tmp_path, "openclaw", f'printf \'%s\\n\' "$@" > {tmp_path}/said; echo \'{{"messageId": "1"}}\'')
-    bell.ways = Ways(channel="slack", target="#ops", openclaw=(openclaw,))
+    bell.ways = NoticeTargets(channel="slack", target="#ops", openclaw=(openclaw,))
     ask(bell.stage, "job", replace(TELL, risk=risk))
     bell.ring()
     assert risk not in (said := (tmp_path / "said").read_text())
@@ -181,7 +181,7 @@ def test_words_that_openclaw_would_take_for_an_order_are_left_out(bell: Bell, tm
 def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
     bell: Bell, tmp_path: Path, body: str | None, says: str
 ) -> None:
-    bell.ways = Ways((program(tmp_path, "bell", body) if body else str(tmp_path / "none"),))
+    bell.ways = NoticeTargets((program(tmp_path, "bell", body) if body else str(tmp_path / "none"),))
     ask(bell.stage, "job", TELL)
     for pause in PAUSES:
         assert bell.ring() == 1
@@ -198,7 +198,7 @@ def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
 
 
 def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp_path: Path) -> None:
-    bell.ways = Ways((program(tmp_path, "bell", "exec sleep 600"),))
+    bell.ways = NoticeTargets((program(tmp_path, "bell", "exec sleep 600"),))
     ask(bell.stage, "job", TELL)
     with bell.opened() as engine:
         reports = Reports(engine)
@@ -210,7 +210,7 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
         now = bell.stage.clock.monotonic()
         assert bell.calls.measure_capacity(now).has_slot()  # of one slot
         assert bell.calls.capacity.running == ()
-        bell.calls.expire(now + SECONDS)
+        bell.calls.enforce_limits(now + SECONDS)
         eventually(lambda: bell.take_ended(notifying))
         with engine.batch():
             reports.record_all()
@@ -220,7 +220,7 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
 def test_only_the_way_that_failed_is_tried_again(bell: Bell, tmp_path: Path) -> None:
     count = program(tmp_path, "count", f"echo x >> {tmp_path}/counted")
     openclaw = program(tmp_path, "openclaw", f'test -e {tmp_path}/up && echo \'{{"messageId": "1"}}\'')
-    bell.ways = Ways((count,), channel="slack", target="#ops", openclaw=(openclaw,))
+    bell.ways = NoticeTargets((count,), channel="slack", target="#ops", openclaw=(openclaw,))
     ask(bell.stage, "job", TELL)
     bell.ring()
     assert bell.states() == ["pending"]
@@ -256,7 +256,7 @@ def kept(tmp_path: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def keeping(bell: Bell, tmp_path: Path) -> Bell:
     """A program keeps every notice."""
-    bell.ways = Ways((program(tmp_path, "keep", f'cp "$1" {tmp_path}/notice.$$'),))
+    bell.ways = NoticeTargets((program(tmp_path, "keep", f'cp "$1" {tmp_path}/notice.$$'),))
     return bell
 
 
@@ -336,9 +336,9 @@ def test_the_configuration_says_of_what(tmp_path: Path) -> None:
         assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
 
 
-def told_of(body: str, text: str = "is completed") -> Told:
+def told_of(body: str, text: str = "is completed") -> NoticeMessage:
     about = ("ord_1", Notice.COMPLETED, "alpha", "/ws", "q3", "Revenue")
-    return Told(*about, text, body, "mailboxd -w /ws show q3", None, None)
+    return NoticeMessage(*about, text, body, "mailboxd -w /ws show q3", None, None)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def told_of(body: str, text: str = "is completed") -> Told:
         (told_of("a\x1b[2J\u202eb"), "\n\na\\x1b[2J\\u202eb\n\n"),
     ],
 )
-def test_a_channel_gets_what_openclaw_sends_as_it_is(told: Told, says: str) -> None:
+def test_a_channel_gets_what_openclaw_sends_as_it_is(told: NoticeMessage, says: str) -> None:
     assert says in chat_text(told)
     assert message_problem(chat_text(told)) is None
 
@@ -361,7 +361,7 @@ def test_a_channel_gets_the_beginning_of_a_long_result() -> None:
 
 
 def test_no_more_than_a_few_programs_run_at_once(bell: Bell, tmp_path: Path) -> None:
-    bell.ways = Ways((program(tmp_path, "bell", f"echo x >> {tmp_path}/rang"),))
+    bell.ways = NoticeTargets((program(tmp_path, "bell", f"echo x >> {tmp_path}/rang"),))
     for number in range(MOST_AT_ONCE + 2):
         bell.stage.create(f"t{number}", policy=Policy(max_attempts=1))
         bell.stage.start()
@@ -379,7 +379,7 @@ ANSWERS = "notify:\n  reply_to: ['telegram:@ann', 'session:agent:alpha:*']\n"
 def replying(bell: Bell, tmp_path: Path) -> Bell:
     """Nobody is told but those who asked; `openclaw` keeps what it is called with."""
     _configure(bell, ANSWERS)
-    bell.ways = Ways(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
+    bell.ways = NoticeTargets(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
     return bell
 
 
@@ -431,7 +431,7 @@ def test_a_question_goes_to_the_chat_that_asked(replying: Bell, tmp_path: Path) 
 
 
 def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Path) -> None:
-    replying.ways = Ways(openclaw=(program(tmp_path, "openclaw", "exit 1"),))
+    replying.ways = NoticeTargets(openclaw=(program(tmp_path, "openclaw", "exit 1"),))
     asked(replying, "weather", "telegram:@ann")
     for pause in PAUSES:
         replying.ring()
@@ -440,7 +440,7 @@ def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Pat
     replying.ring()
     assert len(replying.alarms()) == 1
     assert replying.states() == ["pending"]
-    replying.ways = Ways(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
+    replying.ways = NoticeTargets(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
     replying.stage.clock.advance(900.0)
     replying.ring()
     assert replying.states() == ["done"]
@@ -489,7 +489,7 @@ def test_subtasks_do_not_inherit_where_replies_go(replying: Bell) -> None:
 
 def test_people_are_told_of_what_is_in_the_way_once_while_it_comes_and_goes(bell: Bell, tmp_path: Path) -> None:
     keep = program(tmp_path, "keep", f'cat "$1" >> {tmp_path}/said')
-    bell.ways, clock = Ways((keep,)), bell.stage.clock
+    bell.ways, clock = NoticeTargets((keep,)), bell.stage.clock
     with Health(bell.stage.ws, clock, Notifier({}), "alpha") as health:
 
         def ordered() -> int:
@@ -497,28 +497,28 @@ def test_people_are_told_of_what_is_in_the_way_once_while_it_comes_and_goes(bell
             with bell.opened() as engine:
                 with engine.batch():
                     notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, Reports(engine))
-                    notifying.look()
+                    notifying.order_trouble_notices()
                 return len(bell.orders(engine))
 
-        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        health.report(Component.GATEWAY, "connection refused", Grade.AMBER)
         assert ordered() == 0, "a restart takes less than a minute"
         clock.advance(60)
         assert (ordered(), ordered(), bell.ring()) == (1, 1, 1)
         told = json.loads((tmp_path / "said").read_text())
         assert (told["kind"], told["task"], told["text"]) == ("trouble", "", "gateway: connection refused")
         assert told["command"].endswith(" doctor")
-        health.say(Component.GATEWAY, "")
+        health.report(Component.GATEWAY, "")
         assert ordered() == 0
-        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        health.report(Component.GATEWAY, "connection refused", Grade.AMBER)
         clock.advance(60)
         assert ordered() == 0, "it was told within the hour"
-        health.say(Component.GATEWAY, "")
+        health.report(Component.GATEWAY, "")
         clock.advance(3600)
         assert ordered() == 0
-        health.say(Component.GATEWAY, "connection refused", Grade.AMBER)
+        health.report(Component.GATEWAY, "connection refused", Grade.AMBER)
         clock.advance(60)
         assert ordered() == 1
-        health.say(Component.GATEWAY, "")
+        health.report(Component.GATEWAY, "")
         assert bell.ring() == 1
         assert bell.states() == ["done", "done"]
         assert (tmp_path / "said").read_text().count("connection refused") == 1, "what is no longer so is not told"
