@@ -23,7 +23,7 @@ from mailboxd import signed_heads
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.intake.archive import reason_file
-from mailboxd.mailbox.files import directory, lstat, open_regular, read_file, world_errors
+from mailboxd.mailbox.files import digest_of, directory, lstat, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import REASON, walk
 from mailboxd.progress import Progress, silent, stepwise
@@ -65,7 +65,6 @@ class Verification:
 
 
 # The mailbox: every recorded file exists unchanged, and there is no other
-_CHUNK = 1 << 20
 _LARGEST_REASON = 1 << 20
 PLACES = ("archive", "rejected", "outbox")
 _MISSING = "Restore it from a backup of mailbox/; the table `bodies` may have its bytes, too."
@@ -119,21 +118,6 @@ def _recorded(file: RecordedFile) -> str:
     if file.sha256 is None:
         return f"the file {file.verdict} as {file.name} at {file.at}"
     return f"{file.size} bytes with sha256 {file.sha256}, recorded at {file.at}"
-
-
-def digest_of(fd: int, name: str) -> tuple[str, int] | None:
-    """The SHA-256 and size of a regular file, read in chunks; None if it is not one. Raises OSError."""
-    file = open_regular(fd, name)
-    if file is None:
-        return None
-    try:
-        hashed, size = hashlib.sha256(), 0
-        while piece := os.read(file, _CHUNK):
-            hashed.update(piece)
-            size += len(piece)
-        return hashed.hexdigest(), size
-    finally:
-        os.close(file)
 
 
 def present(ws: Workspace) -> Iterator[str]:

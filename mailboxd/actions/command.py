@@ -11,7 +11,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.actions.result import ActionContext, ActionResult, Impossible, NotNow, combined_output, raise_if_transient
+from mailboxd.actions.result import (
+    ActionContext,
+    ActionResult,
+    Impossible,
+    NotNow,
+    combined_output,
+    raise_if_transient,
+    summary_of,
+)  # fmt: skip
 from mailboxd.agents.call_dir import CALL, cut_output, output_size, world, written
 from mailboxd.agents.openclaw import child_environment
 from mailboxd.agents.process import Child, adopt, kill_writers, spawn
@@ -132,18 +140,12 @@ def _end(child: Child) -> None:
 
 def command_result(ran: ProgramResult) -> ActionResult:
     """The result of a command: an exit status proves what happened, a signal does not."""
-    last = next((line for line in map(first_line, reversed(ran.output.splitlines())) if line), "")
-    if ran.stopped:
-        return ActionResult(Performed.UNKNOWN, _summary(ran.stopped, last), ran.output)
-    if ran.rc == 0:
-        return ActionResult(Performed.DONE, _summary("exit status 0", last), ran.output)
-    if ran.rc is None or ran.rc < 0:
-        return ActionResult(Performed.UNKNOWN, _summary(f"killed by signal {-(ran.rc or 0)}", last), ran.output)
-    return ActionResult(Performed.FAILED, _summary(f"exit status {ran.rc}", last), ran.output)
-
-
-def _summary(how: str, last: str) -> str:
-    return f"{how}: {last}" if last else how
+    state, how = Performed.UNKNOWN, ran.stopped
+    if not how and (ran.rc is None or ran.rc < 0):
+        how = f"killed by signal {-(ran.rc or 0)}"
+    elif not how:
+        state, how = Performed.FAILED if ran.rc else Performed.DONE, f"exit status {ran.rc}"
+    return ActionResult(state, summary_of(how, ran.output), ran.output)
 
 
 # The environment of the effect, passed from the daemon to its runner in one variable, since Lobster's shells are login

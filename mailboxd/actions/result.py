@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mailboxd.agents.openclaw import mark_inside
 from mailboxd.core.approvals import Action, ActionRules, Performed, may_not_perform
+from mailboxd.core.sanitize import first_line
 from mailboxd.errors import NOT_NOW, MailboxdError, WorldError
 
 REPORT = 16_384
@@ -73,8 +74,14 @@ class ActionContext:
 
 
 def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that every program gets: the runner, Lobster, commands."""
+    """The variables that every program gets: the runner, Lobster, commands, checks."""
     return {name: environ[name] for name in _PLAIN if environ.get(name)}
+
+
+def summary_of(how: str, output: str) -> str:
+    """How a program ended, with the last line that has words of what it printed."""
+    last = next(filter(None, map(first_line, reversed(output.splitlines()))), "")
+    return f"{how}: {last}" if last else how
 
 
 def redacted(text: str, secrets: Mapping[str, str]) -> str:

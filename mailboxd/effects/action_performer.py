@@ -17,7 +17,7 @@ from mailboxd.actions import gate as lobster
 from mailboxd.actions.command import GRACE, export_environment, working_directory
 from mailboxd.actions.gate import GateDir, existing_gates, is_verify_as_approved
 from mailboxd.actions.perform import Preview, preview
-from mailboxd.actions.result import ActionContext, Impossible, combined_output, plain_environment, tail
+from mailboxd.actions.result import ActionContext, Impossible, combined_output, plain_environment, summary_of, tail
 from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.approvals import (
@@ -401,6 +401,5 @@ def _how(call: Call, exit_: Exit) -> str:
     if call.stopped:
         return call.stopped
     said = lobster.parse_answer(exit_.stdout).error if exit_.stdout.lstrip().startswith(b"{") else ""
-    last = next((line for line in map(first_line, reversed(tail(exit_.stderr).splitlines())) if line), "")
     status = "exit status unknown" if exit_.rc is None else f"exit status {exit_.rc}"
-    return f"{status}: {first_line(said) or last}" if said or last else status
+    return summary_of(status, said or tail(exit_.stderr))

@@ -14,11 +14,12 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from mailboxd.actions.gate import named_files
+from mailboxd.actions.gate import named_files, read_regular
+from mailboxd.actions.result import plain_environment, summary_of
 from mailboxd.agents import schema_check
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import mark_inside
@@ -34,11 +35,10 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import require_seen
 from mailboxd.host.system import system
-from mailboxd.mailbox.files import directory, open_regular, read_up_to
+from mailboxd.mailbox.files import directory
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.store import Order
 
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _KEPT = 16_384
 """Bytes of the end of a check's output that are kept as its report."""
 _LARGEST = 4 << 20
@@ -143,7 +143,7 @@ class CheckRunner:
         return None
 
     def _environment(self) -> dict[str, str]:
-        return mark_inside({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
+        return mark_inside(plain_environment(self.environ))
 
     def _file(self, check: Check) -> CheckResult:
         """Whether the file exists and is large enough. Raises WorldError if that cannot be determined."""
@@ -185,14 +185,8 @@ class CheckRunner:
         parent, _, name = path.rpartition("/")
         try:
             with _within(self.ws, parent) as place:
-                fd = open_regular(place, name)
-                if fd is None:
-                    return None
-                try:
-                    raw = read_up_to(fd, _LARGEST + 1)
-                finally:
-                    os.close(fd)
-            return None if len(raw) > _LARGEST else raw.decode()
+                raw = read_regular(place, name, _LARGEST)
+            return None if raw is None else raw.decode()
         except OSError as error:
             require_seen(path, error)
             return None
@@ -205,11 +199,9 @@ class CheckRunner:
         self.calls.discard_when_recorded(run.order.id)
 
 
-@contextmanager
-def _within(ws: Workspace, path: str) -> Iterator[int]:
+def _within(ws: Workspace, path: str) -> AbstractContextManager[int]:
     """A descriptor of a directory below the workspace; no part of the way is a link. Raises OSError."""
-    with directory(ws.root, *filter(None, path.split("/"))) as place:
-        yield place
+    return directory(ws.root, *filter(None, path.split("/")))
 
 
 def _judged(exit_: Exit, stopped: str) -> CheckResult:
@@ -217,8 +209,7 @@ def _judged(exit_: Exit, stopped: str) -> CheckResult:
     if not stopped and exit_.rc == 0:
         return _PASSED, "exit status 0", text
     how = stopped or (f"killed by signal {-exit_.rc}" if exit_.rc and exit_.rc < 0 else f"exit status {exit_.rc}")
-    last = next((line for line in map(first_line, reversed(text.splitlines())) if line), "")
-    return _FAILED, f"{how}: {last}" if last else how, text
+    return _FAILED, summary_of(how, text), text
 
 
 def _bound(said: CheckResult, before: Files, now: Files) -> CheckResult:

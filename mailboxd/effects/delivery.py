@@ -7,7 +7,6 @@ decides.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,7 +30,7 @@ from mailboxd.engine.late_messages import tells_of_end
 from mailboxd.engine.reports import Finished, Happened, Noted, Reports
 from mailboxd.errors import WorldError
 from mailboxd.mailbox import maildir
-from mailboxd.mailbox.files import open_regular, read_up_to, world_errors
+from mailboxd.mailbox.files import read_file, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.messages import SYNCED
 from mailboxd.store.store import Order
@@ -143,13 +142,7 @@ class MessageDelivery:
     def _read(self, path: str) -> bytes:
         place, name = path.rsplit("/", 1)
         with world_errors(f"read mailbox/{path}"), maildir.require_day(self.ws, place) as fd:
-            file = open_regular(fd, name)
-            if file is None:
-                return b""
-            try:
-                return read_up_to(file, _LARGEST)
-            finally:
-                os.close(file)
+            return read_file(fd, name, _LARGEST) or b""
 
     def _unreachable(self, to: str) -> str | None:
         if to in OPERATORS:

@@ -20,6 +20,7 @@ from typing import Any
 
 from mailboxd import attention
 from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
+from mailboxd.actions.result import summary_of
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.attention import Item, Need
@@ -319,6 +320,4 @@ def _problem(way: str, ran: ProgramResult) -> str:
         return "" if end.state is Performed.DONE else end.summary
     if ran.rc == 0 and not ran.stopped:
         return ""
-    how = ran.stopped or f"exit status {ran.rc}"
-    last = next((line for line in map(first_line, reversed(ran.output.splitlines())) if line), "")
-    return f"{how}: {last}" if last else how
+    return summary_of(ran.stopped or f"exit status {ran.rc}", ran.output)

@@ -15,6 +15,7 @@ from pathlib import Path
 from mailboxd.errors import WorldError, world_error
 from mailboxd.host.system import system
 
+_CHUNK = 1 << 20
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
 """The kernel or the file system does not know unnamed files."""
 
@@ -123,6 +124,24 @@ def read_file(dir_fd: int, name: str, most: int) -> bytes | None:
         return read_up_to(fd, most)
     finally:
         os.close(fd)
+
+
+def digest_of(dir_fd: int, name: str, most: int = 1 << 62) -> tuple[str, int] | None:
+    """The SHA-256 of the first `most` bytes of a regular file, and their number; None if it is not one.
+
+    Raises OSError.
+    """
+    file = open_regular(dir_fd, name)
+    if file is None:
+        return None
+    try:
+        hashed, size = hashlib.sha256(), 0
+        while size < most and (piece := os.read(file, min(_CHUNK, most - size))):
+            hashed.update(piece)
+            size += len(piece)
+        return hashed.hexdigest(), size
+    finally:
+        os.close(file)
 
 
 def holds(dir_fd: int, name: str, raw: bytes) -> bool:

@@ -218,11 +218,11 @@ class OpenClawConfig:
 
     def read(self) -> CurrentConfig:
         """Read both sections. Takes 3 s; the gateway need not run. Raises UnavailableError."""
-        return CurrentConfig(self._section("agents"), self._section("mcp"))
+        return CurrentConfig(self.section("agents") or {}, self.section("mcp") or {})
 
     def read_agents(self) -> CurrentConfig:
         """As `read`, but without `mcp`, in half the time. Raises UnavailableError."""
-        return CurrentConfig(self._section("agents"), {})
+        return CurrentConfig(self.section("agents") or {}, {})
 
     def file(self) -> str:
         """The path of the configuration, to be watched, not parsed. Raises UnavailableError."""
@@ -231,10 +231,11 @@ class OpenClawConfig:
             raise UnavailableError(f"OpenClaw does not report the path of its configuration: {_why(exit_)}")
         return path
 
-    def _section(self, name: str) -> Mapping[str, Any]:
+    def section(self, name: str) -> Mapping[str, Any] | None:
+        """One section; None if it is unset. Raises UnavailableError."""
         exit_ = ask(self.openclaw.config_get_argv(name), self.environment, _SECONDS)
         if (cli_error(exit_) or "").startswith(_UNSET):
-            return {}
+            return None
         section = parse_object(exit_)
         if exit_.rc != 0 or section is None:
             raise UnavailableError(f"OpenClaw's configuration cannot be read: {_why(exit_)}")

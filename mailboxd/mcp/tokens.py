@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from mailboxd.core.events import Role
 from mailboxd.core.roles import REVIEWERS
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError
-from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 
 AGENT_ROLES = frozenset({Role.EXECUTOR, *REVIEWERS})
@@ -79,13 +78,9 @@ def load(ws: Workspace) -> tuple[Grant, ...]:
     """The issued tokens. Raises ConfigError for a damaged file, WorldError."""
     path = ws.state / NAME
     with world_errors(f"read {path}"), directory(ws.root, STATE) as state:
-        fd = open_regular(state, NAME)
-        if fd is None:
-            return ()
-        try:
-            raw = read_up_to(fd, _MAX_BYTES)
-        finally:
-            os.close(fd)
+        raw = read_file(state, NAME, _MAX_BYTES)
+    if raw is None:
+        return ()
     try:
         rows = json.loads(raw)["grants"]
         return tuple(Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"]) for row in rows)

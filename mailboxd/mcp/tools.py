@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -37,7 +35,7 @@ from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
 from mailboxd.intake import decisions
 from mailboxd.intake.interpret import Intake, differs
-from mailboxd.mailbox.files import directory, open_regular
+from mailboxd.mailbox.files import digest_of, directory
 from mailboxd.mailbox.layout import STATE
 from mailboxd.mcp.tokens import Caller
 from mailboxd.protocol.headers import LABEL, MAX_NAMES
@@ -257,7 +255,6 @@ def _plain(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
 # A file that a caller names as evidence
 
 MAX_ARTIFACT_BYTES = 256 * 1024 * 1024
-_CHUNK = 1 << 20
 
 
 def file_digest(root: Path, path: str) -> tuple[str, str]:
@@ -268,25 +265,14 @@ def file_digest(root: Path, path: str) -> tuple[str, str]:
         raise Refused("outside-workspace", f"{path[:200]!r} is not a path in the workspace", hint)
     try:
         with directory(root, *parts[:-1]) as fd:
-            file = open_regular(fd, parts[-1])
-            if file is None:
-                raise Refused("no-such-file", f"there is no regular file {path[:200]!r}", "Links are not followed.")
-            try:
-                return f"workspace:{'/'.join(parts)}", _sha256(file, path)
-            finally:
-                os.close(file)
+            found = digest_of(fd, parts[-1], MAX_ARTIFACT_BYTES + 1)
     except OSError as error:
         raise Refused("no-such-file", f"{path[:200]!r} cannot be read: {error.strerror}") from error
-
-
-def _sha256(file: int, path: str) -> str:
-    if os.fstat(file).st_size > MAX_ARTIFACT_BYTES:
+    if found is None:
+        raise Refused("no-such-file", f"there is no regular file {path[:200]!r}", "Links are not followed.")
+    if found[1] > MAX_ARTIFACT_BYTES:
         raise Refused("file-too-large", f"{path[:200]!r} is larger than {MAX_ARTIFACT_BYTES} bytes")
-    hashed, read = hashlib.sha256(), 0
-    while read <= MAX_ARTIFACT_BYTES and (chunk := os.pread(file, _CHUNK, read)):
-        hashed.update(chunk)
-        read += len(chunk)
-    return hashed.hexdigest()
+    return f"workspace:{'/'.join(parts)}", found[0]
 
 
 # The tools, in the caller's role and name
@@ -528,63 +514,41 @@ class Tool:
     description: str
     arguments: type[Arguments]
     handler: Callable[[ToolCall, Any], Answer]
-    verbs: frozenset[Verb]
+    verbs: tuple[Verb, ...]
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
 
 
-def _tool(
-    description: str,
-    arguments: type[Arguments],
-    handler: Callable[[ToolCall, Any], Answer],
-    *verbs: Verb,
-    **hints: bool,
-) -> Tool:
-    return Tool(description, arguments, handler, frozenset(verbs), **hints)
-
-
 TOOLS: Mapping[str, Tool] = {
-    "task_create": _tool("Create a root task.", Create, create, V.CREATE, idempotent=True),
-    "task_get": _tool("Read a task: spec, state, results, reviews, events.", Get, get, V.READ, read_only=True),
-    "task_transition": _tool(
-        "Cancel, retry (execution_ready), or decide an open circuit.",
-        Transition,
-        transition,
-        V.TRANSITION,
-        V.COMMAND,
-        destructive=True,
+    "task_create": Tool("Create a root task.", Create, create, (V.CREATE,), idempotent=True),
+    "task_get": Tool("Read a task: spec, state, results, reviews, events.", Get, get, (V.READ,), read_only=True),
+    "task_transition": Tool(
+        "Cancel, retry (execution_ready), or decide an open circuit.", Transition, transition,
+        (V.TRANSITION, V.COMMAND), destructive=True,
     ),
-    "task_start_attempt": _tool("Start the next attempt now.", TaskArguments, start_attempt, V.START_ATTEMPT),
-    "task_record_checkpoint": _tool(
-        "Report progress; extends the lease.", RecordCheckpoint, record_checkpoint, V.CHECKPOINT
+    "task_start_attempt": Tool("Start the next attempt now.", TaskArguments, start_attempt, (V.START_ATTEMPT,)),
+    "task_record_checkpoint": Tool(
+        "Report progress; extends the lease.", RecordCheckpoint, record_checkpoint, (V.CHECKPOINT,)
     ),
-    "task_record_artifact": _tool(
-        "Record a file of the workspace, or a uri, as evidence.", RecordArtifact, record_artifact, V.ARTIFACT
+    "task_record_artifact": Tool(
+        "Record a file of the workspace, or a uri, as evidence.", RecordArtifact, record_artifact, (V.ARTIFACT,)
     ),
-    "task_append_review": _tool(
-        "Review a task that you were asked to review; the first verdict counts.",
-        AppendReview,
-        append_review,
-        V.REVIEW_SPEC,
-        V.REVIEW_QUALITY,
-        idempotent=True,
+    "task_append_review": Tool(
+        "Review a task that you were asked to review; the first verdict counts.", AppendReview, append_review,
+        (V.REVIEW_SPEC, V.REVIEW_QUALITY), idempotent=True,
     ),
-    "task_request_approval": _tool(
-        "Request approval of a side effect.", RequestApproval, request_approval, V.REQUEST_APPROVAL
+    "task_request_approval": Tool(
+        "Request approval of a side effect.", RequestApproval, request_approval, (V.REQUEST_APPROVAL,)
     ),
-    "task_resolve_approval": _tool(
-        "Decide an approval.", ResolveApproval, resolve_approval, V.RESOLVE_APPROVAL, destructive=True
+    "task_resolve_approval": Tool(
+        "Decide an approval.", ResolveApproval, resolve_approval, (V.RESOLVE_APPROVAL,), destructive=True
     ),
-    "task_open_circuit": _tool(
-        "Stop trying; the operator decides.",
-        OpenCircuitArguments,
-        open_circuit,
-        V.OPEN_CIRCUIT,
-        destructive=True,
+    "task_open_circuit": Tool(
+        "Stop trying; the operator decides.", OpenCircuitArguments, open_circuit, (V.OPEN_CIRCUIT,), destructive=True
     ),
-    "task_list_ready": _tool("List what waits for you.", ListReady, list_ready, V.READ, read_only=True),
-}
+    "task_list_ready": Tool("List what waits for you.", ListReady, list_ready, (V.READ,), read_only=True),
+}  # fmt: skip
 
 
 def tools_of(caller: Caller) -> dict[str, Tool]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
 from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
-from mailboxd.agents.json_output import cli_error, complaint, parse_object
+from mailboxd.agents.json_output import complaint
 from mailboxd.agents.openclaw import OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.openclaw_versions import shown, why_too_old
 from mailboxd.agents.process import ask
@@ -111,31 +111,31 @@ def _write_config(path: Path, text: str) -> bool:
 # the defaults of its own plugins in it and does not say which are in the file. So everything except mailboxd's entry is
 # recorded right after the installation; if it is the same at the undo, nobody has changed it.
 
-_UNSET = "Config path is valid but unset"
 CONFIG_PATHS = ("plugins", "plugins.entries", f"plugins.entries.{integration.PLUGIN}")
 """The objects that an installation creates if missing, outermost first."""
 
 
-def existing_objects(openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+def existing_objects(openclaw: OpenClawConfig) -> str:
     """JSON that says which of CONFIG_PATHS exist, for `remove_objects`. Raises UnavailableError."""
-    section = _section(openclaw, environment)
+    section = openclaw.section("plugins")
     return json.dumps({"there": [path for path in CONFIG_PATHS if _at(section, path) is not None]})
 
 
-def add_others(before: str, openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+def add_others(before: str, openclaw: OpenClawConfig) -> str:
     """`before` with the rest of the section, as shown right after the installation. Raises UnavailableError."""
-    return json.dumps(json.loads(before) | {"others": others(_section(openclaw, environment))})
+    return json.dumps(json.loads(before) | {"others": others(openclaw.section("plugins"))})
 
 
-def remove_objects(openclaw: OpenClaw, environment: Mapping[str, str], before: str) -> list[str]:
+def remove_objects(openclaw: OpenClawConfig, before: str) -> list[str]:
     """Remove what did not exist according to `before` and contains nothing else; returns its path.
 
     Raises UnavailableError.
     """
-    target = outermost(_section(openclaw, environment), json.loads(before))
+    target = outermost(openclaw.section("plugins"), json.loads(before))
     if not target:
         return []
-    answer = ask((*openclaw.command, "config", "unset", target), environment, integration.OPENCLAW_TIMEOUT)
+    argv = (*openclaw.openclaw.command, "config", "unset", target)
+    answer = ask(argv, openclaw.environment, integration.OPENCLAW_TIMEOUT)
     if answer.rc != 0:
         raise UnavailableError(f"`openclaw config unset {target}` failed: {complaint(answer)}")
     return [target]
@@ -146,35 +146,18 @@ def outermost(section: Mapping[str, Any] | None, before: Mapping[str, Any]) -> s
     created = [path for path in CONFIG_PATHS if path not in before["there"]]
     if not created or _at(section, CONFIG_PATHS[-1]) is None:
         return ""
-    return (
-        created[0]
-        if others(section) == before.get("others")
-        else CONFIG_PATHS[-1]
-        if CONFIG_PATHS[-1] in created
-        else ""
-    )
+    if others(section) == before.get("others"):
+        return created[0]
+    return created[-1] if created[-1] == CONFIG_PATHS[-1] else ""
 
 
 def others(section: Mapping[str, Any] | None) -> dict[str, Any]:
     """The section without mailboxd's entry."""
     values = dict(section or {})
-    entries = values.get("entries")
-    rest = (
-        {name: value for name, value in entries.items() if name != integration.PLUGIN}
-        if isinstance(entries, dict)
-        else {}
-    )
-    return {name: value for name, value in values.items() if name != "entries"} | {"entries": rest}
-
-
-def _section(openclaw: OpenClaw, environment: Mapping[str, str]) -> Mapping[str, Any] | None:
-    answer = ask(openclaw.config_get_argv("plugins"), environment, integration.OPENCLAW_TIMEOUT)
-    if (cli_error(answer) or "").startswith(_UNSET):
-        return None
-    section = parse_object(answer)
-    if answer.rc != 0 or section is None:
-        raise UnavailableError(f"OpenClaw's configuration cannot be read: {complaint(answer)}")
-    return section
+    entries = values.pop("entries", None)
+    entries = dict(entries) if isinstance(entries, dict) else {}
+    entries.pop(integration.PLUGIN, None)
+    return values | {"entries": entries}
 
 
 def _at(section: Mapping[str, Any] | None, path: str) -> Any:
@@ -217,6 +200,10 @@ class Installation:
     """Asks OpenClaw, once, for its gateway's URL and whether that approves devices without asking."""
     secret: Callable[[], str] | None = None
     """Gives the gateway's token; None without a terminal to ask for it."""
+
+    @property
+    def configuration(self) -> OpenClawConfig:
+        return OpenClawConfig(self.openclaw, self.environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,14 +327,14 @@ class ToolsPart(Part):
     def undo(self, before: str) -> str:  # noqa: ARG002
         from mailboxd.mcp import registration
 
-        openclaw = OpenClawConfig(self.installation.openclaw, self.installation.environment)
-        return "; ".join(registration.unregister(self.ws, openclaw, dry_run=False).done) or "they are already removed"
+        done = registration.unregister(self.ws, self.installation.configuration, dry_run=False).done
+        return "; ".join(done) or "they are already removed"
 
     def _register(self, *, dry_run: bool) -> list[str]:
         from mailboxd.mcp import registration
 
         settings = config.load(self.ws.config)
-        openclaw = OpenClawConfig(self.installation.openclaw, self.installation.environment)
+        openclaw = self.installation.configuration
         callers, now = registration.wanted(settings), self.installation.clock.now()
         return registration.register(self.ws, settings, openclaw, callers, now, dry_run=dry_run).done
 
@@ -456,10 +443,10 @@ class PluginPart(Part):
         return PartState(PartStatus.DUE, f"OpenClaw's gateway: {', '.join(does)}")
 
     def before(self) -> str:
-        return existing_objects(self.installation.openclaw, self.installation.environment)
+        return existing_objects(self.installation.configuration)
 
     def after(self, before: str) -> str:
-        return add_others(before, self.installation.openclaw, self.installation.environment)
+        return add_others(before, self.installation.configuration)
 
     def do(self) -> str:
         openclaw, environment = self.installation.openclaw, self.installation.environment
@@ -474,7 +461,7 @@ class PluginPart(Part):
         state = self._state()
         steps = integration.plugin_uninstall_steps(openclaw, state)
         integration.run_steps(steps, environment)
-        removed = remove_objects(openclaw, environment, before)
+        removed = remove_objects(self.installation.configuration, before)
         done = ["removed from OpenClaw"] if steps else []
         return ", ".join([*done, *(f"{path} removed" for path in removed)]) or "it is already removed"
 
