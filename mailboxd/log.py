@@ -12,10 +12,8 @@ import os
 import select
 import socket
 import stat
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TextIO
 
 from mailboxd.core.sanitize import for_log
@@ -111,15 +109,15 @@ class PatientHandler(logging.Handler):
         super().__init__()
         self._encoding = stream.encoding or "utf-8"
         self._sink = _Sink(stream.fileno())
-        self._queue: deque[_Queued] = deque()
-        self._queued = 0
+        self._queue = bytearray()
+        """Lines that are still to be written; the first may be the rest of one."""
         self._dropped = 0
         self._since = 0.0
         self._why = ""
         self._is_stalled = False
         """Its reader did not read within the time and has read nothing since."""
-        self._begins_within_a_line = False
-        """The end of a line could not be written."""
+        self._is_within_a_line = False
+        """The last line that was written has no end yet."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -131,40 +129,35 @@ class PatientHandler(logging.Handler):
 
     def put(self, text: str) -> None:
         """Write one or several lines, or queue them, or drop them. Inside `self.lock`, as `emit` is."""
-        entry = self._encoded(text)
+        raw = self._encoded(text)
         self.drain()
-        if self._dropped or (self._queue and self._queued + len(entry.rest) > QUEUED):
-            self._drop(entry.lines, "nobody read standard error")
+        if self._dropped or (self._queue and len(self._queue) + len(raw) > QUEUED):
+            self._drop(raw.count(b"\n"), "nobody read standard error")
         else:
-            self._append(entry)
+            self._queue += raw
             self.drain()
 
     def drain(self) -> bool:
         """Write queued lines without blocking; returns whether any remain. Inside `self.lock`."""
         while self._queue or self._dropped:
-            if not self._queue:
-                self._append(self._report())
-            entry = self._queue[0]
+            is_report = not self._queue
+            raw: bytes | bytearray = self._report() if is_report else self._queue
             try:
-                written = self._sink.write(entry.rest)
+                written = self._sink.write(raw)
             except BlockingIOError:
                 if self._is_stalled or not self._sink.wait(PATIENCE_MS):
                     self._is_stalled = True
                     return True
                 continue
             except OSError as problem:
-                self._begins_within_a_line = self._begins_within_a_line or entry.is_begun
-                lines = sum(lost.lines for lost in self._queue)
-                self._drop(lines, f"standard error could not be written ({problem.strerror})")
-                self._forget()
+                self._drop(self._queue.count(b"\n"), f"standard error could not be written ({problem.strerror})")
+                self._queue.clear()
                 return True
-            self._is_stalled = False
-            self._queued -= written
-            entry.rest, entry.is_begun = entry.rest[written:], True
-            if not entry.rest:
-                self._queue.popleft()
-                if entry.is_report:
-                    self._since, self._begins_within_a_line = 0.0, False
+            self._is_stalled, self._is_within_a_line = False, raw[written - 1 : written] != b"\n"
+            if not is_report:
+                del self._queue[:written]
+            elif written == len(raw):  # else the report is made again
+                self._dropped, self._since = 0, 0.0
         return False
 
     def close(self) -> None:
@@ -174,47 +167,25 @@ class PatientHandler(logging.Handler):
                 if not self.drain():
                     break
                 self._sink.wait(WAIT_MS)
-            self._forget()
+            self._queue.clear()
             self._dropped = 0
             self._sink.close()
         super().close()
 
-    def _encoded(self, text: str) -> _Queued:
-        raw = f"{text}\n".encode(self._encoding, "backslashreplace")
-        return _Queued(memoryview(raw), raw.count(b"\n"))
-
-    def _append(self, entry: _Queued) -> None:
-        self._queue.append(entry)
-        self._queued += len(entry.rest)
-
-    def _forget(self) -> None:
-        self._queue.clear()
-        self._queued = 0
+    def _encoded(self, text: str) -> bytes:
+        return f"{text}\n".encode(self._encoding, "backslashreplace")
 
     def _drop(self, lines: int, why: str) -> None:
         if not self._since:
             self._since, self._why = _now(), why
         self._dropped += lines
 
-    def _report(self) -> _Queued:
+    def _report(self) -> bytes:
         """A line that reports the dropped ones."""
         count = f"{self._dropped} log lines were" if self._dropped > 1 else "1 log line was"
         text = f"{count} dropped because {self._why} for {max(_now() - self._since, 0.0):.0f} s"
-        entry = self._encoded(self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None)))
-        entry.rest = memoryview(b"\n" * self._begins_within_a_line + entry.rest)
-        entry.lines, entry.is_report, self._dropped = self._dropped, True, 0
-        return entry
-
-
-@dataclass(slots=True)
-class _Queued:
-    """Lines, or the rest of them, that are still to be written."""
-
-    rest: memoryview
-    lines: int
-    """How many lines are lost with it; for a report, those that it counts."""
-    is_report: bool = False
-    is_begun: bool = False
+        line = self._encoded(self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None)))
+        return b"\n" * self._is_within_a_line + line
 
 
 class _Sink:
@@ -240,7 +211,7 @@ class _Sink:
         if self._own >= 0:
             self._fd = self._own
 
-    def write(self, raw: memoryview) -> int:
+    def write(self, raw: bytes | bytearray) -> int:
         """Returns the number of bytes written. Raises BlockingIOError instead of blocking, and OSError."""
         if self._socket is not None:
             return self._socket.send(raw, socket.MSG_DONTWAIT)

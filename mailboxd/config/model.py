@@ -8,6 +8,7 @@ raises pydantic's ValidationError, which `mailboxd.config.load` turns into a Con
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -29,155 +30,119 @@ _WEEK = 7 * _DAY
 _YEAR = 366 * _DAY
 
 
-def _whole(value: object) -> object:
-    if not isinstance(value, str):
+def _parsed(pattern: str, convert: Callable[[str], object], remedy: str) -> BeforeValidator:
+    """A value that is written as text of this form; `remedy` says what to write instead."""
+    form = re.compile(pattern, re.ASCII)
+
+    def parse(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if form.fullmatch(value) is None:
+            raise ValueError(remedy)
+        return convert(value)
+
+    return BeforeValidator(parse)
+
+
+def _such(holds: Callable[[str], object], remedy: str) -> AfterValidator:
+    """Text for which something holds; `remedy` says what to write instead."""
+
+    def check(value: str) -> str:
+        if not holds(value):
+            raise ValueError(remedy)
         return value
-    if re.fullmatch(r"[0-9]{1,15}", value, re.ASCII) is None:
-        raise ValueError("write a whole number in digits, like 4")
-    return int(value)
+
+    return AfterValidator(check)
 
 
-def _number(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", value, re.ASCII) is None:
-        raise ValueError("write a number, like 5 or 0.5")
-    return float(value)
+def _matches(pattern: str, remedy: str) -> AfterValidator:
+    return _such(re.compile(pattern, re.ASCII).fullmatch, remedy)
 
 
-def _flag(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value not in ("true", "false"):
-        raise ValueError("write true or false")
-    return value == "true"
-
-
-def _sequence(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _sender(value: str) -> str:
-    if not is_id(value):
-        raise ValueError("write an agent id: 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -, without ..")
-    return value
-
-
-def _agent(value: str) -> str:
-    _sender(value)
-    if value.lower() in OPERATORS:
-        raise ValueError("rename the agent: messages from operator and human count as from a person")
-    return value
-
-
-def _optional_agent(value: str) -> str:
-    return _agent(value) if value else value
-
-
-def _harness(value: str) -> str:
-    if not is_id(value):
-        raise ValueError("name the harness with 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -")
-    return value
-
-
-def _model(value: str) -> str:
-    if value and MODEL.fullmatch(value) is None:
-        raise ValueError("write a model name as in OpenClaw, like openai/gpt-5")
-    return value
-
-
-def _reply_to(value: str) -> str:
-    if ADDRESS.fullmatch(value) is None:
-        raise ValueError(
-            "write CHANNEL:TARGET or session:KEY, like telegram:@ann; with * at the end: all that begin so"
-        )
-    return value
-
-
-def _argument(value: str) -> str:
-    if not value or "\0" in value:
-        raise ValueError("write a program or argument that is not empty")
-    return value
-
-
-def _variable(value: str) -> str:
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", value, re.ASCII) is None:
-        raise ValueError("write the name of an environment variable, without its value")
-    return value
-
-
-def _directory(value: str) -> str:
+def _is_directory(value: str) -> bool:
     parts = value.split("/")
-    if value and (not value.isprintable() or value.startswith("/") or any(part in ("", ".", "..") for part in parts)):
-        raise ValueError("write a directory relative to the workspace, like src or work/site")
-    return value
+    return value.isprintable() and not value.startswith("/") and not any(part in ("", ".", "..") for part in parts)
 
 
-def _person(value: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:@+$-]{0,127}", value, re.ASCII) is None:
-        raise ValueError("write a user name of this machine, or key: and a fingerprint, like key:0f3a...")
-    return value
+def _is_recipient(value: str) -> bool:
+    return len(value) <= 200 and value.isprintable() and not value.startswith("-") and value == value.strip()
 
 
-def _recipient(value: str) -> str:
-    if len(value) > 200 or not value.isprintable() or value.startswith("-") or value != value.strip():
-        raise ValueError("write it as for OpenClaw: at most 200 characters, not beginning with a dash")
-    return value
-
-
-def _address(value: str) -> str:
-    if not value:
-        return value
+def _is_address(value: str) -> bool:
     try:
         parts = urlsplit(value)
-        port_is_fine = parts.port is None or parts.port > 0
+        is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        parts, port_is_fine = urlsplit(""), False
-    plain = len(value) <= 500 and value.isprintable() and " " not in value
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine or not plain:
-        raise ValueError("write an address like http://127.0.0.1:4318/v1/traces")
-    if "@" in parts.netloc:
-        raise ValueError("remove the password; set it in the environment variable OTEL_EXPORTER_OTLP_HEADERS")
-    return value
+        return False
+    return is_web and len(value) <= 500 and value.isprintable() and " " not in value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Agent = Annotated[str, AfterValidator(_agent)]
-OptionalAgent = Annotated[str, AfterValidator(_optional_agent)]
-Model = Annotated[str, AfterValidator(_model)]
-Models = Annotated[tuple[Model, ...], BeforeValidator(_sequence), Field(max_length=100)]
-Addresses = Annotated[
-    tuple[Annotated[str, AfterValidator(_reply_to)], ...], BeforeValidator(_sequence), Field(max_length=100)
+_WORD = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -"
+_LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+_MANY, _WORDS = Field(max_length=100), Field(max_length=64)
+Whole = Annotated[int, _parsed(r"[0-9]{1,15}", int, "write a whole number in digits, like 4")]
+Number = Annotated[
+    float, _parsed(r"[0-9]{1,15}(\.[0-9]{1,9})?", float, "write a number, like 5 or 0.5"), Field(allow_inf_nan=False)
 ]
-Sender = Annotated[str, AfterValidator(_sender)]
-Senders = Annotated[tuple[Sender, ...], BeforeValidator(_sequence), Field(max_length=100)]
-Agents = Annotated[tuple[Agent, ...], BeforeValidator(_sequence), Field(max_length=100)]
-Arguments = Annotated[
-    tuple[Annotated[str, AfterValidator(_argument)], ...],
-    BeforeValidator(_sequence),
-    Field(min_length=1, max_length=64),
+Flag = Annotated[bool, _parsed("true|false", "true".__eq__, "write true or false")]
+Sender = Annotated[str, _such(is_id, f"write an agent id: {_WORD}, without ..")]
+Senders = Annotated[tuple[Sender, ...], _LIST, _MANY]
+_NOT_A_PERSON = _such(
+    lambda value: value.lower() not in OPERATORS,
+    "rename the agent: messages from operator and human count as from a person",
+)
+Agent = Annotated[Sender, _NOT_A_PERSON]
+Agents = Annotated[tuple[Agent, ...], _LIST, _MANY]
+Model = Annotated[
+    str,
+    _such(lambda value: not value or MODEL.fullmatch(value), "write a model name as in OpenClaw, like openai/gpt-5"),
 ]
-OptionalArguments = Annotated[
-    tuple[Annotated[str, AfterValidator(_argument)], ...], BeforeValidator(_sequence), Field(max_length=64)
+Models = Annotated[tuple[Model, ...], _LIST, _MANY]
+ReplyTo = Annotated[
+    str,
+    _such(
+        ADDRESS.fullmatch,
+        "write CHANNEL:TARGET or session:KEY, like telegram:@ann; with * at the end: all that begin so",
+    ),
 ]
-Persons = Annotated[
-    tuple[Annotated[str, AfterValidator(_person)], ...], BeforeValidator(_sequence), Field(max_length=100)
+Argument = Annotated[
+    str, _such(lambda value: value and "\0" not in value, "write a program or argument that is not empty")
 ]
-Recipient = Annotated[str, AfterValidator(_recipient)]
-Address = Annotated[str, AfterValidator(_address)]
-Directory = Annotated[str, AfterValidator(_directory)]
-HarnessName = Annotated[str, AfterValidator(_harness)]
-Commands = Annotated[tuple[Arguments, ...], BeforeValidator(_sequence), Field(max_length=100)]
-Capabilities = Annotated[tuple[Literal["read", "edit", "execute", "network"], ...], BeforeValidator(_sequence)]
-Notices = Annotated[
-    tuple[Literal["completed", "failed", "question", "approval", "circuit", "hold", "trouble"], ...],
-    BeforeValidator(_sequence),
+OptionalArguments = Annotated[tuple[Argument, ...], _LIST, _WORDS]
+Arguments = Annotated[OptionalArguments, Field(min_length=1)]
+Commands = Annotated[tuple[Arguments, ...], _LIST, _MANY]
+Person = Annotated[
+    str,
+    _matches(
+        r"[A-Za-z0-9_][A-Za-z0-9_.:@+$-]{0,127}",
+        "write a user name of this machine, or key: and a fingerprint, like key:0f3a...",
+    ),
 ]
-Variables = Annotated[
-    tuple[Annotated[str, AfterValidator(_variable)], ...], BeforeValidator(_sequence), Field(max_length=100)
+Recipient = Annotated[
+    str,
+    _such(_is_recipient, "write it as for OpenClaw: at most 200 characters, not beginning with a dash"),
 ]
+Address = Annotated[
+    str,
+    _such(lambda value: not value or _is_address(value), "write an address like http://127.0.0.1:4318/v1/traces"),
+    _such(
+        lambda value: "@" not in urlsplit(value).netloc,
+        "remove the password; set it in the environment variable OTEL_EXPORTER_OTLP_HEADERS",
+    ),
+]
+Directory = Annotated[
+    str,
+    _such(
+        lambda value: not value or _is_directory(value),
+        "write a directory relative to the workspace, like src or work/site",
+    ),
+]
+_ID_OR_NONE = _such(lambda value: not value or is_id(value), f"write an id: {_WORD}, without ..")
+HarnessName = Annotated[str, _such(is_id, f"name the harness with {_WORD}")]
+Variable = Annotated[
+    str, _matches("[A-Za-z_][A-Za-z0-9_]{0,127}", "write the name of an environment variable, without its value")
+]
+Variables = Annotated[tuple[Variable, ...], _LIST, _MANY]
 
 
 def value(default: Any, meaning: str) -> Any:
@@ -200,7 +165,9 @@ class HarnessSection(Section):
     """One program that speaks ACP."""
 
     argv: Arguments = Field(description="Program and arguments, like `[gemini, --acp]`.")
-    capabilities: Capabilities = value(("read",), "Allowed without asking: read, edit, execute, network.")
+    capabilities: Annotated[tuple[Literal["read", "edit", "execute", "network"], ...], _LIST] = value(
+        ("read",), "Allowed without asking: read, edit, execute, network."
+    )
     environment: Variables = value((), "Further environment variables passed to it.")
     cwd: Directory = value("", "Its directory in the workspace; default: the workspace.")
 
@@ -218,7 +185,7 @@ class ApprovalsSection(Section):
 
     expire_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long a request waits; then its task fails.")
     lobster: OptionalArguments = value(("lobster",), "Lobster's program; none or missing: the builtin gate.")
-    approvers: Persons = value(
+    approvers: Annotated[tuple[Person, ...], _LIST, _MANY] = value(
         (), "Users who may decide, or `key:...` for signatures; none: every user of the workspace."
     )
 
@@ -226,12 +193,16 @@ class ApprovalsSection(Section):
 class NotifySection(Section):
     """Notices about what waits for people and how their tasks ended."""
 
-    kinds: Notices = value(tuple(kind.value for kind in Notice), f"Of these: {', '.join(Notice)}.")
+    kinds: Annotated[
+        tuple[Literal["completed", "failed", "question", "approval", "circuit", "hold", "trouble"], ...], _LIST
+    ] = value(tuple(kind.value for kind in Notice), f"Of these: {', '.join(Notice)}.")
     command: OptionalArguments = value((), "Program started for each, with the path of a JSON file.")
     channel: Recipient = value("", "OpenClaw channel (`openclaw message send`).")
     target: Recipient = value("", "Its `--target`.")
     account: Recipient = value("", "The channel's account, if it has several.")
-    reply_to: Addresses = value((), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`.")
+    reply_to: Annotated[tuple[ReplyTo, ...], _LIST, _MANY] = value(
+        (), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`."
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -278,9 +249,11 @@ class EscalationSection(Section):
 
     from_attempt: Whole = number(3, "attempts", 2, 100, "First escalated attempt: 3 is after two failures.")
     model: Model = value("", "Model for OpenClaw's `--model`.")
-    agent: OptionalAgent = value("", "Another agent in reach; never a reviewer of the task.")
+    agent: Annotated[str, _ID_OR_NONE, _NOT_A_PERSON] = value(
+        "", "Another agent in reach; never a reviewer of the task."
+    )
     runtime: Literal["openclaw", "acp"] = value("openclaw", "`acp`: a harness takes over.")
-    harness: HarnessName | Literal[""] = value("", "One of `acp.harnesses`.")
+    harness: Annotated[str, _ID_OR_NONE] = value("", "One of `acp.harnesses`.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
