@@ -1,11 +1,11 @@
-"""How fast mailboxd is, beside the floors of this machine and its peers, in one run: `make bench`.
+"""Measures mailboxd together with the floors of the machine and other schedulers, in one run: `make bench`.
 
     python -m bench --peers PYTHON [--quick] [--only PART,...] [--base DIRECTORY]
-    python -m bench --page                     writes the page again, from the numbers that are there
+    python -m bench --page                     rewrite the page from the stored numbers
 
-A whole run writes docs/performance.md, its plots, and docs/performance.json, from which they are made. A part of one
-(`--only`), or one that was stopped, writes .bench/last.json and prints its tables: numbers of different runs do not
-belong on one page. Exit status: 1 when a part could not be measured, 130 when it was stopped.
+A whole run writes docs/performance.json, and from it docs/performance.md and the plots. A partial run (`--only`), or
+one that was interrupted, writes .bench/last.json and prints its tables, because numbers of different runs do not belong
+on one page. Exit status: 1 if a part could not be measured, 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Part = Callable[[Workshop], dict[str, Any]]
 
 
 def _openclaw(shop: Workshop) -> dict[str, Any]:
-    """Imported when it is asked for: it brings what the live tests need."""
+    """Imported on demand, because it needs the installation of the live tests."""
     from bench import real
 
     return real.measure(shop)
@@ -53,7 +53,7 @@ PARTS: dict[str, Part] = {
     "idle": idle.measure,
     "openclaw": _openclaw,
 }
-"""By the word that chooses it and stands in the results."""
+"""The parts, by their names on the command line and in the results."""
 ONLY_FULL = frozenset({"large", "openclaw"})
 
 
@@ -100,7 +100,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _usual(quick: bool) -> list[str]:
-    """The parts of a whole run. The real openclaw takes part where it is installed: it is 1 GB."""
+    """The parts of a whole run; with the real openclaw if it is installed, which takes 1 GB."""
     from tests.live.install import standard
 
     is_there = standard().openclaw.exists()

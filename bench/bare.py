@@ -1,4 +1,4 @@
-"""The floor of "a message is recorded": raw inotify, one row, one commit with synchronous=FULL. Nothing else.
+"""The floor for recording a message: raw inotify, one row, one commit with synchronous=FULL, nothing else.
 
 python -m bench.bare DIRECTORY DATABASE
 """

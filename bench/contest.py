@@ -1,4 +1,4 @@
-"""Who is compared: mailboxd and its peers, each given the same graph, the same places and the same `/bin/true`."""
+"""The schedulers that are compared: each gets the same graph, the same concurrency and the same `/bin/true`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRIVERS = Path(__file__).parent / "peers"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Seconds from the first node to the last, and of its own CPU without children; start-up apart, where known."""
+    """Seconds from the first node to the last, seconds of CPU without children, and where known the start-up time."""
 
     wall: float
     cpu: float | None = None
@@ -31,11 +31,11 @@ class Run:
 
 
 Contestant = Callable[[Workshop, Graph, int, float], Run]
-"""Does the work of a graph, so many nodes at once, within so many seconds. Raises Broken."""
+"""Runs a graph with this concurrency, within this number of seconds. Raises Broken."""
 
 
 def mailboxd(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
-    """From the drop of the plan into the inbox to the reply in the outbox, by a daemon that is up."""
+    """From dropping the plan into the inbox to the reply in the outbox, with a daemon that is already running."""
     daemon = Daemon(shop, "dag", limits={"turns": at_once, "turns_per_agent": at_once})
     try:
         startup = daemon.start()
@@ -47,7 +47,7 @@ def mailboxd(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
 
 
 def ninja(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
-    """Its log is not synced, and there is nothing to restart from."""
+    """Its log is not synced, and it cannot resume."""
     place = shop.place("ninja")
     lines = ["rule true", f"  command = {TRUE}"]
     lines += [f"build n{node}: true{''.join(f' n{need}' for need in needs)}" for node, needs in enumerate(graph)]
@@ -80,7 +80,7 @@ def _timed(argv: list[str | Path], place: Path, seconds: float, env: dict[str, s
 
 
 def driven(name: str) -> Contestant:
-    """A peer that is a library: a driver beside this file, which says how long the work took."""
+    """A scheduler that is a library: a driver in bench/peers runs it and prints how long the work took."""
 
     def contestant(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
         place = shop.place(name)
@@ -95,7 +95,7 @@ def driven(name: str) -> Contestant:
 
 
 def huey_enqueues(shop: Workshop, count: int) -> float:
-    """How many per second huey puts into its queue, each synced: the nearest thing to messages that a peer has."""
+    """How many tasks per second huey enqueues, each synced: the closest that a peer comes to receiving messages."""
     place = shop.place("huey")
     (place / "graph.json").write_text("[]")
     argv: list[str | Path] = [shop.peers, DRIVERS / "huey_dag.py", "graph.json", "1", TRUE, "enqueue", str(count)]
@@ -104,9 +104,9 @@ def huey_enqueues(shop: Workshop, count: int) -> float:
 
 
 QUICK: dict[str, Contestant] = {"mailboxd": mailboxd, "huey": driven("huey"), "ninja": ninja, "doit": doit}
-"""Those that take part in every repeat."""
+"""These run in every repetition."""
 SLOW: dict[str, Contestant] = {"luigi": driven("luigi"), "dbos": driven("dbos")}
-"""Those that take part once, in the full run."""
+"""These run once, in the full run."""
 LEFT_OUT = {
     "prefect": "a server and 2 GB of memory at 1,000 nodes: too heavy beside everything else",
     "procrastinate": "needs a PostgreSQL",
@@ -125,7 +125,7 @@ KEPT = {
 
 
 def versions(shop: Workshop) -> dict[str, str]:
-    """What is installed of the peers, by name."""
+    """The installed versions of the peers, by name."""
     try:
         out = processes.run([shop.peers, "-m", "pip", "freeze", "--all"], shop.root, 120).decode()
     except Broken:

@@ -1,4 +1,4 @@
-"""The real daemon in a workspace of its own, everything switched on. Only the agent's program is the bench's own."""
+"""The real daemon in its own workspace, with everything switched on; only the agent's program is a stub."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SETTINGS: dict[str, Any] = {
     "openclaw": {"discovery": False},
     "synthesis": "none",
 }
-"""What is not as it is by default; `call_bytes` only says that the agent's program is small."""
+"""Settings that differ from the defaults; `call_bytes` says that the agent's program is small."""
 
 
 class Daemon:
-    """A workspace, and the daemon that serves it when there is one. As a context, both end with it."""
+    """A workspace and the daemon that serves it, if one runs. As a context manager it removes both."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Daemon:
         command: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """With `hang`, a turn goes on for as long as the daemon may; `command` is another program for turns."""
+        """With `hang`, a turn runs until the daemon ends it; `command` is another program for turns."""
         self.root = shop.place(name)
         self.inbox = self.root / "mailbox" / "inbox"
         self.database = self.root / ".mailboxd" / "mailboxd.db"
@@ -77,7 +77,7 @@ class Daemon:
     # ------------------------------------------------------------ the process
 
     def start(self) -> float:
-        """Start it and wait until it is ready; the seconds that took. Raises Broken."""
+        """Start it and wait until it is ready; returns the seconds. Raises Broken."""
         with self.log.open("ab") as log:
             said, begun = log.tell(), time.perf_counter()
             self.process = processes.start([MAILBOXD, "run"], self.root, log, self.env)
@@ -85,13 +85,13 @@ class Daemon:
         return time.perf_counter() - begun
 
     def kill(self) -> None:
-        """SIGKILL: it dies where it stands."""
+        """SIGKILL."""
         if self.process is not None:
             processes.end(self.process)
             self.process = None
 
     def stop(self) -> None:
-        """SIGTERM, and wait for its end."""
+        """SIGTERM, and wait until it has ended."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -105,7 +105,7 @@ class Daemon:
         return self.process.pid
 
     def command(self, *words: str) -> bytes:
-        """One command of the installed program in this workspace. Raises Broken."""
+        """Run a command of the installed program in this workspace. Raises Broken."""
         return processes.run([MAILBOXD, *words], self.root, 900)
 
     # ------------------------------------------------------------ what it is asked, what it has done
@@ -118,7 +118,7 @@ class Daemon:
             return db.execute(sql, values).fetchall()
 
     def work(self, name: str, graph: Graph, seconds: float) -> tuple[float, float]:
-        """Drop a plan and wait for its end: seconds from the drop to the reply, and of its own CPU. Raises Broken.
+        """Drop a plan and wait until it has ended; returns seconds up to the reply, and of CPU. Raises Broken.
 
         The reply is the last thing that a task brings about: a file in outbox/, written after the commit.
         """
@@ -128,7 +128,7 @@ class Daemon:
         return reply.stat().st_mtime - begun, processes.ran(self.pid) - ran
 
     def until_ended(self, name: str, seconds: float) -> Path:
-        """The reply of a task, as soon as there is one. Raises Broken unless it is completed in time."""
+        """Wait for the reply to a task. Raises Broken unless the task is completed in time."""
         with closing(self.connect()) as db:
             asked = "SELECT phase FROM tasks WHERE local_id = ?"
             replied = (
@@ -143,7 +143,7 @@ class Daemon:
         return self.root / "mailbox" / str(path)
 
     def until_quiet(self, seconds: float = 60.0) -> None:
-        """Wait until nothing is ordered, to be filed or to be rendered. Turns that hang are not waited for."""
+        """Wait until no effect is pending and nothing is to be filed or rendered; does not wait for hanging turns."""
         pending = (
             "SELECT 1 FROM outbox WHERE state = 'pending' AND kind <> 'run_turn' UNION ALL SELECT 1 FROM stale_files"
             " UNION ALL SELECT 1 FROM messages WHERE path IS NULL LIMIT 1"
@@ -152,7 +152,7 @@ class Daemon:
             until(lambda: db.execute(pending).fetchone() is None, seconds, self)
 
     def started_at(self, local_ids: Sequence[str]) -> list[int]:
-        """When the agent's program ran for each task, as it says itself: nanoseconds of the wall clock."""
+        """When the agent's program started for each task, as it reports: nanoseconds of the wall clock."""
         with closing(self.connect()) as db:
             found = [
                 db.execute("SELECT result FROM tasks WHERE local_id = ?", (name,)).fetchone() for name in local_ids
@@ -167,7 +167,7 @@ _OPEN = tuple((phase,) for phase in ("spec_draft", "spec_review", "execution_rea
 
 
 def until(condition: Callable[[], object], seconds: float, daemon: Daemon, pause: float = 0.02) -> None:
-    """Ask until it is so. Raises Broken when it takes longer, or the daemon has ended."""
+    """Wait until the condition holds. Raises Broken on a timeout, or if the daemon has ended."""
     end, spoken = time.monotonic() + seconds, time.monotonic()
     while not condition():
         if time.monotonic() > end:
@@ -181,7 +181,7 @@ def until(condition: Callable[[], object], seconds: float, daemon: Daemon, pause
 
 
 def plan(name: str, graph: Graph) -> bytes:
-    """A task with a plan in it: each node is work for `beta`."""
+    """A task message with a plan, in which each node is work for `beta`."""
     children = "\n".join(
         f"  n{node}: {{agent: beta, description: Node {node}, depends_on: [{', '.join(f'n{need}' for need in needs)}]}}"
         for node, needs in enumerate(graph)

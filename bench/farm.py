@@ -1,11 +1,11 @@
-"""A hub of 10,000 agents on 100 hosts: how soon one host knows them all, and what a dispatch a minute by each costs.
+"""A hub with 10,000 agents on 100 hosts: how soon a host knows them all, and the cost of a dispatch a minute from each.
 
     python -m bench.farm [--hosts 100] [--agents 100] [--seconds 60] [--rate 1]
 
-One host is real: a daemon and its hub process, which founded the hub. The others are connections of this process to a
-real server, with keys and permissions of their own, that say their cards as hosts do and give each other and the real
-host work: each message is signed by its sender, verified by its receiver and settled by a signed receipt; the server
-flushes it. All share the cores of this machine with what simulates them: compare CPU, not time.
+One host is real: a daemon, and the hub process that founded the hub. The others are connections from this process to a
+real server, each with its own key and permissions. They publish their cards as hosts do, and send work to each other
+and to the real host: the sender signs each message, the server flushes it, the receiver verifies it and settles it with
+a signed receipt. Everything shares the cores of this machine with the simulation: compare CPU, not time.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from tests.hub.farm import Farm
 _TICK = 0.01
 _FETCH = 64
 _HEARS = 10
-"""Of so many simulated hosts, one hears the cards of all: more than a thousand large messages a second are too much for
-the process that simulates them, and not for the server."""
+"""One of this many simulated hosts subscribes to all cards: more than a thousand large messages a second would be too
+much for the simulating process, though not for the server."""
 _ROLE = "Checks figures against the ledger of its department"
 
 
 @dataclass(slots=True)
 class Simulated:
-    """A host without daemons."""
+    """A simulated host, without daemons."""
 
     name: str
     key: PrivateKey
@@ -71,7 +71,7 @@ class Simulated:
         )  # fmt: skip
 
         async def hear(_message: Any) -> None:
-            """What a host hears of all others costs the server, too."""
+            """Subscribe to the cards of all others, which costs the server, too."""
 
         if hears:
             await self.client.subscribe(f"{protocol.CARDS}.*", cb=hear)
@@ -128,11 +128,11 @@ class Simulated:
 
 
 async def _quiet(_error: Exception) -> None:
-    """What a connection reports that is being closed."""
+    """Ignore errors of a connection that is being closed."""
 
 
 def admitted(membership: Membership, count: int) -> dict[str, PrivateKey]:
-    """So many more hosts of the hub, as the founder would have invited them one by one."""
+    """Add hosts to the hub as if the founder had invited each of them."""
     settings, own = membership.settings(), membership.key()
     keys = {f"h{number}": PrivateKey.new() for number in range(count)}
     hosts = {settings.host: str(own.public), **{name: str(key.public) for name, key in keys.items()}}
@@ -143,7 +143,7 @@ def admitted(membership: Membership, count: int) -> dict[str, PrivateKey]:
 
 @dataclass(slots=True)
 class Usage:
-    """CPU and memory of the processes that are real."""
+    """CPU and memory of the real processes."""
 
     pids: dict[str, int]
     _before: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the machine itself costs: no program that does the same can be faster."""
+"""The cost of the machine itself: no program that does the same work can be faster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BODY = b"x" * 1024
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
-    """Commits, deliveries, processes, a bare Python. Raises Broken."""
+    """Measure commits, synced deliveries, processes and a bare Python. Raises Broken."""
     say("floors: commits, deliveries, bare processes")
     place, repeats = shop.place("floors"), shop.pick(3, 5)
     found: dict[str, Any] = {}

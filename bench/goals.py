@@ -1,4 +1,4 @@
-"""What is wanted, and whether this run shows it. Ratios wherever the machine decides about absolute times."""
+"""The goals, and whether a run meets them; ratios wherever absolute times depend on the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`measured` reads the parts of a run: a number that has to be at most (`at_least`: at least) the limit.
+    """A number, read from the parts of a run by `measured`, that must be at most (`at_least`: at least) the limit.
 
     It raises KeyError where the run did not measure it.
     """
@@ -84,7 +84,7 @@ GOALS = (
 
 
 def judge(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each goal with what was measured, and whether it is met; those of parts that were not run are left out."""
+    """Each goal with the measured number and whether it is met; goals of parts that were not run are left out."""
     found = []
     for goal in GOALS:
         try:

@@ -1,4 +1,4 @@
-"""The shapes of work: a graph is what each node needs, by number; a node needs only nodes before it."""
+"""The shapes of graphs: for each node, the numbers of the earlier nodes that it needs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def chain(nodes: int) -> Graph:
 
 
 def fan(nodes: int) -> Graph:
-    """One node, from it all but one, and one that needs all of those."""
+    """One root, a layer that needs it, and one node that needs the whole layer."""
     middle = list(range(1, nodes - 1))
     return [[], *([0] for _ in middle), middle or [0]]
 
 
 def scattered(nodes: int, edges: int, seed: int = 7) -> Graph:
-    """`edges` needs in all, drawn evenly; the same for the same numbers."""
+    """`edges` random dependencies; the same arguments give the same graph."""
     chance = random.Random(seed)
     needs: list[set[int]] = [set() for _ in range(nodes)]
     drawn = 0
@@ -34,7 +34,7 @@ def scattered(nodes: int, edges: int, seed: int = 7) -> Graph:
 
 
 def layered(layers: int, width: int) -> Graph:
-    """Each node needs all of the layer before."""
+    """Each node needs the whole layer before it."""
     return [
         list(range((layer - 1) * width, layer * width)) if layer else []
         for layer in range(layers)
@@ -49,9 +49,9 @@ SHAPES: dict[str, Callable[[int], Graph]] = {
     "layered": lambda nodes: layered(nodes // 10, 10),
     "large": lambda nodes: scattered(nodes, 3 * nodes),
 }
-"""By name, a shape of so many nodes."""
+"""The shapes by name; each takes the number of nodes."""
 
 
 def jobs(shape: str) -> int:
-    """How many run at once: in a chain, one; else eight."""
+    """How many nodes run at once: one in a chain, otherwise eight."""
     return 1 if shape == "chain" else 8

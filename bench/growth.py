@@ -1,4 +1,4 @@
-"""Does one message, or one completion, cost more after many? And the database of all of them, made again."""
+"""Whether a message or a completion costs more as the history grows; and a rebuild of that large database."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FEW = 100
 BATCH = 200
 PROBES = 3
 PAIRS = 15
-"""Of the same batch one costs half as much again as the next: it depends on which of the two cores the bench is on."""
+"""Equal batches differ by up to half, depending on which of the two cores the bench runs on."""
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
-    """Messages with a longer and longer history, and graphs of more and more nodes. Raises Broken."""
+    """Measure messages with growing history, and graphs with growing size. Raises Broken."""
     messages, completions = _messages(shop), _completions(shop)
     return {"size": completions["series"][-1]["at"], "messages": messages, "completions": completions}
 
@@ -37,7 +37,7 @@ def measure(shop: Workshop) -> dict[str, Any]:
 
 
 def _messages(shop: Workshop) -> dict[str, Any]:
-    """Half of them are tasks, the other half cancels them: each task ends, and is answered. One turn hangs meanwhile.
+    """Half of the messages are tasks and half cancel them, so each task ends and is answered, while one turn hangs.
 
     The ratio is that of two daemons in turn, one with all this behind it and one that is new: minutes lie between the
     first and the last of the series, and the host is not the same then. Leaves the workspace behind for `rebuild`.
@@ -66,26 +66,26 @@ def _messages(shop: Workshop) -> dict[str, Any]:
 
 @contextmanager
 def _hanging(shop: Workshop, name: str, names: Iterator[int]) -> Iterator[Daemon]:
-    """A daemon whose only slot is taken, by a turn that hangs."""
+    """A daemon whose only slot is taken by a turn that hangs."""
     with Daemon(shop, name, hang=True, limits={"turns": 1, "turns_per_agent": 1}) as daemon:
         _batch(daemon, names, 1, cancel=False)
         yield daemon
 
 
 def _each(probes: Iterable[tuple[float, float]]) -> dict[str, Any]:
-    """The medians of what one cost, by the clock and of CPU, in several probes."""
+    """The median cost per item, in wall time and CPU, over several probes."""
     wall, cpu = (round(median(of_one) * 1e6, 1) for of_one in zip(*probes, strict=True))
     return {"wall µs each": wall, "CPU µs each": cpu}
 
 
 def _ratios(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """By CPU, which neighbours disturb less; by the clock too."""
+    """The growth of the cost by CPU, which neighbours disturb less, and by wall time."""
     by = {"ratio": "CPU µs each", "ratio, wall": "wall µs each"}
     return {name: ratio(last[column], first[column]) for name, column in by.items()}
 
 
 def _batch(daemon: Daemon, names: Iterator[int], tasks: int, *, cancel: bool = True) -> tuple[float, float]:
-    """Drop tasks, then what cancels them; seconds, and of CPU, for each message until all is written."""
+    """Drop tasks and then their cancels; returns wall time and CPU per message, in seconds, until all is written."""
     made = [f"t{next(names)}" for _ in range(tasks)]
     ran, begun = processes.ran(daemon.pid), time.perf_counter()
     for drop in (_drop_task, _drop_cancel) if cancel else (_drop_task,):
@@ -117,7 +117,7 @@ def _rename_in(inbox: Path, name: str, raw: bytes) -> None:
 
 
 def _completions(shop: Workshop) -> dict[str, Any]:
-    """Random graphs with three edges a node, each in a workspace of its own; in turn, as hosts change."""
+    """Measure random graphs with three edges per node, each in its own workspace, alternating between the sizes."""
     sizes = (100, 250) if shop.quick else (100, 1_000, 10_000)
     probes: dict[int, list[tuple[float, float]]] = {nodes: [] for nodes in sizes}
     for number, nodes in product(range(PROBES), sizes):
@@ -133,7 +133,7 @@ def _completions(shop: Workshop) -> dict[str, Any]:
 
 
 def rebuild(shop: Workshop) -> dict[str, Any]:
-    """Twice from the same files, those that the growth of messages has left. Raises Broken."""
+    """Rebuild twice from the files that the growing history has left. Raises Broken."""
     if shop.history is None:
         _messages(shop)
     assert shop.history is not None

@@ -1,10 +1,10 @@
-"""What a message to another host costs: from the sender's spool until the receiver's receipt is back.
+"""The cost of a message to another host, from the sender's spool to the arrival of the receiver's receipt.
 
     python -m bench.hub [--messages 1000] [--agents 1,2,4,8] [--size 1024]
 
-Two hosts on this machine, each with its hub process, a real NATS server that flushes every message, and a real daemon
-per agent. Each agent of alpha has that many messages for one agent of beta; the daemons of beta commit each. Compare
-CPU per message, not time: here all share one disk and the same cores.
+Two hosts on this machine, each with its hub process and a real daemon per agent, and a real NATS server that flushes
+every message. Each agent of alpha sends that many messages to one agent of beta, whose daemon commits each of them.
+Compare CPU per message, not time, because everything here shares one disk and the same cores.
 """
 
 from __future__ import annotations

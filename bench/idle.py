@@ -1,9 +1,8 @@
-"""What a daemon costs that has nothing to do.
+"""The cost of an idle daemon.
 
-A wake-up is the end of a sleep of the whole process, whichever of its threads take part and however often each of them
-blocks before all of them sleep again. Blocking calls alone are no measure of it: one wake-up of the timer at which it
-proves that it hears has five to ten of them, for its threads hand the interpreter to each other and wait for the disk.
-They are shown beside it.
+A wake-up ends a sleep of the whole process, however many of its threads take part and however often each of them
+blocks before all sleep again. Blocking calls alone do not measure that: a single timer wake-up has five to ten of them, because
+the threads pass the interpreter lock to each other and wait for the disk. They are shown as well.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _LOOK = 0.02
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
-    """After a little work: processor, wake-ups and memory. Raises Broken."""
+    """Measure CPU, wake-ups and memory after a little work. Raises Broken."""
     with Daemon(shop, "idle") as daemon:
         daemon.work("before", fan(20), 120)
         return observe(daemon, shop.pick(35, 120))
 
 
 def observe(daemon: Daemon, seconds: int) -> dict[str, Any]:
-    """Watch it from outside. Raises Broken when it does not become quiet."""
+    """Watch the daemon from outside. Raises Broken if it does not become quiet."""
     say(f"idle: {seconds} s")
     daemon.until_quiet()
     time.sleep(2)  # what it tidies up after its work belongs to the work
@@ -46,7 +45,7 @@ def observe(daemon: Daemon, seconds: int) -> dict[str, Any]:
 
 
 def _wake_ups(pid: int, until: float) -> int:
-    """How often it awoke until that moment, looked at from outside. What follows within a `_LOOK` is the same one."""
+    """How often it woke up until that time, seen from outside; activity within one `_LOOK` counts as one wake-up."""
     count, before, was_awake = 0, processes.switches(pid), False
     while time.perf_counter() < until:
         time.sleep(_LOOK)

@@ -1,4 +1,4 @@
-"""Raw inotify, as thin as it can be: what every watcher stands on."""
+"""A minimal inotify binding: the floor under every watcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Inotify:
-    """Watches of one process. Raises OSError where the kernel refuses."""
+    """The watches of one process. Raises OSError if the kernel refuses one."""
 
     def __init__(self) -> None:
         self.fd = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -26,7 +26,7 @@ class Inotify:
             raise OSError(ctypes.get_errno(), f"inotify_add_watch {path}")
 
     def wait(self, seconds: float) -> list[str]:
-        """The names of what happened, as soon as anything has; nothing after `seconds`."""
+        """The names of changed files as soon as there are any; empty after `seconds`."""
         if not select.select([self.fd], [], [], seconds)[0]:
             return []
         raw, names, at = os.read(self.fd, 1 << 16), [], 0

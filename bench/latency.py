@@ -1,4 +1,4 @@
-"""How soon: from the drop to the row, from the drop to the turn, from the end of a turn to the next one."""
+"""Latency: from dropping a file to its row and to its turn, and from the end of a turn to the next one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAUSE = 0.0001
 
 
 class Observer:
-    """Sees a row of somebody's database soon after it is committed: woken by the write to the WAL, it asks until it is.
+    """Notices a row in another process's database soon after its commit: a write to the WAL wakes it, then it polls.
 
     It sleeps between two questions. It is the writer who wakes it, so it often comes to the writer's own processor: one
     that asks without a pause kept the writer from its commit for 2 to 5 ms, while the other processor was idle. The
@@ -30,14 +30,14 @@ class Observer:
     """
 
     def __init__(self, database: Path, asked: str) -> None:
-        """`asked` finds the row of a message by the name it is dropped under, by an index: else the asking grows."""
+        """`asked` finds the row of a message by its file name, through an index."""
         self.asked = asked
         self.db = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
         self.inotify = Inotify()
         self.inotify.watch(database.with_name(f"{database.name}-wal"), MODIFY)
 
     def seen(self, inbox: Path, name: str, raw: bytes) -> float:
-        """Drop `name`.md; milliseconds from its rename to its committed row. Raises Broken."""
+        """Drop `name`.md; returns the milliseconds from its rename to its committed row. Raises Broken."""
         hidden = inbox.parent / f"{name}.tmp"
         hidden.write_bytes(raw)
         while self.inotify.wait(0):
@@ -57,7 +57,7 @@ class Observer:
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
-    """Drops one at a time, into the bare loop and into mailboxd in turn. Raises Broken."""
+    """Drop files one at a time, alternating between the bare loop and mailboxd. Raises Broken."""
     count = shop.pick(60, 300)
     say(f"latency: {count} messages, one at a time")
     place = shop.place("bare")
@@ -105,12 +105,12 @@ def _compare(daemon: Daemon, place: Path, count: int) -> dict[str, Any]:
 
 
 def _let_rest(daemon: Daemon, name: str, chance: random.Random) -> None:
-    """Wait until nothing of that task is left to do, and a while more: no beat of ours may meet a beat of its."""
+    """Wait until nothing is left to do for that task, and a random while longer, to avoid a common rhythm."""
     daemon.until_ended(name, 30)
     daemon.until_quiet()
     time.sleep(chance.uniform(0.01, 0.05))
 
 
 def between(starts: Sequence[int]) -> Stats:
-    """From one turn of a chain to the next: milliseconds between the starts of programs that end at once."""
+    """Milliseconds from one turn of a chain to the next, between the starts of programs that end at once."""
     return Stats.of([(after - before) / 1e6 for before, after in itertools.pairwise(starts)], "ms")

@@ -1,4 +1,4 @@
-"""On what it was measured: a number means nothing without it."""
+"""The machine and the versions that a run was measured on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.workshop import Workshop
 
 
 def facts(shop: Workshop) -> dict[str, str]:
-    """Processor, cores, memory, kernel, file system, and how much others wanted of it at the beginning."""
+    """Processor, cores, memory, kernel, file system, and the load before the run."""
     processors = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in processors if line.startswith("model name")), "unknown")
     memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
@@ -39,7 +39,7 @@ def _file_system(place: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of mailboxd, with the commit, and what it stands on."""
+    """The versions of mailboxd, with its commit, and of what it is built on."""
     return {
         "mailboxd": f"{metadata.version('mailboxd')} {_commit()}".strip(),
         "python": platform.python_version(),

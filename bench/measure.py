@@ -1,4 +1,4 @@
-"""Numbers: a sample of measurements and what is said of it, and ratios of two of them."""
+"""Statistics of a sample of measurements, and ratios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A sample, as medians and spread. `p99` is the nearest rank: the largest of fewer than a hundred."""
+    """Median and spread of a sample. `p99` is the nearest rank: the largest value of fewer than a hundred."""
 
     unit: str
     n: int
@@ -36,5 +36,5 @@ class Stats:
 
 
 def ratio(value: float, base: float) -> float | None:
-    """How many times `base` it is; None when there is nothing to compare with."""
+    """The ratio to `base`; None if there is nothing to compare with."""
     return round(value / base, 3) if base > 0 else None

@@ -1,4 +1,4 @@
-"""Ten thousand messages at once, a restart on top of them, and what `status` costs beside that."""
+"""Ten thousand messages at once, a restart with that backlog, and the cost of `status` meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.workshop import MAILBOXD, Workshop, say
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
-    """Tasks, the costliest messages to take. One turn hangs, so all but one wait: a backlog. Raises Broken."""
+    """Drop tasks, which are the costliest messages, while one turn hangs: all but one form a backlog. Raises Broken."""
     size = shop.pick(2_000, 10_000)
     peer: dict[str, Any] = {}
     try:
@@ -41,14 +41,14 @@ def measure(shop: Workshop) -> dict[str, Any]:
 
 
 def prepare(place: Path, names: list[str]) -> None:
-    """Write the messages beside the inbox, so that dropping them is nothing but renames."""
+    """Write the messages next to the inbox, so that dropping them only takes renames."""
     place.mkdir()
     for name in names:
         (place / name).write_bytes(task(name.removesuffix(".md")))
 
 
 def at_once(daemon: Daemon, made: Path, names: list[str]) -> dict[str, Any]:
-    """Rename all of them in; until the last one has left the inbox again. Raises Broken when one is missing."""
+    """Rename all of them into the inbox and wait until the last one has left it. Raises Broken if one is missing."""
     say(f"messages: {len(names)} at once")
     ran, begun = processes.ran(daemon.pid), time.perf_counter()
     for name in names:
@@ -77,7 +77,7 @@ def _holds(directory: Path) -> bool:
 
 
 def restart(shop: Workshop, daemon: Daemon) -> dict[str, Any]:
-    """SIGKILL with a backlog of open tasks, and start again: seconds until it says that it is ready. Raises Broken."""
+    """Kill the daemon with a backlog of open tasks; returns seconds until the next one is ready. Raises Broken."""
     ((count,),) = daemon.query("SELECT count(*) FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')")
     say(f"restart: on {count} open tasks")
     took = []
@@ -88,7 +88,7 @@ def restart(shop: Workshop, daemon: Daemon) -> dict[str, Any]:
 
 
 def status(shop: Workshop, root: Path) -> dict[str, Any]:
-    """`mailboxd status` cold, in turn with a Python that does nothing. Raises Broken."""
+    """`mailboxd status` cold, alternating with a Python that does nothing. Raises Broken."""
     say("status: cold")
     found: dict[str, list[float]] = {}
     for _ in range(shop.pick(10, 30)):
@@ -106,7 +106,7 @@ def status(shop: Workshop, root: Path) -> dict[str, Any]:
 
 
 def _took(argv: list[str | Path], place: Path) -> tuple[float, float]:
-    """Milliseconds, and of CPU."""
+    """Wall time and CPU, in milliseconds."""
     used, begun = _children(), time.perf_counter()
     processes.run(argv, place, 120)
     return (time.perf_counter() - begun) * 1e3, (_children() - used) * 1e3
@@ -118,6 +118,6 @@ def _children() -> float:
 
 
 def small_status(shop: Workshop) -> dict[str, Any]:
-    """`status` beside a daemon that has nothing to do. Raises Broken."""
+    """`status` with an idle daemon. Raises Broken."""
     with Daemon(shop, "status") as daemon:
         return status(shop, daemon.root)

@@ -1,4 +1,4 @@
-"""Plots as SVG: bars beside each other, on a scale of powers of ten. No library, no script, a few kilobytes."""
+"""Plots as SVG: groups of bars on a logarithmic scale, without a library or scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Group = tuple[str, Sequence[tuple[str, float]]]
 
 
 def draw(parts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By file name: what a plot shows, and the plot."""
+    """The plots by file name, each with its title."""
     found = {}
     shapes = [_overheads(name, part) for name, part in parts.items() if "contestants" in part]
     if any(bars for _, bars in shapes):
@@ -41,7 +41,7 @@ def _points(of: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def bars(title: str, groups: Sequence[Group], unit: str) -> str:
-    """Groups of bars. Every value is above 0."""
+    """Groups of bars; all values are positive."""
     values = [value for _, members in groups for _, value in members]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
     scale = (_WIDTH - _LEFT - 90) / max(high - low, 1)

@@ -1,4 +1,4 @@
-"""Every process that the bench starts: none outlives it, however it ends."""
+"""The processes that the bench starts; none outlives it, however it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 class Broken(Exception):
-    """Something could not be measured, and why; the text is for the person who reads the results."""
+    """Something could not be measured; the text tells the reader of the results why."""
 
 
 def start(
@@ -26,7 +26,7 @@ def start(
     env: Mapping[str, str] | None = None,
     err: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """A process in a group of its own; its errors go where its output goes unless `err` says where. Raises Broken."""
+    """Start a process in its own group; its errors go to its output unless `err` is given. Raises Broken."""
     try:
         process = subprocess.Popen(
             [str(word) for word in argv],
@@ -44,14 +44,14 @@ def start(
 
 
 def run(argv: Sequence[str | Path], cwd: Path, seconds: float, env: Mapping[str, str] | None = None) -> bytes:
-    """The output of a program that has to end well within `seconds`. Raises Broken."""
+    """The output of a program that has to succeed within `seconds`. Raises Broken."""
     return timed(argv, cwd, seconds, env)[0]
 
 
 def timed(
     argv: Sequence[str | Path], cwd: Path, seconds: float, env: Mapping[str, str] | None = None
 ) -> tuple[bytes, float]:
-    """The same, and the seconds of CPU that the program itself took, without its children. Raises Broken."""
+    """The output, and the seconds of CPU that the program took without its children. Raises Broken."""
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as wrong:
         process = start(argv, cwd, written.fileno(), env, wrong.fileno())
         timer = threading.Timer(seconds, process.kill)
@@ -81,7 +81,7 @@ def _own_cpu(pid: int) -> float:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill whatever is left of a process and its group."""
+    """Kill a process and what is left of its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -94,14 +94,14 @@ def end_all() -> None:
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Resident now, and at most so far, in MB (10^6 bytes)."""
+    """Resident memory, now and at its peak, in MB (10^6 bytes)."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     now, most = (int(lines[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))
     return round(now, 1), round(most, 1)
 
 
 def switches(pid: int) -> int:
-    """How often its threads have gone to sleep: each time somebody has to wake them again."""
+    """How often its threads have gone to sleep."""
     count = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with suppress(OSError):
@@ -110,5 +110,5 @@ def switches(pid: int) -> int:
 
 
 def ran(pid: int) -> float:
-    """Seconds that its threads have run, to the scheduler's own precision. Raises OSError where nobody counts."""
+    """Seconds that its threads have run, as the kernel's scheduler counts them. Raises OSError if it does not."""
     return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9

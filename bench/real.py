@@ -1,4 +1,4 @@
-"""Beside the real openclaw: turns that its command line makes by itself, and the same turns by mailboxd, four at once.
+"""Compared with the real openclaw: turns made by its command line alone and by mailboxd, four at once.
 
 Uses the installation of the live tests, a gateway of its own, and a model that answers at once.
 """

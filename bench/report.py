@@ -1,4 +1,4 @@
-"""The page: tables and plots of one run, and nothing that was typed by hand."""
+"""Renders the page: tables and plots of one run, all generated."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TITLES = {
 
 
 def tables(results: Mapping[str, Any]) -> str:
-    """Every figure of a run, as Markdown: what a partial run prints."""
+    """All figures of a run as Markdown, as a partial run prints them."""
     parts = results["parts"]
     return "\n".join([_goals(results["goals"]), _shapes(parts), *_others(parts), _machine(results)])
 
@@ -105,7 +105,7 @@ def _others(parts: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _facts(part: Mapping[str, Any], above: str = "") -> str:
-    """Whatever a part has found: samples as one table, single numbers as another, what is deeper below that."""
+    """The results of a part: a table of samples, a list of single numbers, and nested results below."""
     samples = {name: value for name, value in part.items() if isinstance(value, Mapping) and "p50" in value}
     single = [[name, _number(value)] for name, value in part.items() if not isinstance(value, Mapping | list)]
     text = _spread(samples) if samples else ""
@@ -142,7 +142,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _number(value: Any) -> str:
-    """Three digits are more than a noisy machine can tell."""
+    """Three significant digits, which is more than a noisy machine can tell."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):

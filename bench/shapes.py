@@ -1,4 +1,4 @@
-"""Graphs of tasks whose work is nothing: what is left of the time is what the scheduler costs."""
+"""Graphs of tasks that do nothing, so that the remaining time is the cost of the scheduler."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bench.processes import Broken
 from bench.workshop import TRUE, Workshop, bare_spawn, say
 
 LIMIT = 900.0
-"""Seconds after which one run is given up."""
+"""Seconds after which a run is given up."""
 
 
 def part(name: str, *, on_tmpfs: bool = False) -> Callable[[Workshop], dict[str, Any]]:
-    """The measuring of one shape, with everybody in turn in each repeat. What fails is said, and the rest goes on.
+    """The part that measures one shape: in each repetition all take turns. A failure is reported and skipped.
 
-    On tmpfs a sync costs nothing: what remains is the programs themselves, without the disk of the machine.
+    On tmpfs a sync costs nothing, so what remains is the programs themselves.
     """
 
     def measure(shop: Workshop) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _attempt(
 
 
 def _note(row: dict[str, Any], done: Run, nodes: int) -> None:
-    """Of several runs: the least CPU, the most memory, the shortest start-up."""
+    """Keep the least CPU, the most memory and the shortest start-up of several runs."""
     row["wall s"] = round(min(row.get("wall s", done.wall), done.wall), 3)
     if done.cpu is not None:
         row["own CPU µs per node"] = round(min(row.get("own CPU µs per node", 1e12), done.cpu / nodes * 1e6), 1)

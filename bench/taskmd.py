@@ -1,4 +1,4 @@
-"""A plan of thousands of children: taking it, showing it in task.md, asking what of it is ready."""
+"""A plan with thousands of children: accepting it, rendering task.md, and the query for ready work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mailboxd.store.scheduling import Schedule
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
-    """Its turns hang, so that the graph stays as it is. Raises Broken."""
+    """Measure with turns that hang, so that the graph does not change. Raises Broken."""
     nodes = shop.pick(2_000, 10_000)
     say(f"taskmd: a plan of {nodes} children")
     with Daemon(shop, "taskmd", hang=True) as daemon:
@@ -37,7 +37,7 @@ def measure(shop: Workshop) -> dict[str, Any]:
 
 
 def _written_again(shop: Workshop, daemon: Daemon) -> Stats:
-    """From the removal of the file to the whole new one."""
+    """Seconds from removing the file to its complete replacement."""
     file = daemon.root / "tasks" / "large" / "task.md"
     took = []
     for _ in range(shop.pick(3, 5)):
@@ -51,7 +51,7 @@ def _written_again(shop: Workshop, daemon: Daemon) -> Stats:
 
 
 def _ready(daemon: Daemon) -> Stats:
-    """The question that the scheduler asks after each completion, asked here of its database."""
+    """The query that the scheduler makes after each completion, made here on its database."""
     db, now = daemon.connect(), SystemClock().now()
     schedule = Schedule(db)
     took = []

@@ -1,4 +1,4 @@
-"""What turns cost their client: `openclaw agent` beside our program on the gateway's WebSocket, in one run.
+"""The cost of a turn for its client: `openclaw agent` and mailboxd's WebSocket program, in one run.
 
     python -m bench.transport [--turns 20] [--at-once 4] [--in-flight 100]
 
@@ -46,7 +46,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Stand:
-    """A gateway, its model and both ways of running a turn there."""
+    """A gateway, its model, and both ways to run a turn."""
 
     root: Path
     gateway: Gateway
@@ -54,7 +54,7 @@ class Stand:
     carrier: GatewayTransport
 
     def begin(self, by: str, call: str) -> Child:
-        """A turn in a session of its own."""
+        """Run a turn in a new session."""
         directory = self.root / call
         text = f"[mailboxd] work turn · task {call} · attempt 1\n\nSay something.\n"
         file = write_prompt(directory, text.encode())
@@ -69,7 +69,7 @@ class Stand:
         return Cost(time.monotonic() - begun, self.model.made(task=call)[0].at - begun)
 
     def pid(self, call: str) -> int:
-        """The program that carries this turn."""
+        """The program that runs this turn."""
         return Mark.read(self.root / call).takers[-1]
 
 
@@ -79,7 +79,7 @@ def done(exit_: Exit) -> None:
 
 
 def cpu(pid: int) -> float:
-    """Seconds that a process has used; of this one, those of its children that have ended."""
+    """Seconds of CPU that a process has used; for this process, those of its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[13:15] if pid == os.getpid() else fields[11:13])) / _TICKS
 
@@ -115,7 +115,7 @@ def largest(by: str, pid: int) -> float:
 
 
 def in_flight(stand: Stand, number: int) -> None:
-    """So many turns at once, whose models answer when all of them have been asked."""
+    """Run turns at once; the model answers when all of them have reached it."""
     pid = stand.pid("warmgateway")
     stand.model.on(Hang("Done."))
     before, begun = cpu(pid), time.monotonic()
@@ -154,7 +154,7 @@ def main() -> None:
 
 
 def widen(gateway: Gateway, turns: int) -> None:
-    """Have a gateway that has not started run so many turns at once."""
+    """Run turns at once on a freshly started gateway."""
     config = json.loads(gateway.config.read_text())
     config["agents"]["defaults"]["maxConcurrent"] = turns
     gateway.config.write_text(json.dumps(config))

@@ -32,11 +32,11 @@ from mailboxd.cli import main as mailboxd_command
 PACKAGE = str(Path(mailboxd.__file__).parent)
 SPAWNS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork"})
 SECONDS = 60.0
-"""Longest wait for each of the two turns."""
+"""The longest wait for each of the two turns, in seconds."""
 
 
 class Walk:
-    """Notes each function of mailboxd once, in the order in which they are entered, while it is `recording`."""
+    """Records each function of mailboxd once, in the order of their first calls, while `recording` is set."""
 
     def __init__(self) -> None:
         self.entered: dict[CodeType, None] = {}
@@ -53,7 +53,7 @@ class Walk:
             self.spawned.set()
 
     def drop(self, inbox: Path, name: str) -> bool:
-        """Drop a task and wait for its turn; whether it was spawned in time."""
+        """Drop a task and wait for its turn; returns whether it was spawned in time."""
         self.spawned.clear()
         self.entered.clear()
         self.recording = True
@@ -114,7 +114,7 @@ def _drive(walk: Walk, root: Path) -> None:
 
 
 def _has_ended(root: Path, name: str) -> bool:
-    """Its task.md is the last thing that is written of a task."""
+    """Wait for task.md, which is written last."""
     with suppress(FileNotFoundError):
         return "status: done" in (root / "tasks" / name / "task.md").read_text(encoding="utf-8")
     return False

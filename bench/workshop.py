@@ -1,4 +1,4 @@
-"""Where the bench works: a directory, the agent's program, how long it may take, and what it says meanwhile."""
+"""The environment of a run: its directory, the agent's program, its sizes, and progress messages."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ TRUE = shutil.which("true") or "/bin/true"
 
 @dataclass(slots=True)
 class Workshop:
-    """`root` is emptied at the end, and nothing is removed before: on an ext4 without a journal each file that is made
-    costs more for some minutes after others were removed, whoever removed them. `quick`: fewer repeats, smaller sizes.
+    """`root` is removed only at the end: on an ext4 without a journal, creating files is slower for minutes after others
+    were removed. `quick`: fewer repetitions and smaller sizes.
     """
 
     root: Path
     quick: bool
     agent: Path
     peers: Path
-    """The Python interpreter of the environment that the peers are installed in."""
+    """The Python of the environment in which the peers are installed."""
     history: Daemon | None = None
-    """A stopped daemon in whose workspace many messages were processed."""
+    """A stopped daemon whose workspace has a long history."""
 
     @staticmethod
     def open(base: Path, peers: Path, *, quick: bool) -> Workshop:
-        """Make a directory below `base`, which has to be on a disk: on tmpfs nothing costs a sync. Raises Broken."""
+        """Make a directory below `base`, which should be on a disk: on tmpfs a sync costs nothing. Raises Broken."""
         base = base.resolve()
         base.mkdir(parents=True, exist_ok=True)
         for left in base.glob("run-*"):  # of a bench that was killed
@@ -60,18 +60,18 @@ class Workshop:
 
     @contextmanager
     def on_tmpfs(self) -> Iterator[Workshop]:
-        """The same in a directory in memory. Raises Broken."""
+        """The same environment in a directory on tmpfs. Raises Broken."""
         if not os.access(_TMPFS, os.W_OK):
             raise Broken(f"{_TMPFS} cannot be written")
         with tempfile.TemporaryDirectory(prefix="mailboxd-bench-", dir=_TMPFS) as root:
             yield replace(self, root=Path(root))
 
     def pick(self, quick: int, full: int) -> int:
-        """A size or a number of repeats."""
+        """A size or a number of repetitions."""
         return quick if self.quick else full
 
     def place(self, name: str) -> Path:
-        """An empty directory of its own."""
+        """A new, empty directory."""
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.root))
 
 
@@ -79,12 +79,12 @@ _begun = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Progress, for who watches."""
+    """Print progress."""
     print(f"[{time.monotonic() - _begun:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 
 def bare_spawn(argv: list[str], count: int, at_once: int) -> float:
-    """Seconds that each of `count` processes takes, `at_once` of them side by side: what no scheduler can undercut."""
+    """Seconds per process when `count` processes are run, `at_once` at a time: the floor for every scheduler."""
 
     def work(share: int) -> None:
         for _ in range(share):
@@ -100,14 +100,14 @@ def bare_spawn(argv: list[str], count: int, at_once: int) -> float:
 
 
 def drop(inbox: Path, name: str, raw: bytes) -> None:
-    """Put a file into an inbox as a careful writer does, whole: by renaming it in. Not synced."""
+    """Put a complete file into an inbox, by renaming it in; not synced."""
     hidden = inbox / f".{name}.tmp"
     hidden.write_bytes(raw)
     hidden.rename(inbox / name)
 
 
 def deliver(directory: Path, name: str, raw: bytes) -> None:
-    """The same, and a power cut does not undo it: write, fsync, rename, fsync of the directory."""
+    """Deliver a file durably: write, fsync, rename, fsync of the directory."""
     hidden = directory / f".{name}.tmp"
     with hidden.open("wb") as file:
         file.write(raw)
