@@ -1,8 +1,8 @@
 """The cost of an idle daemon.
 
 A wake-up ends a sleep of the whole process, however many of its threads take part and however often each of them
-blocks before all sleep again. Blocking calls alone do not measure that: a single timer wake-up has five to ten of them, because
-the threads pass the interpreter lock to each other and wait for the disk. They are shown as well.
+blocks before all sleep again. Blocking calls alone do not measure that: a single timer wake-up has five to ten of them,
+because the threads pass the interpreter lock to each other and wait for the disk. They are shown as well.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ TRUE = shutil.which("true") or "/bin/true"
 
 @dataclass(slots=True)
 class Workshop:
-    """`root` is removed only at the end: on an ext4 without a journal, creating files is slower for minutes after others
-    were removed. `quick`: fewer repetitions and smaller sizes.
+    """`root` is removed only at the end: on an ext4 without a journal, creating files is slower for minutes after
+    others were removed. `quick`: fewer repetitions and smaller sizes.
     """
 
     root: Path
