@@ -51,6 +51,15 @@ def test_the_default_text_parses_to_the_defaults(tmp_path: Path) -> None:
     assert config.load(write(tmp_path, config.default_text("main"))) == Config(agent="main")
 
 
+def test_given_keys_are_set_in_the_default_and_nothing_else(tmp_path: Path) -> None:
+    given = {"mcp.port": 8770, "profile": "strict", "gates.reviewers": ["no", "007"]}
+    text = config.default_text("main", given)
+    assert config.by_key(config.load(write(tmp_path, text))).items() >= given.items()
+    assert [line for line in text.splitlines() if line[:1] not in ("", "#") and not line.startswith("  #")] == [
+        'agent: "main"', 'profile: "strict"', "gates:", '  reviewers: ["no", "007"]', "mcp:", "  port: 8770",
+    ]  # fmt: skip
+
+
 def test_the_default_text_with_every_key_uncommented_parses_to_the_defaults(tmp_path: Path) -> None:
     text = re.sub(r"(?m)^#(?=( {2})?[a-z_]+:)", "", config.default_text("main"))
     assert config.load(write(tmp_path, text)) == Config(agent="main")

@@ -9,7 +9,7 @@ from mailboxd.cli.text import COLORS, colored, fit, lasted, pad, width
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
 from mailboxd.drawing.gantt import Bar, Crowd, Window
-from mailboxd.drawing.style import ATTEMPT_STYLES, style_of
+from mailboxd.drawing.style import attempt_style
 
 MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "aborted": "-", WAITING_FOR_YOU: "‖"}
 _LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  ‖ waiting for you"
@@ -51,7 +51,7 @@ def _fill(cells: list[str], bar: Bar | Crowd, start: float, span: float, now: fl
 
 def _color(mark: str) -> str | None:
     status = next((status for status, own in MARKS.items() if own == mark), "")
-    shown = ATTEMPT_STYLES.get(status) or style_of(status)
+    shown = attempt_style(status)
     return COLORS.get(shown.tone)
 
 

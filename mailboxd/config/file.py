@@ -6,11 +6,13 @@ An agent can write to the workspace, so the file is read like a message: bounded
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import stat
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
@@ -179,21 +181,29 @@ def bounds(key: str) -> tuple[float, float]:
     return _ends(dict(keys())[key])
 
 
-def default_text(agent: str) -> str:
-    """A config.yaml that sets `agent` and shows every other key in comments. Raises ConfigError for an invalid id."""
+def default_text(agent: str, given: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A config.yaml that sets `agent` and the keys in `given`, like `mcp.port`, and shows every other in comments.
+
+    Raises ConfigError for an invalid id.
+    """
     if not is_id(agent):
         raise ConfigError(f"agent: {agent[:60]!r} is not an agent id; write 1 to 128 of A-Z a-z 0-9 . _ -")
-    lines = [_HEAD]
+    lines, given = [_HEAD], {"agent": agent, **given}
+
+    def line(key: str, field: FieldInfo, indent: str = "") -> str:
+        name = indent + key.rpartition(".")[2]
+        # as JSON, so that every YAML reader takes text for text: an agent may be called 007 or no
+        return f"{name}: {json.dumps(given[key])}" if key in given else f"#{name}: {_yaml(field.default)}"
+
     for name, field in Config.model_fields.items():
         group = _group(field)
         if group is None:
-            # Quoted, so that every YAML reader takes it for text: an agent may be called 007 or no.
-            line = f'{name}: "{agent}"' if name == "agent" else f"#{name}: {_yaml(field.default)}"
-            lines += [*_comment(field, ""), line, ""]
+            lines += [*_comment(field, ""), line(name, field), ""]
             continue
-        lines += [f"# {group.__doc__}", f"#{name}:"]
+        is_set = any(key.startswith(f"{name}.") for key in given)
+        lines += [f"# {group.__doc__}", f"{name}:" if is_set else f"#{name}:"]
         for inner, declared in group.model_fields.items():
-            lines += [*_comment(declared, "  "), f"#  {inner}: {_yaml(declared.default)}"]
+            lines += [*_comment(declared, "  "), line(f"{name}.{inner}", declared, "  ")]
         lines.append("")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from mailboxd.core.sanitize import for_drawing
 from mailboxd.core.times import to_text
-from mailboxd.drawing.style import ATTEMPT_STYLES, Shape, fit, style_of
+from mailboxd.drawing.style import Shape, attempt_style, fit
 from mailboxd.drawing.svg import drawing, outline, tag
 
 _NAMES, _PLOT, _ROW, _TOP, _MARGIN = 200.0, 720.0, 26.0, 30.0, 12.0
@@ -101,7 +101,7 @@ class _Scale:
 
 
 def _bar(bar: Bar, y: float, scale: _Scale, now: float) -> str:
-    style = ATTEMPT_STYLES.get(bar.status) or style_of(bar.status)
+    style = attempt_style(bar.status)
     end = _end(bar, now)
     start, stop = scale.x(bar.start), scale.x(end)
     width = max(stop - start, _MIN_WIDTH)

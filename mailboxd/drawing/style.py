@@ -76,6 +76,11 @@ def style_of(state: str) -> Style:
     return STATE_STYLES.get(state, _UNKNOWN)
 
 
+def attempt_style(status: str) -> Style:
+    """The style of an attempt, or of the phase that is drawn in its place."""
+    return ATTEMPT_STYLES.get(status) or style_of(status)
+
+
 def most_urgent_tone(counts: Mapping[str, int]) -> Tone:
     """The tone of a stack: that of its most urgent tasks."""
     tones = {style_of(state).tone for state, count in counts.items() if count}

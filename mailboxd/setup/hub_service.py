@@ -13,7 +13,7 @@ from pathlib import Path
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox.files import world_errors
 from mailboxd.setup.service import command, write_file
-from mailboxd.setup.service_unit import UserManager, packaged_unit, quoted, user_units
+from mailboxd.setup.service_unit import UserManager, exec_start, packaged_unit, user_units, variable
 
 HUB, SERVER = "mailboxd-hub.service", "mailboxd-hub-server.service"
 
@@ -37,7 +37,7 @@ class HubServices:
         contents = {self.folder / name: text.encode() for name, text in self.contents().items()}
         for path, raw in contents.items():
             write_file(path, raw)
-        manager.reload()
+        manager.run("daemon-reload")
         for path in contents:
             manager.run("enable", path.name)
             manager.run("restart", path.name)
@@ -69,10 +69,9 @@ class HubServices:
 
     def _unit(self, name: str, *argv: str) -> str:
         """The packaged unit with the program, and the state directory, of this installation."""
-        program = " ".join(f'"{quoted(word)}"'.replace("$", "$$") for word in argv)
-        lines = [f"ExecStart={program}"]
+        lines = [exec_start(argv)]
         if state := self.environ.get("XDG_STATE_HOME"):
-            lines.append(f'Environment="{quoted(f"XDG_STATE_HOME={state}")}"')
+            lines.append(variable("XDG_STATE_HOME", state))
         kept = packaged_unit(name).decode().splitlines()
         at = next(number for number, line in enumerate(kept) if line.startswith("ExecStart="))
         return "\n".join([*kept[:at], *lines, *kept[at + 1 :], ""])

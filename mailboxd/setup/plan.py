@@ -49,12 +49,16 @@ def create_workspace(
     Existing files are kept. A new configuration sets `mcp.port` to `tools_port`, and with `reviewers` the strict
     profile. Raises ConfigError if the workspace belongs to another agent or its configuration is invalid, WorldError.
     """
-    text = with_port(config.default_text(agent), tools_port)
+    given: dict[str, Any] = {"mcp.port": tools_port} if tools_port else {}
     if reviewers is not None:
-        text = strict(text, reviewers)
+        given["profile"] = "strict"
+    if reviewers:
+        given["gates.reviewers"] = list(reviewers)
+    if reviewers and len(reviewers) == 1:  # nobody else could review the other gate
+        given["gates.same_reviewer"] = True
     ws = Workspace(root)
     made = Workspace.create(ws.root)
-    if _write_config(ws.config, text):
+    if _write_config(ws.config, config.default_text(agent, given)):
         made.append(".mailboxd/config.yaml")
     require_same_agent(ws.config, config.load(ws.config).agent, agent)
     if not ws.database.exists():
@@ -62,27 +66,6 @@ def create_workspace(
     open_workspace(ws.database, now).close()
     user_state.register(ws.root, environ)
     return made
-
-
-def with_port(text: str, port: int) -> str:
-    """The commented default configuration with `mcp.port` set, unless `port` is 0."""
-    if not port:
-        return text
-    before, group, after = text.partition("#mcp:\n")
-    return before + group[1:] + after.replace("#  port: 0\n", f"  port: {port}\n", 1)
-
-
-def strict(text: str, reviewers: Sequence[str]) -> str:
-    """The commented default configuration with the strict profile and these reviewers."""
-    text = text.replace("#profile: standard\n", "profile: strict\n", 1)
-    if not reviewers:
-        return text
-    named = f"  reviewers: {json.dumps(reviewers)}\n"
-    before, group, after = text.partition("#gates:\n")
-    after = after.replace("#  reviewers: []\n", named, 1)
-    if len(reviewers) == 1:  # nobody else could review the other gate
-        after = after.replace("#  same_reviewer: false\n", "  same_reviewer: true\n", 1)
-    return before + group[1:] + after
 
 
 def require_same_agent(path: Path, configured: str, agent: str) -> None:

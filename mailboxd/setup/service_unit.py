@@ -70,20 +70,13 @@ class UserManager:
 
     def state(self, unit: str) -> dict[str, str]:
         """The properties of a unit, by systemd's names. Raises UnavailableError."""
-        answer = self._run("show", unit, "--property", ",".join(_PROPERTIES))
+        answer = self.run("show", unit, "--property", ",".join(_PROPERTIES))
         lines = answer.stdout.decode("utf-8", "replace").splitlines()
         values = dict(line.split("=", 1) for line in lines if "=" in line)
         return {name: values.get(name, "") for name in _PROPERTIES}
 
-    def reload(self) -> None:
-        """Reload the unit files. Raises UnavailableError."""
-        self._run("daemon-reload")
-
-    def run(self, verb: str, unit: str) -> None:
-        """Run `start`, `stop`, `restart`, `enable`, `disable` ... and wait for it. Raises UnavailableError."""
-        self._run(verb, unit)
-
-    def _run(self, *words: str) -> Exit:
+    def run(self, *words: str) -> Exit:
+        """Run `daemon-reload`, `start UNIT`, `enable UNIT` ... and wait for it. Raises UnavailableError."""
         try:
             answer = self._ask(words)
         except NotStarted as problem:
@@ -170,7 +163,7 @@ class Unit(Service):
         written = self.write()
         if not start and self.missing():
             return written
-        self.manager.reload()
+        self.manager.run("daemon-reload")
         self.manager.run("enable", self.name)
         if start:
             self._start("restart" if written else "start")
@@ -210,7 +203,7 @@ class Unit(Service):
                 template.unlink()
                 removed.append(template)
         if manager and removed:
-            self.manager.reload()
+            self.manager.run("daemon-reload")
         return removed
 
     def show_log(self, lines: int, *, follow: bool) -> int:
@@ -229,13 +222,12 @@ class Unit(Service):
     def _local(self) -> str:
         """The drop-in: what is specific to this machine."""
         passed = self.variables()
-        lines = [f'Environment="{quoted(f"{name}={text}")}"' for name, text in passed.items()]
+        lines = [variable(name, text) for name, text in passed.items()]
         lines += [
             f'ReadWritePaths="-{quoted(passed[name])}"' for name in _WRITABLE if passed.get(name, "").startswith("/")
         ]
-        program = " ".join(f'"{quoted(word)}"'.replace("$", "$$") for word in command())
         return _HEAD.format(unit=self.name.replace("\\", "\\\\")) + "\n".join(
-            [*lines, "ExecStart=", f"ExecStart={program}", ""]
+            [*lines, "ExecStart=", exec_start(command()), ""]
         )
 
 
@@ -251,6 +243,16 @@ def packaged_unit(name: str = TEMPLATE) -> bytes:
     package = Path(str(files("mailboxd")))
     inside = package / "systemd"
     return ((inside if inside.is_dir() else package.parent / "systemd") / "user" / name).read_bytes()
+
+
+def exec_start(argv: Sequence[str]) -> str:
+    """The line of a unit with its program. Raises ConfigError."""
+    return "ExecStart=" + " ".join(f'"{quoted(word)}"'.replace("$", "$$") for word in argv)
+
+
+def variable(name: str, text: str) -> str:
+    """The line of a unit that sets a variable. Raises ConfigError."""
+    return f'Environment="{quoted(f"{name}={text}")}"'
 
 
 def quoted(text: str) -> str:

@@ -31,7 +31,7 @@ from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, is_id
 from mailboxd.drawing.gantt import Window, duration
-from mailboxd.drawing.style import ATTEMPT_STYLES, STATE_STYLES, Style, style_of
+from mailboxd.drawing.style import STATE_STYLES, attempt_style
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
 from mailboxd.hub.protocol import Address
@@ -63,33 +63,29 @@ _DONE = {
 _MARK = re.compile(r"\[([^][]*)\]")
 
 
-class Templates:
+def templates() -> Environment:
     """The templates of this package. All values are untrusted and escaped; only drawings are markup."""
-
-    def __init__(self) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("mailboxd.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True, finalize=for_template,
-        )  # fmt: skip
-        self._environment.filters |= {
-            "drawn": Markup,
-            "json": partial(json.dumps, ensure_ascii=False),
-            "money": money,
-            "moment": relative_time,
-            "attempt": attempt_style,
-            "markdown": markdown,
-            "marked": marked,
-        }
-        self._environment.globals |= {
-            "STATE_STYLES": STATE_STYLES,
-            "WAITING_FOR_YOU": WAITING_FOR_YOU,
-            "WORDS": WORDS,
-            "DONE": _DONE,
-            "duration": duration,
-        }
-
-    def render(self, name: str, values: Mapping[str, Any]) -> str:
-        return self._environment.get_template(name).render(values)
+    found = Environment(
+        loader=PackageLoader("mailboxd.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=for_template,
+    )  # fmt: skip
+    found.filters |= {
+        "drawn": Markup,
+        "json": partial(json.dumps, ensure_ascii=False),
+        "money": money,
+        "moment": relative_time,
+        "attempt": attempt_style,
+        "markdown": markdown,
+        "marked": marked,
+    }
+    found.globals |= {
+        "STATE_STYLES": STATE_STYLES,
+        "WAITING_FOR_YOU": WAITING_FOR_YOU,
+        "WORDS": WORDS,
+        "DONE": _DONE,
+        "duration": duration,
+    }
+    return found
 
 
 def for_template(value: object) -> object:
@@ -119,10 +115,6 @@ def relative_time(at: str | None, now: str) -> str:
 def marked(snippet: str) -> Markup:
     """A snippet of the search with its [words] marked."""
     return Markup(_MARK.sub(r"<mark>\1</mark>", str(escape(for_page(snippet)))))  # noqa: S704 - escaped
-
-
-def attempt_style(status: str) -> Style:
-    return ATTEMPT_STYLES.get(status) or style_of(status)
 
 
 def static() -> dict[str, tuple[bytes, str]]:
@@ -167,7 +159,7 @@ class WebApp:
     models: PageModels
     actions: FormActions
     sessions: Sessions
-    templates: Templates = field(default_factory=Templates)
+    templates: Environment = field(default_factory=templates)
     files: dict[str, tuple[bytes, str]] = field(default_factory=static)
     watcher: ChangeWatcher = field(init=False)
 
@@ -175,19 +167,6 @@ class WebApp:
         self.watcher = ChangeWatcher(self.models.clock)
 
     def application(self) -> Starlette:
-        pages: list[tuple[str, Page]] = [
-            ("/", self.overview),
-            ("/search", self.search),
-            ("/changed", self.changed),
-            ("/new", self.new_task),
-            ("/w/{key}", self.workspace),
-            ("/w/{key}/messages", self.messages),
-            ("/w/{key}/m/{message}", self.message),
-            ("/w/{key}/a/{approval}", self.approval),
-            ("/h/{agent}/a/{approval}", self.approval_elsewhere),
-            ("/w/{key}/t/{task}", self.task),
-            ("/w/{key}/t/{task}/children", self.children),
-        ]
         deciding: list[tuple[str, Page]] = [
             ("/", self.overview),
             ("/new", self.new_task),
@@ -196,7 +175,14 @@ class WebApp:
             ("/h/{agent}/a/{approval}", self.approval_elsewhere),
             ("/w/{key}/t/{task}", self.task),
         ]
-        routes = [Route(path, self._page(page), methods=["GET"]) for path, page in pages]
+        reading: list[tuple[str, Page]] = [
+            ("/search", self.search),
+            ("/changed", self.changed),
+            ("/w/{key}/messages", self.messages),
+            ("/w/{key}/m/{message}", self.message),
+            ("/w/{key}/t/{task}/children", self.children),
+        ]
+        routes = [Route(path, self._page(page), methods=["GET"]) for path, page in deciding + reading]
         routes += [Route(path, self._form(partial(self.decide, page)), methods=["POST"]) for path, page in deciding]
         routes += [
             Route("/leave", self._form(self.leave), methods=["POST"]),
@@ -436,14 +422,14 @@ class WebApp:
             "done": request.query_params.get("done", ""),
             "live": "/changed?" + "&".join(names) if live and not problem else "",
         }
-        return HTMLResponse(self.templates.render(template, shared | values), 409 if problem else status)
+        return HTMLResponse(self.templates.get_template(template).render(shared | values), 409 if problem else status)
 
     def _error(self, request: Request, status: int, text: str) -> Response:
         return self._answer(request, "error.html", {"text": text, "status": status}, status=status)
 
     def _closed(self, text: str = "") -> Response:
         shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "live", "form_token", "problem"), "")}
-        return HTMLResponse(self.templates.render("closed.html", shown), 401)
+        return HTMLResponse(self.templates.get_template("closed.html").render(shown), 401)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         if not await run_in_threadpool(self._has_session, request):

@@ -150,26 +150,13 @@ class PageModels:
 
     def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:
         """The workspace and one page (from 1) of its tasks."""
-        shown = self.summary(workspace)
-        if "error" in shown:
-            return {
-                "workspace": shown,
-                "rows": [],
-                "total": 0,
-                "agents": [],
-                "page": 1,
-                "pages_total": 1,
-                "events_shown": [],
-            }
-        with self.report(workspace) as report:
-            rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
-            names = task_queries.list_agents(report, 200)
-            events = task_queries.latest_events(report, None, 12)
-        pages = max(1, -(-total // PAGE_SIZE))
-        return {
-            "workspace": shown, "rows": rows, "total": total, "agents": names, "page": page,
-            "pages_total": pages, "events_shown": events,
-        }  # fmt: skip
+        shown, found = self.summary(workspace), Row(rows=[], total=0, agents=[], events_shown=[])
+        if "error" not in shown:
+            with self.report(workspace) as report:
+                rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
+                found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
+                found["events_shown"] = task_queries.latest_events(report, None, 12)
+        return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
 
     def task(self, workspace: WebWorkspace, name: str, window: Window | None = None) -> Row:
         """Everything on record about a task; `window` is that of its timeline. Raises UnavailableError."""
@@ -189,23 +176,20 @@ class PageModels:
         found = details(report, task_id, children=False) | task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
         told = why.explain(snapshot, task_id)
-        events, results = task_queries.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
+        results = task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
         return found | {
             "above": task_queries.ancestors(report, task_id),
             "milestones": milestones(found, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
             "causes": told.causes[:_MAX_CAUSES],
             "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
             "question": snapshot.tasks[task_id].question,
-            "events": events,
+            "events": task_queries.latest_events(report, task_id, MAX_EVENTS),
             "total_events": task_queries.count_events(report, task_id),
             "checks": task_queries.list_check_runs(report, task_id, 50),
             "made": results,
             "diffs": comparisons(results),
             "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
         }
-
-    def _results(self, report: Report, task_id: str) -> list[Row]:
-        return task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
 
     def _tree(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
         graph = diagrams.task_graph(report, task_id, link=linked(workspace))
@@ -258,13 +242,11 @@ class PageModels:
             rows, total = task_queries.list_messages(
                 report, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE, verdict=verdict
             )
-        return {
-            "rows": rows,
-            "total": total,
-            "page": page,
-            "pages_total": max(1, -(-total // PAGE_SIZE)),
-            "verdict": verdict,
-        }
+        return {"rows": rows, "total": total, "page": page, "pages_total": _pages(total), "verdict": verdict}
+
+
+def _pages(total: int) -> int:
+    return max(1, -(-total // PAGE_SIZE))
 
 
 def linked(workspace: WebWorkspace) -> Link:

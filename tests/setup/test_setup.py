@@ -244,13 +244,6 @@ def test_services_are_set_up_and_undone(beside: Beside, manager: UserManager) ->
 
 # Parts
 
-
-def test_the_port_goes_into_the_group_that_is_meant() -> None:
-    text = plan.with_port(config.default_text("alpha"), 8770)
-    assert text.count("  port: 8770") == 1
-    assert text.index("\nmcp:\n") < text.index("\n  port: 8770\n") < text.index("#shutdown:")
-
-
 BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
 """The defaults that OpenClaw shows once the section exists, though they are in no file."""
 
