@@ -141,16 +141,24 @@ def admitted(membership: Membership, count: int) -> dict[str, PrivateKey]:
     return keys | {settings.host: own}
 
 
+def written(pid: int) -> int:
+    """Bytes that a process has had written to the disk."""
+    fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(fields["write_bytes"])
+
+
 @dataclass(slots=True)
 class Usage:
     """CPU and memory of the real processes."""
 
     pids: dict[str, int]
     _before: dict[str, int] = field(default_factory=dict)
+    _written: dict[str, int] = field(default_factory=dict)
     _began: float = 0.0
 
     def begin(self) -> None:
         self._before, self._began = {name: cpu_ticks(pid) for name, pid in self.pids.items()}, time.monotonic()
+        self._written = {name: written(pid) for name, pid in self.pids.items()}
 
     def spent(self) -> dict[str, float]:
         """Seconds of CPU since `begin`."""
@@ -165,7 +173,9 @@ class Usage:
                 if line.startswith("VmRSS")
             )
             each = f", {cpu * 1e3 / messages:.2f} ms for each message" if messages else ""
-            print(f"{what}: {name}: {100 * cpu / seconds:.1f} % of a core{each}, {memory} MB", flush=True)
+            disk = (written(self.pids[name]) - self._written[name]) / 1e3 / seconds
+            usage = f"{100 * cpu / seconds:.1f} % of a core{each}, {memory} MB, {disk:.0f} KB/s written"
+            print(f"{what}: {name}: {usage}", flush=True)
 
 
 async def measure(farm: Farm, count: int, agents: int, seconds: float, rate: float) -> None:

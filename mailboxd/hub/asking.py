@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mailboxd.errors import UnavailableError
-from mailboxd.host.system import system
 from mailboxd.hub.cards import Line, Said, Time
 from mailboxd.hub.membership import Membership
-from mailboxd.hub.report import hub_report
+from mailboxd.hub.report import spoken
 from mailboxd.store.search import SearchQuery
 
-SOCKET = "ask"
 SECONDS = 5.0
-_MORE = 5.0
-_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +63,3 @@ def search_hosts(membership: Membership, query: SearchQuery) -> tuple[list[dict[
 def probed(membership: Membership) -> dict[str, Any]:
     """The rights of this host at the server: see `canary.probe`. Raises UnavailableError, ConfigError, WorldError."""
     return spoken(membership, {"probe": True}, SECONDS)
-
-
-def spoken(membership: Membership, said: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """The reply of this host's hub process. Raises UnavailableError, ConfigError, WorldError."""
-    raw = b""
-    try:
-        with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
-            system.socket_address(membership.folder / SOCKET) as address,
-        ):
-            link.settimeout(seconds + _MORE)
-            link.connect(address)
-            link.sendall(json.dumps(said).encode() + b"\n")
-            while part := link.recv(_AT_ONCE):
-                raw += part
-        found: dict[str, Any] = json.loads(raw)
-    except (OSError, ValueError) as error:
-        why = hub_report(membership).trouble or f"the hub process does not answer: {error}"
-        raise UnavailableError(f"other hosts cannot be asked: {why}") from error
-    return found

@@ -34,7 +34,7 @@ CARD_SECONDS = 10.0
 MOST_SKEW = 1.0
 _MOST_AGENTS, _MOST_RUNS = 1_000, 100
 _FORGOTTEN = 60.0
-"""Seconds that a host may have forgotten after a crash: it notes every few seconds that it is there."""
+"""Seconds that a host may have forgotten after a crash: it writes its state down more often than that."""
 _log = logging.getLogger("mailboxd")
 
 

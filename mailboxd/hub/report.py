@@ -1,9 +1,13 @@
-"""How it stands with the hub, from the files of the hub process: for `mailboxd hub status`, fleet and doctor."""
+"""How it stands with the hub, as the hub process says: for `mailboxd hub status`, fleet, page and doctor.
+
+It answers on a socket. The file that it writes now and then is for what it was when it does not run.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,12 +17,15 @@ from pydantic import ValidationError
 
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
-from mailboxd.host import wakeup
+from mailboxd.errors import UnavailableError
+from mailboxd.host.system import system
 from mailboxd.hub.cards import HostSigns, Waiting
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.spool import NOT_RUNNING
 
-STATUS = "status.json"
+STATUS, SOCKET = "status.json", "ask"
+_MORE = 5.0
+_AT_ONCE = 1 << 16
 LARGEST = 64 << 20
 SILENT = 60.0
 """Seconds without a card after which a host counts as silent."""
@@ -143,11 +150,13 @@ def hub_report(membership: Membership) -> HubReport:
     """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
     settings = membership.settings()
     lists = {"send", "accept", "show", "decide"}
-    facts: dict[str, Any] = {"trouble": NOT_RUNNING, **settings.model_dump(include=lists)}
-    with suppress(ValueError):
-        facts |= json.loads(membership.state.read(STATUS, largest=LARGEST) or b"{}")
-    if not wakeup.poke(membership.folder):
-        facts["trouble"] = NOT_RUNNING
+    facts: dict[str, Any] = settings.model_dump(include=lists)
+    try:
+        facts |= spoken(membership, {"status": True})
+    except UnavailableError as error:
+        with suppress(ValueError):
+            facts |= json.loads(membership.state.read(STATUS, largest=LARGEST) or b"{}")
+        facts["trouble"] = str(error)
     facts |= {"host": settings.host, "servers": settings.servers}
     hosts = {}
     for host, state in facts.get("hosts", {}).items():
@@ -156,3 +165,24 @@ def hub_report(membership: Membership) -> HubReport:
         except ValidationError:  # of another version
             hosts[host] = HostSigns()
     return HubReport(facts, hosts)
+
+
+def spoken(membership: Membership, said: Mapping[str, Any], seconds: float = 0.0) -> dict[str, Any]:
+    """The reply of this host's hub process, to something that takes it so long. Raises UnavailableError, WorldError."""
+    raw = b""
+    try:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
+            system.socket_address(membership.folder / SOCKET) as address,
+        ):
+            link.settimeout(seconds + _MORE)
+            link.connect(address)
+            link.sendall(json.dumps(said).encode() + b"\n")
+            while part := link.recv(_AT_ONCE):
+                raw += part
+        found: dict[str, Any] = json.loads(raw)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise UnavailableError(NOT_RUNNING) from error
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"the hub process does not answer: {error}") from error
+    return found

@@ -176,6 +176,6 @@ def write_certificate(files: ServerFiles, names: list[str], now: str) -> None:
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with world_errors(f"write to {files.folder}"):
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for path, raw in ((files.key, secret), (files.certificate, made.public_bytes(pem))):
-            path.touch(mode=0o600)
-            path.write_bytes(raw)
+        with directory(files.folder) as folder:
+            for path, raw in ((files.key, secret), (files.certificate, made.public_bytes(pem))):
+                replace(folder, path.name, raw, lambda: True)

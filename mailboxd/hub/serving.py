@@ -38,6 +38,8 @@ _LOOK = 1.0
 _COMMITS = 0.1
 """Seconds between two looks at the databases while receipts are owed."""
 _RESENDING = 5.0
+_REMEMBERING = 30.0
+"""Seconds between two times that the state is written down, for the time after a crash."""
 _PINGS = 10
 """Seconds between two pings: a network that drops everything is noticed when two have no answer."""
 _log = logging.getLogger("mailboxd")
@@ -116,10 +118,12 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
         loop.add_signal_handler(number, hub.stopping.set)
     with _alone(membership.folder, hub.woken.set):
         hub.look_around()
+        commands = await hub.talk.serve()
         try:
             if await hub.unless_stopped(_connect(hub)):
                 await hub.unless_stopped(_carry(hub))
         finally:
+            commands.close()
             hub.trouble = NOT_RUNNING
             hub.tell_daemons()
             hub.write_status()
@@ -199,6 +203,8 @@ async def _carry(hub: Hub) -> None:
         else:
             hub.say_trouble("")
         hub.look_around()
+
+    async def remember() -> None:
         hub.write_status()
 
     await prepare()
@@ -214,6 +220,6 @@ async def _carry(hub: Hub) -> None:
         every(CARD_SECONDS, hub.talk.tell),
         every(_LOOK, hub.cards.follow_up),
         every(_RESENDING, prepare),
+        every(_REMEMBERING, remember),
         every(_LOOK, lambda: hub.receive(js)),
-        hub.talk.serve(),
     )

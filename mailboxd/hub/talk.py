@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from mailboxd.core.sanitize import first_line
@@ -23,10 +24,9 @@ from mailboxd.errors import MailboxdError
 from mailboxd.host.system import system
 from mailboxd.hub import protocol
 from mailboxd.hub.answers import answer
-from mailboxd.hub.asking import SOCKET
 from mailboxd.hub.canary import Canary, probe
 from mailboxd.hub.cards import HostSigns, News, is_repeated, opened, sealed
-from mailboxd.hub.report import silence
+from mailboxd.hub.report import SOCKET, silence
 
 if TYPE_CHECKING:
     from mailboxd.hub.process import Hub
@@ -131,6 +131,9 @@ class Talk:
             except TimeoutError:
                 silent[host] = f"it did not answer within {seconds:g} s"
                 return
+            except NatsError as error:
+                silent[host] = f"it cannot be asked: {hub.trouble or error}"
+                return
             if "answer" in found:
                 answers[host] = found["answer"]
             else:
@@ -173,17 +176,18 @@ class Talk:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("a question of another host was not answered: %s", first_line(str(error)))
 
-    async def serve(self) -> None:
-        """Answer commands of this user: what they ask other hosts."""
+    async def serve(self) -> asyncio.Server:
+        """Answer commands of this user, and what they ask other hosts."""
         with system.socket_address(self.hub.membership.folder / SOCKET) as address:
-            server = await asyncio.start_unix_server(self._serve_one, address)
-        async with server:
-            await server.serve_forever()
+            return await asyncio.start_unix_server(self._serve_one, address)
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, NatsError):
             said = json.loads(await reader.readline())
-            if "probe" in said:
+            found: Mapping[str, object]
+            if "status" in said:
+                found = self.hub.status()
+            elif "probe" in said:
                 found = await probe(self.hub)
             else:
                 found = await self.ask(said["question"], said["hosts"], float(said["seconds"]))

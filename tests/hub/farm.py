@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +13,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import nats
+from nats.aio.client import Client
+
+from mailboxd.hub.membership import Membership, nkey_seed
 from tests.e2e.support import MAILBOXD, Company, environment, eventually
 
 SERVER = Path(sys.executable).parent / "nats-server"
@@ -96,6 +102,31 @@ class Host(Company):
     def close(self) -> None:
         self.kill_hub()
         super().close()
+
+
+async def connected(host: Host, **options: Any) -> Client:
+    """A connection to the server with the key of a host."""
+    member = Membership.of(host.env)
+    return await nats.connect(
+        list(member.settings().servers),
+        tls=ssl.create_default_context(cadata=member.certificate()),
+        nkeys_seed_str=nkey_seed(member.key()),
+        inbox_prefix=f"_INBOX.{host.name}",
+        **options,
+    )
+
+
+def count(host: Host, stream: str) -> int:
+    """How many messages the server has in a stream."""
+
+    async def counted() -> int:
+        client = await connected(host)
+        try:
+            return (await client.jetstream().stream_info(stream)).state.messages
+        finally:
+            await client.close()
+
+    return asyncio.run(counted())
 
 
 class Server:

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import ssl
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 
 from mailboxd.effects.hub_mail import Attachments, HubMail
-from mailboxd.hub.membership import Membership, nkey_seed
 from mailboxd.hub.protocol import FILES, MOST_ATTACHED
 from mailboxd.hub.spool import HubView, Spool
 from mailboxd.user_state import UserState
 from tests.cli.stage import make
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
-from tests.hub.farm import Host
+from tests.hub.farm import count
 from tests.hub.test_pools import serves, until_served
 
 LARGE = "".join(f"line {number} of a large result\n" for number in range(60_000))
 WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
 WRITES: dict[str, Any] = {"mailbox": "true", "default": {"reply": LARGE}}
 BY_DIGEST = f"mailbox/attachments/{hashlib.sha256(LARGE.strip().encode()).hexdigest()}.md"
-
-
-def held(host: Host) -> int:
-    """How many pieces of files the server has."""
-    member = Membership.of(host.env)
-
-    async def count() -> int:
-        client = await nats.connect(
-            list(member.settings().servers),
-            tls=ssl.create_default_context(cadata=member.certificate()),
-            nkeys_seed_str=nkey_seed(member.key()),
-            inbox_prefix=f"_INBOX.{host.name}",
-        )
-        try:
-            return (await client.jetstream().stream_info(FILES)).state.messages
-        finally:
-            await client.close()
-
-    return asyncio.run(count())
 
 
 @pytest.mark.slow
@@ -66,7 +43,7 @@ def test_a_large_result_goes_whole_to_another_host_and_back(joined: Joined, agen
     farm.at_rest()
     assert not beta.spooled("files")
     assert not alpha.spooled("files")
-    eventually(lambda: held(alpha) == 0, 20, farm.last_words)
+    eventually(lambda: count(alpha, FILES) == 0, 20, farm.last_words)
 
 
 def attached(tmp_path: Path) -> Attachments:

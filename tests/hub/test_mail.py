@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from typing import Any
 
-import nats
 import pytest
 
-from mailboxd.hub.membership import Membership, nkey_seed
 from mailboxd.hub.serving import PER_SUBJECT
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
+from tests.hub.farm import Host, connected
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +44,7 @@ def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: J
     farm.start()
     alpha, main = farm["alpha"], farm["alpha"]["main"]
     farm["beta"].stop_hub()
-    asyncio.run(fill(Membership.of(alpha.env), "mb.v1.beta.mail.writer.alpha"))
+    asyncio.run(fill(alpha, "mb.v1.beta.mail.writer.alpha"))
     main.drop("go.md", task("job", plan=gives_to("beta.writer")))
     eventually(lambda: "does not take mail for beta.writer" in alpha.hub("status").stdout, 30, farm.last_words)
     assert len(alpha.spooled("new")) == 1
@@ -55,14 +53,9 @@ def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: J
     assert len(farm["beta"].executions(agent="writer")) == 1
 
 
-async def fill(member: Membership, subject: str) -> None:
+async def fill(host: Host, subject: str) -> None:
     """As much as the server takes of this host for one agent."""
-    client = await nats.connect(
-        list(member.settings().servers),
-        tls=ssl.create_default_context(cadata=member.certificate()),
-        nkeys_seed_str=nkey_seed(member.key()),
-        inbox_prefix="_INBOX.alpha",
-    )
+    client = await connected(host)
     stream = client.jetstream()
     for _ in range(PER_SUBJECT // 500):
         await asyncio.gather(*(stream.publish(subject, b"?", timeout=60) for _ in range(500)))

@@ -18,7 +18,7 @@ from mailboxd.hub.membership import Membership, nkey_seed
 from mailboxd.hub.protocol import FILES, STREAM, FileSubject, Receipt, digest, files_of, incoming
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
-from tests.hub.farm import Farm, Host
+from tests.hub.farm import Farm, Host, connected
 
 pytestmark = pytest.mark.slow
 
@@ -65,20 +65,13 @@ class Spy:
 
 
 def as_gamma(farm: Farm, does: Callable[[Spy], Awaitable[None]]) -> None:
-    member = Membership.of(farm["gamma"].env)
     refusals: list[str] = []
 
     async def refused(error: Exception) -> None:
         refusals.append(str(error))
 
     async def run() -> None:
-        client = await nats.connect(
-            list(member.settings().servers),
-            tls=ssl.create_default_context(cadata=member.certificate()),
-            nkeys_seed_str=nkey_seed(member.key()),
-            inbox_prefix="_INBOX.gamma",
-            error_cb=refused,
-        )
+        client = await connected(farm["gamma"], error_cb=refused)
         try:
             await does(Spy(client, refusals))
         finally:
