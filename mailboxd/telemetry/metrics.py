@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -117,58 +117,36 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurements:
-    """The state of a workspace at one time. Ages are in seconds, 0 if nothing is waiting, None if unknown."""
+class Source:
+    """What metrics are read from: a snapshot of the database, and what was seen of the workspace just before."""
 
-    agent: str
+    ws: Workspace
+    report: Report
     counters: Counters
-    phases: dict[str, int]
-    messages: dict[str, int]
-    unprocessed: int
-    events: int
-    running: int
-    approvals: int
-    blocked: int
-    ages: dict[str, float]
-    breakers: list[tuple[str, str, int]]
-    database_bytes: int
+    now: str
+    pid: int | None
     grade: Grade
     troubles: int
-    up: bool
-    scan_age: float | None
+    messages: Mapping[str, int]
+    inbox: Mapping[str, float]
+    """Files that were not processed yet, and when they were written."""
 
+    @property
+    def unarchived(self) -> int:
+        """Processed files that are still in the inbox."""
+        return self.messages["judged"] - self.messages["archived"] - self.messages["rejected"]
 
-def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Measurements:
-    """Measure the workspace and update `counters`. Raises UnavailableError, WorldError."""
-    pid, now = lock.holder(ws), clock.now()
-    grade, troubles = health.read(ws, pid, now, clock.monotonic())
-    scanned = health.scanned_at(ws)
-    inbox = ws.mail()
-    with opened(ws.database) as report, report.snapshot():
-        counters.update(report)
-        unfiled = report.unfiled()
-        waiting = {name: mtime for name, mtime in inbox.items() if name not in unfiled}
-        ages = {queue: _age(since, now) for queue, since in metrics_queries.oldest_waiting(report).items()}
-        ages["inbox"] = max((to_epoch(now) - mtime for mtime in waiting.values()), default=0.0)
-        phases = report.phases()
-        return Measurements(
-            agent=agent,
-            counters=counters,
-            phases={phase: phases.get(phase, 0) for phase in Phase},
-            messages=report.messages(),
-            unprocessed=len(waiting),
-            events=report.last_event(),
-            running=metrics_queries.running_attempts(report),
-            approvals=report.pending_approvals(),
-            blocked=metrics_queries.waiting_for_person(report),
-            ages={queue: max(age, 0.0) for queue, age in ages.items()},
-            breakers=metrics_queries.breakers(report, NAMES),
-            database_bytes=_size(ws.database),
-            grade=grade,
-            troubles=len(troubles),
-            up=pid is not None,
-            scan_age=None if scanned is None else _age(scanned, now),
-        )
+    @property
+    def ages(self) -> dict[str, float]:
+        """Seconds since the oldest entry of each queue came; 0 if nothing waits there."""
+        ages = {name: _age(since, self.now) for name, since in metrics_queries.oldest_waiting(self.report).items()}
+        written = min(self.inbox.values(), default=None)
+        return ages | {"inbox": 0.0 if written is None else max(to_epoch(self.now) - written, 0.0)}
+
+    @property
+    def scan_age(self) -> float | None:
+        scanned = health.scanned_at(self.ws)
+        return None if scanned is None else _age(scanned, self.now)
 
 
 def _age(since: str | None, now: str) -> float:
@@ -195,15 +173,15 @@ class Definition:
 
     name: str
     help: str
-    value: Callable[[Measurements], float | Samples | None]
+    value: Callable[[Source], float | Samples | None]
     labels: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
         return "counter" if self.name.endswith("_total") else "gauge"
 
-    def samples(self, found: Measurements) -> Iterator[tuple[tuple[str, ...], float]]:
-        value = self.value(found)
+    def samples(self, source: Source) -> Iterator[tuple[tuple[str, ...], float]]:
+        value = self.value(source)
         if isinstance(value, Mapping):
             for key, number in value.items():
                 yield key if isinstance(key, tuple) else (key,), float(number)
@@ -218,103 +196,118 @@ METRICS: tuple[Definition, ...] = (
         lambda _: {version("mailboxd"): 1},
         ("version",),
     ),
-    Definition("mailboxd_up", "Whether a daemon runs in the workspace.", lambda m: m.up),
+    Definition("mailboxd_up", "Whether a daemon runs in the workspace.", lambda s: s.pid is not None),
     Definition(
         "mailboxd_health",
         "1 for the grade of the daemon's health, 0 for the others.",
-        lambda m: {grade: grade is m.grade for grade in Grade},
+        lambda s: {grade: grade is s.grade for grade in Grade},
         ("grade",),
     ),
-    Definition("mailboxd_troubles", "Problems that the daemon reports.", lambda m: m.troubles),
+    Definition("mailboxd_troubles", "Problems that the daemon reports.", lambda s: s.troubles),
     Definition(
         "mailboxd_scan_age_seconds",
         "Seconds since the daemon last scanned its directories; exact to 15 s.",
-        lambda m: m.scan_age,
+        lambda s: s.scan_age,
     ),
-    Definition("mailboxd_database_bytes", "Size of the database and its write-ahead log.", lambda m: m.database_bytes),
-    Definition("mailboxd_events_total", "Events on record.", lambda m: m.events),
-    Definition("mailboxd_tasks", "Tasks and subtasks by phase.", lambda m: m.phases, ("phase",)),
+    Definition(
+        "mailboxd_database_bytes", "Size of the database and its write-ahead log.", lambda s: _size(s.ws.database)
+    ),
+    Definition("mailboxd_events_total", "Events on record.", lambda s: s.report.last_event()),
+    Definition(
+        "mailboxd_tasks",
+        "Tasks and subtasks by phase.",
+        lambda s: dict.fromkeys(Phase, 0) | s.report.phases(),
+        ("phase",),
+    ),
     Definition(
         "mailboxd_tasks_blocked",
         "Tasks that need attention: they continue only after an operator acts.",
-        lambda m: m.blocked,
+        lambda s: metrics_queries.waiting_for_person(s.report),
     ),
     Definition(
         "mailboxd_messages_received_total",
         "Files from the inbox that were processed.",
-        lambda m: m.messages["judged"],
+        lambda s: s.messages["judged"],
     ),
     Definition(
         "mailboxd_messages_archived_total",
         "Processed files that are in archive/.",
-        lambda m: m.messages["archived"],
+        lambda s: s.messages["archived"],
     ),
     Definition(
         "mailboxd_messages_rejected_total",
         "Processed files that are in rejected/.",
-        lambda m: m.messages["rejected"],
+        lambda s: s.messages["rejected"],
     ),
     Definition(
         "mailboxd_messages_pending",
         "Files in the inbox: not processed yet (unprocessed), or processed but not moved yet (unarchived). "
         "received = archived + rejected + unarchived.",
-        lambda m: {"unprocessed": m.unprocessed, "unarchived": unarchived(m)},
+        lambda s: {"unprocessed": len(s.inbox), "unarchived": s.unarchived},
         ("state",),
     ),
-    Definition("mailboxd_messages_sent_total", "Messages written to outbox/.", lambda m: m.messages["sent"]),
+    Definition("mailboxd_messages_sent_total", "Messages written to outbox/.", lambda s: s.messages["sent"]),
     Definition(
         "mailboxd_attempts_total",
         "Finished attempts by outcome.",
-        lambda m: {status: m.counters.attempts[status] for status in _OUTCOMES},
+        lambda s: {status: s.counters.attempts[status] for status in _OUTCOMES},
         ("outcome",),
     ),
-    Definition("mailboxd_attempts_running", "Attempts in progress.", lambda m: m.running),
-    Definition("mailboxd_retries_total", "Attempts after the first one of a task.", lambda m: m.counters.retries),
+    Definition(
+        "mailboxd_attempts_running", "Attempts in progress.", lambda s: metrics_queries.running_attempts(s.report)
+    ),
+    Definition("mailboxd_retries_total", "Attempts after the first one of a task.", lambda s: s.counters.retries),
     Definition(
         "mailboxd_turns_total",
         "Finished turns by agent and outcome.",
-        lambda m: dict(sorted(m.counters.turns.items())),
+        lambda s: dict(sorted(s.counters.turns.items())),
         ("called", "outcome"),
     ),
     Definition(
         "mailboxd_tokens_total",
         "Tokens used by turns, as reported by their runtime.",
-        lambda m: {way: m.counters.tokens[way] for way in ("input", "output")},
+        lambda s: {way: s.counters.tokens[way] for way in ("input", "output")},
         ("direction",),
     ),
     Definition(
         "mailboxd_cost_usd_total",
         "Cost of turns in US dollars, as reported by their runtime.",
-        lambda m: m.counters.cost_usd,
+        lambda s: s.counters.cost_usd,
     ),
     Definition(
         "mailboxd_breaker",
         "1 for the state of an agent's circuit breaker, 0 for the others.",
-        lambda m: {(agent, one): one == state for agent, state, _ in m.breakers for one in State},
+        lambda s: {
+            (agent, one): one == state for agent, state, _ in metrics_queries.breakers(s.report, NAMES) for one in State
+        },
         ("called", "state"),
     ),
     Definition(
         "mailboxd_breaker_faults",
         "Consecutive faults of an agent.",
-        lambda m: {agent: faults for agent, _, faults in m.breakers},
+        lambda s: {agent: faults for agent, _, faults in metrics_queries.breakers(s.report, NAMES)},
         ("called",),
     ),
     Definition(
         "mailboxd_breaker_openings_total",
         "How often the circuit breaker of an agent opened.",
-        lambda m: m.counters.opened,
+        lambda s: s.counters.opened,
     ),
     Definition(
         "mailboxd_circuit_openings_total",
         "How often the circuit of a task opened.",
-        lambda m: m.counters.circuits,
+        lambda s: s.counters.circuits,
     ),
-    Definition("mailboxd_approvals_waiting", "Approval requests that wait for a person.", lambda m: m.approvals),
+    Definition(
+        "mailboxd_approvals_waiting",
+        "Approval requests that wait for a person.",
+        lambda s: s.report.pending_approvals(),
+    ),
     Definition(
         "mailboxd_queue_age_seconds",
         "Age of the oldest entry of each queue: a file in the inbox, a processed file to be moved, a ready task, an "
         "ordered effect, an approval request. 0 if the queue is empty.",
-        lambda m: m.ages,
+        lambda s: s.ages,
         ("queue",),
     ),
 )
@@ -322,37 +315,45 @@ DURATIONS = "mailboxd_turn_duration_seconds"
 DURATIONS_HELP = "From the order of a turn to its end, by its purpose."
 
 
-def unarchived(found: Measurements) -> int:
-    """Processed files that are still in the inbox."""
-    return found.messages["judged"] - found.messages["archived"] - found.messages["rejected"]
+def text(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> bytes:
+    """All metrics of a workspace in Prometheus' text format, version 0.0.4; updates `counters`.
 
-
-def text(found: Measurements) -> bytes:
-    """All metrics in Prometheus' text format, version 0.0.4."""
+    Raises UnavailableError, WorldError.
+    """
+    pid, now, inbox = lock.holder(ws), clock.now(), ws.mail()
+    grade, troubles = health.read(ws, pid, now, clock.monotonic())
+    with opened(ws.database) as report, report.snapshot():
+        counters.update(report)
+        unfiled = report.unfiled()
+        waiting = {name: written for name, written in inbox.items() if name not in unfiled}
+        source = Source(ws, report, counters, now, pid, grade, len(troubles), report.messages(), waiting)
+        families = [_family(definition, agent, source) for definition in METRICS]
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Collected([*families, _durations(agent, counters)]))
     return generate_latest(registry)
 
 
 class _Collected(Collector):
-    def __init__(self, found: Measurements) -> None:
-        self._found = found
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
 
-    def collect(self) -> Iterator[Metric]:
-        for definition in METRICS:
-            labels = ["agent", *definition.labels]
-            kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
-            family = kind(definition.name, definition.help, labels=labels)
-            for values, number in definition.samples(self._found):
-                family.add_metric([self._found.agent, *values], number)
-            yield family
-        yield self._durations()
+    def collect(self) -> Sequence[Metric]:
+        return self._families
 
-    def _durations(self) -> Metric:
-        family = HistogramMetricFamily(DURATIONS, DURATIONS_HELP, labels=["agent", "turn"])
-        for turn, durations in sorted(self._found.counters.durations.items()):
-            family.add_metric([self._found.agent, turn], list(_cumulated(durations)), durations.total)
-        return family
+
+def _family(definition: Definition, agent: str, source: Source) -> Metric:
+    kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+    family = kind(definition.name, definition.help, labels=["agent", *definition.labels])
+    for values, number in definition.samples(source):
+        family.add_metric([agent, *values], number)
+    return family
+
+
+def _durations(agent: str, counters: Counters) -> Metric:
+    family = HistogramMetricFamily(DURATIONS, DURATIONS_HELP, labels=["agent", "turn"])
+    for turn, durations in sorted(counters.durations.items()):
+        family.add_metric([agent, turn], list(_cumulated(durations)), durations.total)
+    return family
 
 
 def _cumulated(durations: Durations) -> Iterator[tuple[str, float]]:

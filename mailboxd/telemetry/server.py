@@ -66,7 +66,7 @@ class Server(ThreadingHTTPServer):
     def text(self) -> bytes:
         """The metrics as text. Raises MailboxdError if they cannot be read."""
         with self._lock:  # the counters are shared between requests
-            return metrics.text(metrics.measure(self._ws, self._agent, self._counters, self._clock))
+            return metrics.text(self._ws, self._agent, self._counters, self._clock)
 
 
 class _Handler(BaseHTTPRequestHandler):

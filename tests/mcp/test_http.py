@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -171,19 +171,6 @@ def test_an_invalid_request_is_refused(server: HttpServer, body: bytes, status: 
     assert server.process.poll() is None
 
 
-def test_half_open_connections_do_not_block_others_and_are_closed(server: HttpServer) -> None:
-    token = server.grant(EXECUTOR)
-    with ExitStack() as held:
-        half = [held.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(300)]
-        for one in half[:150]:
-            with suppress(OSError):
-                one.sendall(b"POST /mcp HTTP/1.1\r\nHost:")
-        assert [server.ask(token)[0] for _ in range(5)] == [200] * 5
-        for one in half:
-            with suppress(ConnectionResetError):
-                assert one.recv(1) == b""
-
-
 def test_the_server_waits_while_descriptors_are_exhausted(server: HttpServer) -> None:
     token = server.grant(EXECUTOR)
     assert server.ask(token)[0] == 200
@@ -202,11 +189,6 @@ def test_the_server_waits_while_descriptors_are_exhausted(server: HttpServer) ->
     said = server.log.read_text()
     assert "Traceback" not in said
     assert said.count("no further connection") <= 2
-
-
-def test_it_listens_on_loopback_only(server: HttpServer) -> None:
-    assert server.listens()
-    assert not server.listens("127.0.0.2")
 
 
 def test_no_token_is_in_the_log_or_in_the_file(server: HttpServer) -> None:
@@ -255,14 +237,6 @@ def test_the_server_exits_when_its_parent_is_gone(tmp_path: Path) -> None:
     assert child.stdin is not None
     child.stdin.close()
     assert child.wait(30) == 0
-
-
-def test_a_port_that_is_taken_is_said(server: HttpServer) -> None:
-    argv = [*MAILBOXD, "connect", "mcp", "serve", "--http", "-w", str(server.ws.root)]
-    done = subprocess.run(argv, env=environment({}), capture_output=True, text=True, timeout=60)
-    assert done.returncode == 75
-    assert f"127.0.0.1:{server.port}" in done.stderr
-    assert "mcp.port" in done.stderr
 
 
 @pytest.mark.parametrize("how", [["--as", "executor:alpha"], ["--as", "operator:kim"], ["--http"]])

@@ -44,7 +44,7 @@ def metrics_command(session: Session, serve: bool, until_eof: bool) -> None:
     from mailboxd.telemetry.metrics import Counters
 
     ws = session.workspace()
-    text = metrics.text(metrics.measure(ws, agent_of(ws) or "", Counters(), session.clock))
+    text = metrics.text(ws, agent_of(ws) or "", Counters(), session.clock)
     say(to_json({"metrics": text.decode()}) if session.as_json else text.decode(), newline=session.as_json)
 
 
