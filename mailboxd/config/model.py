@@ -44,7 +44,7 @@ def _parsed(pattern: str, convert: Callable[[str], object], remedy: str) -> Befo
     return BeforeValidator(parse)
 
 
-def _such(holds: Callable[[str], object], remedy: str) -> AfterValidator:
+def such(holds: Callable[[str], object], remedy: str) -> AfterValidator:
     """Text for which something holds; `remedy` says what to write instead."""
 
     def check(value: str) -> str:
@@ -56,7 +56,7 @@ def _such(holds: Callable[[str], object], remedy: str) -> AfterValidator:
 
 
 def _matches(pattern: str, remedy: str) -> AfterValidator:
-    return _such(re.compile(pattern, re.ASCII).fullmatch, remedy)
+    return such(re.compile(pattern, re.ASCII).fullmatch, remedy)
 
 
 def _is_directory(value: str) -> bool:
@@ -77,7 +77,7 @@ def _is_address(value: str) -> bool:
     return is_web and len(value) <= 500 and value.isprintable() and " " not in value
 
 
-_WORD = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -"
+ID_FORM = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -"
 _LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 _MANY, _WORDS = Field(max_length=100), Field(max_length=64)
 Whole = Annotated[int, _parsed(r"[0-9]{1,15}", int, "write a whole number in digits, like 4")]
@@ -85,9 +85,9 @@ Number = Annotated[
     float, _parsed(r"[0-9]{1,15}(\.[0-9]{1,9})?", float, "write a number, like 5 or 0.5"), Field(allow_inf_nan=False)
 ]
 Flag = Annotated[bool, _parsed("true|false", "true".__eq__, "write true or false")]
-Sender = Annotated[str, _such(is_id, f"write an agent id: {_WORD}, without ..")]
+Sender = Annotated[str, such(is_id, f"write an agent id: {ID_FORM}, without ..")]
 Senders = Annotated[tuple[Sender, ...], _LIST, _MANY]
-_NOT_A_PERSON = _such(
+_NOT_A_PERSON = such(
     lambda value: value.lower() not in OPERATORS,
     "rename the agent: messages from operator and human count as from a person",
 )
@@ -95,18 +95,18 @@ Agent = Annotated[Sender, _NOT_A_PERSON]
 Agents = Annotated[tuple[Agent, ...], _LIST, _MANY]
 Model = Annotated[
     str,
-    _such(lambda value: not value or MODEL.fullmatch(value), "write a model name as in OpenClaw, like openai/gpt-5"),
+    such(lambda value: not value or MODEL.fullmatch(value), "write a model name as in OpenClaw, like openai/gpt-5"),
 ]
 Models = Annotated[tuple[Model, ...], _LIST, _MANY]
 ReplyTo = Annotated[
     str,
-    _such(
+    such(
         ADDRESS.fullmatch,
         "write CHANNEL:TARGET or session:KEY, like telegram:@ann; with * at the end: all that begin so",
     ),
 ]
 Argument = Annotated[
-    str, _such(lambda value: value and "\0" not in value, "write a program or argument that is not empty")
+    str, such(lambda value: value and "\0" not in value, "write a program or argument that is not empty")
 ]
 OptionalArguments = Annotated[tuple[Argument, ...], _LIST, _WORDS]
 Arguments = Annotated[OptionalArguments, Field(min_length=1)]
@@ -120,25 +120,25 @@ Person = Annotated[
 ]
 Recipient = Annotated[
     str,
-    _such(_is_recipient, "write it as for OpenClaw: at most 200 characters, not beginning with a dash"),
+    such(_is_recipient, "write it as for OpenClaw: at most 200 characters, not beginning with a dash"),
 ]
 Address = Annotated[
     str,
-    _such(lambda value: not value or _is_address(value), "write an address like http://127.0.0.1:4318/v1/traces"),
-    _such(
+    such(lambda value: not value or _is_address(value), "write an address like http://127.0.0.1:4318/v1/traces"),
+    such(
         lambda value: "@" not in urlsplit(value).netloc,
         "remove the password; set it in the environment variable OTEL_EXPORTER_OTLP_HEADERS",
     ),
 ]
 Directory = Annotated[
     str,
-    _such(
+    such(
         lambda value: not value or _is_directory(value),
         "write a directory relative to the workspace, like src or work/site",
     ),
 ]
-_ID_OR_NONE = _such(lambda value: not value or is_id(value), f"write an id: {_WORD}, without ..")
-HarnessName = Annotated[str, _such(is_id, f"name the harness with {_WORD}")]
+_ID_OR_NONE = such(lambda value: not value or is_id(value), f"write an id: {ID_FORM}, without ..")
+HarnessName = Annotated[str, such(is_id, f"name the harness with {ID_FORM}")]
 Variable = Annotated[
     str, _matches("[A-Za-z_][A-Za-z0-9_]{0,127}", "write the name of an environment variable, without its value")
 ]

@@ -36,7 +36,7 @@ from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
-from mailboxd.effects.notifier import NoticeTargets, PeopleNotifier
+from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.turns import TurnLookup, TurnStarter
 from mailboxd.engine.engine import Engine
@@ -270,9 +270,7 @@ def _effect_runner(
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
-    told = config.notify
-    ways = NoticeTargets(told.command, told.channel, told.target, told.account, openclaw.command)
-    notifying = PeopleNotifier(core, calls, ws, ways, reports)
+    notifying = PeopleNotifier(core, calls, ws, config.notify, openclaw.command, reports)
     boot = system.boot_id()
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)

@@ -24,6 +24,7 @@ from mailboxd.actions.result import summary_of
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.attention import Item, Need
+from mailboxd.config.model import NotifySection
 from mailboxd.core.approvals import Action, ActionKind, Approval, Performed, Purpose
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
@@ -64,21 +65,6 @@ _NEEDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeTargets:
-    """Where notices go (`notify` in the configuration). `openclaw` is the program that reaches the channels."""
-
-    command: tuple[str, ...] = ()
-    channel: str = ""
-    target: str = ""
-    account: str = ""
-    openclaw: tuple[str, ...] = ("openclaw",)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*((_COMMAND,) if self.command else ()), *((_CHANNEL,) if self.channel else ()))
-
-
-@dataclass(frozen=True, slots=True)
 class NoticeMessage:
     """A notice, which the operator's program gets as JSON with the fields in this order. A retry has the same `id`."""
 
@@ -113,7 +99,9 @@ class PeopleNotifier:
     engine: Engine
     calls: ProcessTable
     ws: Workspace
-    ways: NoticeTargets
+    ways: NotifySection
+    openclaw: tuple[str, ...]
+    """The program that reaches the channels."""
     reports: Reports
     _results: dict[str, dict[str, str]] = field(default_factory=dict)
     """By order: the error for each target that was tried; empty = sent."""
@@ -151,9 +139,10 @@ class PeopleNotifier:
         now = self.engine.clock.monotonic()
         told = self._results.setdefault(order.id, {})
         settings, address = self.engine.settings, task.reply_address(effect.what) if task is not None else ""
-        ways = self.ways.names if effect.what in settings.notices else ()
-        for way in (*ways, *([_REPLY] if address else [])):
-            if told.get(way) == "" or (way == _CHANNEL and address == f"{self.ways.channel}:{self.ways.target}"):
+        is_told, ways = effect.what in settings.notices, self.ways
+        chosen = {_COMMAND: is_told and ways.command, _CHANNEL: is_told and ways.channel, _REPLY: address}
+        for way in [way for way, is_chosen in chosen.items() if is_chosen]:
+            if told.get(way) == "" or (way == _CHANNEL and address == f"{ways.channel}:{ways.target}"):
                 continue
             told.pop(way, None)
             if way == _REPLY and (why := refused_address(address, settings.reply_to)):
@@ -188,11 +177,11 @@ class PeopleNotifier:
         if way == _REPLY and call.order is not None:
             # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
             key = f"{said.id}.{call.order.tries}"
-            return (*self.ways.openclaw, "gateway", "call", *_reply_call(said, key, address, self.ways), "--json")
+            return (*self.openclaw, "gateway", "call", *_reply_call(said, key, address, self.ways), "--json")
         if way == _CHANNEL:
             message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
             message = replace(message, account=self.ways.account, text=chat_text(said))
-            return message_argv(self.ways.openclaw, message)
+            return message_argv(self.openclaw, message)
         raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         return (*self.ways.command, self.calls.prepare(call.id, raw, "notice.json"))
 
@@ -254,7 +243,7 @@ class PeopleNotifier:
         del self._results[order.id]
 
 
-def _reply_call(said: NoticeMessage, key: str, address: str, ways: NoticeTargets) -> tuple[str, ...]:
+def _reply_call(said: NoticeMessage, key: str, address: str, ways: NotifySection) -> tuple[str, ...]:
     """The gateway's method and arguments that send a reply: to a chat, or as a turn to the agent of a session."""
     kind, _, place = address.partition(":")
     params = {"idempotencyKey": key}

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from mailboxd.config.model import ID_FORM, such
 from mailboxd.core.approvals import Action, ActionDeclared, ActionKind, Approval, ApprovalDecision
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
@@ -53,12 +54,6 @@ _MAX_PAYLOAD = 10_000
 _ADDRESS = re.compile(r"[\x21-\x7e]+")
 
 
-def _id(value: str) -> str:
-    if not is_id(value):
-        raise ValueError("write an id: 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -, without ..")
-    return value
-
-
 def _words(least: int, most: int) -> Callable[[str], str]:
     def check(value: str) -> str:
         value = storable_text(value)
@@ -67,12 +62,6 @@ def _words(least: int, most: int) -> Callable[[str], str]:
         return value
 
     return check
-
-
-def _phase(value: str) -> str:
-    if value not in list(Phase):
-        raise ValueError(f"write one of {', '.join(Phase)}")
-    return value
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
@@ -94,20 +83,10 @@ def _address(value: str) -> str:
     return value
 
 
-def _label(value: str) -> str:
-    if LABEL.fullmatch(value) is None:
-        raise ValueError("write a label: 1 to 64 of A-Z a-z 0-9 . _ : / -")
-    return value
-
-
-def _reply_to(value: str) -> str:
-    if ADDRESS.fullmatch(value) is None:
-        raise ValueError("write CHANNEL:TARGET or session:KEY, like telegram:@ann")
-    return value
-
-
-Id = Annotated[str, AfterValidator(_id)]
-Label = Annotated[str, AfterValidator(_label)]
+Id = Annotated[str, such(is_id, f"write an id: {ID_FORM}, without ..")]
+Label = Annotated[str, such(LABEL.fullmatch, "write a label: 1 to 64 of A-Z a-z 0-9 . _ : / -")]
+ReplyTo = Annotated[str, such(ADDRESS.fullmatch, "write CHANNEL:TARGET or session:KEY, like telegram:@ann")]
+PhaseName = Annotated[str, such(set(Phase).__contains__, f"write one of {', '.join(Phase)}")]
 Line = Annotated[str, AfterValidator(_words(1, 500))]
 Note = Annotated[str, AfterValidator(_words(1, 4_000))]
 MaybeNote = Annotated[str, AfterValidator(_words(0, 4_000))]
@@ -129,7 +108,7 @@ class Get(TaskArguments):
 
 
 class Transition(TaskArguments):
-    from_phase: Annotated[str, AfterValidator(_phase), Field(description="refused if it has left this phase")]
+    from_phase: Annotated[PhaseName, Field(description="refused if it has left this phase")]
     to: Literal["cancelled", "execution_ready", "completed", "failed"]
     reason: Note
 
@@ -194,9 +173,7 @@ class Create(Arguments):
         list[dict[str, Any]], Field(max_length=100, description="as of task_request_approval")
     ] = []
     labels: Annotated[list[Label], Field(max_length=MAX_NAMES)] = []
-    reply_to: Annotated[
-        str, AfterValidator(_reply_to), Field(description="CHANNEL:TARGET or session:KEY that gets its result")
-    ] | None = None  # fmt: skip
+    reply_to: Annotated[ReplyTo, Field(description="CHANNEL:TARGET or session:KEY that gets its result")] | None = None
 
 
 class RequestApproval(TaskArguments):

@@ -16,6 +16,7 @@ import pytest
 
 from mailboxd import config
 from mailboxd.actions.command import message_problem
+from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import OpenCircuit
@@ -30,7 +31,6 @@ from mailboxd.effects.notifier import (
     PAUSES,
     SECONDS,
     NoticeMessage,
-    NoticeTargets,
     PeopleNotifier,
     chat_text,
 )
@@ -54,7 +54,8 @@ class Bell:
 
     stage: Stage
     calls: ProcessTable
-    ways: NoticeTargets
+    ways: NotifySection = field(default_factory=NotifySection)
+    openclaw: tuple[str, ...] = ()
     told: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @contextmanager
@@ -71,7 +72,9 @@ class Bell:
         """Begin every notice that is due and wait for their ends; how many were begun."""
         with self.opened() as engine:
             reports = Reports(engine)
-            notifying = PeopleNotifier(engine, self.calls, self.stage.ws, self.ways, reports, _results=self.told)
+            notifying = PeopleNotifier(
+                engine, self.calls, self.stage.ws, self.ways, self.openclaw, reports, _results=self.told
+            )
             orders = self.orders(engine)
             for order in orders:
                 assert isinstance(order.effect, Notify)
@@ -105,7 +108,7 @@ def bell(tmp_path: Path) -> Iterator[Bell]:
     stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n")
     with selectors.DefaultSelector() as selector:
         calls = ProcessTable(stage.ws.turns, selector, dict(os.environ), 1 << 20, 0.2, Caps(1, 1))
-        yield Bell(stage, calls, NoticeTargets())
+        yield Bell(stage, calls)
         for call in calls.running.values():
             call.child.kill()
         eventually(lambda: list(calls.ended()) is not None and not calls.running)
@@ -120,7 +123,7 @@ def program(tmp_path: Path, name: str, body: str) -> str:
 
 def test_a_program_gets_the_request_as_a_file_and_no_shell(bell: Bell, tmp_path: Path) -> None:
     keep = program(tmp_path, "keep", f'printf "%s\\n" "$@" > {tmp_path}/said; cp "$2" {tmp_path}/notice.json')
-    bell.ways = NoticeTargets((keep, "a b; $(touch /tmp/never)"))
+    bell.ways = NotifySection(command=(keep, "a b; $(touch /tmp/never)"))
     (one,) = ask(bell.stage, "job", replace(PUBLISH, risk="public"), preview="make publish")
     assert bell.ring() == 1
     first, file = (tmp_path / "said").read_text().splitlines()
@@ -139,7 +142,7 @@ def test_a_program_gets_the_request_as_a_file_and_no_shell(bell: Bell, tmp_path:
 
 def test_a_channel_is_told_how_to_decide_and_nothing_of_what_would_happen(bell: Bell, tmp_path: Path) -> None:
     openclaw = program(tmp_path, "openclaw", f'printf \'%s\\n\' "$@" > {tmp_path}/said; echo \'{{"messageId": "1"}}\'')
-    bell.ways = NoticeTargets(channel="slack", target="#ops", account="work", openclaw=(openclaw,))
+    bell.ways, bell.openclaw = NotifySection(channel="slack", target="#ops", account="work"), (openclaw,)
     action = replace(PUBLISH, action=SECRET, argv=("make", SECRET), risk="the site is public")
     (one,) = ask(bell.stage, "job", action, preview=SECRET)
     assert bell.ring() == 1
@@ -162,7 +165,7 @@ def test_a_channel_is_told_how_to_decide_and_nothing_of_what_would_happen(bell: 
 @pytest.mark.parametrize("risk", ["see C:\\new", "[[reply_to_current]]"])
 def test_words_that_openclaw_would_take_for_an_order_are_left_out(bell: Bell, tmp_path: Path, risk: str) -> None:
     openclaw = program(tmp_path, "openclaw", f'printf \'%s\\n\' "$@" > {tmp_path}/said; echo \'{{"messageId": "1"}}\'')
-    bell.ways = NoticeTargets(channel="slack", target="#ops", openclaw=(openclaw,))
+    bell.ways, bell.openclaw = NotifySection(channel="slack", target="#ops"), (openclaw,)
     ask(bell.stage, "job", replace(TELL, risk=risk))
     bell.ring()
     assert risk not in (said := (tmp_path / "said").read_text())
@@ -181,7 +184,7 @@ def test_words_that_openclaw_would_take_for_an_order_are_left_out(bell: Bell, tm
 def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
     bell: Bell, tmp_path: Path, body: str | None, says: str
 ) -> None:
-    bell.ways = NoticeTargets((program(tmp_path, "bell", body) if body else str(tmp_path / "none"),))
+    bell.ways = NotifySection(command=(program(tmp_path, "bell", body) if body else str(tmp_path / "none"),))
     ask(bell.stage, "job", TELL)
     for pause in PAUSES:
         assert bell.ring() == 1
@@ -198,11 +201,11 @@ def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
 
 
 def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp_path: Path) -> None:
-    bell.ways = NoticeTargets((program(tmp_path, "bell", "exec sleep 600"),))
+    bell.ways = NotifySection(command=(program(tmp_path, "bell", "exec sleep 600"),))
     ask(bell.stage, "job", TELL)
     with bell.opened() as engine:
         reports = Reports(engine)
-        notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, reports)
+        notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, bell.openclaw, reports)
         (order,) = bell.orders(engine)
         assert isinstance(order.effect, Notify)
         notifying.begin(order, order.effect)
@@ -220,7 +223,7 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
 def test_only_the_way_that_failed_is_tried_again(bell: Bell, tmp_path: Path) -> None:
     count = program(tmp_path, "count", f"echo x >> {tmp_path}/counted")
     openclaw = program(tmp_path, "openclaw", f'test -e {tmp_path}/up && echo \'{{"messageId": "1"}}\'')
-    bell.ways = NoticeTargets((count,), channel="slack", target="#ops", openclaw=(openclaw,))
+    bell.ways, bell.openclaw = NotifySection(command=(count,), channel="slack", target="#ops"), (openclaw,)
     ask(bell.stage, "job", TELL)
     bell.ring()
     assert bell.states() == ["pending"]
@@ -256,7 +259,7 @@ def kept(tmp_path: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def keeping(bell: Bell, tmp_path: Path) -> Bell:
     """A program keeps every notice."""
-    bell.ways = NoticeTargets((program(tmp_path, "keep", f'cp "$1" {tmp_path}/notice.$$'),))
+    bell.ways = NotifySection(command=(program(tmp_path, "keep", f'cp "$1" {tmp_path}/notice.$$'),))
     return bell
 
 
@@ -361,7 +364,7 @@ def test_a_channel_gets_the_beginning_of_a_long_result() -> None:
 
 
 def test_no_more_than_a_few_programs_run_at_once(bell: Bell, tmp_path: Path) -> None:
-    bell.ways = NoticeTargets((program(tmp_path, "bell", f"echo x >> {tmp_path}/rang"),))
+    bell.ways = NotifySection(command=(program(tmp_path, "bell", f"echo x >> {tmp_path}/rang"),))
     for number in range(MOST_AT_ONCE + 2):
         bell.stage.create(f"t{number}", policy=Policy(max_attempts=1))
         bell.stage.start()
@@ -379,7 +382,7 @@ ANSWERS = "notify:\n  reply_to: ['telegram:@ann', 'session:agent:alpha:*']\n"
 def replying(bell: Bell, tmp_path: Path) -> Bell:
     """Nobody is told but those who asked; `openclaw` keeps what it is called with."""
     _configure(bell, ANSWERS)
-    bell.ways = NoticeTargets(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
+    bell.openclaw = (program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),)
     return bell
 
 
@@ -431,7 +434,7 @@ def test_a_question_goes_to_the_chat_that_asked(replying: Bell, tmp_path: Path) 
 
 
 def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Path) -> None:
-    replying.ways = NoticeTargets(openclaw=(program(tmp_path, "openclaw", "exit 1"),))
+    replying.openclaw = (program(tmp_path, "openclaw", "exit 1"),)
     asked(replying, "weather", "telegram:@ann")
     for pause in PAUSES:
         replying.ring()
@@ -440,7 +443,7 @@ def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Pat
     replying.ring()
     assert len(replying.alarms()) == 1
     assert replying.states() == ["pending"]
-    replying.ways = NoticeTargets(openclaw=(program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),))
+    replying.openclaw = (program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),)
     replying.stage.clock.advance(900.0)
     replying.ring()
     assert replying.states() == ["done"]
@@ -450,7 +453,7 @@ def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Pat
 
 def test_a_chat_that_is_told_anyway_is_told_once(replying: Bell, tmp_path: Path) -> None:
     _configure(replying, f"{ANSWERS}  channel: telegram\n  target: '@ann'\n")
-    replying.ways = replace(replying.ways, channel="telegram", target="@ann")
+    replying.ways = NotifySection(channel="telegram", target="@ann")
     asked(replying, "weather", "telegram:@ann")
     replying.ring()
     assert len((tmp_path / "said").read_text().splitlines()) > 0
@@ -489,14 +492,14 @@ def test_subtasks_do_not_inherit_where_replies_go(replying: Bell) -> None:
 
 def test_people_are_told_of_what_is_in_the_way_once_while_it_comes_and_goes(bell: Bell, tmp_path: Path) -> None:
     keep = program(tmp_path, "keep", f'cat "$1" >> {tmp_path}/said')
-    bell.ways, clock = NoticeTargets((keep,)), bell.stage.clock
+    bell.ways, clock = NotifySection(command=(keep,)), bell.stage.clock
     with Health(bell.stage.ws, clock, Notifier({}), "alpha") as health:
 
         def ordered() -> int:
             health.beat()
             with bell.opened() as engine:
                 with engine.batch():
-                    notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, Reports(engine))
+                    notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, (), Reports(engine))
                     notifying.order_trouble_notices()
                 return len(bell.orders(engine))
 
