@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,13 @@ from mailboxd import signed_heads, stale_database
 from mailboxd.clock import Clock
 from mailboxd.config.settings import Settings
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.errors import UnavailableError
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys import Trust
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import read_message
+from mailboxd.mailbox.maildir import read_messages
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store import event_log, journal
 from mailboxd.store.backup import (
@@ -124,11 +124,9 @@ def _bodies(
     ws: Workspace, received: list[journal.Received], account: Account, progress: Progress
 ) -> Iterator[tuple[str, bytes]]:
     """The bytes of received messages, from their files; those that are missing or changed are problems."""
-    for message in stepwise(received, "messages", len(received), progress):
-        path = message.path or f"inbox/{message.name}"
-        raw = None
-        with suppress(OSError, WorldError):
-            raw = read_message(ws, path, _LARGEST)
+    paths = [message.path or f"inbox/{message.name}" for message in received]
+    read = zip(received, paths, read_messages(ws, paths, _LARGEST), strict=True)
+    for message, path, raw in stepwise(read, "messages", len(received), progress):
         if raw is None or hashlib.sha256(raw).hexdigest() != message.sha256:
             what = "is missing" if raw is None else "was changed"
             account.problems.append(f"mailbox/{path} {what}: the new database lacks its bytes")

@@ -348,10 +348,20 @@ def files_of(root: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the journal, and where it is."""
+    """A line of the journal: its file and number, its text, and what it says."""
 
-    where: str
+    path: Path
+    number: int
+    line: bytes
     said: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        return _where(self.path, self.number)
+
+
+def _where(path: Path, number: int) -> str:
+    return f"{path.parent.name}/{path.name} line {number}"
 
 
 def entries(files: Iterable[Path]) -> Iterator[Entry]:
@@ -359,7 +369,6 @@ def entries(files: Iterable[Path]) -> Iterator[Entry]:
     for path in files:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                where = f"{path.parent.name}/{path.name} line {number}"
                 if not line.endswith(b"\n"):
                     continue
                 try:
@@ -367,8 +376,8 @@ def entries(files: Iterable[Path]) -> Iterator[Entry]:
                 except ValueError:
                     said = None
                 if not isinstance(said, dict):
-                    raise DamagedError(f"{where} is not a line that mailboxd wrote")
-                yield Entry(where, said)
+                    raise DamagedError(f"{_where(path, number)} is not a line that mailboxd wrote")
+                yield Entry(path, number, line, said)
 
 
 def fill(db: sqlite3.Connection, lines: Iterable[Entry]) -> Tip:
@@ -426,14 +435,13 @@ class _Replay:
 
     def _take_event(self, entry: Entry) -> None:
         said = entry.said
-        row = (
-            *(said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"]),
-            event_log.data_text(said["data"]),
-        )
+        row = (said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"], _data_text(entry))
         if row[0] != self.tip.seq + 1:
             raise DamagedError(f"{entry.where}: event {self.tip.seq + 1} is missing before event {row[0]}")
         if event_log.chain(self.tip.hash, row) != said["hash"]:
-            raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")
+            row = (*row[:-1], event_log.data_text(said["data"]))  # a program has rewritten the line as other JSON
+            if event_log.chain(self.tip.hash, row) != said["hash"]:
+                raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")
         self.tip = Tip(row[0], said["hash"])
         self._rows.append((*row, said["hash"]))
         kind, data = upcast(row[2], said["data"])
@@ -449,6 +457,15 @@ class _Replay:
         changes = ", ".join(f"{name} = excluded.{name}" for name in row)
         sql = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({_KEYS[table]}) DO UPDATE SET {changes}"
         self._db.execute(sql, tuple(row.values()))
+
+
+def _data_text(entry: Entry) -> str:
+    """The data of an event as the log has it: as in the line, unless that had to be escaped to ASCII."""
+    _, start, rest = entry.line.partition(b',"data":')
+    data, end, _ = rest.rpartition(b',"hash":')
+    if not (start and end) or b"\\u" in data:
+        return event_log.data_text(entry.said["data"])
+    return data.decode()
 
 
 def _columns(db: sqlite3.Connection, table: str) -> frozenset[str]:
