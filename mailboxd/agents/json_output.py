@@ -17,10 +17,13 @@ _ERROR_LENGTH = 2000
 
 def parse(exit_: Exit) -> Any:
     """The single JSON value that stdout consists of; None if invalid (or `null`). Never raises."""
-    if exit_.truncated:
-        return None
+    return None if exit_.truncated else parse_text(exit_.stdout)
+
+
+def parse_text(text: str | bytes) -> Any:
+    """The JSON value in a text; None if invalid. Never raises."""
     try:
-        return _DECODER.decode(exit_.stdout.decode("utf-8"))
+        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
 
@@ -49,10 +52,7 @@ def complaint(exit_: Exit) -> str:
 
 
 def _message(raw: bytes) -> str:
-    try:
-        error = at(_DECODER.decode(raw.decode("utf-8")), "error")
-    except (ValueError, RecursionError):
-        return ""
+    error = at(parse_text(raw), "error")
     return (error if isinstance(error, str) else text_at(error, "message")).strip()
 
 

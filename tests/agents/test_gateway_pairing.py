@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from mailboxd.agents.gateway import client, pairing
-from mailboxd.agents.gateway.client import Challenge, ClientIdentity
 from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import from_config, pairing_file, parse_address
 from mailboxd.errors import ConfigError, WorldError
@@ -23,31 +22,22 @@ PAIRED = Pairing("ws://127.0.0.1:18789", "mailboxd alpha", DEVICE, "a-token")
 # What is signed
 
 
-def test_the_signed_payload_is_that_of_the_protocol() -> None:
-    who = ClientIdentity("d" * 64, "key", "mailboxd alpha", "Linux", "token")
-    signed = client.text_to_sign(who, Challenge("nonce", 17))
-    assert signed == f"v3|{'d' * 64}|cli|cli|operator|operator.write|17|token|nonce|linux|"
-
-
 @pytest.mark.parametrize("case", ["ok", "pair", "wrong-token"])
 def test_a_connection_is_asked_for_as_the_real_gateway_took_it(case: str) -> None:
     recorded = conversation(case)
     challenge = client.parse_challenge(json.dumps(recorded[0]["received"]))
     sent = recorded[1]["sent"]
     assert challenge is not None
-    token = sent["params"]["auth"]["token"]
-    who = ClientIdentity(DEVICE.id, DEVICE.public_key, "mailboxd alpha fixture", "linux", token)
-    assert json.loads(client.connect(who, challenge, DEVICE.sign)) == sent
+    paired = Pairing("ws://127.0.0.1:18789", "mailboxd alpha fixture", DEVICE)
+    assert json.loads(client.connect(paired, sent["params"]["auth"]["token"], challenge, "linux")) == sent
 
 
-def test_the_signature_is_the_devices() -> None:
+def test_the_devices_key_signs_the_payload_of_the_protocol_and_no_token_is_sent_without_one() -> None:
+    params = json.loads(client.connect(PAIRED, "", ("nonce", 17), "Linux"))["params"]
+    assert "auth" not in params
+    signed = f"v3|{DEVICE.id}|cli|cli|operator|operator.write|17||nonce|linux|"
     public = Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(DEVICE.public_key + "="))
-    public.verify(base64.urlsafe_b64decode(DEVICE.sign("text") + "=="), b"text")
-
-
-def test_without_a_token_none_is_sent() -> None:
-    who = ClientIdentity(DEVICE.id, DEVICE.public_key, "n", "linux", "")
-    assert "auth" not in json.loads(client.connect(who, Challenge("n", 1), DEVICE.sign))["params"]
+    public.verify(base64.urlsafe_b64decode(params["device"]["signature"] + "=="), signed.encode())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import select
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from wsproto.utilities import ProtocolError
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import Address, from_config, parse_address
-from mailboxd.agents.json_output import at, complaint, parse, text_at
+from mailboxd.agents.json_output import at, complaint, count_at, parse, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import ask
 from mailboxd.agents.readiness import is_loopback
@@ -231,25 +231,6 @@ _CAPABILITIES = ("session-scoped-events",)
 
 
 @dataclass(frozen=True, slots=True)
-class Challenge:
-    """The bytes that the gateway wants signed."""
-
-    nonce: str
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClientIdentity:
-    """The connecting device. `token`: the device's, or the gateway's shared one when pairing, or empty."""
-
-    device_id: str
-    public_key: str
-    name: str
-    platform: str
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
 class Problem:
     """Why the gateway refused a request."""
 
@@ -270,50 +251,35 @@ class Response:
     problem: Problem | None
 
 
-def parse_challenge(text: str) -> Challenge | None:
-    """The challenge in the gateway's first frame, None for other frames."""
-    frame = _object(text)
-    payload = frame.get("payload")
-    if frame.get("event") != "connect.challenge" or not isinstance(payload, dict):
-        return None
-    nonce, at = payload.get("nonce"), payload.get("ts")
-    return Challenge(nonce, at) if isinstance(nonce, str) and nonce and type(at) is int and at >= 0 else None
+def parse_challenge(text: str) -> tuple[str, int] | None:
+    """The nonce and the time that the gateway wants signed, from its first frame; None for other frames."""
+    frame = parse_text(text)
+    nonce, stamp = at(frame, "payload", "nonce"), count_at(frame, "payload", "ts")
+    is_challenge = at(frame, "event") == "connect.challenge" and isinstance(nonce, str) and nonce
+    return (nonce, stamp) if is_challenge and stamp is not None else None
 
 
-def text_to_sign(identity: ClientIdentity, challenge: Challenge) -> str:
-    """The payload to sign, version 3: ends with the platform and an empty device family."""
-    scopes = ",".join(SCOPES)
-    fields = (identity.device_id, _CLIENT, _CLIENT, _ROLE, scopes, str(challenge.at), identity.token, challenge.nonce)
-    return "|".join(("v3", *fields, identity.platform.lower(), ""))
-
-
-def connect(identity: ClientIdentity, challenge: Challenge, sign: Callable[[str], str]) -> str:
-    """The first request."""
-    client = {
-        "id": _CLIENT,
-        "mode": _CLIENT,
-        "displayName": identity.name,
-        "version": _VERSION,
-        "platform": identity.platform,
-    }
-    device = {
-        "id": identity.device_id,
-        "publicKey": identity.public_key,
-        "signature": sign(text_to_sign(identity, challenge)),
-        "signedAt": challenge.at,
-        "nonce": challenge.nonce,
-    }
+def connect(paired: Pairing, token: str, challenge: tuple[str, int], platform: str) -> str:
+    """The first request. `token`: the device's, or the gateway's shared one when pairing, or empty."""
+    device, (nonce, stamp) = paired.device, challenge
+    # version 3 of what is signed ends with the platform and an empty device family
+    said = ("v3", device.id, _CLIENT, _CLIENT, _ROLE, ",".join(SCOPES), str(stamp), token, nonce, platform.lower(), "")
     params: dict[str, Any] = {
         "minProtocol": PROTOCOL,
         "maxProtocol": PROTOCOL,
-        "client": client,
+        "client": {
+            "id": _CLIENT, "mode": _CLIENT, "displayName": paired.name, "version": _VERSION, "platform": platform
+        },
         "role": _ROLE,
         "scopes": list(SCOPES),
         "caps": list(_CAPABILITIES),
-        "device": device,
-    }
-    if identity.token:
-        params["auth"] = {"token": identity.token}
+        "device": {
+            "id": device.id, "publicKey": device.public_key, "signature": device.sign("|".join(said)),
+            "signedAt": stamp, "nonce": nonce,
+        },
+    }  # fmt: skip
+    if token:
+        params["auth"] = {"token": token}
     return request("connect", "connect", params)
 
 
@@ -324,40 +290,20 @@ def request(request_id: str, method: str, params: Mapping[str, object]) -> str:
 
 def parse_response(text: str) -> Response | None:
     """The response in a frame; None for events and unknown frames."""
-    if text.startswith(_EVENT):
+    frame = None if text.startswith(_EVENT) else parse_text(text)
+    request_id, ok, payload = at(frame, "id"), at(frame, "ok"), at(frame, "payload")
+    if at(frame, "type") != "res" or not isinstance(request_id, str) or not isinstance(ok, bool):
         return None
-    frame = _object(text)
-    request_id, ok = frame.get("id"), frame.get("ok")
-    if frame.get("type") != "res" or not isinstance(request_id, str) or not isinstance(ok, bool):
-        return None
-    payload = frame.get("payload")
     return Response(request_id, payload if isinstance(payload, dict) else {}, None if ok else _problem(frame))
 
 
-def _problem(frame: Mapping[str, Any]) -> Problem:
-    error = frame.get("error")
-    error = error if isinstance(error, dict) else {}
-    details = error.get("details")
-    details = details if isinstance(details, dict) else {}
+def _problem(frame: object) -> Problem:
     return Problem(
-        _text(error, "code"),
-        _text(error, "message") or "the gateway gave no reason",
-        _text(details, "code"),
-        _text(details, "requestId"),
+        text_at(frame, "error", "code"),
+        text_at(frame, "error", "message") or "the gateway gave no reason",
+        text_at(frame, "error", "details", "code"),
+        text_at(frame, "error", "details", "requestId"),
     )
-
-
-def _text(value: Mapping[str, Any], key: str) -> str:
-    found = value.get(key)
-    return found if isinstance(found, str) else ""
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        frame = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return frame if isinstance(frame, dict) else {}
 
 
 # A connection that is authenticated
@@ -394,9 +340,7 @@ class Client:
     @property
     def largest_frame(self) -> int:
         """Maximum bytes of a request."""
-        policy = self.hello.get("policy")
-        size = policy.get("maxPayload") if isinstance(policy, dict) else None
-        return size if type(size) is int and size > 0 else _FRAME_BYTES
+        return count_at(self.hello, "policy", "maxPayload") or _FRAME_BYTES
 
     def request(self, method: str, params: Mapping[str, object]) -> tuple[str, str]:
         """A new request, not yet sent: its id and its frame."""
@@ -432,9 +376,7 @@ class Client:
         challenge = None
         while challenge is None:
             challenge = parse_challenge(self._receive(until))
-        device = pairing.device
-        identity = ClientIdentity(device.id, device.public_key, pairing.name, sys.platform, token)
-        self._connection.send(connect(identity, challenge, device.sign))
+        self._connection.send(connect(pairing, token, challenge, sys.platform))
         response = None
         while response is None:
             response = parse_response(self._receive(until))

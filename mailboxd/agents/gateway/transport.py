@@ -41,7 +41,7 @@ from mailboxd.agents.call_dir import (
     world,
     write,
 )
-from mailboxd.agents.json_output import at, text_at
+from mailboxd.agents.json_output import at, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import Child, NotStarted, State, claim, disclaim, has_ended
 from mailboxd.agents.readiness import is_loopback
@@ -309,9 +309,9 @@ class Mark:
         """The mark, an empty one if there is none. Agents can write there: anything else in its place is empty too."""
         try:
             raw, _ = read_capped(f"{directory}/{CALL}", _LARGEST_MARK)
-            argv, *records = [json.loads(line) for line in raw.splitlines()]
-        except (OSError, ValueError, RecursionError):
+        except OSError:
             return cls()
+        argv, *records = [parse_text(line) for line in raw.splitlines() or (b"",)]
         if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
             return cls()
         pids = tuple(pid for record in records if type(pid := at(record, "pid")) is int and pid > 1)
@@ -403,10 +403,7 @@ def order(directory: Path | str, *, again: bool) -> bytes:
 
 def parse_order(raw: bytes) -> tuple[str, bool]:
     """The directory of an order, and whether the turn is only asked about; an empty directory if it is none."""
-    try:
-        said = json.loads(raw)
-    except ValueError:
-        said = None
+    said = parse_text(raw)
     return text_at(said, "directory"), at(said, "again") is not False
 
 
