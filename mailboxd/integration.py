@@ -237,7 +237,8 @@ def plugin_source() -> Path:
 def plugin_state(openclaw: OpenClaw, environment: Mapping[str, str]) -> PluginState:
     """Ask OpenClaw, run with `environment`. Takes 4 to 8 s; works without the gateway. Never raises."""
     try:
-        answer = ask(openclaw.plugin_inspect_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
+        words = ("plugins", "inspect", PLUGIN, "--runtime", "--json")
+        answer = ask(openclaw.argv(*words), environment, OPENCLAW_TIMEOUT)
     except NotStarted as problem:
         return PluginState(False, False, False, "", "", str(problem))
     return parse_plugin_state(answer)
@@ -285,12 +286,16 @@ def plugin_install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
     """
     steps = []
     if not state.installed or not is_current_plugin(state.path) or (state.enabled and state.may_read and state.problem):
-        argv = openclaw.plugin_install_argv(plugin_source())
+        # the options answer OpenClaw's questions: whether the source is trusted, and what it may do
+        argv = openclaw.argv("plugins", "install", str(plugin_source()), "--force", "--accept-capabilities")
         steps.append(Step("copy the plugin into OpenClaw's state", argv, copies=plugin_source()))
     if not state.may_read:
-        steps.append(Step("let it see messages to agents", openclaw.plugin_may_read_argv(PLUGIN)))
+        # otherwise OpenClaw blocks hooks like `before_agent_reply`
+        path = f"plugins.entries.{PLUGIN}.hooks.allowConversationAccess"
+        argv = openclaw.argv("config", "set", path, "true", "--strict-json")
+        steps.append(Step("let it see messages to agents", argv))
     if state.installed and not state.enabled:
-        steps.append(Step("enable it", openclaw.plugin_enable_argv(PLUGIN)))
+        steps.append(Step("enable it", openclaw.argv("plugins", "enable", PLUGIN, "--accept-capabilities")))
     return steps
 
 
@@ -312,13 +317,15 @@ def reload_plugin(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clo
     Without `plugins reload` the gateway is restarted once its work is done.
     """
     try:
-        version = parse_version(ask(openclaw.version_argv(), environment, OPENCLAW_TIMEOUT))
+        version = parse_version(ask(openclaw.argv("--version"), environment, OPENCLAW_TIMEOUT))
         if offer(version).plugins_reload:
-            answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
+            # 2026.9.6 needs it: a plugin enabled after it was allowed to see messages is loaded without hooks
+            argv = openclaw.argv("plugins", "reload", PLUGIN, "--accept-capabilities", "--json")
+            answer = ask(argv, environment, OPENCLAW_TIMEOUT)
             if answer.rc == 0:
                 return "the running gateway has loaded it; no restart is needed"
             return f"no running gateway has loaded it; it is loaded at the next start: {complaint(answer)}"
-        answer = ask(openclaw.gateway_restart_argv(), environment, OPENCLAW_TIMEOUT)
+        answer = ask(openclaw.argv("gateway", "restart", "--safe", "--json"), environment, OPENCLAW_TIMEOUT)
         if answer.rc != 0:
             return f"no running gateway has loaded it; it is loaded at the next start: {complaint(answer)}"
         if text_at(parse_object(answer), "result") == "deferred":
@@ -331,7 +338,7 @@ def reload_plugin(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clo
 def _restarted(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
     until = clock.monotonic() + _RESTART_SECONDS
     while clock.monotonic() < until:
-        if ask(openclaw.gateway_health_argv(), environment, OPENCLAW_TIMEOUT).rc == 0:
+        if ask(openclaw.argv("gateway", "call", "health", "--json"), environment, OPENCLAW_TIMEOUT).rc == 0:
             return "the gateway has restarted and loaded it"
     return (
         f"the gateway was asked to restart and does not answer after {_RESTART_SECONDS:.0f} s: openclaw gateway status"
@@ -339,10 +346,11 @@ def _restarted(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock)
 
 
 def plugin_uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
-    """The steps that undo an installation: OpenClaw removes its copy and the plugin's settings."""
+    """The steps that undo an installation. OpenClaw keeps of the plugin's settings only `enabled: false`."""
     if not state.installed:
         return []
-    return [Step("remove the plugin, its files and its settings", openclaw.plugin_uninstall_argv(PLUGIN))]
+    argv = openclaw.argv("plugins", "uninstall", PLUGIN, "--force")
+    return [Step("remove the plugin, its files and its settings", argv)]
 
 
 def run_steps(steps: Iterable[Step], environment: Mapping[str, str]) -> None:

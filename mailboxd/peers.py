@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import from_config
 from mailboxd.agents.json_output import parse_object
 from mailboxd.agents.openclaw import (
+    AGENTS_LIST,
+    CONFIG_FILE,
     Messaging,
     OpenClaw,
+    config_get,
     parse_agents,
     parse_config_file,
     parse_messaging,
@@ -58,6 +61,14 @@ _AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discover
 _CHANGEABLE = (_AGENTS, _RULES, _MESSAGING)
 _GATEWAY = "discovery.gateway"
 """Asked last, because nothing waits for it."""
+_QUERIES = {
+    _VERSION: ("--version",),
+    _FILE: CONFIG_FILE,
+    _AGENTS: AGENTS_LIST,
+    _RULES: config_get("agents"),
+    _MESSAGING: config_get("tools.agentToAgent"),
+    _GATEWAY: config_get("gateway"),
+}
 ANYONE = Messaging(enabled=True, patterns=())
 _log = logging.getLogger("mailboxd")
 
@@ -142,7 +153,8 @@ class Peers:
                 self._asked_at, self._seen, self._was_refused = now, _stamp(self._config_file), False
             self.calls.discard(name)
             try:
-                self.calls.start(Call(name, CallKind.DISCOVERY, "", name, _CALL_SECONDS), self._argv(name), now)
+                argv = self.openclaw.argv(*_QUERIES[name])
+                self.calls.start(Call(name, CallKind.DISCOVERY, "", name, _CALL_SECONDS), argv, now)
             except NotStarted:  # a program that is missing is not asked
                 self._queue.clear()
                 self._asked_at, self._blocks_intake = now, False
@@ -204,17 +216,6 @@ class Peers:
             return True
         free = self.calls.free_bytes(now)
         return bool(self._waiting) and free is not None and free < self.calls.caps.call_bytes
-
-    def _argv(self, name: str) -> tuple[str, ...]:
-        asks: Mapping[str, Callable[[], tuple[str, ...]]] = {
-            _VERSION: self.openclaw.version_argv,
-            _FILE: self.openclaw.config_file_argv,
-            _AGENTS: self.openclaw.agents_list_argv,
-            _RULES: self.openclaw.config_agents_argv,
-            _MESSAGING: self.openclaw.config_agent_to_agent_argv,
-            _GATEWAY: lambda: self.openclaw.config_get_argv("gateway"),
-        }
-        return asks[name]()
 
     def _take_version(self, exit_: Exit) -> None:
         self.version = parse_version(exit_)

@@ -51,9 +51,13 @@ class OpenClaw:
         limit = ("--timeout", str(timeout))
         return (*self.command, "agent", *options, *limit, *(("--model", model) if model is not None else ()))
 
+    def argv(self, *words: str) -> tuple[str, ...]:
+        """Any other command."""
+        return (*self.command, *words)
+
     def tasks_show_argv(self, key_or_run: str) -> tuple[str, ...]:
         """The record of a run, or the latest of a session key. Works without the gateway; kept for 7 days."""
-        return (*self.command, "tasks", "show", key_or_run, "--json")
+        return self.argv("tasks", "show", key_or_run, "--json")
 
     def wait_argv(self, run_id: str) -> tuple[str, ...]:
         """The reply of a run since the gateway's start, for about 10 minutes; truncated at 4,096 characters."""
@@ -63,72 +67,19 @@ class OpenClaw:
         """The latest messages of a session, up to 500,000 characters each; kept for 30 days."""
         return self._gateway("chat.history", {"sessionKey": session_key, **_HISTORY})
 
-    def agents_list_argv(self) -> tuple[str, ...]:
-        """All agents with their workspaces. 2 to 4 s; works without the gateway."""
-        return (*self.command, "agents", "list", "--json")
-
-    def config_agents_argv(self) -> tuple[str, ...]:
-        """The `agents` section of OpenClaw's configuration, which has `allowAgents`."""
-        return (*self.command, "config", "get", "agents", "--json")
-
-    def config_agent_to_agent_argv(self) -> tuple[str, ...]:
-        """The `tools.agentToAgent` section of OpenClaw's configuration."""
-        return (*self.command, "config", "get", "tools.agentToAgent", "--json")
-
-    def config_file_argv(self) -> tuple[str, ...]:
-        """The path of OpenClaw's configuration, for watching; it is never parsed."""
-        return (*self.command, "config", "file", "--json")
-
-    def config_get_argv(self, section: str) -> tuple[str, ...]:
-        """A section of OpenClaw's configuration, without its secrets."""
-        return (*self.command, "config", "get", section, "--json")
-
-    def config_patch_argv(self, file: Path) -> tuple[str, ...]:
-        """Merge a file into OpenClaw's configuration, unless the result would be invalid."""
-        return (*self.command, "config", "patch", "--file", str(file))
-
-    def plugin_install_argv(self, source: Path) -> tuple[str, ...]:
-        """Copy a plugin into OpenClaw's state. A running gateway loads it.
-
-        The options answer OpenClaw's questions: whether the source is trusted, and what it may do.
-        """
-        return (*self.command, "plugins", "install", str(source), "--force", "--accept-capabilities")
-
-    def plugin_enable_argv(self, plugin: str) -> tuple[str, ...]:
-        return (*self.command, "plugins", "enable", plugin, "--accept-capabilities")
-
-    def plugin_may_read_argv(self, plugin: str) -> tuple[str, ...]:
-        """Let a plugin read messages to agents; otherwise OpenClaw blocks hooks like `before_agent_reply`."""
-        path = f"plugins.entries.{plugin}.hooks.allowConversationAccess"
-        return (*self.command, "config", "set", path, "true", "--strict-json")
-
-    def plugin_reload_argv(self, plugin: str) -> tuple[str, ...]:
-        """Reload a plugin in the running gateway; fails if none runs. Not every version has it.
-
-        2026.9.6 needs it: a plugin that is enabled after it was allowed to read messages is loaded without hooks.
-        """
-        return (*self.command, "plugins", "reload", plugin, "--accept-capabilities", "--json")
-
-    def gateway_restart_argv(self) -> tuple[str, ...]:
-        """Restart the running gateway once its current work is done; fails if none runs."""
-        return (*self.command, "gateway", "restart", "--safe", "--json")
-
-    def gateway_health_argv(self) -> tuple[str, ...]:
-        return (*self.command, "gateway", "call", "health", "--json")
-
-    def plugin_uninstall_argv(self, plugin: str) -> tuple[str, ...]:
-        """Remove a plugin, its files and its settings except `enabled: false`, without questions."""
-        return (*self.command, "plugins", "uninstall", plugin, "--force")
-
-    def plugin_inspect_argv(self, plugin: str) -> tuple[str, ...]:
-        """The hooks and tools that a plugin registers. Takes 4 to 8 s; works without the gateway."""
-        return (*self.command, "plugins", "inspect", plugin, "--runtime", "--json")
-
-    def version_argv(self) -> tuple[str, ...]:
-        return (*self.command, "--version")
-
     def _gateway(self, method: str, parameters: Mapping[str, object]) -> tuple[str, ...]:
-        return (*self.command, "gateway", "call", method, "--params", json.dumps(parameters), "--json")
+        return self.argv("gateway", "call", method, "--params", json.dumps(parameters), "--json")
+
+
+AGENTS_LIST = ("agents", "list", "--json")
+"""All agents with their workspaces. 2 to 4 s; works without the gateway."""
+CONFIG_FILE = ("config", "file", "--json")
+"""The path of OpenClaw's configuration, for watching; it is never parsed."""
+
+
+def config_get(section: str) -> tuple[str, ...]:
+    """The words that print a section of OpenClaw's configuration, without its secrets."""
+    return ("config", "get", section, "--json")
 
 
 def refuse_message(raw: bytes) -> Failed | None:
@@ -163,7 +114,6 @@ def child_environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> 
 # does. The configuration is read through the CLI, never from its file (JSON5, includes, migrations in memory).
 
 _VERSION = re.compile(r"OpenClaw (\d{4})\.(\d{1,2})\.(\d{1,4})(?![\d.])")
-_UNSET = "Config path is valid but unset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +128,18 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The `agents` section of the configuration: permitted receivers, descriptions, concurrency.
+    """The `agents` section of the configuration, as it concerns one agent.
 
     `roles` holds the description and theme of each agent that has them, by its id in lower case. `lane` is
-    `defaults.maxConcurrent`, the gateway's limit of concurrent turns; None if unset.
+    `defaults.maxConcurrent`, the gateway's limit of concurrent turns; None if unset. `entry_path` is the path of the
+    agent's own entry, empty if it has none, and `tools` the unparsed section there.
     """
 
     allowed: Allowed
     roles: Mapping[str, str]
     lane: int | None
+    entry_path: str = ""
+    tools: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,39 +185,35 @@ def parse_agents(exit_: Exit) -> tuple[Peer, ...] | None:
     return tuple(_peer(entry) for entry in entries if is_id(text_at(entry, "id")))
 
 
-def parse_allowed(exit_: Exit, own_agent: str) -> Allowed | None:
-    """The rule for `own_agent` out of `config get agents --json`, None if that failed.
+def parse_rules(exit_: Exit, own_agent: str) -> Rules | None:
+    """Parse `config get agents --json`; None if it failed.
 
     `allowAgents` of the agent, else of the defaults, else only itself; `["*"]` is all, `[]` none. Supports
     `entries: {id: ...}` and the older `list: [{id, ...}]`. An invalid rule permits none.
     """
-    only_itself = Allowed(anyone=False, agents=frozenset({own_agent.lower()}))
-    if (cli_error(exit_) or "").startswith(_UNSET):
-        return only_itself
-    agents = parse_object(exit_)
-    if exit_.rc != 0 or agents is None:
+    unset = is_unset(exit_)
+    agents = {} if unset else parse_object(exit_)
+    if agents is None or (exit_.rc != 0 and not unset):
         return None
-    names = at(_entry(agents, own_agent), "subagents", "allowAgents")
-    if names is None:
-        names = at(agents, "defaults", "subagents", "allowAgents")
-    if names is None:
-        return only_itself
-    texts = _texts(names)
-    return Allowed(anyone="*" in texts, agents=frozenset(name.lower() for name in texts))
-
-
-def parse_rules(exit_: Exit, own_agent: str) -> Rules | None:
-    """Parse `config get agents --json`; None if it failed."""
-    allowed = parse_allowed(exit_, own_agent)
-    if allowed is None:
-        return None
-    agents = parse_object(exit_) or {}
     roles: dict[str, str] = {}
-    for name, entry in _entries(agents):
+    own_path, own = "", None
+    for name, path, entry in _entries(agents):
         said = (text_at(entry, "description"), text_at(entry, "identity", "theme"))
         if role := "; ".join(text for text in said if text.strip()):
             roles[name.lower()] = role
-    return Rules(allowed, roles, count_at(agents, "defaults", "maxConcurrent") or None)
+        if name.lower() == own_agent.lower() and not own_path:
+            own_path, own = path, entry
+    names = at(own, "subagents", "allowAgents")
+    if names is None:
+        names = at(agents, "defaults", "subagents", "allowAgents")
+    texts = (own_agent,) if names is None else _texts(names)
+    allowed = Allowed(anyone=names is not None and "*" in texts, agents=frozenset(name.lower() for name in texts))
+    return Rules(allowed, roles, count_at(agents, "defaults", "maxConcurrent") or None, own_path, at(own, "tools"))
+
+
+def is_unset(exit_: Exit) -> bool:
+    """Whether `config get` failed because the section is not configured: it has its defaults."""
+    return (cli_error(exit_) or "").startswith("Config path is valid but unset")
 
 
 def parse_config_file(exit_: Exit) -> str:
@@ -275,7 +224,7 @@ def parse_config_file(exit_: Exit) -> str:
 
 def parse_messaging(exit_: Exit, version: Version | None) -> Messaging | None:
     """The rule out of `config get tools.agentToAgent --json`, None if that failed."""
-    if (cli_error(exit_) or "").startswith(_UNSET):
+    if is_unset(exit_):
         return messaging(None, version)
     rule = parse_object(exit_)
     return None if exit_.rc != 0 or rule is None else messaging(rule, version)
@@ -294,18 +243,15 @@ def _peer(entry: object) -> Peer:
     return Peer(agent, name, text_at(entry, "workspace"), at(entry, "isDefault") is True)
 
 
-def _entry(agents: dict[str, object], own_agent: str) -> object:
-    return next((entry for name, entry in _entries(agents) if name.lower() == own_agent.lower()), None)
-
-
-def _entries(agents: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Each agent's id and entry, in both formats."""
-    entries = agents.get("entries")
-    pairs: list[tuple[object, object]] = list(entries.items()) if isinstance(entries, dict) else []
-    older = agents.get("list")
+def _entries(agents: Mapping[str, object]) -> list[tuple[str, str, object]]:
+    """Each agent's id, the path of its entry and the entry, in both formats."""
+    entries, older = agents.get("entries"), agents.get("list")
+    found: list[tuple[object, str, object]] = []
+    if isinstance(entries, dict):
+        found += [(name, f"agents.entries.{name}", entry) for name, entry in entries.items()]
     if isinstance(older, list):
-        pairs += [(at(entry, "id"), entry) for entry in older]
-    return [(name, entry) for name, entry in pairs if isinstance(name, str)]
+        found += [(at(entry, "id"), f"agents.list[{number}]", entry) for number, entry in enumerate(older)]
+    return [(name, path, entry) for name, path, entry in found if isinstance(name, str)]
 
 
 def _texts(names: object) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from mailboxd.agents.process import finish
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
-from mailboxd.doctor.facts import Agents, CheckResult, Facts, PluginAnswer, edit, error, note, ok, warning
+from mailboxd.doctor.facts import CheckResult, Facts, PluginAnswer, edit, error, note, ok, warning
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
@@ -176,8 +176,7 @@ def _own(facts: Facts) -> Peer | None:
 
 
 def _entry(facts: Facts) -> str:
-    agents: Agents | None = facts.agents
-    return (agents.entry_path if agents else "") or f"agents.entries.{facts.settings.agent}"
+    return (facts.agents.entry_path if facts.agents else "") or f"agents.entries.{facts.settings.agent}"
 
 
 def _allow_path(facts: Facts) -> str:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.agents.acp.probe import HarnessInfo
-from mailboxd.agents.openclaw import Allowed, Messaging, Peer
+from mailboxd.agents.openclaw import Messaging, Peer, Rules
 from mailboxd.agents.openclaw_versions import Version
 from mailboxd.hub.cards import HostSigns
 from mailboxd.integration import PluginState, SkillState
@@ -248,19 +248,6 @@ class Transport:
 
 
 @dataclass(frozen=True, slots=True)
-class Agents:
-    """This workspace's agent in OpenClaw's configuration."""
-
-    allowed: Allowed
-    entry_path: str
-    """The configuration path of its entry; empty if it has none."""
-    tools: object
-    """`tools` of its entry, unparsed."""
-    lane: int | None
-    """`agents.defaults.maxConcurrent`: turns that the gateway runs at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
 class Tools:
     """The `tools` section of OpenClaw's configuration, unparsed, and its messaging rules."""
 
@@ -307,7 +294,8 @@ class Facts:
     gateway: Gateway | None = None
     transport: Transport | None = None
     peers: tuple[Peer, ...] | None = None
-    agents: Agents | None = None
+    agents: Rules | None = None
+    """This workspace's agent in OpenClaw's configuration."""
     tools: Tools | None = None
     plugin: PluginState | None = None
     plugin_answer: PluginAnswer | None = None

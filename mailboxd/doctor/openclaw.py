@@ -10,13 +10,17 @@ from typing import TypeVar
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import ready
-from mailboxd.agents.json_output import at, brief, cli_error, complaint, count_at, parse_object, text_at
+from mailboxd.agents.json_output import at, brief, complaint, parse_object, text_at
 from mailboxd.agents.openclaw import (
+    AGENTS_LIST,
     OpenClaw,
     Peer,
+    Rules,
+    config_get,
+    is_unset,
     messaging,
     parse_agents,
-    parse_allowed,
+    parse_rules,
     parse_version,
 )
 from mailboxd.agents.openclaw_versions import NEWEST, Version, offer, shown, why_too_old, why_untested
@@ -25,7 +29,6 @@ from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
 from mailboxd.core.sanitize import first_line
 from mailboxd.doctor.facts import (
-    Agents,
     CheckResult,
     Facts,
     Gateway,
@@ -188,27 +191,27 @@ class OpenClawProbes:
 
     def release(self) -> Release:
         """Its version. Raises UnavailableError."""
-        exit_ = self._run(self.openclaw.version_argv())
+        exit_ = self._run(self.openclaw.argv("--version"))
         return Release(parse_version(exit_), _error_text(exit_))
 
     def gateway(self) -> Gateway:
         """Whether it is reachable and accepts the credentials. Raises UnavailableError."""
-        exit_ = self._run((*self.openclaw.command, "gateway", "status", "--json"))
+        exit_ = self._run(self.openclaw.argv("gateway", "status", "--json"))
         return _answered(parse_gateway(exit_), exit_)
 
     def peers(self) -> tuple[Peer, ...]:
         """All agents. Raises UnavailableError."""
-        exit_ = self._run(self.openclaw.agents_list_argv())
+        exit_ = self._run(self.openclaw.argv(*AGENTS_LIST))
         return _answered(parse_agents(exit_), exit_)
 
-    def agents(self) -> Agents:
+    def agents(self) -> Rules:
         """The configuration of this workspace's agent. Raises UnavailableError."""
-        exit_ = self._run(self.openclaw.config_agents_argv())
-        return _answered(parse_agent_config(exit_, self.agent), exit_)
+        exit_ = self._run(self.openclaw.argv(*config_get("agents")))
+        return _answered(parse_rules(exit_, self.agent), exit_)
 
     def tools(self, version: Version | None) -> Tools:
         """The `tools` section. Raises UnavailableError."""
-        exit_ = self._run(self.openclaw.config_get_argv("tools"))
+        exit_ = self._run(self.openclaw.argv(*config_get("tools")))
         return _answered(parse_tools(exit_, version), exit_)
 
     def _run(self, argv: tuple[str, ...]) -> Exit:
@@ -244,8 +247,6 @@ def _error_text(exit_: Exit) -> str:
 
 # Parsing OpenClaw's answers. Pure; nothing about their shape is taken for granted.
 
-_UNSET = "Config path is valid but unset"
-
 
 def parse_gateway(exit_: Exit) -> Gateway | None:
     """Parse `gateway status --json`, whatever its exit status."""
@@ -267,30 +268,9 @@ def parse_gateway(exit_: Exit) -> Gateway | None:
     )
 
 
-def parse_agent_config(exit_: Exit, own: str) -> Agents | None:
-    """Parse `config get agents --json`."""
-    allowed = parse_allowed(exit_, own)
-    if allowed is None:
-        return None
-    section = parse_object(exit_) if exit_.rc == 0 else None
-    path, entry = _entry(section, own)
-    return Agents(allowed, path, at(entry, "tools"), count_at(section, "defaults", "maxConcurrent"))
-
-
-def _entry(section: object, own: str) -> tuple[str, object]:
-    entries, older = at(section, "entries"), at(section, "list")
-    for name, entry in entries.items() if isinstance(entries, dict) else ():
-        if name.lower() == own.lower():
-            return f"agents.entries.{name}", entry
-    for number, entry in enumerate(older if isinstance(older, list) else ()):
-        if text_at(entry, "id").lower() == own.lower():
-            return f"agents.list[{number}]", entry
-    return "", None
-
-
 def parse_tools(exit_: Exit, version: Version | None) -> Tools | None:
     """Parse `config get tools --json`; an unset section is empty."""
-    unset = (cli_error(exit_) or "").startswith(_UNSET)
+    unset = is_unset(exit_)
     section = {} if unset else parse_object(exit_)
     if section is None or (exit_.rc != 0 and not unset):
         return None

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.json_output import cli_error, complaint, parse_object, text_at
-from mailboxd.agents.openclaw import OpenClaw, parse_config_file
+from mailboxd.agents.json_output import complaint, parse_object, text_at
+from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, config_get, is_unset, parse_config_file
 from mailboxd.agents.process import ask
 from mailboxd.config import Config
 from mailboxd.core.events import Role
@@ -206,7 +206,6 @@ def _object(value: object) -> Mapping[str, Any]:
 # OpenClaw's configuration, read and changed through its own commands; no token is ever in an argument list
 
 _SECONDS = 90.0
-_UNSET = "Config path is valid but unset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +225,15 @@ class OpenClawConfig:
 
     def file(self) -> str:
         """The path of the configuration, to be watched, not parsed. Raises UnavailableError."""
-        exit_ = ask(self.openclaw.config_file_argv(), self.environment, _SECONDS)
+        exit_ = ask(self.openclaw.argv(*CONFIG_FILE), self.environment, _SECONDS)
         if not (path := parse_config_file(exit_)):
             raise UnavailableError(f"OpenClaw does not report the path of its configuration: {_why(exit_)}")
         return path
 
     def section(self, name: str) -> Mapping[str, Any] | None:
         """One section; None if it is unset. Raises UnavailableError."""
-        exit_ = ask(self.openclaw.config_get_argv(name), self.environment, _SECONDS)
-        if (cli_error(exit_) or "").startswith(_UNSET):
+        exit_ = ask(self.openclaw.argv(*config_get(name)), self.environment, _SECONDS)
+        if is_unset(exit_):
             return None
         section = parse_object(exit_)
         if exit_.rc != 0 or section is None:
@@ -250,7 +249,8 @@ class OpenClawConfig:
         with world_errors(f"write {ws.state / name}"), directory(ws.root, STATE) as state:
             publish(state, name, json.dumps(patch).encode())
             try:
-                exit_ = ask(self.openclaw.config_patch_argv(ws.state / name), self.environment, _SECONDS)
+                argv = self.openclaw.argv("config", "patch", "--file", str(ws.state / name))
+                exit_ = ask(argv, self.environment, _SECONDS)
             finally:
                 os.unlink(name, dir_fd=state)
         if exit_.rc != 0:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from mailboxd import config, integration, user_state
 from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
 from mailboxd.agents.json_output import complaint
-from mailboxd.agents.openclaw import OpenClaw, Peer, child_environment, parse_config_file
+from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.openclaw_versions import shown, why_too_old
 from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
@@ -569,7 +569,7 @@ def find_installation(environ: Mapping[str, str], clock: Clock) -> tuple[Install
         raise UnavailableError(f"openclaw does not report its version: {release.answer}; try `openclaw --version`")
     if too_old := why_too_old(release.version):
         raise UnavailableError(f"{too_old}: `npm install -g openclaw@latest`")
-    path = parse_config_file(ask(openclaw.config_file_argv(), environment, _SECONDS))
+    path = parse_config_file(ask(openclaw.argv(*CONFIG_FILE), environment, _SECONDS))
     return Installation(
         openclaw, environ, environment, clock, path, cache(partial(_gateway, openclaw, environment))
     ), shown(release.version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,6 @@ from mailboxd.agents.openclaw import (
     Messaging,
     Peer,
     parse_agents,
-    parse_allowed,
     parse_config_file,
     parse_messaging,
     parse_rules,
@@ -56,22 +57,27 @@ def test_a_failed_agents_list_is_none_not_empty(answer: Exit) -> None:
     assert parse_agents(answer) is None
 
 
+def allowed(answer: Exit, agent: str) -> Allowed | None:
+    rules = parse_rules(answer, agent)
+    return None if rules is None else rules.allowed
+
+
 def test_an_agent_with_a_star_reaches_anybody() -> None:
-    rule = parse_allowed(recorded("config-get-agents"), "Alpha")
+    rule = allowed(recorded("config-get-agents"), "Alpha")
     assert rule is not None
     assert rule.permits("whoever")
 
 
 def test_a_list_of_names_is_all_that_is_reached() -> None:
-    rule = parse_allowed(recorded("config-get-agents"), "beta")
+    rule = allowed(recorded("config-get-agents"), "beta")
     assert rule == Allowed(anyone=False, agents=frozenset({"alpha", "gamma"}))
     assert rule.permits("GAMMA")
     assert not rule.permits("beta")
 
 
 def test_an_empty_allow_list_permits_no_agent_and_a_missing_one_only_itself() -> None:
-    nobody = parse_allowed(recorded("config-get-agents"), "gamma")
-    itself = parse_allowed(recorded("config-get-agents"), "delta")
+    nobody = allowed(recorded("config-get-agents"), "gamma")
+    itself = allowed(recorded("config-get-agents"), "delta")
     assert nobody == Allowed(anyone=False, agents=frozenset())
     assert itself == Allowed(anyone=False, agents=frozenset({"delta"}))
 
@@ -79,22 +85,37 @@ def test_an_empty_allow_list_permits_no_agent_and_a_missing_one_only_itself() ->
 def test_the_rule_of_the_defaults_holds_where_the_agent_has_none() -> None:
     config = {"defaults": {"subagents": {"allowAgents": ["b"]}}, "entries": {"a": {}, "c": {"subagents": {}}}}
     for agent in ("a", "c", "unknown"):
-        assert parse_allowed(printed(config), agent) == Allowed(anyone=False, agents=frozenset({"b"}))
+        assert allowed(printed(config), agent) == Allowed(anyone=False, agents=frozenset({"b"}))
 
 
 def test_the_older_form_is_a_list_of_agents() -> None:
     config = {"list": [{"id": "A", "subagents": {"allowAgents": ["*"]}}, None, {"id": 3}]}
-    assert parse_allowed(printed(config), "a") == Allowed(anyone=True, agents=frozenset({"*"}))
+    assert allowed(printed(config), "a") == Allowed(anyone=True, agents=frozenset({"*"}))
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "tools"),
+    [
+        ({"entries": {"Alpha": {"tools": {"profile": "x"}}}}, "agents.entries.Alpha", {"profile": "x"}),
+        ({"list": [{"id": "beta"}, {"id": "alpha"}]}, "agents.list[1]", None),
+        ({"entries": {"beta": {}}}, "", None),
+        ({"entries": [], "list": {}}, "", None),
+    ],
+)
+def test_where_the_own_agent_stands(section: Any, path: str, tools: Any) -> None:
+    found = parse_rules(printed({**section, "defaults": {"maxConcurrent": 8}}), "alpha")
+    assert found is not None
+    assert (found.entry_path, found.tools, found.lane) == (path, tools, 8)
 
 
 @pytest.mark.parametrize("names", ["*", {"*": 1}, 7, [7], [["*"]]])
 def test_an_invalid_allow_list_permits_no_agent(names: object) -> None:
-    rule = parse_allowed(printed({"entries": {"a": {"subagents": {"allowAgents": names}}}}), "a")
+    rule = allowed(printed({"entries": {"a": {"subagents": {"allowAgents": names}}}}), "a")
     assert rule == Allowed(anyone=False, agents=frozenset())
 
 
 def test_an_unset_configuration_is_no_error() -> None:
-    assert parse_allowed(recorded("config-get-unset"), "a") == Allowed(anyone=False, agents=frozenset({"a"}))
+    assert allowed(recorded("config-get-unset"), "a") == Allowed(anyone=False, agents=frozenset({"a"}))
     assert parse_messaging(recorded("config-get-unset"), NEW) == Messaging(enabled=True, patterns=())
     assert parse_messaging(recorded("config-get-unset"), (2026, 9, 2)) == Messaging(enabled=True, patterns=())
     assert parse_messaging(recorded("config-get-unset"), OLD) == Messaging(enabled=False, patterns=())
@@ -102,7 +123,7 @@ def test_an_unset_configuration_is_no_error() -> None:
 
 @pytest.mark.parametrize("answer", [recorded("err-gateway-down"), printed([]), Exit(0, b""), Exit(None, b"{}")])
 def test_a_configuration_that_cannot_be_read_is_no_rule(answer: Exit) -> None:
-    assert parse_allowed(answer, "a") is None
+    assert allowed(answer, "a") is None
     assert parse_messaging(answer, NEW) is None
 
 
@@ -172,5 +193,5 @@ def test_any_bytes_can_be_read(rc: int | None, raw: bytes) -> None:
     exit_ = Exit(rc, raw)
     assert not parse_agents(exit_)
     assert parse_version(exit_) is None
-    for rule in (parse_allowed(exit_, "a"), parse_messaging(exit_, OLD)):
+    for rule in (allowed(exit_, "a"), parse_messaging(exit_, OLD)):
         assert rule is None or rc == 0

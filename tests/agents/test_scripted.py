@@ -15,12 +15,14 @@ import pytest
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import (
+    AGENTS_LIST,
     Allowed,
     OpenClaw,
     Peer,
+    config_get,
     parse_agents,
-    parse_allowed,
     parse_messaging,
+    parse_rules,
     parse_version,
 )
 from mailboxd.agents.openclaw_runs import FetchReply, LostTurn, ReplySource, RunStatus, parse_reply, parse_run, resolve
@@ -96,7 +98,10 @@ def call(tmp_path: Path) -> Call:
             (tmp_path / "prompt.md").write_text(text, encoding="utf-8")
             argv = openclaw.turn_argv(agent, KEY.replace("alpha", agent), tmp_path / "prompt.md", 1)
         else:
-            argv = getattr(openclaw, f"{question}_argv")(*arguments)
+            known = {"version": ("--version",), "agents_list": AGENTS_LIST}
+            known |= {"config_agents": config_get("agents"), "messaging": config_get("tools.agentToAgent")}
+            words = known.get(question)
+            argv = openclaw.argv(*words) if words else getattr(openclaw, f"{question}_argv")(*arguments)
         done = subprocess.run(argv, env={**ENVIRONMENT, **environ}, capture_output=True, check=False)
         return Exit(done.returncode, done.stdout, done.stderr)
 
@@ -236,11 +241,12 @@ def test_it_is_asked_about_its_agents_like_the_real_one(call: Call, tmp_path: Pa
     assert peers[0] == Peer("alpha", "The first", str(tmp_path / "ws/alpha"), is_default=True)
     assert [peer.id for peer in peers] == ["alpha", "beta", "gamma"]
     config = call("config_agents")
-    assert parse_allowed(config, "alpha") == Allowed(anyone=False, agents=frozenset({"beta"}))
-    beta = parse_allowed(config, "beta")
+    alpha, beta = parse_rules(config, "alpha"), parse_rules(config, "beta")
+    assert alpha is not None
     assert beta is not None
-    assert beta.anyone
-    messaging = parse_messaging(call("config_agent_to_agent"), (2026, 9, 6))
+    assert alpha.allowed == Allowed(anyone=False, agents=frozenset({"beta"}))
+    assert beta.allowed.anyone
+    messaging = parse_messaging(call("messaging"), (2026, 9, 6))
     assert messaging is not None
     assert messaging.enabled
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from mailboxd.agents.acp.probe import HarnessInfo
-from mailboxd.agents.openclaw import Allowed, Messaging, Peer
+from mailboxd.agents.openclaw import Allowed, Messaging, Peer, Rules
 from mailboxd.doctor.facts import (
-    Agents,
     Daemon,
     Directory,
     Facts,
@@ -39,7 +38,7 @@ GATEWAY = Gateway(
     config_path="/home/ann/.openclaw/openclaw.json", config_valid=True,
 )  # fmt: skip
 ALPHA, BETA = Peer("alpha", "Alpha", ROOT, True), Peer("beta", "Beta", "/home/ann/beta", False)
-AGENTS = Agents(Allowed(anyone=False, agents=frozenset({"beta"})), "agents.entries.alpha", None, 8)
+AGENTS = Rules(Allowed(anyone=False, agents=frozenset({"beta"})), {}, 8, "agents.entries.alpha")
 TOOLS = Tools({"fs": {"workspaceOnly": True}}, Messaging(enabled=True, patterns=()))
 PLUGIN = PluginState(True, True, True, "0.1.0", "/p", "")
 SKILL = SkillState(True, True, f"{ROOT}/skills/mailboxd", "")

@@ -50,28 +50,6 @@ def test_an_invalid_gateway_state(value: Any) -> None:
     assert openclaw.parse_gateway(said(value)) is None
 
 
-@pytest.mark.parametrize(
-    ("section", "path", "tools"),
-    [
-        ({"entries": {"Alpha": {"tools": {"profile": "x"}}}}, "agents.entries.Alpha", {"profile": "x"}),
-        ({"list": [{"id": "beta"}, {"id": "alpha"}]}, "agents.list[1]", None),
-        ({"entries": {"beta": {}}}, "", None),
-        ({"entries": [], "list": {}}, "", None),
-    ],
-)
-def test_where_the_own_agent_stands(section: Any, path: str, tools: Any) -> None:
-    found = openclaw.parse_agent_config(said({**section, "defaults": {"maxConcurrent": 8}}), "alpha")
-    assert found is not None
-    assert (found.entry_path, found.tools, found.lane) == (path, tools, 8)
-
-
-def test_agents_unset_or_unanswered() -> None:
-    found = openclaw.parse_agent_config(unset("agents"), "alpha")
-    assert found is not None
-    assert (found.entry_path, found.allowed.permits("alpha"), found.allowed.permits("beta")) == ("", True, False)
-    assert openclaw.parse_agent_config(Exit(1, b"boom"), "alpha") is None
-
-
 def test_tools_unset_set_or_unanswered() -> None:
     nothing = openclaw.parse_tools(unset("tools"), NEWEST)
     assert nothing is not None

@@ -108,7 +108,7 @@ def test_only_missing_steps_are_performed(state: PluginState, commands: list[str
 def test_a_missing_plugin_is_not_removed() -> None:
     assert plugin_uninstall_steps(OPENCLAW, ABSENT) == []
     assert [step.argv for step in plugin_uninstall_steps(OPENCLAW, READY)] == [
-        OPENCLAW.plugin_uninstall_argv("mailboxd")
+        OPENCLAW.argv("plugins", "uninstall", "mailboxd", "--force")
     ]
 
 

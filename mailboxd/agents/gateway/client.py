@@ -31,7 +31,7 @@ from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import Address, from_config, parse_address
 from mailboxd.agents.json_output import at, complaint, count_at, parse, parse_text, text_at
-from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.openclaw import OpenClaw, config_get, is_unset
 from mailboxd.agents.process import ask
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.clock import Clock
@@ -466,7 +466,6 @@ def _scopes(hello: dict[str, Any]) -> tuple[str, ...]:
 # The gateway in OpenClaw's own words, for commands
 
 _SECONDS = 60.0
-_UNSET = "Config path is valid but unset"
 _NO_DEVICE = "unknown deviceId"
 
 
@@ -475,9 +474,10 @@ def configured(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str,
 
     Raises UnavailableError, ConfigError.
     """
-    section, problem = _ask(openclaw, environment, "config", "get", "gateway")
-    if problem and not problem.startswith(_UNSET):
-        raise UnavailableError(f"OpenClaw does not report its gateway: {problem}. Give --url")
+    exit_ = ask(openclaw.argv(*config_get("gateway")), environment, _SECONDS)
+    if exit_.rc != 0 and not is_unset(exit_):
+        raise UnavailableError(f"OpenClaw does not report its gateway: {complaint(exit_)}. Give --url")
+    section = parse(exit_) if exit_.rc == 0 else None
     url = from_config(section, environment)
     approves = at(section, "nodes", "pairing", "autoApproveLocal") is not False
     return url, approves and is_loopback(parse_address(url).host)
@@ -485,18 +485,11 @@ def configured(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str,
 
 def unpair(path: Path, paired: Pairing, openclaw: OpenClaw, environment: Mapping[str, str]) -> None:
     """Remove the device from OpenClaw, then its key and token. Raises UnavailableError if OpenClaw does not."""
-    _, problem = _ask(openclaw, environment, "devices", "remove", paired.device.id)
+    exit_ = ask(openclaw.argv("devices", "remove", paired.device.id, "--json"), environment, _SECONDS)
+    problem = complaint(exit_) if exit_.rc != 0 else ""
     if problem and problem != _NO_DEVICE:
         raise UnavailableError(
             f"OpenClaw did not remove device {paired.device.id}: {problem}. "
             f"Remove it there manually, then delete {path}"
         )
     pairing.remove(path)
-
-
-def _ask(openclaw: OpenClaw, environment: Mapping[str, str], *words: str) -> tuple[Any, str]:
-    """OpenClaw's output, and its error if any."""
-    exit_ = ask((*openclaw.command, *words, "--json"), environment, _SECONDS)
-    if exit_.rc == 0:
-        return parse(exit_), ""
-    return None, complaint(exit_)
