@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.text import say, to_json
-from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
@@ -48,9 +47,8 @@ def decide(session: Session, address: Address, kind: type[AnyMessage], task: str
     membership, said = Membership.of(os.environ), {"task_id": task, **headers}
     done = deciding.decide(membership, session.clock, session.pause, _PATIENCE, address, kind, **said)
     is_fine = done.outcome in deciding.FINE
+    told = {"message_id": done.message_id, "outcome": done.outcome, "why": done.why}
     if session.as_json:
-        told = {"message_id": done.message_id, "outcome": done.outcome, "why": done.why}
         say(to_json({"agent": str(address), "task": task, **told}))
-    else:
-        say(for_terminal(f"{address}: {done.outcome}{f': {done.why}' if done.why else ''}"), err=not is_fine)
+    session.tell(f"{address}: {done.outcome}{f': {done.why}' if done.why else ''}", err=not is_fine)
     return None if is_fine else EXIT_NO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
@@ -24,6 +24,7 @@ from mailboxd.mailbox.layout import Workspace
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from mailboxd.config import Config
     from mailboxd.store.reports import Report
 
 
@@ -77,6 +78,28 @@ class Session:
     def answer(self, facts: Any, text: str) -> None:
         """Print `facts` with --json, otherwise `text`, sanitized."""
         say(to_json(facts) if self.as_json else for_terminal(text))
+
+    def show(self, facts: Any, lines: Iterable[str], none: str = "") -> None:
+        """Print `facts` with --json, otherwise the lines, which are sanitized already; without any, `none`."""
+        if self.as_json:
+            say(to_json(facts))
+            return
+        shown = False
+        for line in lines:
+            say(line)
+            shown = True
+        if none and not shown:
+            say(none, err=True)
+
+    def write(self, text: str) -> None:
+        """Print a file as it is; with --json as its `text`."""
+        say(to_json({"text": text}) if self.as_json else text, newline=self.as_json)
+
+    def config(self) -> Config:
+        """The configuration of the workspace. Raises UnavailableError, ConfigError, WorldError."""
+        from mailboxd import config
+
+        return config.load(self.workspace().config)
 
 
 def agent_of(ws: Workspace) -> str | None:

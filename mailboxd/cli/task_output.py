@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.text import counted, fit, lasted, meter, state, width
+from mailboxd.cli.text import counted, fit, lasted, meter, state, when, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
+
+if TYPE_CHECKING:
+    from mailboxd.explain.model import Cause
 
 Node = dict[str, Any]
 Item = dict[str, Any]
@@ -112,3 +115,19 @@ def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]
         about = f"{item['task']}: " if item["task"] else ""
         yield fit(f"{about}{item['text']}", room - width(age)) + age
         yield f"  -> {for_terminal(item['command'])}"
+
+
+# What happens next
+
+
+def coming_json(cause: Cause | None) -> dict[str, Any] | None:
+    return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
+
+
+def coming_text(coming: dict[str, Any] | None, now: str, running: bool) -> str:
+    """What happens next without a person; `running`: a daemon is."""
+    if coming is None:
+        return "nothing happens automatically"
+    text = f"{coming['task']}: {coming['what']}" if coming["task"] else coming["what"]
+    text += f" ({when(coming['at'], now)})" if coming["at"] else ""
+    return text if running else f"once a daemon runs: {text}"

@@ -154,3 +154,13 @@ def stamp(at: str) -> str:
 def folded(text: str, indent: str) -> str:
     """Sanitize and indent a text of several lines."""
     return "\n".join(f"{indent}{line}".rstrip() for line in for_terminal(text).split("\n"))
+
+
+def entries(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A line for each name with a text that is not empty."""
+    yield from (f"  {pad(name, 12)} {text}" for name, text in pairs if text)
+
+
+def sections(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A heading and the sanitized text below it, for each text that is not blank."""
+    yield from (f"\n{heading}\n{folded(text.strip(), '  ')}" for heading, text in pairs if text.strip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import MOST_COMPLETIONS, Session, Text, verb
-from mailboxd.cli.text import dated, fit, folded, pad, say, stamp, to_json
+from mailboxd.cli.text import dated, entries, fit, pad, say, sections, stamp
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import MailboxdError
 
@@ -69,8 +69,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
         return _decide_elsewhere(session, names, decision, note, digest)
     if not session.as_json and is_terminal():
         for name in names:
-            print_one(_read(session, name), session.clock.now())
-            say()
+            _print(session, _read(session, name))
     decided: list[dict[str, Any]] = []
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
@@ -100,11 +99,15 @@ def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, not
         raise click.UsageError("requests of other hosts are decided one by one")
     row = _read(session, names[0])
     if not session.as_json and is_terminal():
-        print_one(row, session.clock.now())
-        say()
+        _print(session, row)
     require_digest(str(row["digest"]), digest, row["short_id"], names[0])
     said: dict[str, Any] = {"approval_id": row["id"], "decision": decision, "preamble": note}
     return elsewhere.decide(session, place[0], ApprovalMessage, row["task"], **said)
+
+
+def _print(session: Session, row: dict[str, Any]) -> None:
+    """What is about to be decided."""
+    session.show(row, [*_lines(row, session.clock.now()), ""])
 
 
 def is_terminal() -> bool:
@@ -122,19 +125,16 @@ def _read(session: Session, name: str) -> dict[str, Any]:
         return task_queries.approval_report(report, task_queries.find_approval(report, name))
 
 
-def print_list(rows: Sequence[dict[str, Any]], now: str) -> None:
-    """Print each approval with its action, risk, requester and expiry."""
+def _list_lines(rows: Sequence[dict[str, Any]], now: str) -> Iterator[str]:
+    """Each approval with its action, risk, requester and expiry."""
     for row in rows:
         kind = row["side_effect_kind"] if row["purpose"] == "action" else row["purpose"]
         said = row["status"] != "pending" and (row["summary"] or row["note"])
-        say(f"{row['short_id']}  {pad(kind, 10)}  {fit(_what(row), _LINE)}")
-        for text in (
-            f"task {row['task']}, requested by {row['requested_by']}, {status_text(row, now)}",
-            f"risk: {row['risk']}" if row["risk"] else "",
-            said or "",
-        ):
+        yield f"{row['short_id']}  {pad(kind, 10)}  {fit(_what(row), _LINE)}"
+        about = f"task {row['task']}, requested by {row['requested_by']}, {status_text(row, now)}"
+        for text in (about, f"risk: {row['risk']}" if row["risk"] else "", said or ""):
             if text:
-                say(f"{'':20}{fit(text, _LINE)}")
+                yield f"{'':20}{fit(text, _LINE)}"
 
 
 def _what(row: dict[str, Any]) -> str:
@@ -150,11 +150,12 @@ def status_text(row: dict[str, Any], now: str) -> str:
     return f"{'void' if row['void'] else row['status']}{by}" + (f", {row['state']}" if row["state"] else "")
 
 
-def print_one(row: dict[str, Any], now: str) -> None:
-    """Print everything needed to decide."""
-    say(f"{row['short_id']}: {fit(_what(row), _LINE)}")
+def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
+    """Everything needed to decide."""
+    yield f"{row['short_id']}: {fit(_what(row), _LINE)}"
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
-    for name, text in (
+    ended = f"{dated(row['finished_at'], now)}: {row['state']}: {row['summary']}" if row["finished_at"] else ""
+    shown = [
         ("id", row["id"]),
         ("task", row["task"] + attempt),
         ("kind", f"{row['side_effect_kind']} ({row['purpose']})"),
@@ -167,30 +168,26 @@ def print_one(row: dict[str, Any], now: str) -> None:
         ("decided", f"{row['resolved_by']}, {dated(row['resolved_at'], now)}" if row["resolved_by"] else ""),
         ("note", row["note"]),
         ("started", dated(row["started_at"], now) if row["started_at"] else ""),
-        ("ended", f"{dated(row['finished_at'], now)}: {row['state']}: {row['summary']}" if row["finished_at"] else ""),
+        ("ended", ended),
         ("evidence", row["artifact"]),
         ("undone by", ", ".join(f"{undo['short_id']} ({undo['status']})" for undo in row["taken_back"])),
-    ):
-        if text:
-            say(f"  {pad(name, 12)} {fit(text, _LINE)}")
-    _texts(row)
-
-
-def _texts(row: dict[str, Any]) -> None:
-    for label, text in (
-        ("What would happen" if row["status"] == "pending" else "What was requested", row["preview"]),
-        ("As declared", _declared(row["action"])),
-        ("History", "\n".join(f"{stamp(event['at'])}  {event['text']}" for event in row["history"])),
-    ):
-        if text.strip():
-            say(f"\n{label}\n{folded(text.strip(chr(10)), '  ')}")
-    if row["status"] == "pending":
+    ]
+    yield from entries((name, fit(text or "", _LINE)) for name, text in shown)
+    is_pending = row["status"] == "pending"
+    yield from sections(
+        [
+            ("What would happen" if is_pending else "What was requested", row["preview"]),
+            ("As declared", _declared(row["action"])),
+            ("History", "\n".join(f"{stamp(event['at'])}  {event['text']}" for event in row["history"])),
+        ]
+    )
+    if is_pending:
         seen = f" --digest {row['digest'][:12]}" if row["digest"] else ""
-        say(f"\nmailboxd approve {row['short_id']}{seen}")
+        yield f"\nmailboxd approve {row['short_id']}{seen}"
         for word in ("reject", "request-changes"):
-            say(f'mailboxd approval {word} {row["short_id"]} --note "..."')
+            yield f'mailboxd approval {word} {row["short_id"]} --note "..."'
     elif row["action"].get("undo") and row["started_at"]:
-        say(f"\nmailboxd approval undo {row['short_id']}")
+        yield f"\nmailboxd approval undo {row['short_id']}"
 
 
 def _declared(action: dict[str, Any]) -> str:
@@ -212,12 +209,8 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
         rows = task_queries.list_approvals(
             report, everything=everything, task_id=report.find(task) if task is not None else None
         )
-    if session.as_json:
-        say(to_json(rows))
-    elif not rows:
-        say("no approvals yet" if everything else "nothing awaits your decision")
-    else:
-        print_list(rows, session.clock.now())
+    none = "no approvals yet" if everything else "nothing awaits your decision"
+    session.show(rows, _list_lines(rows, session.clock.now()), none)
 
 
 @approval_command.verb("show", "approval show 3f9k2q")
@@ -225,7 +218,7 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
 def show_command(session: Session, id: str) -> None:
     """Show an approval: its exact action, digest and history."""
     row = _read(session, id)
-    say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
+    session.show(row, _lines(row, session.clock.now()))
 
 
 def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:

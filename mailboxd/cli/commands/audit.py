@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mailboxd import search
 from mailboxd.cli.bars import bars
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import say, stamp, to_json
+from mailboxd.cli.text import stamp
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
 from mailboxd.errors import EXIT_NO, Refused
@@ -22,10 +22,6 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import audit_queries
 from mailboxd.store.reports import opened
 from mailboxd.store.search import SearchQuery, fts_query
-
-if TYPE_CHECKING:
-    from mailboxd.audit import Verification
-
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
@@ -55,25 +51,15 @@ def verify_command(session: Session, head: str | None) -> int | None:
     with session.report() as report, bars() as progress:
         account = Audit(ws, report, progress, checker(ws, os.environ), noted).perform()
     finding = account.finding
-    if session.as_json:
-        from dataclasses import asdict
-
-        found = None if finding is None else asdict(finding)
-        say(to_json({"holds": finding is None, "checked": account.checked, "problem": found, "notes": account.notes}))
-    else:
-        _tell(account)
-    return None if finding is None else EXIT_NO
-
-
-def _tell(account: Verification) -> None:
+    found = None if finding is None else asdict(finding)
+    facts = {"holds": finding is None, "checked": account.checked, "problem": found, "notes": account.notes}
     counts = ", ".join(f"{count} {name}" for name, count in account.checked.items())
-    for note in account.notes:
-        say(for_terminal(f"note: {note}"), err=True)
-    if account.finding is None:
-        say(f"{counts}: everything matches the record")
-    else:
-        say(for_terminal(f"checked: {counts}"), err=True)
-        say(for_terminal(str(account.finding)), err=True)
+    problems = [f"note: {note}" for note in account.notes]
+    problems += [] if finding is None else [f"checked: {counts}", str(finding)]
+    for problem in problems:
+        session.tell(problem, err=True)
+    session.show(facts, [f"{counts}: everything matches the record"] if finding is None else ())
+    return None if finding is None else EXIT_NO
 
 
 @verb("head", "db head", "db head --json")
@@ -86,10 +72,7 @@ def head_command(session: Session) -> None:
 
     with session.report() as report:
         tip = event_log.tip(report.db)
-    if session.as_json:
-        say(to_json({"seq": tip.seq, "hash": tip.hash, "at": session.clock.now()}))
-    else:
-        say(f"{tip.seq}:{tip.hash}")
+    session.answer({"seq": tip.seq, "hash": tip.hash, "at": session.clock.now()}, f"{tip.seq}:{tip.hash}")
 
 
 @verb(
@@ -121,18 +104,15 @@ def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said
     if hosts:
         return _search_hosts(session, " ".join(query), **said)
     found = search_index(session.workspace(), " ".join(query), **said)
-    if session.as_json:
-        say(to_json(found))
-    else:
-        _print_hits(found)
+    session.show(found, _hits(found))
     return None if found else EXIT_NO
 
 
-def _print_hits(found: Sequence[Mapping[str, Any]]) -> None:
+def _hits(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for hit in found:
         of = f"{hit['host']}.{hit['agent']}:" if "host" in hit else ""
-        say(for_terminal(f"{stamp(hit['at'])}  {hit['type']:<7}  {of}{hit['task'] or '-'}  {hit['where']}"))
-        say(for_terminal(f"    {hit['snippet']}"))
+        yield for_terminal(f"{stamp(hit['at'])}  {hit['type']:<7}  {of}{hit['task'] or '-'}  {hit['where']}")
+        yield for_terminal(f"    {hit['snippet']}")
 
 
 def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any) -> int | None:
@@ -142,12 +122,9 @@ def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any
     if task is not None:
         raise click.UsageError("--task is a task of this workspace; it does not go with --hosts")
     hits, silent = search_hosts(Membership.of(os.environ), _query(query, **said))
-    if session.as_json:
-        say(to_json({"hits": hits, "silent": silent}))
-    else:
-        _print_hits(hits)
-        for host, why in silent.items():
-            say(for_terminal(f"{host}: {why}"), err=True)
+    session.show({"hits": hits, "silent": silent}, _hits(hits))
+    for host, why in silent.items():
+        session.tell(f"{host}: {why}", err=True)
     return None if hits else EXIT_NO
 
 
@@ -167,7 +144,7 @@ def archive_command(session: Session, task: str, output: Path) -> None:
 
     with session.report() as report, bars() as progress:
         count = export_task(session.workspace(), report, report.find(task), output, progress)
-    say(to_json({"file": str(output), "files": count}) if session.as_json else f"{output}: {count} files")
+    session.answer({"file": str(output), "files": count}, f"{output}: {count} files")
 
 
 # `mailboxd search`: what is asked for, in the index that the search itself brings up to date.

@@ -10,10 +10,7 @@ import click
 
 from mailboxd.cli.bars import bars
 from mailboxd.cli.groups import LazyGroup
-from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, to_json
-from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ def backup_command(session: Session, file: Path) -> None:
 
     with bars() as progress:
         events = back_up(session.workspace().database, file, progress)
-    say(to_json({"file": str(file), "events": events}) if session.as_json else f"{file}: {events} events, checked")
+    session.answer({"file": str(file), "events": events}, f"{file}: {events} events, checked")
 
 
 @verb(
@@ -56,6 +53,7 @@ def backup_command(session: Session, file: Path) -> None:
         EXIT_NO: "rebuilt, but something is missing (it is listed)",
         EXIT_LOCKED: "a daemon is running (stop it first)",
     },
+    operator=True,
 )
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="Write FILE and change nothing else.")
 @click.option("--replace", is_flag=True, help="Replace the database; the old one is kept beside it.")
@@ -74,38 +72,34 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     from mailboxd.rebuild import rebuild
     from mailboxd.signed_heads import checker
 
-    require_operator(OPERATOR)
     ws = session.workspace()
     with bars() as progress:
         loaded = config.load(ws.config)
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
         account = rebuild(ws, settings(loaded), session.clock, into, progress, trust, checker(ws, os.environ))
     taken_in = account.taken_in
-    if session.as_json:
-        facts = {"database": account.database, "kept": account.kept or None}
-        taken = None if taken_in is None else {"messages": taken_in.messages, "waiting": taken_in.waiting}
-        say(to_json(facts | account.counts | {"problems": account.problems, "taken_in": taken}))
-    else:
-        counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
-        say(f"{account.database}: {counts}")
-        for problem in account.problems:
-            say(for_terminal(problem), err=True)
-        if account.kept:
-            say(f"the old database is kept as {account.kept}")
-        if taken_in is not None:
-            _say_waiting(taken_in)
+    facts = {"database": account.database, "kept": account.kept or None}
+    taken = None if taken_in is None else {"messages": taken_in.messages, "waiting": taken_in.waiting}
+    counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
+    lines = [f"{account.database}: {counts}"]
+    lines += [f"the old database is kept as {account.kept}"] if account.kept else []
+    lines += [] if taken_in is None else _waiting(taken_in)
+    session.answer(facts | account.counts | {"problems": account.problems, "taken_in": taken}, "\n".join(lines))
+    for problem in account.problems:
+        session.tell(problem, err=True)
     return EXIT_NO if account.problems else 0
 
 
-def _say_waiting(account: Account) -> None:
+def _waiting(account: Account) -> list[str]:
     """The files that the database did not know, and the tasks that wait for a decision."""
-    say(f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision")
-    for local_id in account.waiting:
-        say(for_terminal(f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd retry {local_id}` or `cancel`"))
-    say("next: `mailboxd run`, or start the service again")
+    return [
+        f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision",
+        *(f"  {name}: `mailboxd why {name}`, then `mailboxd retry {name}` or `cancel`" for name in account.waiting),
+        "next: `mailboxd run`, or start the service again",
+    ]
 
 
-@verb("accept-older", "db accept-older", "db accept-older --json")
+@verb("accept-older", "db accept-older", "db accept-older --json", operator=True)
 def accept_older_command(session: Session) -> None:
     """Accept a database that is older than archive/ and outbox/, such as a restored backup.
 
@@ -120,15 +114,11 @@ def accept_older_command(session: Session) -> None:
     from mailboxd.keys import Keyring, Trust
     from mailboxd.mailbox import lock
 
-    require_operator(OPERATOR)
     ws = session.workspace()
     loaded = config.load(ws.config)
     with lock.acquire(ws, session.clock.now()), open.engine(ws, loaded, accept_older=True) as core:
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
         intake = Intake(core, accept_plain=loaded.inbox.accept_plain_files, trust=trust)
         account = stale_database.accept(core, intake, ws)
-    if session.as_json:
-        say(to_json({"why": account.why, "messages": account.messages, "waiting": account.waiting}))
-        return
-    say(for_terminal(f"accepted: {account.why}"))
-    _say_waiting(account)
+    facts = {"why": account.why, "messages": account.messages, "waiting": account.waiting}
+    session.answer(facts, "\n".join([f"accepted: {account.why}", *_waiting(account)]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import columns, say, to_json
+from mailboxd.cli.text import columns
 from mailboxd.errors import UnavailableError
 
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
@@ -31,7 +31,7 @@ def explain_command(session: Session, name: str | None) -> None:
     """
     known = entries(runbook())
     if name is None:
-        say(to_json(sorted(known)) if session.as_json else _filled(", ".join(sorted(known))))
+        session.show(sorted(known), [_filled(", ".join(sorted(known)))])
         return
     found = known.get(name.strip("()[]"))
     if found is None:
@@ -42,10 +42,7 @@ def explain_command(session: Session, name: str | None) -> None:
             f"nothing is called {name}; "
             + (f"did you mean {near[0]}?" if near else "`mailboxd explain` lists all names")
         )
-    if session.as_json:
-        say(to_json({"name": name, "texts": found}))
-        return
-    say("\n\n".join(_filled(text) for text in found))
+    session.show({"name": name, "texts": found}, ["\n\n".join(map(_filled, found))])
 
 
 def runbook() -> str:

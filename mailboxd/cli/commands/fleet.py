@@ -11,7 +11,7 @@ import click
 
 from mailboxd import attention, health
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import fit, lasted, pad, room, say, to_json, width
+from mailboxd.cli.text import fit, lasted, pad, room, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -41,14 +41,8 @@ def fleet_command(session: Session, workspaces: Sequence[Path]) -> int | None:
     in that host's hub.yaml allows it.
     """
     found = _rows(session, workspaces)
-    if session.as_json:
-        say(to_json(found))
-    elif found:
-        for line in lines(found, session.clock.now(), room()):
-            say(line)
-        say(summary(found))
-    else:
-        say("no known workspaces; `mailboxd init` and `mailboxd run` register theirs", err=True)
+    shown = [*lines(found, session.clock.now(), room()), summary(found)] if found else ()
+    session.show(found, shown, "no known workspaces; `mailboxd init` and `mailboxd run` register theirs")
     return EXIT_NO if any(map(needs_attention, found)) else None
 
 

@@ -12,7 +12,6 @@ import click
 
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
-from mailboxd.cli.text import say
 from mailboxd.errors import EXIT_NO, EXIT_TRY_AGAIN, MailboxdError, UnavailableError
 from mailboxd.host import pip_extras
 
@@ -51,7 +50,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     """
     from mailboxd.agents.gateway.client import ApprovalPending, configured, pair
 
-    path, config = _pairing_file(session), _config(session)
+    path, config = _pairing_file(session), session.config()
     found = pair(path, url or configured(*_openclaw(config))[0], config.agent, _secret(token_file), session.clock)
     name, device = found.pairing.name, found.pairing.device.id
     if isinstance(found, ApprovalPending):
@@ -65,9 +64,8 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
         session.answer(facts, "\n".join(remedy))
         return EXIT_TRY_AGAIN
     session.answer(_facts(found, config), f"paired with {found.pairing.url} as {name}")
-    if not session.as_json:
-        change = "remove `openclaw.transport: cli` from .mailboxd/config.yaml and "
-        say(f"next: {change if config.openclaw.transport == 'cli' else ''}restart the daemon")
+    change = "remove `openclaw.transport: cli` from .mailboxd/config.yaml and "
+    session.tell(f"next: {change if config.openclaw.transport == 'cli' else ''}restart the daemon")
     return None
 
 
@@ -81,7 +79,7 @@ def _status(session: Session) -> int | None:
     from mailboxd.agents.gateway import pairing
     from mailboxd.agents.gateway.client import device_status
 
-    path, config = _pairing_file(session), _config(session)
+    path, config = _pairing_file(session), session.config()
     paired = pairing.read(path)
     if paired is None or paired.token is None:
         problem = "not paired: run `mailboxd connect gateway pair`"
@@ -102,7 +100,7 @@ def _unpair(session: Session) -> None:
     from mailboxd.agents.gateway import pairing
     from mailboxd.agents.gateway.client import unpair
 
-    path, config = _pairing_file(session), _config(session)
+    path, config = _pairing_file(session), session.config()
     paired = pairing.read(path)
     if paired is None:
         raise UnavailableError("this workspace is not paired with a gateway")
@@ -115,12 +113,6 @@ def _pairing_file(session: Session) -> Path:
     from mailboxd.agents.gateway.transport import pairing_file
 
     return pairing_file(session.workspace().root, os.environ)
-
-
-def _config(session: Session) -> Config:
-    from mailboxd import config
-
-    return config.load(session.workspace().config)
 
 
 def _openclaw(config: Config) -> tuple[OpenClaw, dict[str, str]]:

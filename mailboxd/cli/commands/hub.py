@@ -12,7 +12,7 @@ import click
 
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
-from mailboxd.cli.text import say, to_json
+from mailboxd.cli.text import say
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
@@ -97,14 +97,11 @@ def _init(
     membership.join(invitation, allowed, listen or f"0.0.0.0:{places[0][2]}")
     server.configure(membership)
     command = f"nats-server -c {shlex.quote(str(files.config))}"
-    if session.as_json:
-        say(to_json({"host": host, "folder": str(membership.folder), "server": command}))
-        return
-    say(f"wrote {for_terminal(str(membership.folder))}")
-    if not _installed(service, files.config):
-        say(f"now run the server:  {for_terminal(command)}")
-        say("and the hub process: mailboxd hub run")
-    say("then invite a host:  mailboxd hub invite NAME")
+    lines = [f"wrote {membership.folder}", *_installed(service, files.config)]
+    if not service:
+        lines += [f"now run the server:  {command}", "and the hub process: mailboxd hub run"]
+    lines.append("then invite a host:  mailboxd hub invite NAME")
+    session.answer({"host": host, "folder": str(membership.folder), "server": command}, "\n".join(lines))
 
 
 @hub_command.verb(
@@ -156,13 +153,13 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
     is_typed = sys.stdin.isatty()
     token = click.prompt("token", hide_input=True) if is_typed else read_text("-", MOST_TOKEN)
     settings = membership.join(Invitation.parse(token), allowed)
-    if session.as_json:
-        say(to_json({"host": settings.host, "servers": settings.servers, "folder": str(membership.folder)}))
-        return
-    say(f"this host is {settings.host} in the hub at {', '.join(settings.servers)}")
-    say(f"whom it gives work to and takes it from: {for_terminal(str(membership.folder / 'hub.yaml'))}")
-    if not _installed(service):
-        say("now run the hub process: mailboxd hub run")
+    lines = [
+        f"this host is {settings.host} in the hub at {', '.join(settings.servers)}",
+        f"whom it gives work to and takes it from: {membership.folder / 'hub.yaml'}",
+        *(_installed(service) or ["now run the hub process: mailboxd hub run"]),
+    ]
+    facts = {"host": settings.host, "servers": settings.servers, "folder": str(membership.folder)}
+    session.answer(facts, "\n".join(lines))
 
 
 @hub_command.verb("revoke", "hub revoke beta", operator=True, extra="signing")
@@ -227,14 +224,11 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
     asyncio.run(serve(membership, os.environ))
 
 
-def _installed(wanted: bool, server: Path | None = None) -> bool:
-    """Install the services, if that is wanted, and say so."""
-    if wanted:
-        from mailboxd.setup.hub_service import HubServices
+def _installed(wanted: bool, server: Path | None = None) -> list[str]:
+    """Install the services, if that is wanted; which were started."""
+    from mailboxd.setup.hub_service import HubServices
 
-        for path in HubServices(os.environ, server).install():
-            say(f"started {for_terminal(path.name)}")
-    return wanted
+    return [f"started {path.name}" for path in HubServices(os.environ, server).install()] if wanted else []
 
 
 def _membership() -> Membership:

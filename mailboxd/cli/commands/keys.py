@@ -10,7 +10,6 @@ import click
 
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Id, Session
-from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, UnavailableError
 from mailboxd.host import pip_extras
@@ -44,7 +43,7 @@ def _create(session: Session, operator: bool) -> None:
     key = keyring.create(keyring.operator_file if operator else keyring.own_file)
     if operator and keyring.workspace != _NOWHERE:
         keyring.trust("operator", key.public, session.clock.now())
-    name = "operator" if operator else _agent(session)
+    name = "operator" if operator else session.config().agent
     facts = {"name": name, "fingerprint": key.public.fingerprint, "key": str(key.public)}
     session.answer(facts, f"{name}  {key.public.fingerprint}\n{key.public}")
 
@@ -53,18 +52,16 @@ def _create(session: Session, operator: bool) -> None:
 def _list(session: Session) -> None:
     """List the keys here and the trusted public keys. Private keys are never shown."""
     keyring = _keyring(session)
-    own = {"operator": keyring.private(keyring.operator_file), _agent(session): keyring.private(keyring.own_file)}
+    own = {
+        "operator": keyring.private(keyring.operator_file),
+        session.config().agent: keyring.private(keyring.own_file),
+    }
     trusted = keyring.trusted()
     known = {str(row.public) for row in trusted}
     rows = [_row(name, "own", key.public, str(key.public) in known) for name, key in own.items() if key is not None]
     rows += [_row(row.name, "trusted", row.public, True) for row in trusted]
-    if session.as_json:
-        say(to_json(rows))
-        return
-    for row in rows:
-        say(for_terminal(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}"))
-    if not rows:
-        say("no keys; `mailboxd connect keys create` creates one", err=True)
+    lines = [for_terminal(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}") for row in rows]
+    session.show(rows, lines, "no keys; `mailboxd connect keys create` creates one")
 
 
 @keys_command.verb(
@@ -108,7 +105,7 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
     key = _key_of(session, parse_message(raw, file.name).message.from_)
     done = signed(raw, key)
     if stdout:
-        say(to_json({"text": done.decode()}) if session.as_json else done.decode(), newline=session.as_json)
+        session.write(done.decode())
         return
     _replace(file, done)
     facts = {"file": str(file), "fingerprint": key.public.fingerprint}
@@ -129,7 +126,7 @@ def _verify(session: Session, file: Path) -> int | None:
     keyring = _keyring(session)
     raw = _read(file)
     message = parse_message(raw, file.name).message
-    proof = Trust(keyring, _agent(session)).verify(raw, message)
+    proof = Trust(keyring, session.config().agent).verify(raw, message)
     problem = "not signed" if proof.verified == UNSIGNED else proof.problem
     facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}
     text = f"signed by {message.from_}, with {proof.signer}" if proof.verified == YES else problem
@@ -156,12 +153,6 @@ def _operators_keyring(session: Session) -> Keyring:
     return Keyring.of(root, os.environ)
 
 
-def _agent(session: Session) -> str:
-    from mailboxd import config
-
-    return config.load(session.workspace().config).agent
-
-
 def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
     return {"name": name, "kind": kind, "fingerprint": key.fingerprint, "key": str(key), "trusted": trusted}
 
@@ -184,7 +175,7 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
     if sender.lower() in OPERATORS:
         keyring = _operators_keyring(session)
         file, remedy = keyring.operator_file, "mailboxd connect keys create --operator"
-    elif same_agent(sender, _agent(session)):
+    elif same_agent(sender, session.config().agent):
         keyring = _keyring(session)
         file, remedy = keyring.own_file, "mailboxd connect keys create"
     else:

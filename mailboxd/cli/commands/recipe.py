@@ -10,7 +10,7 @@ import click
 from mailboxd.cli.commands.send import TASK_ID, TO, WAIT, WAIT_TIMEOUT, header_options, receiver, send
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session, Text
-from mailboxd.cli.text import room, say, to_json
+from mailboxd.cli.text import room, say
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.engine import sending
 from mailboxd.errors import (
@@ -85,13 +85,13 @@ def ls_recipes(session: Session) -> None:
     found: list[dict[str, Any]] = []
     for name, one in recipes.all():
         found.append({"name": name, "problem": str(one)} if isinstance(one, MailboxdError) else _as_json(one))
-    if session.as_json:
-        say(to_json(found))
-        return
     size = max(len(recipe["name"]) for recipe in found)
-    for recipe in found:
-        text = for_terminal(recipe.get("about") or f"cannot be used: {recipe['problem']}")
-        say(click.wrap_text(text, room(), f"{recipe['name']:<{size}}  ", " " * (size + 2)))
+    session.show(found, [_line(recipe, size) for recipe in found])
+
+
+def _line(recipe: dict[str, Any], size: int) -> str:
+    text = for_terminal(recipe.get("about") or f"cannot be used: {recipe['problem']}")
+    return click.wrap_text(text, room(), f"{recipe['name']:<{size}}  ", " " * (size + 2))
 
 
 @recipe_command.verb("show", "recipe show panel")

@@ -485,7 +485,7 @@ def task(session: Session, output: str | None, **said: Any) -> None:
 def _write(session: Session, output: str | None, raw: bytes) -> None:
     """Write to a file, atomically, or to standard output."""
     if output is None:
-        say(to_json({"text": raw.decode()}) if session.as_json else raw.decode(), newline=session.as_json)
+        session.write(raw.decode())
         return
     from mailboxd.mailbox.files import directory, publish, world_errors
 

@@ -14,7 +14,7 @@ import click
 
 from mailboxd.cli.bars import bars, checking
 from mailboxd.cli.session import Id, Session, verb
-from mailboxd.cli.text import say, to_json
+from mailboxd.cli.text import to_json
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: boo
     results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
     failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
     checked, healthy = ([], True) if failed else _examined(session, plan, canary=canary)
-    if session.as_json:
-        say(to_json(_facts(plan, results) | {"applied": True, "doctor": checked}))
-    elif failed:
-        say("some steps failed; completed steps are kept. Fix the problems above, then run `mailboxd setup` again")
+    lines = []
+    if failed:
+        lines = ["some steps failed; completed steps are kept. Fix the problems above, then run `mailboxd setup` again"]
     elif healthy:
-        say("ready: drop a file into an agent's mailbox/inbox/, or `mailboxd -w WORKSPACE send ...`")
+        lines = ["ready: drop a file into an agent's mailbox/inbox/, or `mailboxd -w WORKSPACE send ...`"]
         if any(step.part.kind == "service" and step.state.status.value == "left_out" for step in plan.steps):
-            say("it is processed while a daemon runs: `mailboxd -w WORKSPACE run`")
+            lines.append("it is processed while a daemon runs: `mailboxd -w WORKSPACE run`")
+    session.show(_facts(plan, results) | {"applied": True, "doctor": checked}, lines)
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
 
@@ -113,12 +113,10 @@ def _undo(session: Session, installation: Installation, record: SetupRecord, *, 
     else:
         session.tell(f"nothing to undo: setup did nothing for this OpenClaw ({installation.config_path})")
     if dry_run or (steps and not _agreed(yes, session)):
-        if session.as_json:
-            say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
+        session.show({"steps": [_named(part) for _, part in steps], "applied": False}, ())
         return EXIT_OK if dry_run else EXIT_NO
     results = [_print_result(session, result) for result in planning.undo_steps(steps, record)]
-    if session.as_json:
-        say(to_json({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}))
+    session.show({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}, ())
     return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
 
 
@@ -132,10 +130,7 @@ def _agreed(yes: bool, session: Session) -> bool:
 
 
 def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
-    if session.as_json:
-        say(to_json(_facts(plan, []) | {"applied": False, "doctor": []}))
-    elif not dry_run:
-        say("nothing was done")
+    session.show(_facts(plan, []) | {"applied": False, "doctor": []}, () if dry_run else ["nothing was done"])
     return EXIT_OK if dry_run else EXIT_NO
 
 
@@ -270,7 +265,7 @@ def config_command(session: Session, everything: bool) -> None:
     """Validate the configuration, .mailboxd/config.yaml, and print the settings that differ from the defaults."""
     from mailboxd import config
 
-    settings = config.load(session.workspace().config)
+    settings = session.config()
     found = {"agent": settings.agent, **config.by_key(settings, everything=everything)}
     told = {key: value if isinstance(value, str) else to_json(value, indent=None) for key, value in found.items()}
     session.answer(found, "\n".join(f"{key}: {value}" for key, value in told.items()))

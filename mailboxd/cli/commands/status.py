@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mailboxd import attention, health
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import columns, counted, fit, pad, room, say, state, table, to_json, when
+from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
+from mailboxd.cli.text import columns, counted, fit, pad, room, state, table
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import Phase
@@ -47,7 +48,7 @@ def status_command(session: Session) -> int:
         if well["grade"] != Grade.RED:
             raise
         found = {"workspace": str(ws.root), "health": well, "error": str(error)}
-    say(to_json(found)) if session.as_json else _print(found)
+    session.show(found, _lines(found))
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
 
 
@@ -106,58 +107,47 @@ def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
 
 def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
     if unjudged:
-        return {
-            "at": None,
-            "task": None,
-            "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read",
-        }
-    cause = why.first_to_happen([why.cause_of(task, snapshot) for task in snapshot.tasks.values()], snapshot.now)
-    return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
+        return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read"}
+    causes = [why.cause_of(task, snapshot) for task in snapshot.tasks.values()]
+    return coming_json(why.first_to_happen(causes, snapshot.now))
 
 
-def _print(found: dict[str, Any]) -> None:
-    _entry("workspace", for_terminal(found["workspace"]))
-    _entry("health", found["health"]["grade"])
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    for name, texts in _entries(found):
+        for number, text in enumerate(texts):
+            yield f"{'' if number else name:<9}  {text}".rstrip()
+
+
+def _entries(found: dict[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
+    """The entries of the status, each with its name and its lines."""
+    yield "workspace", [for_terminal(found["workspace"])]
+    yield "health", [found["health"]["grade"]]
     for trouble in found["health"]["troubles"]:
         if "error" in found or not trouble["needs_person"]:
-            _entry("", for_terminal(f"{trouble['where']}: {trouble['why']}"))
-            _entry("", for_terminal(f"  -> mailboxd explain {trouble['slug']}"))
+            yield "", [for_terminal(f"{trouble['where']}: {trouble['why']}")]
+            yield "", [for_terminal(f"  -> mailboxd explain {trouble['slug']}")]
     if "error" in found:
-        _entry("", for_terminal(found["error"]))
-    else:
-        _print_all(found)
-
-
-def _print_all(found: dict[str, Any]) -> None:
+        yield "", [for_terminal(found["error"])]
+        return
     daemon = found["daemon"]
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running; start `mailboxd run`"
     files = found["messages"]
-    _entry("agent", found["agent"] or "no configuration; `mailboxd init --agent ID` writes one")
-    _entry("daemon", runs)
+    yield "agent", [found["agent"] or "no configuration; `mailboxd init --agent ID` writes one"]
+    yield "daemon", [runs]
     if found["calls"]:
-        _wrapped("calls", _calls(found["calls"]))
-    _wrapped("tasks", counted(found["states"]) or "none yet")
-    _entry(
-        "messages",
-        f"{files['received']} received = {files['archived']} archived + {files['rejected']} rejected"
-        f" + {files['pending']} pending; {files['sent']} sent",
-    )
-    for number, line in enumerate(attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)):
-        _entry("" if number else "for you", line)
+        yield "calls", _wrapped(_calls(found["calls"]))
+    yield "tasks", _wrapped(counted(found["states"]) or "none yet")
+    counts = f"{files['archived']} archived + {files['rejected']} rejected + {files['pending']} pending"
+    yield "messages", [f"{files['received']} received = {counts}; {files['sent']} sent"]
+    yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)
     if found["attention_count"] > _SHOWN:
-        _entry("", f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`")
-    _open(found["open_tasks"], found["open_tasks_count"])
-    for number, shut in enumerate(found["breakers"][:_SHOWN]):
-        until = f"open until {moment(shut['until'], found['at'])}" if shut["until"] else "half open"
-        _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", room() - 11))
-    for number, (agent, until) in enumerate(list(found["paced"].items())[:_SHOWN]):
-        text = (
-            f"{agent} has used its turns of this hour, until {moment(until, found['at'])} (limits.turns_per_agent_hour)"
-        )
-        _entry("" if number else "paced", fit(text, room() - 11))
+        yield "", [f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`"]
+    yield "open", _open(found["open_tasks"], found["open_tasks_count"])
+    yield "breakers", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
+    yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]
     if found["limits"]:
-        _wrapped("limits", _limits(found["limits"]))
-    _wrapped("next", for_terminal(_sentence(found["next"], found["at"], daemon["running"])))
+        yield "limits", _wrapped(_limits(found["limits"]))
+    yield "next", _wrapped(for_terminal(coming_text(found["next"], found["at"], daemon["running"])))
 
 
 def _limits(limits: dict[str, int]) -> str:
@@ -176,31 +166,28 @@ def _calls(calls: dict[str, Any]) -> str:
     return text
 
 
-def _open(tasks: list[dict[str, Any]], count: int) -> None:
+def _breaker(shut: dict[str, Any], now: str) -> str:
+    until = f"open until {moment(shut['until'], now)}" if shut["until"] else "half open"
+    return fit(f"{shut['agent']} is {until}: {shut['why']}", room() - 11)
+
+
+def _paced(agent: str, until: str, now: str) -> str:
+    text = f"{agent} has used its turns of this hour, until {moment(until, now)} (limits.turns_per_agent_hour)"
+    return fit(text, room() - 11)
+
+
+def _open(tasks: list[dict[str, Any]], count: int) -> Iterator[str]:
     size = max((len(row["local_id"]) for row in tasks), default=0)
-    for number, row in enumerate(tasks):
+    for row in tasks:
         text = f"{pad(state(row), 19)} {row['local_id']:<{size}}  "
-        _entry("" if number else "open", text + fit(row["title"], max(room() - 33 - size, 10)))
+        yield text + fit(row["title"], max(room() - 33 - size, 10))
     if count > len(tasks):
-        _entry("", f"and {count - len(tasks)} more: `mailboxd ls`")
+        yield f"and {count - len(tasks)} more: `mailboxd ls`"
 
 
-def _sentence(coming: dict[str, Any] | None, now: str, running: bool) -> str:
-    if coming is None:
-        return "nothing happens automatically"
-    text = f"{coming['task']}: {coming['what']}" if coming["task"] else coming["what"]
-    text += f" ({when(coming['at'], now)})" if coming["at"] else ""
-    return text if running else f"once a daemon runs: {text}"
-
-
-def _wrapped(name: str, text: str) -> None:
-    """Print an entry, wrapped to the screen."""
-    for number, line in enumerate(textwrap.wrap(text, columns() - 11, break_long_words=False, break_on_hyphens=False)):
-        _entry("" if number else name, line)
-
-
-def _entry(name: str, text: str) -> None:
-    say(f"{name:<9}  {text}".rstrip())
+def _wrapped(text: str) -> list[str]:
+    """A text, wrapped to the screen."""
+    return textwrap.wrap(text, columns() - 11, break_long_words=False, break_on_hyphens=False)
 
 
 @verb(
@@ -227,13 +214,8 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
     ws = session.workspace()
     with session.report() as report:
         found = attention.of(ws, report, session.clock, session.program(ws), most=None)
-    if session.as_json:
-        say(to_json(found.as_json()))
-    elif found.items:
-        for line in attention_lines(found.as_json(), session.clock.now(), room()):
-            say(line)
-    else:
-        say("nothing waits for you", err=True)
+    items = found.as_json()
+    session.show(items, attention_lines(items, session.clock.now(), room()), "nothing waits for you")
 
 
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")
@@ -249,13 +231,8 @@ def ls_command(session: Session, everything: bool, children: bool, phase: str | 
     with session.report() as report:
         kept = Filter(phase=phase or "", agent=agent, label=label, children=children)
         rows, _ = list_tasks(report, kept, limit=-1 if everything or phase else None)
-    if session.as_json:
-        say(to_json(rows))
-    elif rows:
-        for line in table(("TASK", "STATE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)):
-            say(line)
-    else:
-        say("no matching tasks; `mailboxd send` creates one", err=True)
+    lines = table(("TASK", "STATE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)) if rows else ()
+    session.show(rows, lines, "no matching tasks; `mailboxd send` creates one")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

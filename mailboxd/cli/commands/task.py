@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import click
 
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, dated, fit, folded, lasted, pad, room, say, state, table, to_json, when
+from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
@@ -50,7 +50,7 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 from mailboxd.store.diagrams import task_graph
 
                 graph = task_graph(report, task_id)
-                say(to_json(asdict(graph)) if session.as_json else graph_svg(graph, f"Tasks of {task}"))
+                session.show(asdict(graph), [graph_svg(graph, f"Tasks of {task}")])
             case "timeline":
                 _timeline(session, report, task_id)
             case "spec":
@@ -59,11 +59,9 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 from mailboxd.store.task_queries import details
 
                 found = details(report, task_id)
-                if session.as_json:
-                    say(to_json(found))
-                    return
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
-                _print_task(found, cause_of(snapshot.tasks[task_id], snapshot), snapshot.now)
+                standing = cause_of(snapshot.tasks[task_id], snapshot)
+                session.show(found, _task_lines(found, standing, snapshot.now))
 
 
 def _timeline(session: Session, report: Report, task_id: str) -> None:
@@ -72,11 +70,8 @@ def _timeline(session: Session, report: Report, task_id: str) -> None:
 
     now = session.clock.now()
     rows, (began, ended) = folded_timeline(report, task_id, now)
-    if session.as_json:
-        say(to_json({"began": to_text(began), "ended": to_text(ended), "rows": [asdict(row) for row in rows]}))
-        return
-    for line in timeline_lines(rows, (began, ended), to_epoch(now), columns()):
-        say(line)
+    found = {"began": to_text(began), "ended": to_text(ended), "rows": [asdict(row) for row in rows]}
+    session.show(found, timeline_lines(rows, (began, ended), to_epoch(now), columns()))
 
 
 def _spec(session: Session, report: Report, task_id: str) -> None:
@@ -85,9 +80,8 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
 
     found, spec = spec_of(report, task_id)
     weak = f": its spec is weak: {found['lacks']}" if found["lacks"] else ""
-    lines = [f"{found['task']}: {found['title']}", f"  {WORDS[found['phase']]}{weak}"]
-    lines += [f"\n{heading}\n{folded(text.strip(), '  ')}" for heading, text in spec_sections(spec)]
-    session.answer(found, "\n".join(lines))
+    head = for_terminal(f"{found['task']}: {found['title']}\n  {WORDS[found['phase']]}{weak}")
+    session.show(found, [head, *sections(spec_sections(spec))])
 
 
 _LINE = 500
@@ -95,85 +89,74 @@ _MOST_ROWS = 40
 """Rows of a table, and subtasks of a task in a tree; the others are counted."""
 
 
-def _print_task(found: dict[str, Any], standing: Cause, now: str) -> None:
-    """Print a task; `standing` is what it waits for."""
-    say(f"{found['local_id']}: {fit(found['title'], 200)}")
+def _task_lines(found: dict[str, Any], standing: Cause, now: str) -> Iterator[str]:
+    """Everything about a task; `standing` is what it waits for."""
+    yield f"{found['local_id']}: {fit(found['title'], 200)}"
     why = found["error"] if found["phase"] in TERMINAL else standing.text
-    _entry("state", state(found) + (f": {fit(why, _LINE)}" if why else ""))
-    if found["need"]:
-        _entry("", f"-> {for_terminal(standing.command)}")
-    _entry("agent", f"{found['agent']}, {found['mode']}, from {found['from']}")
-    _entry("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else ""))
-    policy = found["policy"]
-    for label, at in (
+    policy, spec = found["policy"], found["spec"]
+    times = (
         ("created", found["created_at"]),
         ("changed", found["updated_at"]),
         ("pauses until", found["not_before"]),
         ("due", found["due"]),
         ("ended", found["completed_at"]),
         ("deadline", policy["deadline"]),
-    ):
-        if at:
-            _entry(label, dated(at, now))
-    if found["held"]:
-        _entry("held", found["held"])
-    for label, text in (
-        ("labels", ", ".join(policy["labels"])),
-        ("model", policy["model"]),
-        ("replies to", found["reply_to"]),
-    ):
-        if text:
-            _entry(label, for_terminal(text))
-    if found["spent"]["turns"] or found["spent"]["tokens"]:
-        _entry("spent", _spent(found["spent"]))
-    if found["escalated"]["why"]:
-        _entry("escalated", fit(found["escalated"]["why"], _LINE))
-    if found["dependencies"]:
-        _entry("needs", ", ".join(f"{need['local_id']} ({WORDS[need['phase']]})" for need in found["dependencies"]))
-    _texts(found)
-    _tables(found, now)
+    )
+    needs = ", ".join(f"{need['local_id']} ({WORDS[need['phase']]})" for need in found["dependencies"])
+    shown = [
+        ("state", state(found) + (f": {fit(why, _LINE)}" if why else "")),
+        ("", f"-> {for_terminal(standing.command)}" if found["need"] else ""),
+        ("agent", f"{found['agent']}, {found['mode']}, from {found['from']}"),
+        ("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else "")),
+        *((label, dated(at, now)) for label, at in times if at),
+        ("held", found["held"]),
+        ("labels", for_terminal(", ".join(policy["labels"]))),
+        ("model", for_terminal(policy["model"] or "")),
+        ("replies to", for_terminal(found["reply_to"] or "")),
+        ("spent", _spent(found["spent"])),
+        ("escalated", fit(found["escalated"]["why"], _LINE)),
+        ("needs", needs),
+    ]
+    yield from entries(shown)
+    yield from sections(
+        [
+            ("Instructions", spec["instructions"]),
+            ("Context", spec["context"]),
+            ("Expected output", spec["expected_output"]),
+            ("To be fixed", found["findings"]),
+            ("Results", found["results"]),
+            ("Error", found["error"]),
+            ("Notes", found["notes"]),
+        ]
+    )
+    yield from _tables(found, now)
 
 
-def _texts(found: dict[str, Any]) -> None:
-    spec = found["spec"]
-    for label, text in (
-        ("Instructions", spec["instructions"]),
-        ("Context", spec["context"]),
-        ("Expected output", spec["expected_output"]),
-        ("To be fixed", found["findings"]),
-        ("Results", found["results"]),
-        ("Error", found["error"]),
-        ("Notes", found["notes"]),
-    ):
-        if text.strip():
-            say(f"\n{label}\n{folded(text.strip(), '  ')}")
-
-
-def _tables(found: dict[str, Any], now: str) -> None:
+def _tables(found: dict[str, Any], now: str) -> Iterator[str]:
     attempts = [
         (str(a["ordinal"]), _who(a), _status(a), when(a["started_at"], now), _took(a), a["error_summary"])
         for a in found["attempts"]
     ]
-    _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "DETAILS"), attempts)
+    yield from _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "DETAILS"), attempts)
     by_agent = [a for a in found["attempts"] if a["run_id"] and not a["worker_ref"]]
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
-    _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
+    yield from _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
     shown, left_out = task_output.most_urgent(found["children"], _MOST_ROWS)
     children = [
         (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"]) for c in shown
     ]
-    _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
+    yield from _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
     reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
-    _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
+    yield from _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
     asked = [
         (a["short_id"], a["purpose"], a["status"], a["state"], a["requested_action"], a["summary"] or a["note"])
         for a in found["approvals"]
     ]
-    _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "DETAILS"), asked)
+    yield from _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "DETAILS"), asked)
     messages = [
         (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"]) for m in found["messages"]
     ]
-    _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE"), messages)
+    yield from _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE"), messages)
 
 
 _WAITS = {
@@ -201,6 +184,8 @@ def _took(attempt: dict[str, Any]) -> str:
 
 def _spent(spent: dict[str, Any]) -> str:
     """The cost including subtasks; the turns are the task's own."""
+    if not (spent["turns"] or spent["tokens"]):
+        return ""
     of_usd = f" of {money(spent['budget_usd'])}" if spent["budget_usd"] is not None else ""
     of_tokens = f" of {spent['budget_tokens']}" if spent["budget_tokens"] is not None else ""
     return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {spent['turns']} own turns"
@@ -210,21 +195,16 @@ def _peer(message: dict[str, Any]) -> str:
     return (message["from"] if message["direction"] == "in" else message["to"]) or ""
 
 
-def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left_out: str = "") -> None:
+def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left_out: str = "") -> Iterator[str]:
     """A table of the latest rows; `left_out` says how to see the others."""
     if not rows:
         return
-    say(f"\n{label}")
+    yield f"\n{label}"
     if len(rows) > _MOST_ROWS:
-        say(f"  … {len(rows) - _MOST_ROWS} earlier; --json has all")
-    for line in table(head, rows[-_MOST_ROWS:], 2):
-        say(line)
+        yield f"  … {len(rows) - _MOST_ROWS} earlier; --json has all"
+    yield from table(head, rows[-_MOST_ROWS:], 2)
     if left_out:
-        say(f"  … {left_out}; `mailboxd tree` and --json have all")
-
-
-def _entry(name: str, text: str) -> None:
-    say(f"  {pad(name, 12)} {text}")
+        yield f"  … {left_out}; `mailboxd tree` and --json have all"
 
 
 @verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json")
@@ -238,12 +218,8 @@ def tree_command(session: Session, task: str, everything: bool) -> None:
     """
     with session.report() as report:
         found = report.tree(report.find(task))
-    if session.as_json:
-        say(to_json(found))
-        return
-    now = session.clock.now()
-    for line in task_output.tree_lines(found, now, room(), None if everything else _MOST_ROWS):
-        say(line)
+    most = None if everything else _MOST_ROWS
+    session.show(found, task_output.tree_lines(found, session.clock.now(), room(), most))
 
 
 _DEEPEST = 8
@@ -263,12 +239,9 @@ def why_command(session: Session, task: str) -> None:
         snapshot = report.task_snapshot([task_id], session.clock.now(), pid)
         notices, need = report.notices(task_id), need_of(report, task_id)
     told, standing = explain(snapshot, task_id), snapshot.tasks[task_id]
-    if not session.as_json:
-        say(f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}")
-        _print_why(told, snapshot.now, pid is not None or standing.phase.is_terminal)
-        for notice in notices:
-            say(f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}")
-        return
+    lines = [f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}"]
+    lines += _why_lines(told, snapshot.now, pid is not None or standing.phase.is_terminal)
+    lines += [f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}" for notice in notices]
     found = {
         "task": standing.local_id,
         "phase": standing.phase,
@@ -276,32 +249,22 @@ def why_command(session: Session, task: str) -> None:
         "because": [asdict(cause) for cause in told.causes],
         "notices": notices,
         "last_sign": asdict(told.last_activity) if told.last_activity else None,
-        "next": _coming(told.next),
+        "next": task_output.coming_json(told.next),
     }
-    say(to_json(found))
+    session.show(found, lines)
 
 
-def _coming(cause: Cause | None) -> dict[str, Any] | None:
-    return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
-
-
-def _print_why(told: Explanation, now: str, running: bool) -> None:
+def _why_lines(told: Explanation, now: str, running: bool) -> Iterator[str]:
     shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
     for cause in shown[:_MOST_CAUSES]:
         indent = "  " * (min(cause.depth, _DEEPEST) + 1)
-        say(f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}")
+        yield f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}"
         if cause.then:
-            say(f"{indent}  {when(cause.at, now) if cause.at and cause.at > now else 'next'}: {cause.then}")
+            yield f"{indent}  {when(cause.at, now) if cause.at and cause.at > now else 'next'}: {cause.then}"
         if cause.hint:
-            say(f"{indent}  -> {for_terminal(cause.hint)}")
+            yield f"{indent}  -> {for_terminal(cause.hint)}"
     if len(told.causes) > len(shown[:_MOST_CAUSES]):
-        say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more; --json shows all)")
+        yield f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more; --json shows all)"
     if told.last_activity is not None:
-        say(f"last activity: {when(told.last_activity.at, now)}: {for_terminal(told.last_activity.text)}")
-    coming = _coming(told.next)
-    if coming is None:
-        say("next: nothing happens automatically")
-    else:
-        once = "" if running else "once a daemon runs: "
-        at = f" ({when(coming['at'], now)})" if coming["at"] else ""
-        say(f"next: {once}{coming['task']}: {coming['what']}{at}")
+        yield f"last activity: {when(told.last_activity.at, now)}: {for_terminal(told.last_activity.text)}"
+    yield f"next: {for_terminal(task_output.coming_text(task_output.coming_json(told.next), now, running))}"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say
 from mailboxd.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
 def _print_link(session: Session, address: str, sessions: Sessions) -> None:
     url = f"{address}/enter?token={sessions.new_link()}"
     session.answer({"url": url, "address": address}, url)
-    if not session.as_json:
-        say("open it in a browser on this machine; the link works once, within an hour", err=True)
+    session.tell("open it in a browser on this machine; the link works once, within an hour", err=True)
 
 
 def _own(session: Session) -> Path | None:
