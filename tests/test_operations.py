@@ -157,12 +157,10 @@ def test_every_section_is_about_something_that_is_reported() -> None:
     assert set(sections()) - reported == set()
 
 
-@pytest.mark.parametrize("name", sorted(sections()))
-def test_a_section_says_what_it_affects_and_what_to_do(name: str) -> None:
-    text = sections()[name]
-    assert "**Effect:**" in text
-    assert "**Do:**" in text
-    assert len(text.split()) > 15
+def test_a_section_says_what_it_affects_and_what_to_do() -> None:
+    whole = [name for name, text in sections().items() if "**Effect:**" in text and "**Do:**" in text]
+    assert whole == list(sections())
+    assert min(len(text.split()) for text in sections().values()) > 15
 
 
 def test_the_rules_that_are_explained_are_those_that_can_be_broken() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 import yaml
 
 from mailboxd import config
@@ -21,10 +20,6 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 FENCE = re.compile(r"^ *(`{3,4}|~{3})(\w*)\n(.*?)^ *\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
 SECTIONS = frozenset(config.Config.model_fields)
-
-
-def name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path, *kinds: str) -> Iterator[str]:
@@ -53,19 +48,18 @@ def commands(page: Path) -> Iterator[list[str]]:
                     yield words[1:]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_link_to_a_heading_finds_it(page: Path) -> None:
+def test_every_link_to_a_heading_finds_it() -> None:
     lost = [
-        f"{path}#{anchor}"
+        f"{page}: {path}#{anchor}"
+        for page in PAGES
         for path, anchor in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
         if (target := page.parent / path if path else page).suffix == ".md" and anchor not in anchors(target)
     ]
     assert lost == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(commands(page))], ids=name)
-def test_every_command_is_one_and_knows_its_options(page: Path) -> None:
-    for words in commands(page):
+def test_every_command_is_one_and_knows_its_options() -> None:
+    for words in (words for page in PAGES for words in commands(page)):
         command: click.Command = program
         options = {option for param in program.params for option in (*param.opts, *param.secondary_opts)}
         rest = list(words)
@@ -82,9 +76,8 @@ def test_every_command_is_one_and_knows_its_options(page: Path) -> None:
         assert given - options - {"--help"} == set(), f"mailboxd {shlex.join(words)}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page, "yaml"))], ids=name)
-def test_every_example_of_the_configuration_loads(page: Path, tmp_path: Path) -> None:
-    for text in blocks(page, "yaml"):
+def test_every_example_of_the_configuration_loads(tmp_path: Path) -> None:
+    for text in (text for page in PAGES for text in blocks(page, "yaml")):
         written = yaml.safe_load(text)
         if isinstance(written, dict) and written.keys() <= SECTIONS:
             file = tmp_path / "config.yaml"

@@ -97,6 +97,7 @@ def test_a_tool_without_words_after_it_is_no_answer_and_the_next_attempt_is_told
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_request_that_the_model_refuses_is_not_repeated(found: Found) -> None:
     company = found()
     alpha, model = company["alpha"], company.model

@@ -102,6 +102,7 @@ def test_daemon_and_gateway_die_together_in_the_middle(found_apart: FoundApart) 
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_daemon_that_is_killed_finds_its_turn_again(found_apart: FoundApart) -> None:
     """The gateway and the client of the turn live on; the next daemon waits for that turn."""
     company = found_apart(PAIR)

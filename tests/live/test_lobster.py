@@ -35,7 +35,7 @@ from tests.live.conftest import some_of
 from tests.live.install import standard
 
 ROOT = Path(__file__).resolve().parents[2]
-DAEMON_MOMENTS = some_of((3, 9, 15, 22, 30, 45), 22)
+DAEMON_MOMENTS = (3, 9, 15, 22, 30, 45)
 """Of the changes of the world that a daemon makes between a yes and the end."""
 
 
@@ -140,6 +140,7 @@ def test_no(place: GateDir) -> None:
     place.company.at_rest()
 
 
+@pytest.mark.soak
 def test_changes(place: GateDir) -> None:
     name = place.asked()
     assert place.alpha.call("approval", "request-changes", name, "--note", "do it better").returncode == 0
@@ -152,6 +153,7 @@ def test_changes(place: GateDir) -> None:
     place.company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_second_resume_in_the_middle_of_the_effect(place: GateDir) -> None:
     name = place.asked("sleep 1")
     token, state = place.token, place.gate / "state"
@@ -225,7 +227,7 @@ def lobster_pid(place: GateDir) -> int:
     raise AssertionError("no Lobster is resumed")
 
 
-@pytest.mark.parametrize("with_runner", [False, True], ids=["lobster", "lobster-and-runner"])
+@pytest.mark.parametrize("with_runner", some_of((False, True), False))
 def test_lobster_is_killed_in_the_middle_of_the_effect(place: GateDir, with_runner: bool) -> None:
     """Its step lives on: the runner records what became of it, and where that died too, nobody knows."""
     name = place.asked("sleep 2")
@@ -244,6 +246,7 @@ def test_lobster_is_killed_in_the_middle_of_the_effect(place: GateDir, with_runn
     place.company.at_rest()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("point", DAEMON_MOMENTS)
 def test_the_daemon_is_killed(place: GateDir, point: int) -> None:
     name = place.asked("sleep 0.2", start=False)
@@ -256,6 +259,7 @@ def test_the_daemon_is_killed(place: GateDir, point: int) -> None:
     place.company.at_rest()
 
 
+@pytest.mark.soak
 def test_lobster_goes_missing_after_it_has_put_up_the_gate(place: GateDir) -> None:
     name = place.asked()
     place.program.unlink()

@@ -110,6 +110,7 @@ def test_a_message_is_sent_as_it_was_shown_or_is_said_not_to_be(telegram: Telegr
         gateway.close()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("_installed")
 def test_a_chat_is_told_of_a_question_and_of_the_result(telegram: Telegram, tmp_path: Path) -> None:
     with Model() as model:

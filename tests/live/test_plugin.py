@@ -95,6 +95,7 @@ def test_a_dispatch_and_its_reply_cost_no_call_and_arrive_byte_for_byte(company:
         assert sent.keys() <= arrived.keys()
 
 
+@pytest.mark.soak
 def test_the_same_message_again_is_no_second_task_and_no_call(company: LiveCompany) -> None:
     alpha, beta, model = company["alpha"], company["beta"], company.model
     for agent in (alpha, beta):

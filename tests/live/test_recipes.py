@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.e2e.support import MAILBOXD, eventually
 from tests.e2e.test_recipes import PLAYED
 from tests.live.conftest import Found
@@ -29,6 +31,7 @@ def teach(model: Model, name: str, agent: str, rule: dict[str, Any]) -> None:
     model.on(plan(rule["plan"]) if "plan" in rule else Text(rule["reply"]), agent=agent, task=task, **match)
 
 
+@pytest.mark.soak
 def test_every_recipe_reaches_its_outcome(found: Found) -> None:
     company = found(openclaw={"transport": "gateway"})
     alpha, played = company["alpha"], {name: cast(play) for name, play in PLAYED.items()}

@@ -62,6 +62,7 @@ EACH_ONCE = [
 ]
 
 
+@pytest.mark.soak
 def test_work_goes_down_and_results_come_up_and_only_turns_cost_calls(found_apart: FoundApart) -> None:
     company = mining(found_apart, Text("Gold, 7 kg."))
     company["alpha"].until("mine")

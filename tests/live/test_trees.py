@@ -63,6 +63,7 @@ def test_a_peer_without_a_daemon_answers_plans_and_fails_in_its_turn(found: Foun
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_fan_out_of_six_runs_three_at_a_time(found: Found) -> None:
     company = found(limits={"turns": 3, "turns_per_agent": 3}, synthesis="concat")
     alpha, model = company["alpha"], company.model
