@@ -21,16 +21,28 @@ from mailboxd.agents.acp.probe import HarnessInfo, probe
 from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
-from mailboxd.agents.openclaw import Peer
+from mailboxd.agents.openclaw import Peer, Rules
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import finish
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
-from mailboxd.doctor.facts import CheckResult, Facts, PluginAnswer, edit, error, note, ok, warning
+from mailboxd.doctor.facts import (
+    CheckResult,
+    Facts,
+    PluginAnswer,
+    Tools,
+    WorkspaceFacts,
+    edit,
+    error,
+    note,
+    ok,
+    warning,
+)
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
+from mailboxd.integration import SkillState
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.messages import AckMessage, parse_message
 from mailboxd.store.reports import opened
@@ -41,24 +53,23 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-def agent(facts: Facts) -> Iterator[CheckResult]:
-    name = facts.settings.agent
-    if facts.peers is None or not name:
+def agent(facts: Facts, peers: Sequence[Peer]) -> Iterator[CheckResult]:
+    name, peer = facts.settings.agent, _own(facts)
+    if not name:
         return
-    peer = _own(facts)
     if peer is not None:
         yield ok("agent", f"OpenClaw has the agent {peer.id}")
         return
-    known = _listed([peer.id for peer in facts.peers])
+    known = _listed([peer.id for peer in peers])
     add = shlex.join(
         ["openclaw", "agents", "add", name, "--workspace", facts.workspace.root if facts.workspace else "DIR"]
     )
     yield error("agent", f"OpenClaw has no agent {name}; it has {known or 'none'}", add)
 
 
-def workspace(facts: Facts) -> Iterator[CheckResult]:
-    peer, workspace = _own(facts), facts.workspace
-    if peer is None or workspace is None:
+def workspace(facts: Facts, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
+    peer = _own(facts)
+    if peer is None:
         return
     if PurePath(peer.workspace) != PurePath(workspace.root):
         move = ["openclaw", "config", "set", f"{_entry(facts)}.workspace", workspace.root]
@@ -68,11 +79,10 @@ def workspace(facts: Facts) -> Iterator[CheckResult]:
         yield ok("agent-workspace", f"OpenClaw runs {peer.id} in this workspace")
 
 
-def shared_workspace(facts: Facts) -> Iterator[CheckResult]:
-    workspace, own = facts.workspace, facts.settings.agent.lower()
-    if workspace is None or not own:
+def shared_workspace(facts: Facts, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
+    own, root = facts.settings.agent.lower(), PurePath(workspace.root)
+    if not own:
         return
-    root = PurePath(workspace.root)
     for peer in facts.peers or ():
         other = PurePath(peer.workspace)
         if peer.id.lower() == own or not peer.workspace:
@@ -85,9 +95,9 @@ def shared_workspace(facts: Facts) -> Iterator[CheckResult]:
             )
 
 
-def allowed(facts: Facts) -> Iterator[CheckResult]:
-    agents, tools, own = facts.agents, facts.tools, facts.settings.agent
-    if agents is None or tools is None or facts.peers is None or _own(facts) is None:
+def allowed(facts: Facts, agents: Rules, tools: Tools) -> Iterator[CheckResult]:
+    own = facts.settings.agent
+    if facts.peers is None or _own(facts) is None:
         return
     others = [peer.id for peer in facts.peers if peer.id.lower() != own.lower()]
     named = [name for name in others if agents.allowed.permits(name)]
@@ -109,9 +119,9 @@ def allowed(facts: Facts) -> Iterator[CheckResult]:
         yield note("peers", text, _set(_allow_path(facts), others[:_SHOWN]))
 
 
-def tools(facts: Facts) -> Iterator[CheckResult]:
-    agents, found, own = facts.agents, facts.tools, facts.settings.agent
-    if agents is None or found is None or not own or not agents.entry_path:
+def tools(facts: Facts, agents: Rules, found: Tools) -> Iterator[CheckResult]:
+    own = facts.settings.agent
+    if not own or not agents.entry_path:
         return
     if missing := missing_file_tools(found.section, agents.tools):
         text = f"{own} cannot edit its task.md during a turn: its tool profile lacks {', '.join(missing)}"
@@ -123,10 +133,7 @@ def tools(facts: Facts) -> Iterator[CheckResult]:
         yield warning("file-boundary", text, _set("tools.fs.workspaceOnly", True))
 
 
-def skill(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.skill
-    if found is None:
-        return
+def skill(_: Facts, found: SkillState) -> Iterator[CheckResult]:
     if not found.installed:
         text = "the skill is not installed: the agent knows only what each prompt says about mailboxd"
         yield note("skill", text, "mailboxd connect skill install")
@@ -138,9 +145,8 @@ def skill(facts: Facts) -> Iterator[CheckResult]:
         yield ok("skill", "the agent has mailboxd's skill")
 
 
-def harnesses(facts: Facts) -> Iterator[CheckResult]:
-    for found in facts.harnesses or ():
-        yield _harness(found, facts.settings.path)
+def harnesses(facts: Facts, found: Sequence[HarnessInfo]) -> Iterator[CheckResult]:
+    yield from (_harness(one, facts.settings.path) for one in found)
 
 
 def _harness(found: HarnessInfo, config: str) -> CheckResult:

@@ -214,55 +214,58 @@ def _run(probe: Probe) -> Any:
 
 # Checks
 
-Check = Callable[[Facts], Iterable[CheckResult]]
+Check = Callable[..., Iterable[CheckResult]]
+"""It is given all facts, and then those that it needs: it is skipped if one of them is None."""
 
-GROUPS: dict[str, tuple[Check, ...]] = {
-    "machine": (
-        machine.python,
-        machine.inside_agent,
-        machine.memory,
-        machine.clock,
-    ),
-    "openclaw": (
-        openclaw.program,
-        openclaw.version,
-        openclaw.gateway,
-        openclaw.gateway_version,
-        openclaw.transport,
-        openclaw.lane,
-        openclaw.plugin,
-    ),
-    "agent": (
-        agent.agent,
-        agent.workspace,
-        agent.shared_workspace,
-        agent.allowed,
-        agent.tools,
-        agent.skill,
-        agent.harnesses,
-    ),
-    "workspace": (
-        workspace.found,
-        workspace.config,
-        workspace.directories,
-        workspace.filesystem,
-        workspace.space,
-        workspace.database,
-        workspace.daemon,
-        workspace.mailbox,
-        workspace.signing_keys,
-        hub.hub,
-    ),
+GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
+    "machine": {
+        machine.python: (),
+        machine.inside_agent: (),
+        machine.memory: ("memory",),
+        machine.clock: ("database",),
+    },
+    "openclaw": {
+        openclaw.program: ("program",),
+        openclaw.version: ("release",),
+        openclaw.gateway: ("gateway",),
+        openclaw.gateway_version: ("gateway",),
+        openclaw.transport: ("transport",),
+        openclaw.lane: ("agents",),
+        openclaw.plugin: ("plugin",),
+    },
+    "agent": {
+        agent.agent: ("peers",),
+        agent.workspace: ("workspace",),
+        agent.shared_workspace: ("workspace",),
+        agent.allowed: ("agents", "tools"),
+        agent.tools: ("agents", "tools"),
+        agent.skill: ("skill",),
+        agent.harnesses: ("harnesses",),
+    },
+    "workspace": {
+        workspace.found: (),
+        workspace.config: (),
+        workspace.directories: ("workspace",),
+        workspace.filesystem: ("filesystem",),
+        workspace.space: ("filesystem",),
+        workspace.database: ("database",),
+        workspace.daemon: ("daemon",),
+        workspace.mailbox: ("mailbox",),
+        workspace.signing_keys: ("keys",),
+        hub.hub: ("hub",),
+    },
 }
-"""All checks, in the order of the report."""
+"""All checks in the order of the report, each with the facts that it needs."""
 
 
 def judge(facts: Facts) -> Iterator[tuple[str, CheckResult]]:
     """Every result with the name of its group. Pure."""
     command = "openclaw" if facts.program is not None and facts.program.scripted else facts.settings.command
     for group, checks in GROUPS.items():
-        for check in checks:
-            yield from ((group, _with_command(command, result)) for result in check(facts))
+        for check, needed in checks.items():
+            found = [getattr(facts, name) for name in needed]
+            if None not in found:
+                yield from ((group, _with_command(command, result)) for result in check(facts, *found))
     for failure in facts.failures:
         text = f"{failure.probe} could not be checked: {failure.reason}"
         yield "unknown", warning(f"{failure.probe}-unknown", text, failure.command)

@@ -23,10 +23,7 @@ _LONG, _DAY = 3_600.0, 86_400.0
 """Seconds without a receipt, and since a host was set back, that are worth a word."""
 
 
-def hub(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.hub
-    if found is None:
-        return
+def hub(facts: Facts, found: HubFacts) -> Iterator[CheckResult]:
     results = [*_process(found), *_server(found), *_hosts(found, facts), *_mail(found, facts)]
     yield from results
     if not any(result.level in ("warning", "error") for result in results):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mailboxd.agents.openclaw_versions import shown
 from mailboxd.doctor.facts import CheckResult, Facts, edit, error, ok, warning
+from mailboxd.store.integrity import DatabaseCheck
 
 MIN_PYTHON = (3, 11, 0)
 _MB = 1_000_000
@@ -30,12 +31,10 @@ def inside_agent(facts: Facts) -> Iterator[CheckResult]:
         )
 
 
-def memory(facts: Facts) -> Iterator[CheckResult]:
-    if facts.memory is None:
-        return
+def memory(facts: Facts, free: int) -> Iterator[CheckResult]:
     one, turns = facts.settings.call_bytes, facts.settings.turns
-    room = facts.memory // one
-    available = f"{facts.memory // _MB:,} MB of memory are available"
+    room = free // one
+    available = f"{free // _MB:,} MB of memory are available"
     if room < 1:
         text = f"{available}; one turn needs {one // _MB} MB, so none starts"
         yield error("memory", text, "ps -eo rss,pid,args --sort -rss | head")
@@ -46,8 +45,9 @@ def memory(facts: Facts) -> Iterator[CheckResult]:
         yield ok("memory", f"{available}: {turns} concurrent turns need {turns * one // _MB:,} MB")
 
 
-def clock(facts: Facts) -> Iterator[CheckResult]:
-    latest = facts.database.latest if facts.database is not None else ""
-    if facts.now and latest > facts.now:
-        text = f"the clock was set back: it is {facts.now}, the newest event is from {latest}; timers fire late"
+def clock(facts: Facts, database: DatabaseCheck) -> Iterator[CheckResult]:
+    if facts.now and database.latest > facts.now:
+        text = (
+            f"the clock was set back: it is {facts.now}, the newest event is from {database.latest}; timers fire late"
+        )
         yield warning("clock", text, "sudo timedatectl set-ntp true")

@@ -44,14 +44,12 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.host.process import cores
+from mailboxd.integration import PluginState
 
 _INSTALL = "npm install -g openclaw@latest"
 
 
-def program(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.program
-    if found is None:
-        return
+def program(facts: Facts, found: Program) -> Iterator[CheckResult]:
     if found.path is None:
         other = (edit(facts.settings.path, "openclaw.command"),) if facts.settings.path else ()
         yield error("openclaw", f"{found.name} is not in PATH", _INSTALL, *other)
@@ -60,10 +58,7 @@ def program(facts: Facts) -> Iterator[CheckResult]:
         yield note("openclaw", text, edit(facts.settings.path, "openclaw.command: [openclaw]"))
 
 
-def version(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.release
-    if found is None:
-        return
+def version(_: Facts, found: Release) -> Iterator[CheckResult]:
     if found.version is None:
         text = f"the program does not report its version: {found.answer or 'no output'}"
         yield error("openclaw-version", text, _INSTALL, "nvm install node  # if OpenClaw needs a newer Node")
@@ -75,10 +70,7 @@ def version(facts: Facts) -> Iterator[CheckResult]:
         yield ok("openclaw-version", f"OpenClaw {shown(found.version)}")
 
 
-def gateway(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.gateway
-    if found is None:
-        return
+def gateway(_: Facts, found: Gateway) -> Iterator[CheckResult]:
     if not found.config_valid:
         text = f"OpenClaw's configuration is invalid ({found.config_path})"
         yield error("openclaw-config", text, "openclaw config validate", "openclaw doctor --fix")
@@ -106,20 +98,14 @@ def _restart(found: Gateway) -> str:
     return "openclaw gateway restart" if found.service else "openclaw gateway run  # after stopping the running one"
 
 
-def gateway_version(facts: Facts) -> Iterator[CheckResult]:
-    found, release = facts.gateway, facts.release
-    if found is None or release is None or release.version is None or not found.version:
-        return
-    program = shown(release.version)
-    if found.version != program:
+def gateway_version(facts: Facts, found: Gateway) -> Iterator[CheckResult]:
+    program = shown(facts.release.version) if facts.release and facts.release.version else ""
+    if program and found.version not in ("", program):
         text = f"the gateway is OpenClaw {found.version}, the program {program}: only one of them was updated"
         yield warning("gateway-version", text, _restart(found))
 
 
-def transport(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.transport
-    if found is None:
-        return
+def transport(facts: Facts, found: Transport) -> Iterator[CheckResult]:
     if found.problem:
         text = f"turns cannot use the gateway's WebSocket (openclaw.transport): {found.problem}"
         yield error(
@@ -129,11 +115,9 @@ def transport(facts: Facts) -> Iterator[CheckResult]:
         yield ok("transport", "turns use the gateway's WebSocket, and the device may run them")
 
 
-def lane(facts: Facts) -> Iterator[CheckResult]:
+def lane(facts: Facts, found: Rules) -> Iterator[CheckResult]:
     turns, version = facts.settings.turns, facts.release.version if facts.release is not None else None
-    if facts.agents is None:
-        return
-    lane = facts.agents.lane or offer(version).lane(cores())
+    lane = found.lane or offer(version).lane(cores())
     if turns > max(lane // 2, 1):
         yield warning(
             "lane",
@@ -142,10 +126,7 @@ def lane(facts: Facts) -> Iterator[CheckResult]:
         )
 
 
-def plugin(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.plugin
-    if found is None:
-        return
+def plugin(facts: Facts, found: PluginState) -> Iterator[CheckResult]:
     if not found.installed:
         why = f" ({found.problem})" if found.problem else ""
         text = f"the gateway plugin is not installed{why}: each message to an agent costs a model call"

@@ -35,6 +35,7 @@ from mailboxd.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON, walk
+from mailboxd.store.integrity import DatabaseCheck
 
 NETWORK = frozenset(
     {
@@ -66,10 +67,7 @@ def config(facts: Facts) -> Iterator[CheckResult]:
         yield ok("config", f"the configuration is valid (agent {facts.settings.agent})")
 
 
-def directories(facts: Facts) -> Iterator[CheckResult]:
-    workspace = facts.workspace
-    if workspace is None:
-        return
+def directories(_: Facts, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
     results = [result for one in workspace.directories for result in _directory(one, workspace)]
     yield from results or [ok("directories", f"all directories of {workspace.root} exist, are yours and writable")]
 
@@ -96,18 +94,15 @@ def _directory(one: Directory, workspace: WorkspaceFacts) -> Iterator[CheckResul
         yield warning("directories", f"other users can read {path} (mode {one.mode:04o})", f"chmod 700 {quoted}")
 
 
-def filesystem(facts: Facts) -> Iterator[CheckResult]:
-    found, workspace = facts.filesystem, facts.workspace
-    if found is None or workspace is None:
-        return
+def filesystem(facts: Facts, found: Filesystem) -> Iterator[CheckResult]:
     if found.type in NETWORK:
-        text = f"{workspace.root} is on a network file system ({found.type} at {found.mount}): it damages the database"
+        text = f"{_place(facts)} is on a network file system ({found.type} at {found.mount}): it damages the database"
         yield error("filesystem", text, _move(facts))
     elif found.type in IN_MEMORY:
-        text = f"{workspace.root} is in memory ({found.type} at {found.mount}): a reboot loses it"
+        text = f"{_place(facts)} is in memory ({found.type} at {found.mount}): a reboot loses it"
         yield warning("filesystem", text, _move(facts))
     elif found.type.startswith("fuse"):
-        text = f"{workspace.root} is on {found.type}, which may not be safe for a database"
+        text = f"{_place(facts)} is on {found.type}, which may not be safe for a database"
         yield warning("filesystem", text, _move(facts))
     else:
         yield ok("filesystem", f"{found.type}, local")
@@ -118,11 +113,8 @@ def _move(facts: Facts) -> str:
     return f"openclaw config set agents.entries.{agent}.workspace LOCAL_DIRECTORY  # and move the files"
 
 
-def space(facts: Facts) -> Iterator[CheckResult]:
-    found, workspace = facts.filesystem, facts.workspace
-    if found is None or workspace is None:
-        return
-    free, usage = f"{found.free_bytes // _MB:,} MB", f"du -xsh {shlex.quote(workspace.root)}/* | sort -h"
+def space(facts: Facts, found: Filesystem) -> Iterator[CheckResult]:
+    free, usage = f"{found.free_bytes // _MB:,} MB", f"du -xsh {_root(facts)}/* | sort -h"
     if found.free_bytes < ERROR_BYTES:
         yield error("space", f"only {free} of disk space are free", usage)
     elif found.free_bytes < WARNING_BYTES:
@@ -135,10 +127,7 @@ def space(facts: Facts) -> Iterator[CheckResult]:
         yield result("inodes", f"only {found.free_files} more files can be created on {found.mount}", inodes)
 
 
-def database(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.database
-    if found is None:
-        return
+def database(_: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
     path = shlex.quote(found.path)
     if not found.exists:
         yield note("database", "there is no database yet", "mailboxd run")
@@ -157,10 +146,7 @@ def database(facts: Facts) -> Iterator[CheckResult]:
         yield ok("database", f"the database is intact (schema {found.schema}), the chain of its newest events too")
 
 
-def daemon(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.daemon
-    if found is None:
-        return
+def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     if found.pid is None:
         waiting = facts.mailbox.waiting if facts.mailbox is not None else 0
         unit = f'"mailboxd@$(systemd-escape --path {_root(facts)}).service"'
@@ -177,10 +163,7 @@ def daemon(facts: Facts) -> Iterator[CheckResult]:
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
 
 
-def mailbox(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.mailbox
-    if found is None:
-        return
+def mailbox(facts: Facts, found: MailboxFacts) -> Iterator[CheckResult]:
     if found.rejected:
         text = f"rejected files in mailbox/rejected/: {found.rejected}"
         yield note("rejected", text, f"cat {_root(facts)}/mailbox/rejected/*/*.reason.json")
@@ -189,8 +172,12 @@ def mailbox(facts: Facts) -> Iterator[CheckResult]:
         yield note("abandoned", text, f"ls -lA {_root(facts)}/mailbox/inbox")
 
 
+def _place(facts: Facts) -> str:
+    return facts.workspace.root if facts.workspace is not None else "."
+
+
 def _root(facts: Facts) -> str:
-    return shlex.quote(facts.workspace.root if facts.workspace is not None else ".")
+    return shlex.quote(_place(facts))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -285,10 +272,7 @@ def _proc(pid: int, name: str) -> bytes:
 _OPERATOR = "operator"
 
 
-def signing_keys(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.keys
-    if found is None:
-        return
+def signing_keys(facts: Facts, found: Keys) -> Iterator[CheckResult]:
     results = [*_unusable(found), *_missing(found), *_unknown(found, facts)]
     yield from results
     if not results and (found.own or found.trusted):

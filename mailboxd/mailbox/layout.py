@@ -29,68 +29,40 @@ _DIRECTORIES = (
 )
 
 
+class _Below:
+    """A path below the root of a workspace."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, ws: Workspace, _: type[Workspace]) -> Path:
+        return ws.root / self._path
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """One agent's directory. Only paths: they need not exist."""
 
     root: Path
 
-    @property
-    def mailbox(self) -> Path:
-        return self.root / "mailbox"
-
-    @property
-    def inbox(self) -> Path:
-        return self.mailbox / "inbox"
-
-    @property
-    def outbox(self) -> Path:
-        return self.mailbox / "outbox"
-
-    @property
-    def archive(self) -> Path:
-        return self.mailbox / "archive"
-
-    @property
-    def rejected(self) -> Path:
-        return self.mailbox / "rejected"
-
-    @property
-    def tasks(self) -> Path:
-        return self.root / "tasks"
-
-    @property
-    def state(self) -> Path:
-        """mailboxd's own directory."""
-        return self.root / STATE
-
-    @property
-    def database(self) -> Path:
-        return self.state / "mailboxd.db"
-
-    @property
-    def config(self) -> Path:
-        return self.state / "config.yaml"
-
-    @property
-    def turns(self) -> Path:
-        """One directory for each call of an agent."""
-        return self.state / "turns"
-
-    @property
-    def gates(self) -> Path:
-        """One directory for each side effect that waits for approval or is under way."""
-        return self.state / "gates"
-
-    @property
-    def templates(self) -> Path:
-        """The operator's templates, which take precedence over those of mailboxd."""
-        return self.state / "templates"
-
-    @property
-    def daemon_file(self) -> Path:
-        """The holder of the lock, for messages only: the lock itself is on `root`."""
-        return self.state / "daemon.json"
+    mailbox = _Below("mailbox")
+    inbox = _Below("mailbox/inbox")
+    outbox = _Below("mailbox/outbox")
+    archive = _Below("mailbox/archive")
+    rejected = _Below("mailbox/rejected")
+    tasks = _Below("tasks")
+    state = _Below(STATE)
+    """mailboxd's own directory."""
+    database = _Below(f"{STATE}/mailboxd.db")
+    config = _Below(f"{STATE}/config.yaml")
+    turns = _Below(f"{STATE}/turns")
+    """One directory for each call of an agent."""
+    gates = _Below(f"{STATE}/gates")
+    """One directory for each side effect that waits for approval or is under way."""
+    templates = _Below(f"{STATE}/templates")
+    """The operator's templates, which take precedence over those of mailboxd."""
+    daemon_file = _Below(f"{STATE}/daemon.json")
+    """The holder of the lock, for messages only: the lock itself is on `root`."""
 
     def mail(self) -> dict[str, float]:
         """The names of the files in the inbox as the database has them, with their times of modification.

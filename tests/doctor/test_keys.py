@@ -12,14 +12,14 @@ from mailboxd.doctor.facts import Keys
 from mailboxd.doctor.workspace import probe_keys, signing_keys
 from mailboxd.host.pip_extras import to_add
 from mailboxd.keys import Keyring, PrivateKey
-from tests.doctor.facts import but
+from tests.doctor.facts import HEALTHY
 
 NOW = "2026-01-01T00:00:00.000Z"
 
 
 def found(**said: Any) -> list[tuple[str, str, str]]:
-    facts = but(keys=Keys("/state/keys", **said))
-    return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in signing_keys(facts)]
+    results = signing_keys(HEALTHY, Keys("/state/keys", **said))
+    return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in results]
 
 
 def test_without_keys_nothing_is_reported() -> None:
