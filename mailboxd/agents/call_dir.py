@@ -6,13 +6,15 @@ Paths may be text: joining a `Path` costs more than the system call, and this ha
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mailboxd.errors import WorldError, world_error
 from mailboxd.host.system import system
@@ -42,6 +44,30 @@ class Exit:
     stderr: bytes = b""
     truncated: bool = False
     """stdout is longer than the cap; `stdout` is its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """How a program that runs a turn ends, as `openclaw agent --json` does: its exit status, the JSON for stdout, and
+    the text for stderr."""
+
+    status: int
+    value: Mapping[str, Any] | None = None
+    said: str = ""
+
+    @classmethod
+    def failure(cls, message: str, run_id: str | None = None) -> TurnResult:
+        """A turn without a result; `run_id` if it had been accepted."""
+        accepted = {} if run_id is None else {"runId": run_id, "origin": "gateway"}
+        return cls(1, {"ok": False, **accepted, "error": {"type": "cli_error", "message": message}})
+
+    @property
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """The output files with their contents; a lone surrogate becomes its JSON escape."""
+        stdout = "" if self.value is None else json.dumps(self.value, ensure_ascii=False)
+        for name, text in (("stdout", stdout), ("stderr", self.said)):
+            if text:
+                yield name, text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def write_prompt(directory: Path | str, prompt: bytes, name: str = PROMPT) -> str:

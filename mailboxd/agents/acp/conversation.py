@@ -19,8 +19,9 @@ from acp.connection import Connection
 from mailboxd.agents.acp import session_updates, turn_files
 from mailboxd.agents.acp.harness import FrameTransport, Harness, Journal, Stop
 from mailboxd.agents.acp.permissions import PermissionQueue
-from mailboxd.agents.acp.session_updates import SessionUpdates, TurnResult
+from mailboxd.agents.acp.session_updates import SessionUpdates
 from mailboxd.agents.acp.turn_files import TurnRequest
+from mailboxd.agents.call_dir import TurnResult
 from mailboxd.agents.json_output import at, brief, text_at
 
 _DRAIN_SECONDS = 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
-import json
 import os
 import subprocess
 import sys
@@ -18,14 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 from mailboxd.agents.acp import session_updates, turn_files
 from mailboxd.agents.acp.harness import Harness, Journal, Stop
 from mailboxd.agents.acp.permissions import PermissionQueue
-from mailboxd.agents.acp.session_updates import SessionUpdates, TurnResult
+from mailboxd.agents.acp.session_updates import SessionUpdates
 from mailboxd.agents.acp.turn_files import TurnRequest
-from mailboxd.agents.call_dir import read_capped
+from mailboxd.agents.call_dir import TurnResult, read_capped
 from mailboxd.agents.openclaw import inside_agent
 from mailboxd.host import wakeup
 from mailboxd.host.pip_extras import to_add
@@ -47,9 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended = asyncio.run(_turn(path.parent, turn_files.read_request(path)))
     except (OSError, ValueError) as error:
         ended = session_updates.not_started(str(error))
-    _put(sys.stderr, ended.said)
-    if ended.value is not None:
-        _put(sys.stdout, json.dumps(ended.value, ensure_ascii=False))
+    for name, raw in ended.files:
+        stream = sys.stdout if name == "stdout" else sys.stderr
+        stream.buffer.write(raw)
+        stream.flush()
     return ended.status
 
 
@@ -127,13 +126,6 @@ class _Turn:
                 turn_files.CHANGES,
                 {"files": names, "diff": text, "refused": self.permissions.refused[:100]},
             )
-
-
-def _put(stream: TextIO, text: str) -> None:
-    if text:
-        # a lone surrogate becomes its JSON escape
-        stream.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
-        stream.flush()
 
 
 # Which files changed, and how. Changes are detected by size and time. The old content is git's, or what the harness

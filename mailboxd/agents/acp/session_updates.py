@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.agents.acp.permissions import needed_capability, paths
+from mailboxd.agents.call_dir import TurnResult
 from mailboxd.agents.json_output import at, brief, count_at, text_at
 from mailboxd.core.sanitize import first_line
 
@@ -115,15 +116,6 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """How the program ends: the exit status, what goes to stdout, and what to stderr."""
-
-    status: int
-    value: Mapping[str, Any] | None = None
-    said: str = ""
-
-
 def completed(stop: object, updates: SessionUpdates, run_id: str, usage: object) -> TurnResult:
     """The harness ended the turn with the stop reason `stop`, which may be unknown."""
     reason = stop if isinstance(stop, str) else json.dumps(stop)
@@ -147,17 +139,17 @@ def timed_out(updates: SessionUpdates, run_id: str) -> TurnResult:
 
 def not_started(why: str) -> TurnResult:
     """No prompt was sent; the turn may be retried."""
-    return TurnResult(1, {"ok": False, "error": {"message": f"The harness cannot start: {why}"}})
+    return TurnResult.failure(f"The harness cannot start: {why}")
 
 
 def refused(why: str) -> TurnResult:
     """No prompt was sent, and a retry would not help."""
-    return TurnResult(1, {"ok": False, "error": {"message": f"The harness refused the turn: {why}"}})
+    return TurnResult.failure(f"The harness refused the turn: {why}")
 
 
 def lost(why: str, run_id: str) -> TurnResult:
     """The prompt was sent, and the outcome is unknown."""
-    return TurnResult(1, {"ok": False, "runId": run_id, "error": {"message": f"{why}; its outcome is unknown"}})
+    return TurnResult.failure(f"{why}; its outcome is unknown", run_id)
 
 
 def stopped(number: signal.Signals, run_id: str, *, confirmed: bool) -> TurnResult:

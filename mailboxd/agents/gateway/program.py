@@ -21,7 +21,6 @@ all turns and ends.
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -34,7 +33,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mailboxd.agents.call_dir import PROMPT, open_empty, open_regular, write
+from mailboxd.agents.call_dir import PROMPT, TurnResult, open_empty, open_regular, write
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response
 from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order
@@ -69,15 +68,6 @@ STOPPED = 128 + signal.SIGTERM
 _KILLED = -int(signal.SIGKILL)
 _ORDER_BYTES = 65_536
 _NEVER = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """The exit status, the JSON for stdout, and the text for stderr."""
-
-    status: int
-    value: Mapping[str, Any] | None = None
-    said: str = ""
 
 
 class Request(StrEnum):
@@ -275,10 +265,8 @@ class Program:
         """Leave the result in the turn's directory: the output first, then the status that makes it valid."""
         del self.turns[turn.directory]
         try:
-            if result.value is not None:
-                _put(turn.directory, "stdout", json.dumps(result.value, ensure_ascii=False))
-            if result.said:
-                _put(turn.directory, "stderr", result.said)
+            for name, raw in result.files:
+                _put(turn.directory, name, raw)
             note(turn.mark, {"status": result.status})
         except OSError as problem:  # without a status the daemon asks about it again
             print(f"{turn.directory}: {problem}", file=sys.stderr, flush=True)
@@ -300,7 +288,7 @@ class Program:
                 self._connect_at = now + _RECONNECT_PAUSE
                 return
             for turn in list(self.turns.values()):
-                self._end(turn, lost(str(problem), turn.run_id) if turn.may_run else failure(str(problem)))
+                self._end(turn, lost(str(problem), turn.run_id) if turn.may_run else TurnResult.failure(str(problem)))
         else:
             self._selector.register(self.client, selectors.EVENT_READ, self._receive)
             for turn in list(self.turns.values()):
@@ -336,7 +324,7 @@ class Program:
         size, most = len(frame.encode()), self.client.largest_frame
         if size > most:
             text = f"Gateway refused the turn: its message is a frame of {size} bytes; the limit is {most}"
-            self._end(turn, failure(text))
+            self._end(turn, TurnResult.failure(text))
             return
         self._requests[request_id] = (kind, turn)
         turn.may_run = turn.is_requested = True
@@ -353,7 +341,7 @@ class Program:
         try:
             message = _message(turn.directory)
         except Unreadable as problem:
-            self._end(turn, failure(str(problem)))
+            self._end(turn, TurnResult.failure(str(problem)))
             return
         params = {"agentId": turn.agent, "sessionKey": turn.session_key, "timeout": turn.timeout}
         self._send(turn, Request.RUN, {"message": message, **params, "deliver": False, "idempotencyKey": turn.key})
@@ -429,7 +417,7 @@ def result(response: Response, run_id: str | None) -> TurnResult:
     if problem is None:
         return TurnResult(0 if payload.get("status") == "ok" else 1, _without_echo(payload))
     run_id = text_at(payload, "runId") or run_id
-    return failure(_refusal(problem) if run_id is None else problem.message, run_id)
+    return TurnResult.failure(_refusal(problem) if run_id is None else problem.message, run_id)
 
 
 def answer(response: Response, run_id: str | None) -> TurnResult:
@@ -439,7 +427,9 @@ def answer(response: Response, run_id: str | None) -> TurnResult:
     if NOBODY in response.problem.message:
         return lost("the gateway does not know the run: it was restarted, or the run ended long ago", run_id)
     stored = text_at(response.payload, "runId") or run_id
-    return lost(response.problem.message, None) if stored is None else failure(response.problem.message, stored)
+    return (
+        lost(response.problem.message, None) if stored is None else TurnResult.failure(response.problem.message, stored)
+    )
 
 
 def is_aborted(response: Response, run: str) -> bool:
@@ -448,15 +438,9 @@ def is_aborted(response: Response, run: str) -> bool:
     return response.payload.get("aborted") is True and (not isinstance(runs, list) or run in runs)
 
 
-def failure(message: str, run_id: str | None = None) -> TurnResult:
-    """A turn without a result; `run_id` if the gateway accepted it."""
-    accepted = {} if run_id is None else {"runId": run_id, "origin": "gateway"}
-    return TurnResult(1, {"ok": False, **accepted, "error": {"type": "cli_error", "message": message}})
-
-
 def lost(problem: str, run_id: str | None) -> TurnResult:
     """A turn that was requested and whose outcome is unknown."""
-    return failure(f"{problem}\n\n{_LOST}", run_id)
+    return TurnResult.failure(f"{problem}\n\n{_LOST}", run_id)
 
 
 def _unconfirmed(turn: Turn, problem: str = "") -> TurnResult:
@@ -543,11 +527,11 @@ def _message(directory: str) -> str:
     return text
 
 
-def _put(directory: str, name: str, text: str) -> None:
-    """Write an output file of the call; a lone surrogate becomes its JSON escape. Raises OSError."""
+def _put(directory: str, name: str, raw: bytes) -> None:
+    """Write an output file of the call. Raises OSError."""
     file = open_empty(f"{directory}/{name}", os.O_WRONLY)
     try:
-        write(file, text.encode("utf-8", "backslashreplace") + b"\n")
+        write(file, raw)
     finally:
         os.close(file)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mailboxd.cli.groups import Group
+from mailboxd.cli.operator_actions import read_text
 from mailboxd.cli.session import Id, Session
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.vocabulary import OPERATORS, same_agent
 from mailboxd.errors import EXIT_NO, UnavailableError
 from mailboxd.host import pip_extras
-
-if TYPE_CHECKING:
-    from mailboxd.keys import Keyring, PrivateKey, PublicKey
+from mailboxd.keys import UNSIGNED, YES, Keyring, PrivateKey, PublicKey, Trust, signed
+from mailboxd.mailbox.files import directory, replace, world_errors
+from mailboxd.protocol.front_matter import MAX_FILE
+from mailboxd.protocol.messages import parse_message
 
 _LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
@@ -98,9 +101,6 @@ def _untrust(session: Session, name: str) -> None:
 @click.option("--stdout", is_flag=True, help="Print the signed message instead of changing the file.")
 def _sign(session: Session, file: Path, stdout: bool) -> None:
     """Sign a message file with its sender's key: the operator's or this workspace's agent's."""
-    from mailboxd.keys import signed
-    from mailboxd.protocol.messages import parse_message
-
     raw = _read(file)
     key = _key_of(session, parse_message(raw, file.name).message.from_)
     done = signed(raw, key)
@@ -120,9 +120,6 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 def _verify(session: Session, file: Path) -> int | None:
     """Check whether this workspace would accept the signature of a message file."""
-    from mailboxd.keys import UNSIGNED, YES, Trust
-    from mailboxd.protocol.messages import parse_message
-
     keyring = _keyring(session)
     raw = _read(file)
     message = parse_message(raw, file.name).message
@@ -135,15 +132,11 @@ def _verify(session: Session, file: Path) -> int | None:
 
 
 def _keyring(session: Session) -> Keyring:
-    from mailboxd.keys import Keyring
-
     return Keyring.of(session.workspace().root, os.environ)
 
 
 def _operators_keyring(session: Session) -> Keyring:
     """The operator's key works without a workspace."""
-    from mailboxd.keys import Keyring
-
     try:
         root = session.workspace().root
     except UnavailableError:
@@ -159,9 +152,6 @@ def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
 
 def _public(said: str) -> PublicKey:
     """A public key, given directly or as the first line of a file."""
-    from mailboxd.cli.operator_actions import read_text
-    from mailboxd.keys import PublicKey
-
     text = said if said.startswith("ed25519:") else read_text(said, _LARGEST_KEY).strip().partition("\n")[0]
     try:
         return PublicKey.parse(text)
@@ -170,8 +160,6 @@ def _public(said: str) -> PublicKey:
 
 
 def _key_of(session: Session, sender: str) -> PrivateKey:
-    from mailboxd.core.vocabulary import OPERATORS, same_agent
-
     if sender.lower() in OPERATORS:
         keyring = _operators_keyring(session)
         file, remedy = keyring.operator_file, "mailboxd connect keys create --operator"
@@ -187,15 +175,10 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
 
 
 def _read(file: Path) -> bytes:
-    from mailboxd.mailbox.files import world_errors
-    from mailboxd.protocol.front_matter import MAX_FILE
-
     with world_errors(f"read {file}"), file.open("rb") as opened:
         return opened.read(MAX_FILE + 1)
 
 
 def _replace(file: Path, raw: bytes) -> None:
-    from mailboxd.mailbox.files import directory, replace, world_errors
-
     with world_errors(f"write {file}"), directory(file.resolve().parent) as folder:
         replace(folder, file.resolve().name, raw, lambda: True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from mailboxd import log
+from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
+from mailboxd.config import Config
 from mailboxd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from mailboxd.config import Config
-    from mailboxd.mcp.registration import Change, OpenClawConfig
+from mailboxd.mcp import registration, tokens
+from mailboxd.mcp.registration import Change, OpenClawConfig, without_tokens
 
 _dry = click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 
@@ -41,12 +41,11 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
     """
     if (who is None) is not over_http or (until_eof and not over_http):
         raise click.UsageError("give either --as ROLE:NAME or --http (--until-eof needs --http)")
-    from mailboxd import config, log
     from mailboxd.engine import open
-    from mailboxd.mcp import registration, server, tokens
+    from mailboxd.mcp import server
 
     ws = session.workspace()
-    settings = config.load(ws.config)
+    settings = session.config()
     log.configure(settings.log.level, settings.log.format, sys.stderr)
     for library in ("mcp", "uvicorn"):  # their messages are noise
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -73,11 +72,8 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
 
     Existing entries are kept, so it is safe to run again. The MCP server denies the tools to agents added later.
     """
-    from mailboxd import config
-    from mailboxd.mcp import registration, tokens
-
     ws = session.workspace()
-    settings = config.load(ws.config)
+    settings = session.config()
     callers = [tokens.parse(one) for one in who] or registration.wanted(settings)
     now = session.clock.now()
     change = registration.register(ws, settings, _openclaw(settings), callers, now, dry_run=dry_run)
@@ -88,11 +84,8 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
-    from mailboxd import config
-    from mailboxd.mcp import registration
-
     ws = session.workspace()
-    change = registration.unregister(ws, _openclaw(config.load(ws.config)), dry_run=dry_run)
+    change = registration.unregister(ws, _openclaw(session.config()), dry_run=dry_run)
     _print_change(session, change, dry_run=dry_run)
 
 
@@ -101,8 +94,6 @@ def uninstall(session: Session, dry_run: bool) -> None:
 @click.option("--revoke", is_flag=True, help="Revoke the token instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
     """Print a new bearer token for another local MCP client. It is shown once and replaces the previous one."""
-    from mailboxd.mcp import tokens
-
     ws = session.workspace()
     holder = tokens.parse(who)
     if holder.role not in tokens.AGENT_ROLES:
@@ -118,16 +109,11 @@ def token(session: Session, who: str, revoke: bool) -> None:
 
 
 def _print_change(session: Session, change: Change, *, dry_run: bool) -> None:
-    from mailboxd.mcp.registration import without_tokens
-
     lines = [f"would change: {what}" if dry_run else what for what in change.done] or ["nothing to do"]
     patch = without_tokens(change.patch)
     session.answer({"changes": change.done, "patch": patch, "applied": not dry_run}, "\n".join(lines))
 
 
 def _openclaw(settings: Config) -> OpenClawConfig:
-    from mailboxd.agents.openclaw import OpenClaw, child_environment
-    from mailboxd.mcp.registration import OpenClawConfig
-
     environment = child_environment(os.environ, settings.openclaw.environment)
     return OpenClawConfig(OpenClaw(settings.openclaw.command), environment)
