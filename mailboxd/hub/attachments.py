@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
 from nats.js.api import StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
@@ -32,10 +33,12 @@ from mailboxd.protocol.messages import AnyMessage
 if TYPE_CHECKING:
     from mailboxd.hub.process import Hub, Local
 
-_PIECE = 512 << 10
+_PIECE = 128 << 10
 _MOST_PIECES = MOST_ATTACHED // _PIECE + 1
-_AT_ONCE = 8
-"""Pieces under way at a time."""
+_AT_ONCE = 2
+"""Pieces under way at a time: all that mail has to wait for, a second at 2 Mbit/s."""
+_PATIENCE = 30.0
+"""Seconds for a piece."""
 _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a file for which no receipt comes."""
 _COUNT = "Mailboxd-Pieces"
@@ -81,7 +84,7 @@ class Attachments:
         self._sent.discard(message_id)
 
     async def _send(self, one: Local, message_id: str, names: tuple[str, ...], to: str) -> None:
-        js = self.hub.nc.jetstream()
+        js = self._stream
         try:
             for name in names:
                 async with self._one:
@@ -98,15 +101,26 @@ class Attachments:
         self._sent.add(message_id)
         self.hub.woken.set()
 
-    async def remove(self, one: Local, message_id: str, to: str) -> None:
-        """Remove the files of a message from the server: its receipt has come. What fails expires."""
-        js, headers = self.hub.nc.jetstream(), {"Nats-TTL": "1s"}
+    def remove(self, one: Local, message_id: str, to: str) -> None:
+        """Have the files of a message removed from the server: its receipt has come."""
         self._sent.discard(message_id)
-        for name, size in one.spool.attached(message_id).items():
-            subject = FileSubject(to, self.hub.settings.host, message_id, name)
-            with suppress(NatsError, asyncio.TimeoutError):
-                for number in range(max(-(-size // _PIECE), 1)):
-                    await js.publish(subject.piece(number), b"", headers=headers)
+        pieces = [
+            FileSubject(to, self.hub.settings.host, message_id, name).piece(number)
+            for name, size in one.spool.attached(message_id).items()
+            for number in range(max(-(-size // _PIECE), 1))
+        ]
+        if pieces:
+            self._start(message_id, self._remove(pieces))
+
+    async def _remove(self, pieces: list[str]) -> None:
+        """What fails expires."""
+        with suppress(NatsError, asyncio.TimeoutError):
+            for piece in pieces:
+                await self._stream.publish(piece, b"", headers={"Nats-TTL": "1s"})
+
+    @property
+    def _stream(self) -> JetStreamContext:
+        return self.hub.nc.jetstream(timeout=_PATIENCE)
 
     def are_here(self, ws: Workspace, message: AnyMessage, route: Subject | JobSubject) -> bool:
         """Whether all files of a message that came are in the mailbox; else they are on their way. Raises Refusal."""
@@ -145,7 +159,7 @@ class Attachments:
         self._here.add(subjects[0].message)
 
     async def _read(self, subject: FileSubject, most: int) -> bytes:
-        js = self.hub.nc.jetstream()
+        js = self._stream
         first = await js.get_msg(FILES, subject=subject.piece(0), direct=True)
         said = (first.headers or {}).get(_COUNT, "")
         count = int(said) if said.isdecimal() and len(said) < 6 else 0

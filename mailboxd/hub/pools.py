@@ -341,7 +341,7 @@ class Pools:
         for name in [name for name, job in given.items() if job.attempt in over]:
             if await self._closed(name):
                 raw = one.spool.message(name) or b""
-                await self.hub.attachments.remove(one, name, protocol.POOLS)
+                self.hub.attachments.remove(one, name, protocol.POOLS)
                 one.spool.settle(self.hub.receipt(name, raw, self.hub.settings.host, "its attempt is over"))
                 self.hub.wake(one.agent.lower())
 

@@ -511,7 +511,7 @@ class Hub:
             one.spool.taken(receipt, message.attempt_id or "")
             woken.add(agent)
             return
-        await self.attachments.remove(one, receipt.message_id, protocol.POOLS if role else host)
+        self.attachments.remove(one, receipt.message_id, protocol.POOLS if role else host)
         one.spool.settle(receipt)
         self.sent_at.pop(receipt.message_id, None)
         del self.copies[receipt.message_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from mailboxd.user_state import UserState
 from tests.cli.stage import make
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
-from tests.hub.farm import count
+from tests.hub.farm import count, free_port
 from tests.hub.test_pools import serves, until_served
+from tests.mcp.test_daemon import call, listens, token_of
 
 LARGE = "".join(f"line {number} of a large result\n" for number in range(60_000))
 WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
@@ -44,6 +46,28 @@ def test_a_large_result_goes_whole_to_another_host_and_back(joined: Joined, agen
     assert not beta.spooled("files")
     assert not alpha.spooled("files")
     eventually(lambda: count(alpha, FILES) == 0, 20, farm.last_words)
+
+
+@pytest.mark.slow
+def test_a_file_that_an_agent_makes_and_records_arrives_on_the_other_host(joined: Joined) -> None:
+    slow = {"mailbox": "true", "default": {"reply": "Here it is.", "delay": 8}}
+    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": slow}})
+    main, writer, port = farm["alpha"]["main"], farm["beta"]["writer"], free_port()
+    writer.config.write_text(writer.config.read_text() + f"mcp: {{port: {port}}}\n")
+    farm.start()
+    eventually(lambda: listens(port), 40, farm.last_words)
+    made = writer.root / "figures.csv"
+    made.write_bytes(random.Random(1).randbytes(3 << 20))
+    plan = {"x": {"agent": "beta.writer", "description": "Figures", "expected_output": "A file."}}
+    main.drop("go.md", task("job", plan=plan))
+    eventually(lambda: writer.phase("job.x") == "executing", 30, farm.last_words)
+    said = {"task": "job.x", "kind": "other", "path": "figures.csv", "summary": "The figures"}
+    assert call(port, token_of(writer, "executor:writer"), "task_record_artifact", **said)["sha256"] == digest(made)
+    main.until("job")
+    there = f"mailbox/attachments/{digest(made)}.csv"
+    assert f"The figures: {there}" in main.task("job.x")["result"]
+    assert (main.root / there).read_bytes() == made.read_bytes()
+    farm.at_rest()
 
 
 def attached(tmp_path: Path) -> Attachments:

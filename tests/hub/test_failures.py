@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +157,26 @@ def test_work_that_was_cancelled_before_the_other_host_took_it_is_cancelled_ther
     eventually(lambda: farm["beta"]["writer"].phases() == {"job.x0": "cancelled"}, 40, farm.last_words)
 
 
+@pytest.mark.parametrize("hours", [30, -30])
+def test_a_host_whose_clock_is_wrong_does_its_work_once_and_is_named(
+    joined: Joined, tmp_path: Path, hours: int
+) -> None:
+    farm = joined(TWO)
+    beta, main = farm["beta"], farm["alpha"]["main"]
+    clock = f"import time\nhonest = time.time\ntime.time = lambda: honest() + {hours * 3600}\n"
+    (tmp_path / "sitecustomize.py").write_text(clock)
+    beta.env["PYTHONPATH"] = str(tmp_path)
+    farm.start()
+    main.drop("go.md", task("job", plan=gives_to("beta.writer", 3)))
+    beta["writer"].drop("go.md", task("back", plan=gives_to("alpha.main", 3)))
+    main.until("job")
+    beta["writer"].until("back")
+    assert len(beta.executions(agent="writer")) == len(farm["alpha"].executions(agent="main")) == 3
+    skew = farm["alpha"].status()["hosts"]["beta"]["skew"]
+    assert abs(skew - hours * 3600) < 60
+    eventually(lambda: not (beta.spooled("sent") + farm["alpha"].spooled("sent")), 20, farm.last_words)
+
+
 def test_mail_for_a_workspace_that_cannot_be_read_now_waits(joined: Joined) -> None:
     farm = joined(TWO)
     farm.start()
@@ -189,3 +210,25 @@ def test_mail_for_a_host_that_was_removed_fails(joined: Joined) -> None:
     eventually(lambda: "is on no host of the hub" in main.task("job.x0").get("error", ""), 40, farm.last_words)
     farm["beta"].start_hub()
     eventually(lambda: farm["beta"].status()["trouble"], 20, farm.last_words)
+
+
+def test_a_stolen_key_is_seen_and_of_no_use_once_its_host_is_revoked(joined: Joined, tmp_path: Path) -> None:
+    """A token that was used twice is the same: the thief speaks as the host, with a state of its own."""
+    farm = joined(TWO)
+    farm.start()
+    alpha, beta, thief = farm["alpha"], farm["beta"], Host(tmp_path / "thief", "beta", {})
+    ours = shutil.ignore_patterns("status.json", "lock", "ask", "socket")
+    shutil.copytree(beta.folder, thief.folder, ignore=ours)
+    thief.start_hub()
+    try:
+        eventually(lambda: "or a copy of it runs" in alpha["main"].call("fleet").stdout, 40, farm.last_words)
+        alpha.ordered("revoke", "beta")
+        for host in (beta, thief):
+            eventually(lambda host=host: host.status()["trouble"], 30, host.last_words)  # type: ignore[misc]
+        beta["writer"].drop("go.md", task("job", plan=gives_to("alpha.main")))
+        alpha["main"].drop("local.md", task("local"))
+        alpha["main"].until("local")
+        assert beta.spooled("new")
+        assert alpha["main"].phases() == {"local": "completed"}
+    finally:
+        thief.close()

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from mailboxd.hub.protocol import FILES
 from tests.e2e.support import eventually, task
-from tests.hub.farm import Farm
+from tests.hub.farm import Farm, count
+from tests.hub.test_attachments import LARGE
 from tests.hub.test_failures import gives_to
 
 pytestmark = [
@@ -50,6 +52,11 @@ class Cable:
 
     def cut(self) -> None:
         ip("link", "set", self.end, "down")
+
+    def slow(self, rate: str) -> None:
+        """From the other host to this one."""
+        shaping = ("qdisc", "replace", "dev", f"{self.end[:-1]}b", "root", "tbf", "rate", rate)
+        ip("netns", "exec", self.space, "tc", *shaping, "burst", "32kbit", "latency", "400ms")
 
     def remove(self) -> None:
         ip("link", "del", self.end, check=False)
@@ -104,5 +111,29 @@ def test_a_host_that_cannot_be_reached_for_minutes_is_named_and_comes_back(cable
         cable.plug()
         farm.until_connected()
         eventually(lambda: "silent" not in main.call("fleet").stdout, 60, farm.last_words)
+    finally:
+        farm.close()
+
+
+def test_a_large_file_whose_way_is_cut_in_the_middle_arrives_whole(cable: Cable, tmp_path: Path) -> None:
+    writes = {"mailbox": "true", "default": {"reply": LARGE}}
+    farm = Farm(tmp_path / "farm", {"alpha": {"main": WORK}, "beta": {"writer": writes}}, address=cable.address)
+    try:
+        farm["beta"].within = ("ip", "netns", "exec", cable.space)
+        farm.start()
+        alpha, main, pause = farm["alpha"], farm["alpha"]["main"], threading.Event()
+        cable.slow("2mbit")
+        main.drop("go.md", task("job", plan=gives_to("beta.writer", 1)))
+        eventually(lambda: 0 < count(alpha, FILES) < 10, 60, farm.last_words)
+        cable.cut()
+        pause.wait(40)  # longer than it takes to notice
+        assert 0 < count(alpha, FILES) < 13
+        cable.plug()
+        main.until("job", seconds=120)
+        (kept,) = (main.root / "mailbox" / "attachments").iterdir()
+        assert kept.read_text().strip() == LARGE.strip()
+        assert len(farm["beta"].executions(agent="writer")) == 1
+        farm.at_rest()
+        eventually(lambda: count(alpha, FILES) == 0, 20, farm.last_words)
     finally:
         farm.close()
