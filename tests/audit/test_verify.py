@@ -315,6 +315,7 @@ def test_with_a_key_the_head_is_signed_and_a_forged_one_is_found(alpha: Agent, t
     assert "is not signed by this workspace's key" in said["problems"][0]
 
 
+@pytest.mark.slow
 def test_a_quiet_restart_adds_nothing(alpha: Agent) -> None:
     alpha.run()  # notes which directories it found
     before = journal(alpha).read_bytes()

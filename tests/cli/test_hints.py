@@ -85,10 +85,10 @@ STATES: dict[str, Callable[[Stage], object]] = {
 }
 LOOKS = (
     ["status"], ["inbox"], ["why", "job"], ["show", "job"], ["tree", "job"], ["ls"], ["approval", "list"],
-    # what is refused names a way, too
-    ["retry", "job"], ["accept", "job"], ["fail", "job"], ["resume", "job"], ["answer", "job", "x"], ["show", "nobody"],
-    ["approval", "show", "zzzzzz"],
+    ["show", "nobody"], ["approval", "show", "zzzzzz"],
 )  # fmt: skip
+ORDERS = (["retry", "job"], ["accept", "job"], ["fail", "job"], ["resume", "job"], ["answer", "job", "x"])
+"""Where one is refused, that names a way, too."""
 
 
 def suggested(stage: Stage, look: list[str]) -> Iterator[str]:
@@ -112,8 +112,9 @@ def fresh(root: Path, state: str) -> Stage:
 @pytest.mark.parametrize("state", STATES)
 def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Path, state: str) -> None:
     tried = set()
-    for number, look in enumerate(LOOKS):
-        first = fresh(tmp_path / f"{number}", state)
+    seen = fresh(tmp_path / "seen", state)
+    for number, look in enumerate((*LOOKS, *ORDERS)):
+        first = seen if look in LOOKS else fresh(tmp_path / f"{number}", state)
         for other, command in enumerate(suggested(first, look)):
             known = re.sub(r"-w \S+ |(?<=--dismiss )\w+|(?<=approval show )\w+", "", command)
             if ENDLESS.match(command) or known in tried:

@@ -101,6 +101,7 @@ def test_a_lock_that_stays_is_said_in_the_end(stage: Stage, approved: str, lock:
     assert row.state is Performed.STARTED
 
 
+@pytest.mark.slow
 def test_a_machine_without_descriptors_is_no_verdict_about_an_action(stage: Stage, tmp_path: Path) -> None:
     """However few there are: nothing happened, and it can be tried again; or it happened, and is recorded as done."""
     done = tmp_path / "done"

@@ -72,6 +72,7 @@ def test_nothing_happens_before_a_yes_and_then_all_of_it_in_order(found: Found, 
     assert list((alpha.root / ".mailboxd" / "gates").iterdir()) == []
 
 
+@pytest.mark.soak
 def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals={**ALONE, "approvers": [ME]})
     alpha = company["alpha"]

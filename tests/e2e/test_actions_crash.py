@@ -47,12 +47,12 @@ pytestmark = pytest.mark.slow
 
 
 def moments(most: int) -> list[Any]:
-    return every_other(sorted(random.Random(SEED).sample(range(1, most + 1), min(KILLS, most))))
+    return every_third(sorted(random.Random(SEED).sample(range(1, most + 1), min(KILLS, most))))
 
 
-def every_other(points: Iterable[int]) -> list[Any]:
-    """Every second point; `make soak` tries those between as well."""
-    return [pytest.param(point, marks=pytest.mark.soak if number % 2 else ()) for number, point in enumerate(points)]
+def every_third(points: Iterable[int]) -> list[Any]:
+    """Every third point; `make soak` tries those between as well."""
+    return [pytest.param(point, marks=pytest.mark.soak if number % 3 else ()) for number, point in enumerate(points)]
 
 
 def ended(agent: Agent) -> bool:
@@ -72,7 +72,7 @@ def test_a_runner_makes_no_more_changes_than_that(found: Found, tmp_path: Path) 
     assert int(said.rpartition("changes: ")[2]) <= RUNNER_MOMENTS
 
 
-@pytest.mark.parametrize("point", every_other(range(2, RUNNER_MOMENTS + 1)))
+@pytest.mark.parametrize("point", every_third(range(2, RUNNER_MOMENTS + 1)))
 def test_a_runner_that_is_killed_at_this_change_of_the_world(found: Found, tmp_path: Path, point: int) -> None:
     company, witness = found({"alpha": WORK}, approvals=ALONE), tmp_path / "witness"
     alpha = company["alpha"]

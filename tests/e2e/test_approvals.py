@@ -130,7 +130,7 @@ def test_an_edit_makes_the_request_void_and_a_person_is_asked_again(found: Found
     company.at_rest()
 
 
-@pytest.mark.parametrize("declared", ["in the task", "in the answer"])
+@pytest.mark.parametrize("declared", [pytest.param("in the task", marks=pytest.mark.soak), "in the answer"])
 def test_an_edit_of_what_was_asked_is_undone_visibly_and_kept_beside(found: Found, declared: str) -> None:
     company = found({"alpha": ASKS if declared == "in the answer" else WORK}, approvals=NO_LOBSTER)
     alpha = company["alpha"]

@@ -147,7 +147,9 @@ def test_a_database_that_is_deleted_under_a_running_daemon_is_saved_by_it(found:
     company.at_rest()
 
 
-@pytest.mark.parametrize("end", [Agent.kill, None], ids=["killed", "running"])
+@pytest.mark.parametrize(
+    "end", [pytest.param(Agent.kill, marks=pytest.mark.soak, id="killed"), pytest.param(None, id="running")]
+)
 def test_another_workspaces_database_is_refused_also_beside_the_log_of_ours(
     found: Found, end: Callable[[Agent], object] | None
 ) -> None:

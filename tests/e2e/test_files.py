@@ -62,6 +62,7 @@ def test_a_file_that_is_appended_to_after_a_pause_is_not_judged_by_its_half(foun
 APPEND = 'while IFS= read -r line; do printf "%s\\n" "$line" >> "$1"; sleep "$2"; done'
 
 
+@pytest.mark.soak
 def test_a_file_that_is_appended_to_line_by_line_is_taken_whole(found: Found) -> None:
     """`echo ... >> inbox/x.md` in a loop: between two lines nobody has the file open, though more is to come."""
     company = found({"alpha": WORK}, inbox={"settle_seconds": 3})
@@ -411,6 +412,7 @@ def test_names_that_are_hard_to_handle_are_filed_all_the_same(found: Found) -> N
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]

@@ -193,7 +193,7 @@ def test_a_permission_that_nobody_decides_is_refused_when_it_expires(shop: Any) 
     assert row["status"] == "expired"
 
 
-@pytest.mark.parametrize("decided", ["before", "after"])
+@pytest.mark.parametrize("decided", [pytest.param("before", marks=pytest.mark.soak), "after"])
 def test_a_permission_survives_the_death_of_the_daemon(shop: Any, decided: str) -> None:
     place = shop(odd=harness("runs=made"))
     place.start()

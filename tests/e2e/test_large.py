@@ -95,6 +95,7 @@ def _starts_follow_their_needs(db: sqlite3.Connection) -> bool:
         return bool(rows.fetchone()[0] == 0)
 
 
+@pytest.mark.soak
 def test_a_daemon_takes_two_thousand_nodes_begins_and_cancels_them_all(found: Found) -> None:
     company = found(
         {"alpha": {}, "beta": {"default": {"delay": 0.2, "reply": "Done."}}}, limits={"message_bytes": 4_000_000}

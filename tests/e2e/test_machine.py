@@ -262,6 +262,7 @@ def test_a_daemon_that_was_stopped_takes_what_ended_meanwhile(found: Found) -> N
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_twenty_seconds_of_standing_still_make_nothing_late_that_ended_in_time(found: Found) -> None:
     """Both clocks go on meanwhile: a deadline and a lease pass, a turn ends before, and a peer never says a word."""
     plan = {"x": {"agent": "beta", "description": "X"}}
@@ -386,6 +387,7 @@ def test_an_overflow_of_the_kernels_queue_loses_no_message(found: Found) -> None
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_what_it_holds_does_not_grow_with_what_it_has_done(found: Found) -> None:
     """Descriptors, threads, children, memory and the log of the database: after a while as much as at the beginning."""
     company = found({"alpha": WORK}, limits={"turns": 4, "turns_per_agent": 4})

@@ -178,7 +178,14 @@ def test_no_command_writes_into_a_database_that_is_older(found: Found, tmp_path:
 # ---------------------------------------------------------------- a log that was changed
 
 
-@pytest.mark.parametrize("end", [Agent.stop, Agent.kill, None], ids=["stopped", "killed", "running"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(Agent.stop, marks=pytest.mark.soak, id="stopped"),
+        pytest.param(Agent.kill, marks=pytest.mark.soak, id="killed"),
+        pytest.param(None, id="running"),
+    ],
+)
 def test_a_log_that_was_changed_is_not_served(found: Found, end: Callable[[Agent], object] | None) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()

@@ -27,7 +27,7 @@ BY_DIGEST = f"mailbox/attachments/{hashlib.sha256(LARGE.strip().encode()).hexdig
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", ["beta.writer", "pool:reviewer"])
+@pytest.mark.parametrize("agent", [pytest.param("beta.writer", marks=pytest.mark.soak), "pool:reviewer"])
 def test_a_large_result_goes_whole_to_another_host_and_back(joined: Joined, agent: str) -> None:
     farm = joined({"alpha": {"main": {"mailbox": "true", "rules": [{"reply": LARGE}]}}, "beta": {"writer": WRITES}})
     alpha, beta = farm["alpha"], farm["beta"]

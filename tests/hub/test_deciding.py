@@ -80,7 +80,7 @@ def test_answers_and_cancels_from_another_host_count(farm: Farm) -> None:
     assert (gone.returncode, gone.stderr) == (1, "beta.asker: orphan\n")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_decision_waits_for_a_host_that_is_off(farm: Farm) -> None:
     beta, main = farm["beta"], farm["alpha"]["main"]
     beta["asker"].drop("one.md", task("one"))

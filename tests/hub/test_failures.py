@@ -56,6 +56,7 @@ def test_work_waits_for_a_host_that_is_off_and_its_time_to_reply_does_not_begin(
     is_done_once(farm, 1)
 
 
+@pytest.mark.soak
 def test_what_is_under_way_and_who_is_there_survive_restarts_while_the_other_host_is_off(joined: Joined) -> None:
     farm = joined(TWO)
     work_waits(farm)
@@ -86,6 +87,7 @@ def test_work_waits_while_the_hub_process_is_gone_and_why_says_so(joined: Joined
     is_done_once(farm, 1)
 
 
+@pytest.mark.soak
 def test_the_loss_of_everything_on_the_server_loses_no_mail(joined: Joined) -> None:
     farm = joined(TWO)
     work_waits(farm, 3)
@@ -177,6 +179,7 @@ def test_a_host_whose_clock_is_wrong_does_its_work_once_and_is_named(
     eventually(lambda: not (beta.spooled("sent") + farm["alpha"].spooled("sent")), 20, farm.last_words)
 
 
+@pytest.mark.soak
 def test_mail_for_a_workspace_that_cannot_be_read_now_waits(joined: Joined) -> None:
     farm = joined(TWO)
     farm.start()

@@ -87,6 +87,7 @@ def test_why_and_status_say_who_has_a_job_or_that_no_one_does(joined: Joined) ->
     assert "no host has taken it yet; pool:reviewer is served by beta" in main.call("why", "job").stdout
 
 
+@pytest.mark.soak
 def test_work_for_a_pool_that_nobody_serves_is_not_planned(joined: Joined) -> None:
     farm = joined({"alpha": {"main": WORK}, "beta": {"rev": WORK}})
     farm.start()
