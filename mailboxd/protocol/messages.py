@@ -22,17 +22,24 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Plan, Spec
-from mailboxd.core.sanitize import excerpt, storable_line, storable_text
-from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_agent, is_id
+from mailboxd.core.sanitize import excerpt, storable_line
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
-from mailboxd.protocol import headers
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.headers import (
     CONVERTERS,
@@ -46,25 +53,11 @@ from mailboxd.protocol.headers import (
 from mailboxd.protocol.markdown import Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
-from mailboxd.protocol.strict_yaml import Yaml, load
+from mailboxd.protocol.strict_yaml import Yaml, load, value_text
 
 MAX_TITLE = 1000
 _BODY = ("title", "preamble", "sections", "from_")
-
-
-def _id(text: str) -> str:
-    if not is_id(text):
-        raise PydanticCustomError("bad-id", "this is not an id")
-    return text
-
-
-def _agent(text: str) -> str:
-    return text if is_agent(text) else _id(text)
-
-
-def _time(text: str) -> str:
-    to_epoch(text)
-    return text
+_MAY_BE_EMPTY = ("task_id", "answer")
 
 
 def _if_text(normalize: Callable[[str], str]) -> BeforeValidator:
@@ -72,33 +65,8 @@ def _if_text(normalize: Callable[[str], str]) -> BeforeValidator:
     return BeforeValidator(lambda value: normalize(value) if isinstance(value, str) else value)
 
 
-def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-def whole(name: str) -> Any:
-    """A field for a whole number in the range of `headers.RANGES`."""
-    low, high = headers.RANGES[name]
-    return Field(default=None, ge=low, le=high)
-
-
-def _matching(pattern: Any) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise PydanticCustomError("wrong-type", "this has the wrong form")
-        return text
-
-    return AfterValidator(check)
-
-
-Id = Annotated[str, AfterValidator(_id)]
-Label = Annotated[str, _matching(headers.LABEL)]
-Attachment = Annotated[str, _matching(headers.ATTACHMENT)]
-Step = Annotated[str, _matching(headers.STEP)]
-Time = Annotated[str, AfterValidator(_time)]
 Text = Annotated[str, _if_text(trim)]
 Line = Annotated[str, _if_text(storable_line)]
-Money = Annotated[float, Field(ge=0, le=headers.MAX_BUDGET), AfterValidator(lambda x: round(x, 6))]
 
 
 class Message(BaseModel):
@@ -115,42 +83,52 @@ class Message(BaseModel):
     expected: ClassVar[tuple[str, ...]] = ()
 
     type: str
-    protocol: Annotated[str, _matching(headers.PROTOCOL)] | None = None
-    task_id: Id | Literal[""] = ""
+    protocol: str | None = None
+    task_id: str = ""
     """Empty only in an approval that does not name a task."""
-    subtask_id: Id | None = None
-    from_: Id = Field(validation_alias="from", serialization_alias="from")
-    to: Annotated[str, AfterValidator(_agent)] | None = None
-    message_id: Id | None = None
-    in_reply_to: Id | None = None
-    attempt: int | None = whole("attempt")
-    attempt_id: Id | None = None
-    root_task_id: Id | None = None
-    depth: int | None = whole("depth")
-    deadline: Time | None = None
-    priority: int | None = whole("priority")
-    reply_token: Annotated[str, _matching(headers.TOKEN)] | None = None
-    gates: Annotated[tuple[Gate, ...], AfterValidator(distinct)] | None = None
-    reviewers: Annotated[tuple[Id, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None = None
-    max_attempts: int | None = whole("max_attempts")
-    timeout: int | None = whole("timeout")
+    subtask_id: str | None = None
+    from_: str = Field(validation_alias="from", serialization_alias="from")
+    to: str | None = None
+    message_id: str | None = None
+    in_reply_to: str | None = None
+    attempt: int | None = None
+    attempt_id: str | None = None
+    root_task_id: str | None = None
+    depth: int | None = None
+    deadline: str | None = None
+    priority: int | None = None
+    reply_token: str | None = None
+    gates: tuple[Gate, ...] | None = None
+    reviewers: tuple[str, ...] | None = None
+    max_attempts: int | None = None
+    timeout: int | None = None
     idempotent: bool | None = None
-    budget_usd: Money | None = None
-    budget_tokens: int | None = whole("budget_tokens")
-    traceparent: Annotated[str, _matching(headers.TRACEPARENT)] | None = None
-    attachments: (
-        Annotated[tuple[Attachment, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None
-    ) = None
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    traceparent: str | None = None
+    attachments: tuple[str, ...] | None = None
     """Files that the hub carries along, as they are called in mailbox/attachments/ of the receiver."""
-    sent_at: Time | None = None
-    completed_at: Time | None = None
-    signature: Annotated[str, _matching(headers.SIGNATURE)] | None = None
+    sent_at: str | None = None
+    completed_at: str | None = None
+    signature: str | None = None
 
     title: Annotated[Line, Field(max_length=MAX_TITLE)] = ""
     """The H1 on one line; in a task, without the prefix `Task:`."""
     preamble: Text = ""
     """The text before the first section, without the title."""
     sections: tuple[Section, ...] = ()
+
+    @field_validator("*")
+    @classmethod
+    def _as_it_is_read(cls, value: Any, info: ValidationInfo) -> Any:
+        """The value of a header as its converter reads it from a file, by the same rules."""
+        convert = CONVERTERS.get((info.field_name or "").removesuffix("_"))
+        if convert is None or value is None or (value == "" and info.field_name in _MAY_BE_EMPTY):
+            return value
+        try:
+            return convert(_as_yaml(value), lambda _: None)
+        except MessageError as error:
+            raise PydanticCustomError(error.rule, "{problem}", {"problem": error.problem}) from None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -213,16 +191,6 @@ def _task_title(text: str) -> str:
     return _TASK.sub("", storable_line(text))
 
 
-def _storable_finding(finding: Finding) -> Finding:
-    """The finding as it is read back: texts storable, empty ones absent."""
-    if finding.severity not in headers.SEVERITIES:
-        raise PydanticCustomError("wrong-type", "the severity of a finding is critical, major or minor")
-    if finding.line is not None and not 1 <= finding.line <= headers.MAX_LINE:
-        raise PydanticCustomError("field-range", "the line of a finding is out of range")
-    file, uri = storable_text(finding.file or ""), storable_text(finding.artifact_uri or "")
-    return Finding(finding.severity, storable_text(finding.message), file or None, finding.line, uri or None)
-
-
 def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -234,17 +202,15 @@ class TaskMessage(Message):
 
     type: Literal["task"] = "task"
     title: Annotated[str, _if_text(_task_title), Field(max_length=MAX_TITLE)] = ""
-    synthesis: Id | None = None
+    synthesis: str | None = None
     join: Join | None = None
-    labels: Annotated[tuple[Label, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None = None
+    labels: tuple[str, ...] | None = None
     background: bool | None = None
     runtime: Runtime | None = None
-    harness: Id | None = None
-    model: Annotated[str, _matching(MODEL)] | None = None
-    reply_to: Annotated[str, _matching(ADDRESS)] | None = None
-    delegation_path: (
-        Annotated[tuple[Step, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None
-    ) = None
+    harness: str | None = None
+    model: str | None = None
+    reply_to: str | None = None
+    delegation_path: tuple[str, ...] | None = None
     """The ancestors' agents, from the root to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
 
@@ -293,9 +259,9 @@ class ReplyMessage(Message):
     status: Literal["done", "failed"]
     failure: Literal["permanent", "transient"] | None = None
     """`permanent`: a retry would fail again. Without it, the sender decides whether to retry."""
-    answer: Annotated[str, _if_text(storable_text), Field(max_length=headers.MAX_ANSWER)] = ""
-    usage_tokens: int | None = whole("usage_tokens")
-    cost_usd: Money | None = None
+    answer: str = ""
+    usage_tokens: int | None = None
+    cost_usd: float | None = None
     planned_actions: tuple[Action, ...] = ()
 
     @property
@@ -348,7 +314,7 @@ class ReviewMessage(Message):
 
     type: Literal["review"] = "review"
     verdict: Verdict
-    findings: tuple[Annotated[Finding, AfterValidator(_storable_finding)], ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 class SteerMessage(Message):
@@ -369,7 +335,7 @@ class ApprovalMessage(Message):
     required = ("from", "approval_id", "decision")
 
     type: Literal["approval"] = "approval"
-    approval_id: Id
+    approval_id: str
     decision: Literal["approved", "rejected", "request_changes"]
 
 
@@ -626,6 +592,15 @@ def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None]
         except MessageError as error:
             warn(f"the findings are not valid YAML: {error.problem}")
     return ()
+
+
+def _as_yaml(value: object) -> Yaml:
+    """The value of a header as it stands in a file, before it is converted."""
+    if isinstance(value, tuple):
+        return [_as_yaml(item) for item in value]
+    if isinstance(value, Finding):
+        return dict(_finding_header(value))
+    return value if isinstance(value, str) else value_text(value)
 
 
 def _finding_header(finding: Finding) -> dict[str, str]:
