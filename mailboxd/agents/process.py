@@ -197,7 +197,7 @@ def spawn(
         call = claim(directory, argv, durable=not marked)
         try:
             try:
-                popen = _spawn_writing(directory, call, argv, env, cwd)
+                popen = _execute(directory, call, argv, env, cwd)
             except (NotStarted, OSError):
                 disclaim(directory)
                 raise
@@ -243,37 +243,30 @@ def disclaim(directory: Path | str) -> None:
     sync(directory)
 
 
-def _spawn_writing(
+def _execute(
     directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
 ) -> subprocess.Popen[bytes]:
-    stdout = open_empty(f"{directory}/stdout", os.O_WRONLY | os.O_APPEND)
+    outputs: list[int] = []
     try:
-        stderr = open_empty(f"{directory}/stderr", os.O_WRONLY | os.O_APPEND)
+        for name in OUTPUT:
+            outputs.append(open_empty(f"{directory}/{name}", os.O_WRONLY | os.O_APPEND))  # noqa: PERF401 - all are closed
         try:
-            return _execute(argv, env, cwd, stdout, stderr, lock)
-        finally:
-            os.close(stderr)
+            # no RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`
+            return subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[0],
+                stderr=outputs[1],
+                env=dict(env),
+                cwd=cwd,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+        except OSError as problem:
+            raise NotStarted(argv[0], problem) from problem
     finally:
-        os.close(stdout)
-
-
-def _execute(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdout: int, stderr: int, lock: int
-) -> subprocess.Popen[bytes]:
-    try:
-        # no RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=dict(env),
-            cwd=cwd,
-            pass_fds=(lock,),
-            start_new_session=True,
-        )
-    except OSError as problem:
-        raise NotStarted(argv[0], problem) from problem
+        for output in outputs:
+            os.close(output)
 
 
 def adopt(directory: Path | str) -> Child | None:

@@ -146,20 +146,19 @@ class Arrivals:
         if mail is None:
             return IntakeResult([], more=False)
         scan, times = mail.scan, [mail.scan.next_scan_at]
+        # one that was taken, and not moved because of a crash or an obstacle, waits to be filed
+        waits = self.engine.store.messages.awaits_filing
         for arrival, file, parsed in mail.arrivals:
-            if not self._awaits_filing(file):
+            if not waits(file.name, file.stamp):
                 times.append(self._take(arrival, file, parsed, mail.now))
         for refused in scan.refused:
-            if not self._awaits_filing(file := _file(refused)):
+            file = _file(refused)
+            if not waits(file.name, file.stamp):
                 self.intake.reject(file, refused.error)
         self.seen += len(mail.arrivals) + len(scan.refused)
         self._read_until, self._is_behind = scan.read_until, scan.read_until < mail.now
         self.is_catching_up = scan.truncated and not scan.read_until
         return IntakeResult([time for time in times if time is not None], scan.truncated)
-
-    def _awaits_filing(self, file: InboxFile) -> bool:
-        """Whether it was taken, and not moved because of a crash or an obstacle."""
-        return self.engine.store.messages.awaits_filing(file.name, file.stamp)
 
     def read_until(self) -> str | None:
         """All files that came before this time have been taken, or will not be soon. None: all files."""

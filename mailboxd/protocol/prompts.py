@@ -12,7 +12,7 @@ import re
 import stat
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
@@ -171,21 +171,27 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkPrompt:
-    """A turn in which the agent works on a task, plans it, or asks a question.
+class _TaskPrompt:
+    """A turn in which `agent` works on its own task, given by `sender`. `attempt` counts from 1."""
 
-    `attempt` counts from 1. `findings` says why the previous attempt was not accepted, `previous` is its result. `note`
-    is for this turn only (the answer to a question, new instructions). `depth_left` is the number of levels of children
-    allowed below this task; 0 = it cannot be planned. `may_ask` = the sender can be asked.
-    """
-
-    kind: ClassVar[str] = "work"
     local_id: str
     attempt: int
     agent: str
     sender: str
     title: str
     spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPrompt(_TaskPrompt):
+    """A turn in which the agent works on a task, plans it, or asks a question.
+
+    `findings` says why the previous attempt was not accepted, `previous` is its result. `note`
+    is for this turn only (the answer to a question, new instructions). `depth_left` is the number of levels of children
+    allowed below this task; 0 = it cannot be planned. `may_ask` = the sender can be asked.
+    """
+
+    kind: ClassVar[str] = "work"
     peers: tuple[Peer, ...] = ()
     findings: str = ""
     note: str = ""
@@ -219,16 +225,10 @@ class ReplyBody:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesisPrompt:
+class SynthesisPrompt(_TaskPrompt):
     """A turn that combines the results of the children, or plans further ones. `results` is the text of `carry`."""
 
     kind: ClassVar[str] = "synthesis"
-    local_id: str
-    attempt: int
-    agent: str
-    sender: str
-    title: str
-    spec: Spec
     results: str
     findings: str = ""
     note: str = ""
@@ -260,19 +260,13 @@ class ReviewPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class DraftPrompt:
+class DraftPrompt(_TaskPrompt):
     """A turn that improves a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong.
 
     `part_of` says what a child, which this agent planned, is a part of.
     """
 
     kind: ClassVar[str] = "draft"
-    local_id: str
-    attempt: int
-    agent: str
-    sender: str
-    title: str
-    spec: Spec
     lacks: str = ""
     findings: str = ""
     part_of: str = ""
@@ -310,7 +304,7 @@ def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
 
 
 def _render(templates: Templates, kind: str, values: AnyPrompt | DispatchBody | ReplyBody) -> str:
-    text = templates.render(f"{kind}.md.j2", **{name: getattr(values, name) for name in values.__slots__})
+    text = templates.render(f"{kind}.md.j2", **{field.name: getattr(values, field.name) for field in fields(values)})
     return text.rstrip() + "\n"
 
 
