@@ -30,7 +30,7 @@ from nats.errors import Error as NatsError
 
 from mailboxd.clock import SystemClock
 from mailboxd.hub import protocol, server
-from mailboxd.hub.cards import CARD_SECONDS, AgentCard, Card, is_signed, sealed
+from mailboxd.hub.cards import CARD_SECONDS, AgentCard, Card, sealed
 from mailboxd.hub.membership import Members, Membership, nkey_seed
 from mailboxd.hub.protocol import Address, Receipt, digest
 from mailboxd.hub.serving import consumer_of
@@ -113,13 +113,13 @@ class Simulated:
         if subject.kind == "receipt":
             receipt = Receipt.parse(raw)
             assert receipt is not None
-            assert is_signed(public, receipt.signature, receipt.content())
+            assert public.has_signed(receipt.content(), receipt.signature)
             began, sha256 = self.sent.pop(receipt.message_id)
             assert (receipt.sha256, receipt.refused) == (sha256, "")
             self.took.append(time.monotonic() - began)
             return
         found = parse_message(raw, "message").message
-        assert is_signed(public, found.signature or "", canonical(raw))
+        assert public.has_signed(canonical(raw), found.signature or "")
         self.received += 1
         receipt = Receipt(found.message_id or "", digest(raw), self.name, subject.sender, SystemClock().now())
         to = str(protocol.receipt_subject(subject.sender, self.name))

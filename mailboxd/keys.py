@@ -23,8 +23,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,6 +85,14 @@ class PublicKey:
         except (InvalidSignature, ValueError):  # ValueError: the 32 bytes are not a point on the curve
             return False
         return True
+
+    def has_signed(self, content: bytes, text: str) -> bool:
+        """Whether the text is this key's signature of the content."""
+        try:
+            fingerprint, signature = parse_signature(text)
+        except ValueError:
+            return False
+        return fingerprint == self.fingerprint and self.verifies(signature, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +298,15 @@ def known_as(sender: str) -> str:
     return OPERATOR if sender.lower() in OPERATORS else sender.lower()
 
 
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Stop with a WorldError for a ConfigError: the keys were valid at the start, and the next start reports it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise WorldError(str(error)) from error
+
+
 YES, NO, UNSIGNED = "yes", "no", "unsigned"
 _log = logging.getLogger("mailboxd")
 
@@ -345,29 +362,23 @@ class Trust:
 
     def _key_of_host(self, sender: str) -> PublicKey | None:
         host, dot, _ = sender.lower().partition(".")
-        try:
+        with _stopping():
             return self.host_key(host) if dot and self.host() else None
-        except ConfigError as error:
-            raise WorldError(str(error)) from error
 
     def person(self, proof: Proof, sender: str) -> str:
         """The person on another host who is proven to have sent a message and may decide here; empty for any other."""
         host, _, name = sender.lower().partition(".")
         if name != OPERATOR or proof.verified != YES or self._key_of_host(sender) is None:
             return ""
-        try:
+        with _stopping():
             return sender.lower() if self.decides(host) else ""
-        except ConfigError as error:
-            raise WorldError(str(error)) from error
 
     def verify(self, raw: bytes, message: Message) -> Proof:
         """Verify the signature of a message. Raises WorldError if the keys cannot be read."""
         if message.signature is None:
             return Proof()
-        try:
+        with _stopping():
             self._load()
-        except ConfigError as error:  # the file was valid at start: stop, and let the next start report it
-            raise WorldError(str(error)) from error
         try:
             fingerprint, signature = parse_signature(message.signature)
         except ValueError as error:
@@ -439,12 +450,10 @@ def signer(keyring: Keyring) -> Callable[[bytes], bytes]:
 
     def sign(raw: bytes) -> bytes:
         nonlocal known
-        try:
+        with _stopping():
             stamp = keyring.stamp(keyring.own_file)
             if stamp != known[0]:
                 known = (stamp, keyring.private(keyring.own_file))
-        except ConfigError as error:
-            raise WorldError(str(error)) from error
         return raw if known[1] is None else signed(raw, known[1])
 
     return sign

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, DamagedError, WorldError
-from mailboxd.keys import Keyring, PrivateKey, parse_signature
+from mailboxd.keys import Keyring, PrivateKey
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log
 from mailboxd.store.journal import Entry
@@ -59,18 +59,7 @@ def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
 def checker(ws: Workspace, environ: Mapping[str, str]) -> Check | None:
     """Check signatures by this workspace's key; None without one. Raises ConfigError, WorldError."""
     key = _key(ws, environ)
-    if key is None:
-        return None
-    public = key.public
-
-    def check(raw: bytes, text: str) -> bool:
-        try:
-            fingerprint, signature = parse_signature(text)
-        except ValueError:
-            return False
-        return fingerprint == public.fingerprint and public.verifies(signature, raw)
-
-    return check
+    return None if key is None else key.public.has_signed
 
 
 def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:

@@ -50,20 +50,12 @@ Window = tuple[float, float]
 """The start and the end of the time that is drawn, in seconds since 1970."""
 
 
-def gantt_svg(
-    rows: Sequence[Bar | Crowd],
-    now: float,
-    label: str = "Timeline",
-    *,
-    standalone: bool = True,
-    window: Window | None = None,
-    zoom: Callable[[Window], str] | None = None,
-) -> str:
-    """Draw bars; unfinished ones end at `now`. `standalone` as in `graph_svg`.
+def gantt_svg(rows: Sequence[Bar | Crowd], now: float, window: Window, zoom: Callable[[Window], str]) -> str:
+    """Draw what happened in the window; unfinished bars end at `now`.
 
-    With `window`, only what happened in it. `zoom` gives the address of another window, for the marks of the axis.
+    `zoom` gives the address of another window, for the marks of the axis. The page has the style sheet.
     """
-    start, end = window or whole([bar for bar in rows if isinstance(bar, Bar)], now)
+    start, end = window
     inside = [row for row in rows if isinstance(row, Crowd) or (row.start <= end and _end(row, now) >= start)]
     lines = [list(group) for _, group in groupby(inside, key=lambda bar: bar.row)]
     scale = _Scale(start, max(end - start, 1.0))
@@ -77,13 +69,7 @@ def gantt_svg(
         content += tag("text", for_drawing(fit(line[0].row, _NAME)), x=_MARGIN, y=y + 17)
         for row in line:
             content += _columns(row, y, scale) if isinstance(row, Crowd) else _bar(row, y, scale, now)
-    return drawing(_NAMES + _PLOT + 2 * _MARGIN, height, label, content, standalone=standalone)
-
-
-def whole(bars: Sequence[Bar], now: float) -> Window:
-    """The window that shows all of the bars."""
-    first = min((bar.start for bar in bars), default=now)
-    return first, max((_end(bar, now) for bar in bars), default=now)
+    return drawing(_NAMES + _PLOT + 2 * _MARGIN, height, "When attempts ran", content, standalone=False)
 
 
 def _end(bar: Bar, now: float) -> float:
@@ -133,12 +119,12 @@ def _columns(crowd: Crowd, y: float, scale: _Scale) -> str:
     return tag("a", whole_line + parts, href=crowd.href) if crowd.href else parts
 
 
-def _grid(scale: _Scale, height: float, zoom: Callable[[Window], str] | None) -> str:
+def _grid(scale: _Scale, height: float, zoom: Callable[[Window], str]) -> str:
     first, span = scale.first, scale.span
     step = next((step for step in _STEPS if span / step <= _TICKS), None) or 86_400 * int(span / 86_400 / _TICKS + 1)
     parts, at, before = [], (first // step + 1) * step, to_text(first)[:10]
     parts.append(tag("text", before, cls="soft", x=_MARGIN, y=16.0))
-    if zoom is not None and step > _STEPS[0]:
+    if step > _STEPS[0]:
         parts.append(_part(scale, (at - step, at), zoom))
     while at <= first + span:
         x, text_at = scale.x(at), to_text(at)
@@ -148,7 +134,7 @@ def _grid(scale: _Scale, height: float, zoom: Callable[[Window], str] | None) ->
             text, before = (day if step >= 86_400 else f"{day[5:]} {text}"), day
         parts.append(tag("line", cls="grid", x1=x, x2=x, y1=_TOP - 6, y2=height - _MARGIN))
         parts.append(tag("text", text, cls="soft", x=x + 3, y=16.0))
-        if zoom is not None and step > _STEPS[0]:
+        if step > _STEPS[0]:
             parts.append(_part(scale, (at, at + step), zoom))
         at += step
     return "".join(parts)

@@ -24,7 +24,7 @@ from mailboxd.errors import WorldError
 from mailboxd.hub import protocol
 from mailboxd.hub.membership import Members
 from mailboxd.hub.spool import NEW, SENT
-from mailboxd.keys import PrivateKey, PublicKey, parse_signature
+from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.identity import brief_role, read_identity
 
 if TYPE_CHECKING:
@@ -179,20 +179,12 @@ def opened(raw: bytes, key: PublicKey) -> dict[str, Any] | None:
     """The content, if it was signed with this key."""
     try:
         outer = json.loads(raw)
-        if not is_signed(key, outer["signature"], outer["text"].encode()):
+        if not key.has_signed(outer["text"].encode(), outer["signature"]):
             return None
         content = json.loads(outer["text"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def is_signed(key: PublicKey, signature: str, content: bytes) -> bool:
-    try:
-        fingerprint, raw = parse_signature(signature)
-    except ValueError:
-        return False
-    return fingerprint == key.fingerprint and key.verifies(raw, content)
 
 
 # Saying and hearing them

@@ -33,7 +33,7 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.protocol import Address, is_host, role_of
 from mailboxd.hub.spool import HEARD, PEERS
-from mailboxd.keys import PrivateKey, PublicKey, parse_signature
+from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
 
@@ -179,8 +179,7 @@ class Members:
         """The list, if the founder signed it."""
         try:
             members = cls(**found)  # type: ignore[arg-type]
-            _, signature = parse_signature(members.signature)
-            fine = founder.verifies(signature, members.content()) and all(map(is_host, members.hosts))
+            fine = founder.has_signed(members.content(), members.signature) and all(map(is_host, members.hosts))
             _ = [PublicKey.parse(key) for key in members.hosts.values()]
         except (TypeError, ValueError, AttributeError):
             return None

@@ -34,7 +34,7 @@ from mailboxd.errors import MailboxdError, MessageError, UnavailableError, World
 from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.attachments import Attachments
-from mailboxd.hub.cards import Cards, HostSigns, is_signed
+from mailboxd.hub.cards import Cards, HostSigns
 from mailboxd.hub.claims import JobSubject
 from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
 from mailboxd.hub.membership import HostKeys, HubSettings, Membership
@@ -486,14 +486,14 @@ class Hub:
             raise Refusal(f"it is addressed to {message.to}, but came for {to}")
         if message.message_id is None or message.message_id != message_id:
             raise Refusal("its id is missing, or not the one that it came under")
-        if not is_signed(key, message.signature or "", canonical(raw)):
+        if not key.has_signed(canonical(raw), message.signature or ""):
             self.note_foreign(str(subject))
             raise Refusal(f"it is not signed by the host {host}, or was changed after that")
         return message
 
     async def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
         receipt, key = Receipt.parse(raw), self.keys(subject.sender)
-        if receipt is None or key is None or not is_signed(key, receipt.signature, receipt.content()):
+        if receipt is None or key is None or not key.has_signed(receipt.content(), receipt.signature):
             self.note_foreign(str(subject))
             raise Refusal(f"this receipt is not signed by the host {subject.sender}")
         found = self._pending(receipt.message_id)

@@ -204,7 +204,7 @@ class PageModels:
         now = self.clock.now()
         lines, ran = diagrams.folded_timeline(report, task_id, now, window, linked(workspace))
         shown = window or ran
-        svg = gantt_svg(lines, to_epoch(now), "When attempts ran", standalone=False, window=shown, zoom=zoom_address)
+        svg = gantt_svg(lines, to_epoch(now), shown, zoom_address)
         crowded = any(isinstance(line, Crowd) for line in lines)
         return {
             "svg": svg,
