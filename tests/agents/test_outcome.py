@@ -141,13 +141,6 @@ def test_a_model_that_fails_is_a_failure_of_a_started_turn(
     assert outcome.run_id == json.loads(recorded(case).stdout)["runId"]
 
 
-def test_a_context_overflow_is_permanent_as_it_stands() -> None:
-    overflow = envelope(error={"kind": "context_overflow", "message": "too long"}) | {"status": "error"}
-    outcome = classify(printed(overflow, rc=1))
-    assert isinstance(outcome, Failed)
-    assert outcome.permanence is Permanence.PERMANENT
-
-
 @pytest.mark.parametrize(
     ("case", "permanence"),
     [

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.e2e.support import Agent, eventually, task
+from tests.e2e.support import Agent, task
 from tests.live.conftest import Found
-from tests.live.model import Exec, Fault, Hang, Text
+from tests.live.model import Exec, Hang, Text
 
 
 def statuses(agent: Agent, local_id: str) -> list[str]:
@@ -50,19 +50,6 @@ def test_an_answer_after_a_silence_within_the_turn_is_the_answer(found: Found) -
     company.at_rest()
 
 
-@pytest.mark.soak
-def test_what_a_model_cuts_is_taken_without_the_notice_of_openclaw(found: Found) -> None:
-    company = found()
-    alpha, model = company["alpha"], company.model
-    model.on(Text("Half a sen", finish="length"), task="cut")
-    alpha.start()
-    alpha.drop("go.md", task("cut"))
-    text, marker = alpha.until("cut")["result"].split("\n\n")
-    assert text == "Half a sen"
-    assert marker.startswith("[mailboxd] cut")
-    company.at_rest()
-
-
 def test_a_tool_that_failed_is_the_agents_business(found: Found) -> None:
     """What it says afterwards is its answer; what the turn used is recorded with the attempt."""
     company = found()
@@ -94,21 +81,6 @@ def test_a_tool_without_words_after_it_is_no_answer_and_the_next_attempt_is_told
     assert (alpha.root / "ran").read_text() == "x\n"
     (second,) = model.made(task="wordless", attempt="2")
     assert "no final summary was produced" in second.text
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_request_that_the_model_refuses_is_not_repeated(found: Found) -> None:
-    company = found()
-    alpha, model = company["alpha"], company.model
-    model.on(Fault(400, "the request is malformed"), task="refused")
-    alpha.start()
-    alpha.drop("go.md", task("refused"))
-    alpha.until("refused", "failed")
-    assert statuses(alpha, "refused") == ["failed"]
-    assert len(model.made(task="refused", attempt="1")) == len(model.calls)
-    (answer,) = eventually(lambda: alpha.sent("reply"), why=alpha.last_words)
-    assert "status: failed" in answer
     company.at_rest()
 
 

@@ -153,17 +153,6 @@ def test_changes(place: GateDir) -> None:
     place.company.at_rest()
 
 
-@pytest.mark.soak
-def test_a_second_resume_in_the_middle_of_the_effect(place: GateDir) -> None:
-    name = place.asked("sleep 1")
-    token, state = place.token, place.gate / "state"
-    approve(place.alpha, name)
-    until_state(place.alpha, "started")
-    assert place.lobster("resume", "--token", token, "--approve", "yes", state=state).wait(40) != 0
-    place.completed_once()
-    place.company.at_rest()
-
-
 def test_six_resumes_at_once(place: GateDir) -> None:
     name = place.asked("sleep 0.3", start=False)
     approve(place.alpha, name)

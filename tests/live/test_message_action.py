@@ -18,7 +18,7 @@ from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import ActionRules, Performed
 from mailboxd.mailbox.layout import Workspace
 from tests.actions.workspace_with_gate import APPROVAL, action
-from tests.e2e.support import eventually, task
+from tests.e2e.support import eventually
 from tests.live.company import LiveCompany
 from tests.live.gateway import Gateway, run_of
 from tests.live.model import Model, Text
@@ -108,33 +108,6 @@ def test_a_message_is_sent_as_it_was_shown_or_is_said_not_to_be(telegram: Telegr
         assert "chat not found" in lost.summary
     finally:
         gateway.close()
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("_installed")
-def test_a_chat_is_told_of_a_question_and_of_the_result(telegram: Telegram, tmp_path: Path) -> None:
-    with Model() as model:
-        gateway = Gateway(tmp_path / "gateway", model.url, run_of(["alpha"]), channels=bot(telegram))
-        company = LiveCompany(gateway, model, ["alpha"])
-        try:
-            gateway.start()
-            company.employ("alpha", {"notify": {"channel": "telegram", "target": "42"}})
-            alpha = company["alpha"]
-            model.on(Text("The trip is booked from LEJ."), task="told")
-            model.on(Text("---\ntype: question\n---\nWhich airport?\n\n1. BER\n2. LEJ"), times=1, task="told")
-            alpha.start()
-            alpha.drop("told.md", task("told"))
-            eventually(lambda: len(telegram.sent) == 1, 240, alpha.last_words)
-            asked = telegram.sent[0]
-            assert asked.startswith("mailboxd of alpha, task told: asks operator: Which airport?\n\nWhich airport?")
-            assert asked.endswith(f"mailboxd -w {alpha.root} answer told")
-            assert alpha.call("answer", "told", "LEJ").returncode == 0
-            eventually(lambda: len(telegram.sent) == 2, 240, alpha.last_words)
-            assert "task told: is completed\n\nThe trip is booked from LEJ." in telegram.sent[1]
-            company.at_rest()
-        finally:
-            company.close()
-            gateway.close()
 
 
 @pytest.mark.usefixtures("_installed")

@@ -19,7 +19,7 @@ from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import some_of
 from tests.live.gateway import Gateway, run_of
-from tests.live.model import Model, Text, plan
+from tests.live.model import Model, Text
 
 AGENTS = ["alpha", "beta", "gamma"]
 HEAD = "---\ntype: task\ntask_id: t-1\nfrom: alpha\nmessage_id: msg_01\nattempt: 2\nattempt_id: att_9\n---\n"
@@ -93,39 +93,6 @@ def test_a_dispatch_and_its_reply_cost_no_call_and_arrive_byte_for_byte(company:
         arrived = files(receiver.root, "mailbox/archive/*/*")
         assert sent
         assert sent.keys() <= arrived.keys()
-
-
-@pytest.mark.soak
-def test_the_same_message_again_is_no_second_task_and_no_call(company: LiveCompany) -> None:
-    alpha, beta, model = company["alpha"], company["beta"], company.model
-    for agent in (alpha, beta):
-        company.employ(agent.name, {"synthesis": "concat"})
-        agent.start()
-    alpha.drop("go.md", task("again", plan={"once": {"agent": "beta", "description": "Once"}}))
-    alpha.until("again")
-    (dispatch,) = [text for text in alpha.sent("task") if "again" in text]
-    for _ in range(2):
-        assert read_answer(said(tell(company.gateway, "beta", dispatch.encode()))) == Acknowledged()
-    eventually(lambda: len(beta.mail()) == 3 and beta.has_nothing_to_do(), 30, beta.last_words)
-    assert [row["verdict"] for row in beta.mail()] == ["accepted", "duplicate", "duplicate"]
-    assert beta.phases() == {"again.once": "completed"}
-    assert model.per_attempt() == {("beta", "again.once", "1"): 1}
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_work_goes_down_through_three_daemons_and_comes_back(company: LiveCompany) -> None:
-    for name in AGENTS:
-        company.employ(name, {"synthesis": "concat"})
-        company[name].start()
-    alpha, model = company["alpha"], company.model
-    model.on(plan({"dig": {"agent": "gamma", "description": "Dig"}}), agent="beta", kind="work")
-    model.on(Text("Gold."), agent="gamma")
-    alpha.drop("go.md", task("deep", plan={"find": {"agent": "beta", "description": "Find"}}))
-    alpha.until("deep")
-    assert "Gold." in alpha.task("deep")["result"]
-    assert [(call.agent, call.kind) for call in model.calls] == [("beta", "work"), ("gamma", "work")]
-    company.at_rest()
 
 
 def test_a_message_waits_in_the_inbox_until_the_daemon_runs(company: LiveCompany) -> None:

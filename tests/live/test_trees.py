@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.e2e.support import eventually, task
+from tests.e2e.support import task
 from tests.live.conftest import Found
-from tests.live.model import Hang, Text, Write, plan, plan_yaml
+from tests.live.model import Text, Write, plan, plan_yaml
 
 SYNTHESIS = Text("Together.")
-
-
-@pytest.mark.soak
-def test_a_chain_of_two_levels_costs_one_call_per_turn(found: Found) -> None:
-    company = found()
-    alpha, model = company["alpha"], company.model
-    model.on(Text("Forty-two elephants."), agent="beta")
-    model.on(Text("Written."), task="chain.write")
-    model.on(SYNTHESIS, kind="synthesis")
-    plan = {
-        "collect": {"agent": "beta", "description": "Collect"},
-        "write": {"agent": "self", "description": "Write", "depends_on": ["collect"]},
-    }
-    alpha.start()
-    alpha.drop("go.md", task("chain", plan=plan))
-    alpha.until("chain")
-    assert alpha.phases() == dict.fromkeys(("chain", "chain.collect", "chain.write"), "completed")
-    assert alpha.task("chain")["result"] == "Together."
-    assert model.per_attempt() == {
-        ("beta", "chain.collect", "1"): 1,
-        ("alpha", "chain.write", "1"): 1,
-        ("alpha", "chain", "1"): 1,
-    }
-    (write,) = model.made(task="chain.write")
-    assert "Forty-two elephants." in write.text
-    company.at_rest()
 
 
 def test_a_peer_without_a_daemon_answers_plans_and_fails_in_its_turn(found: Found) -> None:
@@ -60,23 +32,6 @@ def test_a_peer_without_a_daemon_answers_plans_and_fails_in_its_turn(found: Foun
         ("gamma", "task", "peer2.dig"),
     ]
     assert not (company["beta"].root / "mailbox").exists()
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_a_fan_out_of_six_runs_three_at_a_time(found: Found) -> None:
-    company = found(limits={"turns": 3, "turns_per_agent": 3}, synthesis="concat")
-    alpha, model = company["alpha"], company.model
-    model.on(Hang("Part of the whole."))
-    children = {f"part{n}": {"agent": ("beta", "gamma")[n % 2], "description": f"Part {n}"} for n in range(6)}
-    alpha.start()
-    alpha.drop("go.md", task("fan", plan=children))
-    eventually(lambda: len(model.calls) == 3, 180, alpha.last_words)
-    assert sorted(alpha.phases().values()) == ["executing"] * 4 + ["execution_ready"] * 3  # the root, and three
-    model.release()
-    alpha.until("fan")
-    assert model.most_at_once == 3
-    assert model.per_attempt() == {(("beta", "gamma")[n % 2], f"fan.part{n}", "1"): 1 for n in range(6)}
     company.at_rest()
 
 
