@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ from tests.e2e.acting import (
     until_state,
 )
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, PATIENCE, environment, eventually, spawned
+from tests.e2e.support import PATIENCE, eventually, spawned
 
 pytestmark = pytest.mark.slow
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -131,18 +130,6 @@ def test_requests_live_through_a_restart(found: Found, witness: Path) -> None:
     company.at_rest()
 
 
-@pytest.mark.soak
-def test_a_failed_action_opens_the_circuit_and_the_others_do_not_run(found: Found, witness: Path) -> None:
-    company = found({"alpha": WORK}, approvals=ALONE)
-    alpha = company["alpha"]
-    alpha.drop("job.md", acting("job", [effect(witness, "echo broken >&2; exit 3"), effect(witness, id="second")]))
-    alpha.start()
-    approve(alpha, *asked(alpha, 2))
-    task = alpha.until("job", "circuit_open")
-    assert "exit status 3: broken" in task["reason"]
-    assert happened(witness) == 0
-
-
 def test_what_the_machine_refuses_for_now_is_tried_again_and_is_no_verdict(found: Found, witness: Path) -> None:
     """A program that somebody writes at this moment (ETXTBSY) is refused as it is without descriptors or memory."""
     program = witness.parent / "publish"
@@ -200,38 +187,6 @@ def test_six_runners_at_once_are_one_effect(found: Found, witness: Path) -> None
     alpha.run()
     assert alpha.phase("job") == "completed"
     assert happened(witness) == 1
-
-
-@pytest.mark.soak
-def test_two_approvers_at_once_are_one_effect(found: Found, witness: Path) -> None:
-    company = found({"alpha": WORK}, approvals=ALONE)
-    alpha = company["alpha"]
-    alpha.start()
-    alpha.drop("job.md", acting("job", [effect(witness)]))
-    [name] = asked(alpha)
-    both = [
-        subprocess.Popen([*MAILBOXD, "approve", name], cwd=alpha.root, env=environment(), stderr=subprocess.DEVNULL)
-        for _ in range(2)
-    ]
-    assert 0 in [process.wait(20) for process in both]
-    alpha.until("job")
-    assert happened(witness) == 1
-    assert len(alpha.events("approval.resolved")) == 1
-    company.at_rest()
-
-
-@pytest.mark.soak
-def test_under_one_key_two_tasks_have_one_effect(found: Found, witness: Path) -> None:
-    company = found({"alpha": WORK}, approvals=ALONE)
-    alpha = company["alpha"]
-    alpha.start()
-    for name in ("one", "two"):
-        alpha.drop(f"{name}.md", acting(name, [effect(witness, idempotency_key="invoice-7")]))
-    approve(alpha, *asked(alpha, 2))
-    alpha.until("one")
-    alpha.until("two")
-    assert happened(witness) == 1
-    assert sorted(found["summary"].partition(",")[0] for found in rows(alpha)) == ["already done", "exit status 0"]
 
 
 @pytest.mark.parametrize("inside", [True, False])

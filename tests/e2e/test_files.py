@@ -412,20 +412,6 @@ def test_names_that_are_hard_to_handle_are_filed_all_the_same(found: Found) -> N
     company.at_rest()
 
 
-@pytest.mark.soak
-def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found) -> None:
-    company = found({"alpha": WORK})
-    alpha = company["alpha"]
-    for number in range(3):
-        alpha.drop("same.md", task(f"t{number}"))
-        alpha.run()
-    alpha.drop("same.md", b"---\nrubbish\n")
-    alpha.run()
-    paths = [str(row["path"]) for row in alpha.mail()]
-    assert len(set(paths)) == 4
-    company.at_rest()
-
-
 def test_a_thousand_files_at_once_are_all_archived_and_none_twice(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
