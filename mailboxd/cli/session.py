@@ -24,6 +24,7 @@ from mailboxd.mailbox.layout import Workspace
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.config import Config
     from mailboxd.store.reports import Report
 
@@ -100,6 +101,13 @@ class Session:
         from mailboxd import config
 
         return config.load(self.workspace().config)
+
+    def openclaw(self) -> tuple[OpenClaw, dict[str, str]]:
+        """OpenClaw's configured command, and the environment of its programs. Raises as `config`."""
+        from mailboxd.agents.openclaw import OpenClaw, child_environment
+
+        section = self.config().openclaw
+        return OpenClaw(section.command), child_environment(os.environ, section.environment)
 
 
 def agent_of(ws: Workspace) -> str | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mailboxd.agents import process
 from mailboxd.agents.acp import transport
-from mailboxd.agents.acp.probe import HarnessInfo, probe
+from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
@@ -39,7 +39,7 @@ from mailboxd.doctor.facts import (
     ok,
     warning,
 )
-from mailboxd.errors import MessageError, UnavailableError
+from mailboxd.errors import ConfigError, MessageError, UnavailableError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
 from mailboxd.integration import SkillState
@@ -173,7 +173,15 @@ def _probe_harness(root: Path, name: str, harness: HarnessSection, environ: Mapp
         cwd = transport.working_directory(root, harness.cwd)
     except OSError as problem:
         return HarnessInfo(name, f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})")
-    return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))
+    try:
+        transport.require_extra()
+        from mailboxd.agents.acp.conversation import probe
+
+        return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))
+    except OSError as problem:
+        return HarnessInfo(name, f"{harness.argv[0]} cannot be run: {problem.strerror}")
+    except ConfigError as problem:
+        return HarnessInfo(name, str(problem))
 
 
 def _own(facts: Facts) -> Peer | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.agents.acp.probe import HarnessInfo
+from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.openclaw import Messaging, Peer, Rules
 from mailboxd.agents.openclaw_versions import Version
 from mailboxd.hub.cards import HostSigns

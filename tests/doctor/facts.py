@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.agents.acp.probe import HarnessInfo
+from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer, Rules
 from mailboxd.doctor.facts import (
     Daemon,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp.probe import HarnessInfo
+from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor import diagnose
 from mailboxd.doctor.facts import (

@@ -8,8 +8,7 @@ the harness behind.
     harness          the harness's process, and the frames over its pipes
     permissions      what needs no approval, and the questions that wait for an operator
     session_updates  what the harness reports while it works, and how the turn ended
-    conversation     initialize, a session, one prompt, cancel (needs the extra `acp`)
+    conversation     initialize, a session, one prompt, cancel; whether a harness can be used (needs the extra `acp`)
     program          the command line and its exit status; which files changed
     transport        the daemon's side: which program runs which turn, and what came of it
-    probe            whether a harness can be used at all
 """

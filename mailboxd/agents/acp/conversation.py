@@ -7,6 +7,7 @@ Requests of the harness other than permissions (files, terminals) are answered w
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from mailboxd.agents.acp import session_updates, turn_files
 from mailboxd.agents.acp.harness import FrameTransport, Harness, Journal, Stop
 from mailboxd.agents.acp.permissions import PermissionQueue
 from mailboxd.agents.acp.session_updates import SessionUpdates
+from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.acp.turn_files import TurnRequest
 from mailboxd.agents.call_dir import TurnResult
 from mailboxd.agents.json_output import at, brief, text_at
@@ -192,3 +194,38 @@ _CLIENT_INFO = {"name": "mailboxd", "title": "mailboxd", "version": "1"}
 def _words(error: RequestError) -> str:
     details = at(error.data, "details") or at(error.data, "message")
     return brief(f"{error}: {details}" if isinstance(details, str) else str(error))
+
+
+# Whether a harness starts and speaks ACP, for `mailboxd doctor`: `initialize` and nothing more
+
+_PROBE_SECONDS = 30.0
+_PROBE_EXIT_SECONDS = 1.0
+
+
+def probe(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, str]) -> HarnessInfo:
+    """Start a harness, initialize it, end it. Raises OSError if it cannot be run."""
+    return asyncio.run(_probe(name, argv, cwd, environment))
+
+
+async def _probe(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, str]) -> HarnessInfo:
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        request = TurnRequest(argv, cwd, "", "", "", (), timeout=0, grace=_PROBE_EXIT_SECONDS, patience=_PROBE_SECONDS)
+        harness = Harness.start(argv, cwd, folder, environment=environment)
+        permissions = PermissionQueue(folder, folder, (), cwd)
+        talk = Conversation(
+            request, folder, SessionUpdates(), permissions, Stop(_PROBE_SECONDS, lambda: False), harness
+        )
+        journal = Journal(folder / "frames")
+        try:
+            await talk.open(journal)
+            answer = await talk.initialize()
+        except SetupFailed as problem:
+            return HarnessInfo(name, str(problem))
+        finally:
+            await talk.close()
+            await harness.end(_PROBE_EXIT_SECONDS)
+            journal.close()
+    loads = at(answer, "agentCapabilities", "loadSession") is True
+    title, release = [brief(text_at(answer, "agentInfo", key))[:100] for key in ("name", "version")]
+    return HarnessInfo(name, "", title, release, loads)

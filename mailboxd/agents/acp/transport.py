@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,19 @@ def require_extra() -> None:
     """Raises ConfigError if the ACP library is not installed."""
     if find_spec("acp") is None:
         raise ConfigError(f"acp.harnesses names a harness, but the ACP library is not installed: run `{to_add('acp')}`")
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessInfo:
+    """What a harness reports about itself; `problem` says why it cannot be used."""
+
+    name: str
+    """As configured."""
+    problem: str = ""
+    title: str = ""
+    version: str = ""
+    loads: bool = False
+    """It can load a session, so it can be asked about an interrupted turn."""
 
 
 def environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> dict[str, str]:

@@ -17,7 +17,6 @@ from mailboxd.host import pip_extras
 
 if TYPE_CHECKING:
     from mailboxd.agents.gateway.client import DeviceStatus
-    from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.config import Config
 
 _LARGEST_SECRET = 4_096
@@ -51,7 +50,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     from mailboxd.agents.gateway.client import ApprovalPending, configured, pair
 
     path, config = _pairing_file(session), session.config()
-    found = pair(path, url or configured(*_openclaw(config))[0], config.agent, _secret(token_file), session.clock)
+    found = pair(path, url or configured(*session.openclaw())[0], config.agent, _secret(token_file), session.clock)
     name, device = found.pairing.name, found.pairing.device.id
     if isinstance(found, ApprovalPending):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
@@ -100,11 +99,11 @@ def _unpair(session: Session) -> None:
     from mailboxd.agents.gateway import pairing
     from mailboxd.agents.gateway.client import unpair
 
-    path, config = _pairing_file(session), session.config()
+    path = _pairing_file(session)
     paired = pairing.read(path)
     if paired is None:
         raise UnavailableError("this workspace is not paired with a gateway")
-    unpair(path, paired, *_openclaw(config))
+    unpair(path, paired, *session.openclaw())
     facts = {"paired": False, "device": paired.device.id, "url": paired.url}
     session.answer(facts, f"{paired.url} no longer knows {paired.name}; its key is deleted")
 
@@ -113,13 +112,6 @@ def _pairing_file(session: Session) -> Path:
     from mailboxd.agents.gateway.transport import pairing_file
 
     return pairing_file(session.workspace().root, os.environ)
-
-
-def _openclaw(config: Config) -> tuple[OpenClaw, dict[str, str]]:
-    """OpenClaw's command and the environment of its programs."""
-    from mailboxd.agents.openclaw import OpenClaw, child_environment
-
-    return OpenClaw(config.openclaw.command), child_environment(os.environ, config.openclaw.environment)
 
 
 def _secret(token_file: str | None) -> str:

@@ -84,17 +84,15 @@ def _report(session: Session, state: PluginState, steps: list[Step], *then: str)
 
 def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
     """The OpenClaw of the workspace's configuration, or the default one without a workspace."""
-    from mailboxd import config
     from mailboxd.agents.openclaw import OpenClaw, child_environment
 
     try:
-        ws = session.workspace()
+        session.workspace()
     except UnavailableError:
         if session.path is not None:
             raise
         return OpenClaw(("openclaw",)), child_environment(os.environ)
-    settings = config.load(ws.config).openclaw
-    return OpenClaw(settings.command), child_environment(os.environ, settings.environment)
+    return session.openclaw()
 
 
 _force = click.option("--force", is_flag=True, help="Also files that were changed by hand.")

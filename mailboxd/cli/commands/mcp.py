@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 
 import click
 
 from mailboxd import log
-from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
-from mailboxd.config import Config
 from mailboxd.errors import ConfigError
 from mailboxd.mcp import registration, tokens
 from mailboxd.mcp.registration import Change, OpenClawConfig, without_tokens
@@ -56,7 +53,7 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
         anyio.run(server.stdio, service, tokens.parse(who))
     else:
         port = registration.require_port(ws, settings)
-        server.serve_http(ws, service, port, _openclaw(settings), session.clock, until_eof=until_eof)
+        server.serve_http(ws, service, port, OpenClawConfig(*session.openclaw()), session.clock, until_eof=until_eof)
 
 
 @mcp_command.verb(
@@ -76,7 +73,7 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     settings = session.config()
     callers = [tokens.parse(one) for one in who] or registration.wanted(settings)
     now = session.clock.now()
-    change = registration.register(ws, settings, _openclaw(settings), callers, now, dry_run=dry_run)
+    change = registration.register(ws, settings, OpenClawConfig(*session.openclaw()), callers, now, dry_run=dry_run)
     _print_change(session, change, dry_run=dry_run)
 
 
@@ -85,7 +82,7 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
     ws = session.workspace()
-    change = registration.unregister(ws, _openclaw(session.config()), dry_run=dry_run)
+    change = registration.unregister(ws, OpenClawConfig(*session.openclaw()), dry_run=dry_run)
     _print_change(session, change, dry_run=dry_run)
 
 
@@ -112,8 +109,3 @@ def _print_change(session: Session, change: Change, *, dry_run: bool) -> None:
     lines = [f"would change: {what}" if dry_run else what for what in change.done] or ["nothing to do"]
     patch = without_tokens(change.patch)
     session.answer({"changes": change.done, "patch": patch, "applied": not dry_run}, "\n".join(lines))
-
-
-def _openclaw(settings: Config) -> OpenClawConfig:
-    environment = child_environment(os.environ, settings.openclaw.environment)
-    return OpenClawConfig(OpenClaw(settings.openclaw.command), environment)
