@@ -5,6 +5,8 @@
     hosts.json    the hosts and their public keys, signed by the host that founded the hub
     server.pem    the server's certificate, the only one that is trusted
     server/       on the host that runs the server: its configuration, key and store
+    status.json   how it stood with the hub when the hub process was last seen alive
+    jobs.json     the jobs of pools that this host holds
     refused/      what arrived and was refused, each with its reason
 
 The founder's key is pinned in hub.yaml. Only the founder invites and revokes; every other host takes a newer list from
@@ -38,6 +40,7 @@ from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
 
 SETTINGS, KEY, HOSTS, CERTIFICATE, SERVER = "hub.yaml", "host.key", "hosts.json", "server.pem", "server"
+STATUS, HELD_JOBS = "status.json", "jobs.json"
 _INVITATION = "mailboxd-hub-1."  # what a token begins with
 MOST_TOKEN = 65_536
 
@@ -300,7 +303,7 @@ class Membership:
 
     def leave(self) -> list[Path]:
         """Remove this host's files; returns them. A server's store is kept. Raises WorldError."""
-        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD)
+        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD, STATUS, HELD_JOBS)
         gone = [self.folder / name for name in names if (self.folder / name).exists()]
         with self.state.writing() as folder:
             for path in gone:

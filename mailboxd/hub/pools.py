@@ -27,6 +27,7 @@ from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
 from mailboxd.hub import claims, protocol
 from mailboxd.hub.claims import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, LEASE, Claim, JobSubject, Stage, Step
+from mailboxd.hub.membership import HELD_JOBS
 from mailboxd.hub.spool import NEW, SENT, PoolInfo
 from mailboxd.mailbox import lock
 from mailboxd.protocol.messages import TaskMessage, parse_message
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _ACK_WAIT = LEASE / claims.DELIVERIES
 RENEWAL = _ACK_WAIT / 3
-FILE = "jobs.json"
 _MOST_JOBS = 100_000
 _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a job and its claims; a job that is still wanted then is offered again."""
@@ -116,7 +116,7 @@ class Pools:
         if self._jobs is None:
             found: dict[str, dict[str, str]] = {}
             with suppress(ValueError, TypeError):
-                found = json.loads(self.hub.membership.state.read(FILE) or b"{}")
+                found = json.loads(self.hub.membership.state.read(HELD_JOBS) or b"{}")
             self._jobs = {job: Job(**values) for job, values in found.items()}
         return self._jobs
 
@@ -128,7 +128,7 @@ class Pools:
             del jobs[name]
         with self.hub.membership.state.writing() as folder:
             text = json.dumps({name: asdict(job) for name, job in jobs.items()})
-            self.hub.membership.state.write(folder, FILE, text.encode())
+            self.hub.membership.state.write(folder, HELD_JOBS, text.encode())
         self._jobs = jobs
         self.freed.set()
 

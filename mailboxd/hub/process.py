@@ -37,10 +37,9 @@ from mailboxd.hub.attachments import Attachments
 from mailboxd.hub.cards import Cards, HostSigns
 from mailboxd.hub.claims import JobSubject
 from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
-from mailboxd.hub.membership import HostKeys, HubSettings, Membership
+from mailboxd.hub.membership import STATUS, HostKeys, HubSettings, Membership
 from mailboxd.hub.pools import Pools, Refusal, is_queued
 from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
-from mailboxd.hub.report import STATUS
 from mailboxd.hub.spool import HEARD, NEW, PEERS, SENT, Heard, HubInfo, PeerInfo, Spool
 from mailboxd.hub.standing import Standings
 from mailboxd.hub.talk import Talk
@@ -234,7 +233,8 @@ class Hub:
 
     def write_status(self) -> None:
         with _logged("write its status"):
-            self._write(STATUS, json.dumps(self.status()).encode())
+            if self.membership.exists():
+                self._write(STATUS, json.dumps(self.status()).encode())
 
     def note_foreign(self, subject: str) -> None:
         """Something came that the host named in its subject did not sign: the server lets another publish there."""

@@ -20,10 +20,10 @@ from mailboxd.core.times import to_epoch
 from mailboxd.errors import UnavailableError
 from mailboxd.host.system import system
 from mailboxd.hub.cards import HostSigns, Waiting
-from mailboxd.hub.membership import Membership
+from mailboxd.hub.membership import STATUS, Membership
 from mailboxd.hub.spool import NOT_RUNNING
 
-STATUS, SOCKET = "status.json", "ask"
+SOCKET = "ask"
 _MORE = 5.0
 _AT_ONCE = 1 << 16
 LARGEST = 64 << 20

@@ -202,7 +202,7 @@ def test_a_hub_process_ends_when_its_host_has_left(joined: Joined) -> None:
     beta.ordered("leave")
     assert beta.process is not None
     assert beta.process.wait(60) == 0
-    assert not (beta.folder / "peers.json").exists()
+    assert not any((beta.folder / name).exists() for name in ("peers.json", "status.json"))
 
 
 def test_mail_for_a_host_that_was_removed_fails(joined: Joined) -> None:

@@ -121,7 +121,10 @@ def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> Non
 
 def test_a_host_that_left_belongs_to_no_hub(founder: Host, other: Host) -> None:
     other.ordered("join", given=invited(founder))
+    for name in ("status.json", "jobs.json"):  # of a hub process that ran
+        (other.folder / name).touch(0o600)
     other.ordered("leave")
+    assert [path.name for path in other.folder.iterdir()] == [], "another hub would find what this one left"
     with pytest.raises(UnavailableError):
         membership(other).settings()
     assert other.hub("status").returncode == 69
