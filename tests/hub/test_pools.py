@@ -112,8 +112,11 @@ def test_cancelled_work_is_cancelled_where_it_is_and_taken_by_nobody_else(joined
     assert len(rev.mail("accepted")) == 2, "the job and its cancel"
 
 
-def one_frozen_one_dead(farm: Farm, count: int) -> None:
-    """Jobs for three hosts, of which one freezes and one dies while they have some."""
+HOLDERS = {name: {"rev": WORK | {"default": {"reply": "Done.", "delay": 1}}} for name in ("beta", "gamma", "delta")}
+
+
+def test_a_host_that_freezes_and_one_that_dies_cost_a_lease_and_no_second_effect(joined: Joined) -> None:
+    farm, count = joined({"alpha": {"main": WORK}, **HOLDERS}), 30
     main, beta, gamma = farm["alpha"]["main"], farm["beta"], farm["gamma"]
     for name in ("beta", "gamma", "delta"):
         serves(farm[name], "rev", slots=4)
@@ -136,15 +139,3 @@ def one_frozen_one_dead(farm: Farm, count: int) -> None:
     assert again <= 8, "only what the two hosts had was begun again"
     for name in ("alpha", "delta"):
         farm[name].at_rest()
-
-
-HOLDERS = {name: {"rev": WORK | {"default": {"reply": "Done.", "delay": 1}}} for name in ("beta", "gamma", "delta")}
-
-
-def test_a_host_that_freezes_and_one_that_dies_cost_a_lease_and_no_second_effect(joined: Joined) -> None:
-    one_frozen_one_dead(joined({"alpha": {"main": WORK}, **HOLDERS}), 30)
-
-
-@pytest.mark.soak
-def test_two_hundred_jobs_survive_a_host_that_freezes_and_one_that_dies(joined: Joined) -> None:
-    one_frozen_one_dead(joined({"alpha": {"main": WORK}, **HOLDERS}), 200)
