@@ -223,11 +223,10 @@ class Index:
             yield self._message(db, seq, at, task, message)
 
     def _message(self, db: sqlite3.Connection, seq: int, at: str, task: str | None, row: dict[str, Any]) -> _Entry:
-        if row["direction"] == "out":
-            raw, place = self._read_sent(str(row["path"])), f"mailbox/{row['path']}"
-        else:
-            found = db.execute("SELECT raw FROM main_db.bodies WHERE message = ?", (row["id"],)).fetchone()
-            raw, place = (found[0] if found else None), f"message {row['id']} ({row['name']})"
+        found = db.execute("SELECT raw FROM main_db.bodies WHERE message = ?", (row["id"],)).fetchone()
+        raw, place = (found[0] if found else None), f"message {row['id']} ({row['name']})"
+        if row["direction"] == "out":  # the file of a message whose bytes are kept may not be written yet
+            raw, place = raw or self._read_sent(str(row["path"])), f"mailbox/{row['path']}"
         # a reply token authorizes replies, so it is not indexed
         text = _TOKEN.sub(b"", raw or b"").decode("utf-8", "replace").replace("\0", " ")
         people = (str(row.get("sender") or ""), str(row.get("receiver") or ""))

@@ -97,6 +97,18 @@ def test_later_records_are_found_by_later_searches(alpha: Agent) -> None:
     assert found(alpha, "giraffe", task="more")
 
 
+def test_a_dispatched_message_is_found_before_its_file_is_written(alpha: Agent) -> None:
+    """It is written to outbox/ a second later, and an index reads each message once."""
+    (sent,) = alpha.root.glob("mailbox/outbox/*/*.task.beta.two.figures.*")
+    raw = sent.read_bytes()
+    sent.unlink()
+    (alpha.root / ".mailboxd" / "search.db").unlink(missing_ok=True)
+    try:
+        assert sent.name in {Path(hit["where"]).name for hit in found(alpha, "figures", kind="message", task="two")}
+    finally:
+        sent.write_bytes(raw)
+
+
 @pytest.mark.parametrize("damage", [b"", b"no database at all" * 500])
 def test_an_index_that_is_gone_or_damaged_is_made_again(alpha: Agent, damage: bytes) -> None:
     before = found(alpha, "result")
