@@ -132,7 +132,11 @@ class Agent:
         return {row["name"]: json.loads(row["reason"])["rule"] for row in self.mail("rejected")}
 
     def sent(self, kind: str) -> list[str]:
-        """The messages of one type in outbox/, oldest first."""
+        """The messages of one type in outbox/, oldest first. Those of dispatches are written within about a second."""
+        if self.process is not None and self.process.poll() is None:
+            recorded = "SELECT path FROM messages WHERE direction = 'out' AND type = ?"
+            paths = [self.root / "mailbox" / row["path"] for row in self.query(recorded, kind)]
+            eventually(lambda: all(path.exists() for path in paths))
         return [path.read_text() for path in sorted((self.root / "mailbox" / "outbox").glob(f"*/*.{kind}.*"))]
 
     # ------------------------------------------------------------ what the database says
