@@ -56,9 +56,8 @@ class TurnResult:
     said: str = ""
 
     @classmethod
-    def failure(cls, message: str, run_id: str | None = None) -> TurnResult:
-        """A turn without a result; `run_id` if it had been accepted."""
-        accepted = {} if run_id is None else {"runId": run_id, "origin": "gateway"}
+    def failure(cls, message: str, **accepted: str) -> TurnResult:
+        """A turn without a result; `accepted` are the further fields of one that had been accepted (`runId` ...)."""
         return cls(1, {"ok": False, **accepted, "error": {"type": "cli_error", "message": message}})
 
     @property

@@ -25,7 +25,7 @@ _ACK = "---\ntype: ack\ntask_id: {}\nfrom: {}\n---\n"
 
 
 @dataclass(slots=True)
-class Attachments:
+class AttachedFiles:
     """The files that go with a message to another host. The texts returned here are for its receiver."""
 
     ws: Workspace
@@ -93,10 +93,10 @@ class HubMail:
             for step in path
         )
 
-    def attached(self, receiver: str, message_id: str) -> Attachments | None:
+    def attached(self, receiver: str, message_id: str) -> AttachedFiles | None:
         """The attachments of a message to this receiver; None if the hub does not carry it."""
         info = self.view.info if self.serves(receiver) else None
-        return None if info is None else Attachments(self.view.ws, message_id, info.host)
+        return None if info is None else AttachedFiles(self.view.ws, message_id, info.host)
 
     def put(self, order: Order, message_id: str, raw: bytes) -> None:
         """Have the hub carry a message; repeating this is harmless. Raises WorldError."""

@@ -23,7 +23,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import POOL, Gate, Join, Phase, Synthesis, Turn
-from mailboxd.effects.hub_mail import Attachments, HubMail
+from mailboxd.effects.hub_mail import AttachedFiles, HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
@@ -139,7 +139,7 @@ class PromptBuilder:
         return f"### Background\n\nWhat this is a part of. Do only your own part.\n\n{quote_fence(text, source)}"
 
     def part_of(self, task: Task) -> Task | None:
-        """The task whose plan contains this one, or for a copy of a broadcast, the broadcast."""
+        """The task whose plan contains this one; a copy counts as its broadcast."""
         above = self.store.tasks.get(task.parent) if task.parent else None
         while above is not None and above.broadcast:
             above = self.store.tasks.get(above.parent) if above.parent else None
@@ -421,13 +421,13 @@ class MessageBuilder:
         kept = before is not None and before.acknowledged and not task.executor.startswith(POOL)
         return "" if kept else prompting.previous(task)
 
-    def _keep(self, files: Attachments | None, task: Task) -> str:
+    def _keep(self, files: AttachedFiles | None, task: Task) -> str:
         """Where the whole of a shortened result is, for the receiver of a message with these files."""
         if files is None:
             return self.keep(task)
         return files.add(task.result.encode(), ".md") or files.left_out(self.keep(task))
 
-    def _reply(self, effect: Send, task: Task, now: str, files: Attachments | None) -> bytes:
+    def _reply(self, effect: Send, task: Task, now: str, files: AttachedFiles | None) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
         status["failure"] = None if done else "permanent"  # all retries were made here
@@ -445,7 +445,7 @@ class MessageBuilder:
         message = ReplyMessage.model_validate(self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
 
-    def _made(self, files: Attachments | None, task: Task) -> str:
+    def _made(self, files: AttachedFiles | None, task: Task) -> str:
         """The files that were recorded as made for a task, for a receiver that cannot read them here."""
         made = self.store.tasks.files(task.id) if files else ()
         lines = [

@@ -127,7 +127,7 @@ def read_file(dir_fd: int, name: str, most: int) -> bytes | None:
 
 
 def digest_of(dir_fd: int, name: str, most: int = 1 << 62) -> tuple[str, int] | None:
-    """The SHA-256 of the first `most` bytes of a regular file, and their number; None if it is not one.
+    """The SHA-256 and size of a regular file; None if it is not one. What is longer than `most` is not hashed.
 
     Raises OSError.
     """
@@ -135,8 +135,10 @@ def digest_of(dir_fd: int, name: str, most: int = 1 << 62) -> tuple[str, int] | 
     if file is None:
         return None
     try:
+        if (size := os.fstat(file).st_size) > most:
+            return "", size
         hashed, size = hashlib.sha256(), 0
-        while size < most and (piece := os.read(file, min(_CHUNK, most - size))):
+        while size <= most and (piece := os.read(file, _CHUNK)):  # it may grow meanwhile
             hashed.update(piece)
             size += len(piece)
         return hashed.hexdigest(), size

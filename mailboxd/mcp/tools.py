@@ -242,7 +242,7 @@ def file_digest(root: Path, path: str) -> tuple[str, str]:
         raise Refused("outside-workspace", f"{path[:200]!r} is not a path in the workspace", hint)
     try:
         with directory(root, *parts[:-1]) as fd:
-            found = digest_of(fd, parts[-1], MAX_ARTIFACT_BYTES + 1)
+            found = digest_of(fd, parts[-1], MAX_ARTIFACT_BYTES)
     except OSError as error:
         raise Refused("no-such-file", f"{path[:200]!r} cannot be read: {error.strerror}") from error
     if found is None:

@@ -595,7 +595,7 @@ def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None]
 
 
 def _as_yaml(value: object) -> Yaml:
-    """The value of a header as it stands in a file, before it is converted."""
+    """The value of a header as a file has it, before it is converted."""
     if isinstance(value, tuple):
         return [_as_yaml(item) for item in value]
     if isinstance(value, Finding):

@@ -117,7 +117,7 @@ def remove_objects(openclaw: OpenClawConfig, before: str) -> list[str]:
     target = outermost(openclaw.section("plugins"), json.loads(before))
     if not target:
         return []
-    argv = (*openclaw.openclaw.command, "config", "unset", target)
+    argv = openclaw.openclaw.argv("config", "unset", target)
     answer = ask(argv, openclaw.environment, integration.OPENCLAW_TIMEOUT)
     if answer.rc != 0:
         raise UnavailableError(f"`openclaw config unset {target}` failed: {complaint(answer)}")

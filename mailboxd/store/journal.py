@@ -435,11 +435,12 @@ class _Replay:
 
     def _take_event(self, entry: Entry) -> None:
         said = entry.said
-        row = (said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"], _data_text(entry))
+        text = entry.line.partition(b',"data":')[2].rpartition(b',"hash":')[0].decode()
+        row = (said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"], text)
         if row[0] != self.tip.seq + 1:
             raise DamagedError(f"{entry.where}: event {self.tip.seq + 1} is missing before event {row[0]}")
         if event_log.chain(self.tip.hash, row) != said["hash"]:
-            row = (*row[:-1], event_log.data_text(said["data"]))  # a program has rewritten the line as other JSON
+            row = (*row[:-1], event_log.data_text(said["data"]))  # the text was escaped to ASCII, or written otherwise
             if event_log.chain(self.tip.hash, row) != said["hash"]:
                 raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")
         self.tip = Tip(row[0], said["hash"])
@@ -457,15 +458,6 @@ class _Replay:
         changes = ", ".join(f"{name} = excluded.{name}" for name in row)
         sql = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({_KEYS[table]}) DO UPDATE SET {changes}"
         self._db.execute(sql, tuple(row.values()))
-
-
-def _data_text(entry: Entry) -> str:
-    """The data of an event as the log has it: as in the line, unless that had to be escaped to ASCII."""
-    _, start, rest = entry.line.partition(b',"data":')
-    data, end, _ = rest.rpartition(b',"hash":')
-    if not (start and end) or b"\\u" in data:
-        return event_log.data_text(entry.said["data"])
-    return data.decode()
 
 
 def _columns(db: sqlite3.Connection, table: str) -> frozenset[str]:

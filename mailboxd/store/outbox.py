@@ -202,10 +202,6 @@ class StaleFiles:
         sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
         return self._db.execute(sql, (after, limit)).fetchall()
 
-    def has(self, task_id: str) -> bool:
-        """Whether the task.md of this task is out of date."""
-        return self._db.execute("SELECT 1 FROM stale_files WHERE task = ?", (task_id,)).fetchone() is not None
-
     def exist(self) -> bool:
         return self._db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None
 

@@ -128,6 +128,8 @@ class Source:
     grade: Grade
     troubles: int
     messages: Mapping[str, int]
+    breakers: Sequence[tuple[str, str, int]]
+    """Each agent with the state of its breaker and its consecutive faults."""
     inbox: Mapping[str, float]
     """Files that were not processed yet, and when they were written."""
 
@@ -277,15 +279,13 @@ METRICS: tuple[Definition, ...] = (
     Definition(
         "mailboxd_breaker",
         "1 for the state of an agent's circuit breaker, 0 for the others.",
-        lambda s: {
-            (agent, one): one == state for agent, state, _ in metrics_queries.breakers(s.report, NAMES) for one in State
-        },
+        lambda s: {(agent, one): one == state for agent, state, _ in s.breakers for one in State},
         ("called", "state"),
     ),
     Definition(
         "mailboxd_breaker_faults",
         "Consecutive faults of an agent.",
-        lambda s: {agent: faults for agent, _, faults in metrics_queries.breakers(s.report, NAMES)},
+        lambda s: {agent: faults for agent, _, faults in s.breakers},
         ("called",),
     ),
     Definition(
@@ -326,7 +326,8 @@ def text(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> bytes:
         counters.update(report)
         unfiled = report.unfiled()
         waiting = {name: written for name, written in inbox.items() if name not in unfiled}
-        source = Source(ws, report, counters, now, pid, grade, len(troubles), report.messages(), waiting)
+        messages, breakers = report.messages(), metrics_queries.breakers(report, NAMES)
+        source = Source(ws, report, counters, now, pid, grade, len(troubles), messages, breakers, waiting)
         families = [_family(definition, agent, source) for definition in METRICS]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected([*families, _durations(agent, counters)]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.effects.hub_mail import Attachments, HubMail
+from mailboxd.effects.hub_mail import AttachedFiles, HubMail
 from mailboxd.hub.protocol import FILES, MOST_ATTACHED
 from mailboxd.hub.spool import HubView, Spool
 from mailboxd.user_state import UserState
@@ -70,10 +70,10 @@ def test_a_file_that_an_agent_makes_and_records_arrives_on_the_other_host(joined
     farm.at_rest()
 
 
-def attached(tmp_path: Path) -> Attachments:
+def attached(tmp_path: Path) -> AttachedFiles:
     ws = make(tmp_path / "ws").ws
     Spool(ws).create()
-    return Attachments(ws, "msg_1", "beta")
+    return AttachedFiles(ws, "msg_1", "beta")
 
 
 def digest(path: Path) -> str:

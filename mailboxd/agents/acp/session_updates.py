@@ -149,7 +149,7 @@ def refused(why: str) -> TurnResult:
 
 def lost(why: str, run_id: str) -> TurnResult:
     """The prompt was sent, and the outcome is unknown."""
-    return TurnResult.failure(f"{why}; its outcome is unknown", run_id)
+    return TurnResult.failure(f"{why}; its outcome is unknown", runId=run_id)
 
 
 def stopped(number: signal.Signals, run_id: str, *, confirmed: bool) -> TurnResult:

@@ -417,7 +417,7 @@ def result(response: Response, run_id: str | None) -> TurnResult:
     if problem is None:
         return TurnResult(0 if payload.get("status") == "ok" else 1, _without_echo(payload))
     run_id = text_at(payload, "runId") or run_id
-    return TurnResult.failure(_refusal(problem) if run_id is None else problem.message, run_id)
+    return _failure(_refusal(problem) if run_id is None else problem.message, run_id)
 
 
 def answer(response: Response, run_id: str | None) -> TurnResult:
@@ -427,9 +427,7 @@ def answer(response: Response, run_id: str | None) -> TurnResult:
     if NOBODY in response.problem.message:
         return lost("the gateway does not know the run: it was restarted, or the run ended long ago", run_id)
     stored = text_at(response.payload, "runId") or run_id
-    return (
-        lost(response.problem.message, None) if stored is None else TurnResult.failure(response.problem.message, stored)
-    )
+    return lost(response.problem.message, None) if stored is None else _failure(response.problem.message, stored)
 
 
 def is_aborted(response: Response, run: str) -> bool:
@@ -440,7 +438,12 @@ def is_aborted(response: Response, run: str) -> bool:
 
 def lost(problem: str, run_id: str | None) -> TurnResult:
     """A turn that was requested and whose outcome is unknown."""
-    return TurnResult.failure(f"{problem}\n\n{_LOST}", run_id)
+    return _failure(f"{problem}\n\n{_LOST}", run_id)
+
+
+def _failure(message: str, run_id: str | None) -> TurnResult:
+    """A turn without a result; `run_id` if the gateway had accepted it."""
+    return TurnResult.failure(message, **({} if run_id is None else {"runId": run_id, "origin": "gateway"}))
 
 
 def _unconfirmed(turn: Turn, problem: str = "") -> TurnResult:
