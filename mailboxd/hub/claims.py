@@ -137,15 +137,37 @@ def taken(own: str, claim: Claim | None, copy: int, delivery: int) -> Claim:
     return Claim(own, Stage.FINISHED if again else Stage.HELD, copy, delivery)
 
 
-def is_lost(own: str, sender: str, claim: Claim | None) -> bool:
-    """Whether a host that claimed a job no longer holds it: then it neither renews it nor sends a result.
+class Holding(StrEnum):
+    """What became of a job that a host has claimed."""
+
+    HELD = "held"
+    TAKEN_OVER = "taken over"
+    """Another host holds it, which may fail too."""
+    CLOSED = "closed"
+    """Its sender needs no result any more, and nobody else took it: a late one does no harm."""
+    FENCED = "fenced"
+    """It was closed after another host took it over: its result is not sent."""
+
+
+def holding(own: str, sender: str, claim: Claim | None, copy: int, delivery: int) -> Holding:
+    """What became of the job that was claimed on this delivery of this copy, by its last claim.
 
     A claim that the server has lost can be written again.
     """
-    return claim is not None and (claim.host != own or is_closed(claim, sender))
+    if claim is None:
+        return Holding.HELD
+    if is_closed(claim, sender):
+        is_known = claim.copy > 0 and copy > 0
+        return Holding.FENCED if is_known and (claim.copy, claim.delivery) != (copy, delivery) else Holding.CLOSED
+    return Holding.HELD if claim.host == own else Holding.TAKEN_OVER
 
 
-# The sender's rule
+# The sender's rules
+
+
+def closed(own: str, claim: Claim | None) -> Claim:
+    """The claim that closes a job. It names the delivery on which the job was claimed last, which fences others off."""
+    return Claim(own, Stage.CLOSED, claim.copy if claim else 0, claim.delivery if claim else 0)
 
 
 def must_offer(waited: float, *, queued: bool) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -26,7 +26,18 @@ from mailboxd import health
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
 from mailboxd.hub import claims, protocol
-from mailboxd.hub.claims import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, LEASE, Claim, JobSubject, Stage, Step
+from mailboxd.hub.claims import (
+    CLAIM_SUBJECTS,
+    CLAIMS,
+    JOB_SUBJECTS,
+    JOBS,
+    LEASE,
+    Claim,
+    Holding,
+    JobSubject,
+    Stage,
+    Step,
+)
 from mailboxd.hub.membership import HELD_JOBS
 from mailboxd.hub.spool import NEW, SENT, PoolInfo
 from mailboxd.mailbox import lock
@@ -66,6 +77,9 @@ class Job:
     """The subject on which its lease is renewed."""
     stage: str = Stage.HELD
     """`lost` once another host has claimed it: its result is not sent."""
+    copy: int = 0
+    delivery: int = 0
+    """The delivery on which it was claimed; 0 = an earlier version did not keep it."""
 
 
 _LOST = "lost"
@@ -114,7 +128,7 @@ class Pools:
     def jobs(self) -> dict[str, Job]:
         """The claims of this host, by message id."""
         if self._jobs is None:
-            found: dict[str, dict[str, str]] = {}
+            found: dict[str, dict[str, Any]] = {}
             with suppress(ValueError, TypeError):
                 found = json.loads(self.hub.membership.state.read(HELD_JOBS) or b"{}")
             self._jobs = {job: Job(**values) for job, values in found.items()}
@@ -253,7 +267,7 @@ class Pools:
         made = claims.taken(own, claim, copy, delivery)
         if not await self._write(job, made, claim):
             return Step.LEAVE
-        self._keep({job: Job(role, agent, subject.sender, message.reply, made.stage)})
+        self._keep({job: Job(role, agent, subject.sender, message.reply, made.stage, copy, delivery)})
         hub.put_in_inbox(one, subject, task, raw)
         hub.wake(agent)
         return step
@@ -268,19 +282,26 @@ class Pools:
 
     async def _renewed(self, name: str, job: Job) -> Job | None:
         """The job held now; None once its sender has closed it."""
-        claim, own = await self._claim(name), self.hub.settings.host
-        if claims.is_closed(claim, job.sender):
-            await self.hub.nc.publish(job.renewed_on, b"+ACK")
-            return None
-        if claims.is_lost(own, job.sender, claim):
-            _log.warning(
-                "the host %s has taken over %s, because this one was silent", claim.host if claim else "?", name
-            )
-            return replace(job, stage=_LOST)
+        claim = await self._claim(name)
+        match self._holding(job, claim):
+            case Holding.CLOSED:
+                await self.hub.nc.publish(job.renewed_on, b"+ACK")
+                return None
+            case Holding.FENCED:
+                _log.warning("another host has done %s, because this one was silent", name)
+                return replace(job, stage=_LOST)
+            case Holding.TAKEN_OVER:
+                _log.warning(
+                    "the host %s has taken over %s, because this one was silent", claim.host if claim else "?", name
+                )
+                return replace(job, stage=_LOST)
         one = self.hub.local.get(job.agent)
         if job.stage == Stage.FINISHED or (one is not None and self._works(one)):
             await self.hub.nc.publish(job.renewed_on, b"+WPI")
         return job
+
+    def _holding(self, job: Job, claim: Claim | None) -> Holding:
+        return claims.holding(self.hub.settings.host, job.sender, claim, job.copy, job.delivery)
 
     async def must_wait(self, name: str | None) -> str:
         """Claim a job as finished before its result is sent; why that has to wait if another host has it.
@@ -291,12 +312,13 @@ class Pools:
         if job is None or name is None:
             return ""
         own, claim = self.hub.settings.host, await self._claim(name)
-        if claims.is_closed(claim, job.sender):
-            if job.stage == _LOST:
-                self._keep({name: None})
-                raise Refusal(f"another host has done this job of {POOL}{job.role}")
+        how = self._holding(job, claim)
+        if how is Holding.FENCED or (how is Holding.CLOSED and job.stage == _LOST):
+            self._keep({name: None})
+            raise Refusal(f"another host has done this job of {POOL}{job.role}")
+        if how is Holding.CLOSED:
             return ""  # its sender says what becomes of it
-        if claims.is_lost(own, job.sender, claim):
+        if how is Holding.TAKEN_OVER:
             self._keep({name: replace(job, stage=_LOST)})
             return f"the host {claim.host if claim else '?'} has taken over this job of {POOL}{job.role}"
         if claim is None or claim.stage is not Stage.FINISHED:
@@ -348,9 +370,7 @@ class Pools:
     async def _closed(self, name: str) -> bool:
         """Close a job: whoever gets it from the queue drops it."""
         claim, own = await self._claim(name), self.hub.settings.host
-        if claims.is_closed(claim, own):
-            return True
-        return await self._write(name, Claim(own, Stage.CLOSED), claim)
+        return claims.is_closed(claim, own) or await self._write(name, claims.closed(own, claim), claim)
 
     async def _offer_again(self, one: Local, given: dict[str, Given]) -> None:
         queued: dict[str, Iterable[str]] = {}

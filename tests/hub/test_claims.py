@@ -13,13 +13,15 @@ from mailboxd.hub.claims import (
     CLAIM_SUBJECTS,
     JOB_SUBJECTS,
     Claim,
+    Holding,
     JobSubject,
     Stage,
     Step,
     claims_of,
+    closed,
     consumer_of,
+    holding,
     is_closed,
-    is_lost,
     jobs_of,
     must_offer,
     on_delivery,
@@ -76,10 +78,17 @@ def test_only_the_sender_can_close_a_job() -> None:
 
 
 def test_who_no_longer_holds_a_job_may_not_finish_it() -> None:
-    assert not is_lost("beta", "alpha", Claim("beta"))
-    assert not is_lost("beta", "alpha", None), "the server has lost the claim: it is made again"
-    assert is_lost("beta", "alpha", Claim("gamma"))
-    assert is_lost("beta", "alpha", Claim("alpha", Stage.CLOSED))
+    taken_over, finished = Claim("gamma", copy=1, delivery=4), Claim("beta", Stage.FINISHED, copy=1, delivery=2)
+    for claim, expected in (
+        (Claim("beta", copy=1, delivery=2), Holding.HELD),
+        (None, Holding.HELD),  # the server has lost the claim: it is made again
+        (taken_over, Holding.TAKEN_OVER),
+        (closed("alpha", taken_over), Holding.FENCED),
+        (closed("alpha", finished), Holding.CLOSED),
+        (closed("alpha", None), Holding.CLOSED),
+    ):
+        assert holding("beta", "alpha", claim, 1, 2) is expected, claim
+    assert holding("beta", "alpha", closed("alpha", taken_over), 0, 0) is Holding.CLOSED, "of an earlier version"
 
 
 def test_a_job_is_offered_again_only_if_the_server_has_lost_it() -> None:
@@ -103,6 +112,8 @@ class Part:
     """What it is about to do (`take` or `send`), and the claim, copy and delivery that it has seen."""
     stage: str = ""
     """In its jobs.json; empty = it holds nothing."""
+    claimed: tuple[int, int] = (0, 0)
+    """The copy and the delivery on which it was claimed, in its jobs.json."""
     executed: bool = False
     reply: str = ""
     """Where the result is: new, sent, gone."""
@@ -186,9 +197,9 @@ def sender_steps(job: Job) -> Iterator[Job]:
     if job.mail:  # it takes one result of its attempt; another is late
         yield replace(job, mail=job.mail - 1, accepted=job.accepted + (not job.accepted))
     if job.accepted and job.spool != "gone":
-        closed = job if is_closed(job.claim, "alpha") else written(job, Claim("alpha", Stage.CLOSED), job.claim)
-        assert closed is not None
-        yield replace(closed, spool="gone")
+        over = job if is_closed(job.claim, "alpha") else written(job, closed("alpha", job.claim), job.claim)
+        assert over is not None
+        yield replace(over, spool="gone")
 
 
 def host_steps(world: World, job: Job, h: int) -> Iterator[Job]:
@@ -206,10 +217,11 @@ def host_steps(world: World, job: Job, h: int) -> Iterator[Job]:
     if part.reply == "sent" and not job.mail:
         yield with_part(job, h, reply="gone" if job.accepted else "new")  # its receipt, or it is sent again
     if part.stage in (Stage.HELD, Stage.FINISHED):  # it renews, and looks whether it still holds it
-        if is_closed(job.claim, "alpha"):
-            yield dropped(with_part(job, h, stage=""))
-        elif is_lost(own, "alpha", job.claim):
-            yield with_part(job, h, stage=_LOST)
+        match holding(own, "alpha", job.claim, *part.claimed):
+            case Holding.CLOSED:
+                yield dropped(with_part(job, h, stage=""))
+            case Holding.FENCED | Holding.TAKEN_OVER:
+                yield with_part(job, h, stage=_LOST)
 
 
 def acted(job: Job, h: int, what: str, known: Claim | None, copy: int, delivery: int) -> Job:
@@ -221,13 +233,13 @@ def acted(job: Job, h: int, what: str, known: Claim | None, copy: int, delivery:
             return dropped(job) if job.copy == copy else job
         made = taken(own, known, copy, delivery)
         claimed = written(job, made, known) if step is Step.TAKE else None
-        return job if claimed is None else with_part(claimed, h, stage=made.stage)
-    if is_closed(known, "alpha"):
-        if part.stage == _LOST:
-            return with_part(job, h, stage="", reply="gone")
-    elif part.stage and is_lost(own, "alpha", known):
+        return job if claimed is None else with_part(claimed, h, stage=made.stage, claimed=(copy, delivery))
+    how = holding(own, "alpha", known, *part.claimed)
+    if part.stage and (how is Holding.FENCED or (how is Holding.CLOSED and part.stage == _LOST)):
+        return with_part(job, h, stage="", reply="gone")
+    if part.stage and how is Holding.TAKEN_OVER:
         return with_part(job, h, stage=_LOST)
-    elif part.stage and (known is None or known.stage is not Stage.FINISHED):
+    if part.stage and how is Holding.HELD and (known is None or known.stage is not Stage.FINISHED):
         finished = written(job, Claim(own, Stage.FINISHED, *((known.copy, known.delivery) if known else (0, 0))), known)
         if finished is None:
             return job

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import select
+import signal
 import sys
 import uuid
 from pathlib import Path
@@ -213,7 +214,7 @@ class Turn:
             deliver(self.agent.inbox, name, self.message.envelope)
             return self._answered(self._structured("ack"), by_model=False)
         wait = number(self.rule, "delay", "rule") + number(self.rule, "hang", "rule")
-        select.select([], [], [], min(wait, self.timeout))  # interrupted by a signal, whose handler raises
+        _wait(min(wait, self.timeout))
         if wait >= self.timeout:
             return TurnEnd(timed_out(self.run_id, self.key), 1, "timed_out", error="timed out")
         if "fail" in self.rule:
@@ -263,6 +264,19 @@ class Turn:
             raise ScriptError(f"writes: {name} is outside the workspace")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def _wait(seconds: float) -> None:
+    """Wait until a signal's handler raises; one that comes just before the wait ends it as well."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+    try:
+        select.select([read], [], [], seconds)
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(read)
+        os.close(write)
 
 
 # The command line
