@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -20,6 +21,12 @@ from tests.cli.stage import Stage
 from tests.cli.test_inbox import asks, loses
 
 HOSTILE = "[red]evil[/red] \x1b[31m [@click=app.quit]x[/]"
+
+
+@pytest.fixture(autouse=True)
+def _only_this_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pilot waits until the process is idle, up to a second for each key while other threads of it are busy."""
+    monkeypatch.setattr("textual._wait.process_time", thread_time)
 
 
 def driven(stage: Stage, play: Callable[[Board, Pilot[None]], Awaitable[None]]) -> None:
@@ -54,7 +61,6 @@ async def to(board: Board, pilot: Pilot[None], words: str) -> None:
     """Move to the line with these words."""
     at = next((at for at, title in enumerate(titles(board)) if words in title), None)
     assert at is not None, f"no line with {words!r}: {titles(board)}"
-    # not by keys: after each of them the pilot waits for an idle processor, for a second where others keep it busy
     board.query_one(DataTable).move_cursor(row=at)
     await pilot.pause()
 
