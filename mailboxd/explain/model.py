@@ -164,8 +164,3 @@ class Snapshot:
     """Agents on other hosts to which mail waits for a receipt, and what holds it up."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Agents that no longer exist in OpenClaw or may no longer be given work, and why."""
-
-    @property
-    def lasting(self) -> Snapshot:
-        """Only what ends with an event of these tasks: for a file, which is not written again for anything else."""
-        return Snapshot(self.now, self.daemon, self.tasks)

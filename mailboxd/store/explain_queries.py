@@ -46,6 +46,21 @@ def load(
     db: sqlite3.Connection, tasks: Iterable[str], now: str, daemon: int | None, *, neighbours: bool = True
 ) -> Snapshot:
     """Load these tasks by id, with `neighbours` also those that they wait for. Unknown ids are skipped."""
+    found = _tasks(db, tasks, neighbours=neighbours)
+    sign = latest_sign(db, list(found)) if neighbours else None
+    meta = Meta(db)
+    down = "" if daemon is None else meta.gateway()
+    away = {} if daemon is None else meta.away()
+    paced, gone, held_up = meta.paced(now), meta.gone(), meta.held_up()
+    return Snapshot(now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, held_up, gone)
+
+
+def load_lasting(db: sqlite3.Connection, task_id: str, now: str) -> Snapshot:
+    """Load only what ends with an event of the task: for a file, which is not written again for anything else."""
+    return Snapshot(now, 0, _tasks(db, [task_id], neighbours=False))
+
+
+def _tasks(db: sqlite3.Connection, tasks: Iterable[str], *, neighbours: bool) -> dict[str, TaskSnapshot]:
     found: dict[str, TaskSnapshot] = {}
     stack = list(tasks)[::-1]
     while (
@@ -59,12 +74,7 @@ def load(
             if not standing.parent_live and standing.parent is not None:
                 stack.append(standing.parent)
             stack += [*standing.children[::-1], *standing.needs[::-1]]
-    sign = latest_sign(db, list(found)) if neighbours else None
-    meta = Meta(db)
-    down = "" if daemon is None else meta.gateway()
-    away = {} if daemon is None else meta.away()
-    paced, gone, held_up = meta.paced(now), meta.gone(), meta.held_up()
-    return Snapshot(now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, held_up, gone)
+    return found
 
 
 def breakers(db: sqlite3.Connection) -> dict[str, OpenBreaker]:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from mailboxd.core.events import Event, Kind, Role, upcast
 from mailboxd.errors import DamagedError
 from mailboxd.host.system import system
@@ -37,6 +39,8 @@ _AT_ONCE = 1_000
 """Lines written in one call."""
 _BLOCK = 1 << 16
 _EVENTS_AT_ONCE = 500
+_CACHE = 64 << 20
+"""Bytes of a new database in memory while it is filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,18 +375,28 @@ def entries(files: Iterable[Path]) -> Iterator[Entry]:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     continue
-                try:
-                    said = json.loads(line)
-                except ValueError:
-                    said = None
+                said = _said(line)
                 if not isinstance(said, dict):
                     raise DamagedError(f"{_where(path, number)} is not a line that mailboxd wrote")
                 yield Entry(path, number, line, said)
 
 
+def _said(line: bytes) -> Any:
+    """What a line says; None if it is no JSON."""
+    try:
+        return from_json(line)
+    except ValueError:  # lone surrogates stand for bytes that are not UTF-8
+        with suppress(ValueError):
+            return json.loads(line)
+    return None
+
+
 def fill(db: sqlite3.Connection, lines: Iterable[Entry]) -> Tip:
     """Fill an empty database from the lines of a journal; returns the last event. Raises DamagedError, WorldError."""
-    db.execute("PRAGMA synchronous = OFF")  # it is made durable when it is complete
+    # it is made durable when it is complete, and discarded if it does not become so
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute("PRAGMA journal_mode = MEMORY")
+    db.execute(f"PRAGMA cache_size = -{_CACHE >> 10}")
     migrate(db, "")
     indexes = event_log.drop_what_only_queries_need(db)
     replay = _Replay(db)

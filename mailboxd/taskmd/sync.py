@@ -139,8 +139,8 @@ def _is_blocked(task: Task) -> bool:
 
 
 def _lines(store: Store, task: Task, now: str) -> list[str]:
-    # without neighbours: its dependencies have files or entries of their own
-    snapshot = explain_queries.load(store.db, [task.id], now, 0, neighbours=False).lasting
+    # alone: its dependencies have files or entries of their own
+    snapshot = explain_queries.load_lasting(store.db, task.id, now)
     causes = explain(snapshot, task.id).causes
     if causes[0].kind not in _STAYS or (causes[0].kind == "budget" and not task.held):
         return []

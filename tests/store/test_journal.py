@@ -216,6 +216,14 @@ def test_whatever_happens_in_between_the_next_commit_completes_the_journal(steps
             engine.store.close()
 
 
+def test_bytes_that_are_not_utf8_are_read_back(tmp_path: Path) -> None:
+    raw, day = b"caf\xe9", tmp_path / "2026-11-26.jsonl"
+    line = json.dumps({"body": "msg_1", "raw": raw.decode("utf-8", "surrogateescape")})
+    day.write_text(f"{line}\n", encoding="ascii")
+    (entry,) = journal.entries([day])
+    assert entry.said["raw"].encode("utf-8", "surrogateescape") == raw
+
+
 def test_a_link_in_place_of_its_file_is_not_followed(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine\n")
     journal.folder_of(stage.ws.root).mkdir()
