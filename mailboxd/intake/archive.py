@@ -159,8 +159,8 @@ class ArchiveWatch:
 
     @property
     def due(self) -> float | None:
-        """When to check, on the monotonic clock; None: whenever the daemon is awake anyway."""
-        return self._next if self._recent or self._restored else None
+        """When to restore more files, on the monotonic clock; None: checks are made when the daemon is awake anyway."""
+        return self._next if self._restored else None
 
     def _why(self) -> str:
         lost = list((self._lost or {}).values())
