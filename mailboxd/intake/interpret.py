@@ -220,9 +220,9 @@ class Intake:
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
         """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
-        origin = self._origin(message)
         if known is None:
             return "accepted", self.new_task(message, actor=message.from_).id
+        origin = self._origin(message)
         latest = max(known.origin.attempt, 1)
         if message.attempt is None:
             origin = replace(origin, attempt=known.origin.attempt)

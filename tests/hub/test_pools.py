@@ -53,9 +53,12 @@ def held(host: Host) -> int:
 def until_served(farm: Farm, *hosts: str) -> None:
     """The sender knows who serves the pool."""
     peers = farm["alpha"].folder / "peers.json"
-    eventually(
-        lambda: all(f'"{host}"' in peers.read_text().partition('"pools"')[2] for host in hosts), 30, farm.last_words
-    )
+
+    def are_known() -> bool:
+        pools = peers.read_text().partition('"pools"')[2] if peers.exists() else ""
+        return all(f'"{host}"' in pools for host in hosts)
+
+    eventually(are_known, 30, farm.last_words)
 
 
 def test_a_job_goes_to_a_host_that_serves_the_pool_and_its_result_comes_back(joined: Joined) -> None:
