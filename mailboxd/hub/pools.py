@@ -325,8 +325,11 @@ class Pools:
             made = Claim(own, Stage.FINISHED, claim.copy if claim else 0, claim.delivery if claim else 0)
             if not await self._write(name, made, claim):
                 return f"another host is taking over this job of {POOL}{job.role}"
-        if job.stage != Stage.FINISHED:
-            self._keep({name: replace(job, stage=Stage.FINISHED)})
+            claim = made
+        # with the delivery that the server has: a crash may have kept a later one from jobs.json
+        finished = replace(job, stage=Stage.FINISHED, copy=claim.copy, delivery=claim.delivery)
+        if finished != job:
+            self._keep({name: finished})
         return ""
 
     # giving jobs

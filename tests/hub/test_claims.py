@@ -240,10 +240,11 @@ def acted(job: Job, h: int, what: str, known: Claim | None, copy: int, delivery:
     if part.stage and how is Holding.TAKEN_OVER:
         return with_part(job, h, stage=_LOST)
     if part.stage and how is Holding.HELD and (known is None or known.stage is not Stage.FINISHED):
-        finished = written(job, Claim(own, Stage.FINISHED, *((known.copy, known.delivery) if known else (0, 0))), known)
+        seen = (known.copy, known.delivery) if known else (0, 0)
+        finished = written(job, Claim(own, Stage.FINISHED, *seen), known)
         if finished is None:
             return job
-        job = with_part(finished, h, stage=Stage.FINISHED)
+        job = with_part(finished, h, stage=Stage.FINISHED, claimed=seen)
     return with_part(replace(job, mail=min(job.mail + 1, 2)), h, reply="sent")
 
 
