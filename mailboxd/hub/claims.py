@@ -137,6 +137,13 @@ def taken(own: str, claim: Claim | None, copy: int, delivery: int) -> Claim:
     return Claim(own, Stage.FINISHED if again else Stage.HELD, copy, delivery)
 
 
+def following(own: str, stage: Stage, claim: Claim | None) -> Claim:
+    """The claim that finishes or closes a job. It names the delivery on which the job was claimed last: one that closes
+    it so fences off all who claimed it on another.
+    """
+    return Claim(own, stage, claim.copy if claim else 0, claim.delivery if claim else 0)
+
+
 class Holding(StrEnum):
     """What became of a job that a host has claimed."""
 
@@ -162,12 +169,7 @@ def holding(own: str, sender: str, claim: Claim | None, copy: int, delivery: int
     return Holding.HELD if claim.host == own else Holding.TAKEN_OVER
 
 
-# The sender's rules
-
-
-def closed(own: str, claim: Claim | None) -> Claim:
-    """The claim that closes a job. It names the delivery on which the job was claimed last, which fences others off."""
-    return Claim(own, Stage.CLOSED, claim.copy if claim else 0, claim.delivery if claim else 0)
+# The sender's rule
 
 
 def must_offer(waited: float, *, queued: bool) -> bool:

@@ -322,7 +322,7 @@ class Pools:
             self._keep({name: replace(job, stage=_LOST)})
             return f"the host {claim.host if claim else '?'} has taken over this job of {POOL}{job.role}"
         if claim is None or claim.stage is not Stage.FINISHED:
-            made = Claim(own, Stage.FINISHED, claim.copy if claim else 0, claim.delivery if claim else 0)
+            made = claims.following(own, Stage.FINISHED, claim)
             if not await self._write(name, made, claim):
                 return f"another host is taking over this job of {POOL}{job.role}"
             claim = made
@@ -373,7 +373,8 @@ class Pools:
     async def _closed(self, name: str) -> bool:
         """Close a job: whoever gets it from the queue drops it."""
         claim, own = await self._claim(name), self.hub.settings.host
-        return claims.is_closed(claim, own) or await self._write(name, claims.closed(own, claim), claim)
+        made = claims.following(own, Stage.CLOSED, claim)
+        return claims.is_closed(claim, own) or await self._write(name, made, claim)
 
     async def _offer_again(self, one: Local, given: dict[str, Given]) -> None:
         queued: dict[str, Iterable[str]] = {}

@@ -47,8 +47,7 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
     """Insert a task and its dependencies; its parent has been inserted before."""
     task = event.data["task"] | event.data.get("changes", {})
     policy: Mapping[str, Any] = task.get("policy", {})
-    if needs := event.data["needs"]:
-        db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], need) for need in needs])
+    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
     db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
     if "flow" in task:
         db.execute(_CANCELLED_COUNTS, (task["id"],))

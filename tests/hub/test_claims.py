@@ -18,8 +18,8 @@ from mailboxd.hub.claims import (
     Stage,
     Step,
     claims_of,
-    closed,
     consumer_of,
+    following,
     holding,
     is_closed,
     jobs_of,
@@ -83,12 +83,13 @@ def test_who_no_longer_holds_a_job_may_not_finish_it() -> None:
         (Claim("beta", copy=1, delivery=2), Holding.HELD),
         (None, Holding.HELD),  # the server has lost the claim: it is made again
         (taken_over, Holding.TAKEN_OVER),
-        (closed("alpha", taken_over), Holding.FENCED),
-        (closed("alpha", finished), Holding.CLOSED),
-        (closed("alpha", None), Holding.CLOSED),
+        (following("alpha", Stage.CLOSED, taken_over), Holding.FENCED),
+        (following("alpha", Stage.CLOSED, finished), Holding.CLOSED),
+        (following("alpha", Stage.CLOSED, None), Holding.CLOSED),
     ):
         assert holding("beta", "alpha", claim, 1, 2) is expected, claim
-    assert holding("beta", "alpha", closed("alpha", taken_over), 0, 0) is Holding.CLOSED, "of an earlier version"
+    over = following("alpha", Stage.CLOSED, taken_over)
+    assert holding("beta", "alpha", over, 0, 0) is Holding.CLOSED, "of an earlier version"
 
 
 def test_a_job_is_offered_again_only_if_the_server_has_lost_it() -> None:
@@ -197,7 +198,8 @@ def sender_steps(job: Job) -> Iterator[Job]:
     if job.mail:  # it takes one result of its attempt; another is late
         yield replace(job, mail=job.mail - 1, accepted=job.accepted + (not job.accepted))
     if job.accepted and job.spool != "gone":
-        over = job if is_closed(job.claim, "alpha") else written(job, closed("alpha", job.claim), job.claim)
+        made = following("alpha", Stage.CLOSED, job.claim)
+        over = job if is_closed(job.claim, "alpha") else written(job, made, job.claim)
         assert over is not None
         yield replace(over, spool="gone")
 
@@ -240,11 +242,11 @@ def acted(job: Job, h: int, what: str, known: Claim | None, copy: int, delivery:
     if part.stage and how is Holding.TAKEN_OVER:
         return with_part(job, h, stage=_LOST)
     if part.stage and how is Holding.HELD and (known is None or known.stage is not Stage.FINISHED):
-        seen = (known.copy, known.delivery) if known else (0, 0)
-        finished = written(job, Claim(own, Stage.FINISHED, *seen), known)
+        made = following(own, Stage.FINISHED, known)
+        finished = written(job, made, known)
         if finished is None:
             return job
-        job = with_part(finished, h, stage=Stage.FINISHED, claimed=seen)
+        job = with_part(finished, h, stage=Stage.FINISHED, claimed=(made.copy, made.delivery))
     return with_part(replace(job, mail=min(job.mail + 1, 2)), h, reply="sent")
 
 

@@ -150,7 +150,7 @@ what_never_reached_the_agent = (
 
 MUTANTS = (
     # ------------------------------------------------------------ dependencies and trees
-    Mutant("dependencies are not kept", '(task["id"], need) for need in needs', '(task["id"], need) for need in []'),
+    Mutant("dependencies are not kept", '(task["id"], n) for n in event.data["needs"]', '(task["id"], n) for n in []'),
     Mutant(
         "a dependency that merely ended will do",
         "step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)",
