@@ -210,7 +210,12 @@ class Agent:
         with self.log.open("ab") as log:
             self._said_before = log.tell()
             self.process = subprocess.Popen(
-                [*MAILBOXD, "run"], cwd=self.root, stderr=log, stdout=log, env=self._env(env), start_new_session=True
+                [*self.company.program, "run"],
+                cwd=self.root,
+                stderr=log,
+                stdout=log,
+                env=self._env(env),
+                start_new_session=True,
             )
         if wait:
             self.until_ready()
@@ -264,7 +269,7 @@ class Agent:
     ) -> subprocess.CompletedProcess[str]:
         """One command of the installed program in this workspace."""
         return subprocess.run(
-            [*MAILBOXD, *words],
+            [*self.company.program, *words],
             cwd=self.root,
             env=self._env(env),
             stdin=subprocess.DEVNULL,
@@ -293,6 +298,8 @@ class Company:
     """How long a task may take, in seconds."""
     gives_up_locked_out: bool = False
     """Whether to wait for a task ends as soon as OpenClaw's gateway has locked an agent out."""
+    program: tuple[str, ...] = MAILBOXD
+    """How a command begins."""
     gateway_port: int | None = None
     """The port that the script names as the gateway's, from the next `rewrite` on."""
 
