@@ -7,8 +7,11 @@ keeps the daemon from working. `of_task`, `of_approval` and `of_troubles` are wh
 
 from __future__ import annotations
 
+import re
 import shlex
+import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -16,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.errors import ConfigError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
 from mailboxd.ids import readable
 from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import directory, read_file
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -55,6 +60,7 @@ class Need(StrEnum):
     HUB = "hub"
     DAEMON = "daemon"
     HEALTH = "health"
+    CONFIG = "config"
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
@@ -123,12 +129,52 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int |
     pid, now = lock.holder(ws), clock.now()
     waiting = waiting_for_person(report, now, pid, most)
     broken = of_troubles(ws, report, clock, program, pid)
-    if pid is None and not broken and (work := _work(ws, report)):
+    if (invalid := of_configuration(ws, pid)) is not None:  # `run` would only say the same
+        broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
+    elif pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
     unread = [_unread(ws, name) for name in ws.misplaced_tasks()]
     told = sorted([*_waiting(waiting, program), *unread[:most]], key=lambda item: item.since or "")
     total = waiting.total + len(unread) + len(broken)
     return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
+
+
+_PLAIN = re.compile(rb"agent:[ ]+([\"']?)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\1[ ]*")
+"""A line that names the agent."""
+
+
+def of_configuration(ws: Workspace, pid: int | None) -> Item | None:
+    """What is wrong with the configuration; None if nothing is. `pid` is that of the daemon."""
+    if _is_sound(ws):
+        return None
+    from mailboxd import config
+
+    try:
+        config.load(ws.config)
+    except ConfigError as error:
+        first, *others = str(error).split("\n")
+        more = f"; and {len(others)} more (`mailboxd config` prints all)" if others else ""
+        then = "; the daemon goes on with the one that it has read" if pid is not None else ""
+        text = f"the configuration is invalid: {one_line(first)}{more}{then}"
+        return Item(Need.CONFIG, text, error.fix or f"${{EDITOR:-vi}} {shlex.quote(str(ws.config))}")
+    return None
+
+
+def _is_sound(ws: Workspace) -> bool:
+    """Whether the configuration is valid for certain, without parsing it, which takes 100 ms.
+
+    It is if a daemon has started with it, or if it only names the agent, as `mailboxd init` writes it.
+    """
+    with suppress(OSError):
+        status = ws.config.stat()
+        with suppress(FileNotFoundError):
+            if ws.daemon_file.stat().st_mtime_ns > status.st_ctime_ns:
+                return True
+        with directory(ws.root, ws.state.name) as state:
+            raw = read_file(state, ws.config.name, status.st_size) or b""
+        lines = [line.rstrip(b"\r") for line in raw.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#")]
+        return not status.st_mode & stat.S_IWOTH and len(lines) == 1 and _PLAIN.fullmatch(lines[0]) is not None
+    return False
 
 
 def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: int | None) -> list[Item]:

@@ -85,9 +85,18 @@ class Refused(MailboxdError):
 
 
 class ConfigError(MailboxdError):
-    """The operator's configuration is wrong. The text names the file, the key and the remedy."""
+    """The operator's configuration is wrong. The text names the file, the key and the remedy.
+
+    `fix` is a command that mends it, if there is one.
+    """
 
     exit_code = EXIT_CONFIG
+    fix = ""
+
+    def __init__(self, text: str, fix: str = "") -> None:
+        super().__init__(text)
+        if fix:
+            self.fix = fix
 
 
 class WorldError(MailboxdError):

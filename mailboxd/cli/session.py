@@ -111,25 +111,20 @@ class Session:
 
 
 def agent_of(ws: Workspace) -> str | None:
-    """The agent in the configuration; None without a configuration. Raises ConfigError, WorldError.
+    """The agent in the configuration; None if that cannot be read, which `attention.of_configuration` reports.
 
     Parsing the configuration takes 100 ms, so a plain `agent:` line is read directly.
     """
-    from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
+    from mailboxd.mailbox.files import directory, read_file
 
-    with world_errors(f"read {ws.config}"), directory(ws.root, ws.state.name) as state:
-        fd = open_regular(state, ws.config.name)
-        if fd is None:
-            return None
-        try:
-            found = _AGENT.search(read_up_to(fd, _CONFIG_HEAD))
-        finally:
-            os.close(fd)
-    if found is not None:
-        return found[2].decode()
-    from mailboxd import config
+    with suppress(OSError, MailboxdError), directory(ws.root, ws.state.name) as state:
+        found = _AGENT.search(read_file(state, ws.config.name, _CONFIG_HEAD) or b"")
+        if found is not None:
+            return found[2].decode()
+        from mailboxd import config
 
-    return config.load(ws.config).agent
+        return config.load(ws.config).agent
+    return None
 
 
 def shared_options() -> list[click.Parameter]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 import stat
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -84,13 +85,16 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; `mailboxd init --agent ID` writes one") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be opened: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be opened: {error.strerror}", _access(path)) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path}: is not a regular file; put one in its place")
         if status.st_mode & stat.S_IWOTH:
-            raise ConfigError(f"{path}: every user may change it, and it names a program to run; chmod 600 it")
+            raise ConfigError(
+                f"{path}: every user may change it, and it names a program to run; chmod 600 it",
+                f"chmod 600 {shlex.quote(str(path))}",
+            )
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             raw = file.read(_LARGEST + 1)
     except OSError as error:
@@ -100,6 +104,15 @@ def _read(path: Path) -> bytes:
     if len(raw) > _LARGEST:
         raise ConfigError(f"{path}: is larger than {_LARGEST} bytes; remove what does not belong there")
     return raw
+
+
+def _access(path: Path) -> str:
+    """The command that makes an existing file readable; empty if that is not what it lacks."""
+    try:
+        owner, name = path.stat().st_uid, shlex.quote(str(path))
+    except OSError:
+        return ""
+    return f"chmod 600 {name}" if owner == os.geteuid() else f'sudo chown "$(id -un)" {name}'
 
 
 def _mapping(loaded: Loaded, path: Path) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Probe:
 def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, str]) -> Target:
     """The target with the workspace's configuration, or with the defaults if that is missing or invalid."""
     limits, openclaw, acp = LimitsSection(), OpenClawSection(), AcpSection()
-    agent = problem = ""
+    agent = problem = fix = ""
     pairing: Path | None = None
     required: tuple[str, ...] = ()
     if ws is not None:
@@ -76,10 +76,10 @@ def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, 
             if openclaw.transport == "gateway" or (openclaw.transport == "auto" and paired.exists()):
                 pairing = paired
         except MailboxdError as error:
-            problem = str(error)
+            problem, fix = str(error), getattr(error, "fix", "")
     path = str(ws.config) if ws is not None else ""
     call_bytes = limits.call_bytes if pairing is None else TURN_BYTES
-    settings = Settings(path, limits.turns, call_bytes, agent, problem, shlex.join(openclaw.command))
+    settings = Settings(path, limits.turns, call_bytes, agent, problem, shlex.join(openclaw.command), fix)
     environment = child_environment(environ, openclaw.environment)
     probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent)
     return Target(ws, settings, probes, not_a_workspace, acp, pairing, environ, required)
@@ -218,6 +218,9 @@ Check = Callable[..., Iterable[CheckResult]]
 """It is given all facts, and then those that it needs: it is skipped if one of them is None."""
 
 GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
+    "configuration": {
+        workspace.config: (),
+    },
     "machine": {
         machine.python: (),
         machine.inside_agent: (),
@@ -244,7 +247,6 @@ GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
     },
     "workspace": {
         workspace.found: (),
-        workspace.config: (),
         workspace.directories: ("workspace",),
         workspace.filesystem: ("filesystem",),
         workspace.space: ("filesystem",),

@@ -77,6 +77,8 @@ class Settings:
     """Why the configuration is invalid."""
     command: str = "openclaw"
     """The command line of OpenClaw, quoted for a shell."""
+    fix: str = ""
+    """The command that mends the configuration, if there is one."""
 
 
 # The workspace

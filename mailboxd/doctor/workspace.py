@@ -62,7 +62,9 @@ def found(facts: Facts) -> Iterator[CheckResult]:
 
 def config(facts: Facts) -> Iterator[CheckResult]:
     if facts.settings.problem:
-        yield error("config", facts.settings.problem, edit(facts.settings.path, "then: mailboxd config"))
+        yield error(
+            "config", facts.settings.problem, facts.settings.fix or edit(facts.settings.path, "then: mailboxd config")
+        )
     elif facts.settings.path:
         yield ok("config", f"the configuration is valid (agent {facts.settings.agent})")
 

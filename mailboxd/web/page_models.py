@@ -282,7 +282,7 @@ def _zooms(shown: Window, ran: Window, *, zoomed: bool) -> list[tuple[str, str]]
 
 def _urgency(row: Row) -> int:
     """Sort key: broken workspaces, then those that need attention, then the rest."""
-    if "error" in row or row["grade"] == Grade.RED:
+    if "error" in row or row["grade"] == Grade.RED or any(item["kind"] == Need.CONFIG for item in row["attention"]):
         return 0
     return 1 if row["attention"] else 2
 

@@ -82,7 +82,7 @@ def _canary(session: Session, target: Target, facts: Facts, results: Results) ->
 
     if target.ws is None or not target.settings.agent:
         return [error("canary-turn", "no workspace, so no agent to run", "mailboxd -w DIRECTORY doctor")]
-    if any(result.level == "error" for group, result in results if group != "workspace"):
+    if any(result.level == "error" for group, result in results if group not in ("workspace", "configuration")):
         return [note("canary-turn", "no turn was run: fix the errors above first", "mailboxd doctor")]
     session.tell(f"canary: running one real turn of agent {target.settings.agent}; it calls the model once", err=True)
     plugin = facts.plugin is not None and facts.plugin.installed and not facts.plugin.problem
@@ -94,6 +94,7 @@ def _canary(session: Session, target: Target, facts: Facts, results: Results) ->
 
 _MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", None), "ok": ("✓", "green")}
 _TITLES = {
+    "configuration": "the configuration",
     "machine": "this machine",
     "openclaw": "OpenClaw",
     "agent": "the agent",

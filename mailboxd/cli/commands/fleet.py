@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import attention, health
+from mailboxd.attention import Need
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import fit, lasted, pad, room, width
 from mailboxd.core.sanitize import for_terminal
@@ -130,7 +131,7 @@ def needs_attention(row: Row) -> bool:
 
 def _urgency(row: Row) -> tuple[int, str, str, str]:
     """Sort key: red, missing or unreadable; then waiting for a person, longest first; then amber; then by name."""
-    if row["state"] != "ok" or row["health"] == Grade.RED:
+    if row["state"] != "ok" or row["health"] == Grade.RED or any(i["kind"] == Need.CONFIG for i in row["attention"]):
         grade = 0
     elif row["attention_count"]:
         grade = 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import attention, health
+from mailboxd.attention import Need
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import columns, counted, fit, pad, room, state, table
@@ -129,19 +130,20 @@ def _entries(found: dict[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
     if "error" in found:
         yield "", [for_terminal(found["error"])]
         return
-    daemon = found["daemon"]
-    runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running; start `mailboxd run`"
-    files = found["messages"]
-    yield "agent", [found["agent"] or "no configuration; `mailboxd init --agent ID` writes one"]
+    daemon, files = found["daemon"], found["messages"]
+    invalid = any(item["kind"] == Need.CONFIG for item in found["attention"][:1])
+    start = "cannot start" if invalid else "start `mailboxd run`"
+    runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
+    yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)
+    if found["attention_count"] > _SHOWN:
+        yield "", [f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`"]
+    yield "agent", [found["agent"] or "unknown"]
     yield "daemon", [runs]
     if found["calls"]:
         yield "calls", _wrapped(_calls(found["calls"]))
     yield "tasks", _wrapped(counted(found["states"]) or "none yet")
     counts = f"{files['archived']} archived + {files['rejected']} rejected + {files['pending']} pending"
     yield "messages", [f"{files['received']} received = {counts}; {files['sent']} sent"]
-    yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)
-    if found["attention_count"] > _SHOWN:
-        yield "", [f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`"]
     yield "open", _open(found["open_tasks"], found["open_tasks_count"])
     yield "breakers", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
     yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]

@@ -1,0 +1,89 @@
+"""Invalid configuration is the first thing that every view says; none sends a person to a daemon that cannot start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mailboxd.mailbox import lock
+from mailboxd.web.page_models import PageModels
+from mailboxd.web.workspaces import WebWorkspaces
+from tests.cli.stage import NOW, Stage
+
+CASES = {
+    "limitz:\n  turns: 3\n": ("config.yaml:2: limitz: no such key", "did you mean limits?"),
+    "limits:\n  turnz: 3\n": ("config.yaml:3: limits.turnz: no such key", "did you mean limits.turns?"),
+    "limits:\n  turns: many\n": ("config.yaml:3: limits.turns: write a whole number", "found 'many'"),
+    "limits: 5\n": ("config.yaml:2: limits: is a group", "found '5'"),
+    "limits: [1\n": ("config.yaml:", ""),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_every_view_says_so_first(stage: Stage, text: str) -> None:
+    (stage.ws.inbox / "one.md").write_text("do it")
+    stage.ws.config.write_text(f"agent: alpha\n{text}")
+    (item,) = stage.json("inbox")
+    assert item["kind"] == "config"
+    for said in CASES[text]:
+        assert said in item["text"]
+    assert item["command"] == f"${{EDITOR:-vi}} {stage.ws.config}"
+    status = stage.run("status").stdout
+    assert "for you    the configuration is invalid" in status
+    assert "mailboxd run" not in status
+    assert "cannot start" in status
+    assert stage.json("status")["attention"][0] == item
+    fleet = stage.run("fleet", str(stage.ws.root))
+    assert (fleet.exit_code, "the configuration is invalid" in fleet.stdout) == (1, True)
+    (shown,) = PageModels(WebWorkspaces([stage.ws.root]), stage.clock).overview()["workspaces"]
+    assert (shown["attention"][0]["text"], "error" in shown) == (item["text"], False)
+    found = json.loads(stage.run("doctor", "--quick", "--json").stdout)["findings"]
+    assert (found[0]["id"], found[0]["level"]) == ("config", "error")
+
+
+def test_the_printed_command_opens_the_file(stage: Stage) -> None:
+    stage.ws.config.write_text("agent: alpha\nlimitz: {turns: 3}\n")
+    fix = {**os.environ, "EDITOR": "sed -i s/limitz/limits/"}
+    subprocess.run(stage.item("config")["command"], shell=True, check=True, env=fix)
+    assert stage.json("inbox") == []
+
+
+def test_several_problems_are_counted(stage: Stage) -> None:
+    stage.ws.config.write_text("agent: alpha\nlimitz: {}\nnotifi: {}\nlogg: {}\n")
+    assert "; and 2 more (`mailboxd config` prints all)" in stage.item("config")["text"]
+
+
+def test_a_file_that_everybody_may_change_is_named_with_its_cure(stage: Stage) -> None:
+    stage.ws.config.chmod(0o666)
+    item = stage.item("config")
+    assert "every user may change it" in item["text"]
+    subprocess.run(item["command"], shell=True, check=True)
+    assert stage.json("inbox") == []
+
+
+@pytest.mark.parametrize("text", ["", "nothing but words\n", "agent: [a]\n", "agent: ../etc\n", "\0\0\n"])
+def test_without_an_agent_the_views_still_work(stage: Stage, text: str) -> None:
+    stage.ws.config.write_text(text)
+    assert stage.item("config")
+    assert "agent      unknown" in stage.run("status").stdout
+    (row,) = json.loads(stage.run("fleet", str(stage.ws.root), "--json").stdout)
+    assert (row["state"], row["agent"], row["attention"][0]["kind"]) == ("ok", None, "config")
+
+
+def test_a_missing_file_is_invalid_too(stage: Stage) -> None:
+    stage.ws.config.unlink()
+    assert "there is no such file" in stage.item("config")["text"]
+
+
+def test_a_daemon_goes_on_with_what_it_has_read(stage: Stage) -> None:
+    stage.ws.config.write_text("agent: alpha\nlimitz: {}\n")
+    os.utime(stage.ws.config)
+    with lock.acquire(stage.ws, NOW):
+        Path(stage.ws.daemon_file).touch()
+        assert [item for item in stage.json("inbox") if item["kind"] == "config"] == [], "it has read this one"
+        stage.ws.config.write_text("agent: alpha\nlimitz: {}\n# later\n")
+        assert "the daemon goes on with the one that it has read" in stage.item("config")["text"]
