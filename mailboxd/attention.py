@@ -12,7 +12,7 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MOST = 50
 """Items of each sort that a view reads."""
+MOST_DETAILS = 8_000
 
 
 class Need(StrEnum):
@@ -53,6 +54,7 @@ class Need(StrEnum):
     AGENT = "agent"
     SUBTASKS = "subtasks"
     REJECTED = "rejected"
+    EDIT = "edit"
     WARNING = "warning"
     FILE = "file"
     GATEWAY = "gateway"
@@ -61,10 +63,15 @@ class Need(StrEnum):
     DAEMON = "daemon"
     HEALTH = "health"
     CONFIG = "config"
+    FAILED = "failed"
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
 """The kinds that an order about the task resolves."""
+
+
+DISMISSIBLE = frozenset({Need.REJECTED, Need.WARNING, Need.EDIT, Need.FAILED})
+"""The kinds of which a person says that they are seen; others leave when what they wait for has been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +90,22 @@ class Item:
     """Of the approval, the message, the peer or what is explained."""
     until: str | None = None
     """When it is decided without a person."""
+    details: str = ""
+    """All of a question of which `text` has only the first line; at most `MOST_DETAILS` characters."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end)."""
+
+    since: str
+    tasks: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, task_id: str, ended: str) -> bool:
+        return ended <= self.since or self.tasks.get(task_id, "") >= ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +139,23 @@ def program_for(ws: Workspace) -> str:
     return f"mailboxd -w {shlex.quote(str(ws.root))}"
 
 
-def of(ws: Workspace, report: Report, clock: Clock, program: str, *, most: int | None = MOST) -> Attention:
+def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *, most: int | None = MOST) -> Attention:
     """Everything that waits for a person in this workspace, at most `most` of each sort; None: all.
 
-    `program` begins the commands: `mailboxd`, with -w where that is needed.
+    `seen` is what that person has seen (`user_state.seen`). `program` begins the commands: `mailboxd`, with -w where
+    that is needed.
     """
     from mailboxd.store.attention_queries import waiting_for_person
 
     pid, now = lock.holder(ws), clock.now()
-    waiting = waiting_for_person(report, now, pid, most)
+    waiting = waiting_for_person(report, now, pid, seen, most)
     broken = of_troubles(ws, report, clock, program, pid)
     if (invalid := of_configuration(ws, pid)) is not None:  # `run` would only say the same
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
     elif pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
     unread = [_unread(ws, name) for name in ws.misplaced_tasks()]
-    told = sorted([*_waiting(waiting, program), *unread[:most]], key=lambda item: item.since or "")
+    told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
     total = waiting.total + len(unread) + len(broken)
     return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
 
@@ -241,14 +262,18 @@ _OF_CAUSES = {
 """By kind of cause; others are reviews without a reviewer."""
 
 
-def _waiting(found: Waiting, program: str) -> Iterator[Item]:
+def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for task_id in found.tasks:
         if (task := found.snapshot.tasks.get(task_id)) is not None:
             yield _of_task(task, found.snapshot, program)
+    for task_id, ended in found.failed:
+        yield replace(_of_task(found.snapshot.tasks[task_id], found.snapshot, program), since=ended, id=task_id)
     for row in found.approvals:
         yield _of_approval(row, program)
     for row in found.rejected:
         yield Item(Need.REJECTED, _rejected(row), _dismissal(row, program), row["at"], id=row["id"])
+    for row in found.refused:
+        yield _of_edit(ws, row, program)
     for row in found.noticed:
         text = f"{one_line(row['name'])}: {one_line(row['notice'])}"
         yield Item(Need.WARNING, text, _dismissal(row, program), row["at"], row["task"], row["id"])
@@ -256,15 +281,39 @@ def _waiting(found: Waiting, program: str) -> Iterator[Item]:
 
 def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
     cause = why.cause_of(task, snapshot)
-    kind, command = _OF_CAUSES.get(cause.kind, Need.REVIEW), cause.command.replace("mailboxd", program, 1)
+    kind, command = (
+        Need.FAILED if cause.kind == "ended" else _OF_CAUSES.get(cause.kind, Need.REVIEW),
+        cause.command.replace("mailboxd", program, 1),
+    )
     since = task.question.at if task.question else task.since
-    return Item(kind, one_line(cause.text), command, since, cause.task, until=cause.at)
+    return Item(kind, one_line(cause.text), command, since, cause.task, until=cause.at, details=_bounded(cause.details))
+
+
+def _bounded(text: str) -> str:
+    left_out = len(text) - MOST_DETAILS
+    return text if left_out <= 0 else f"{text[:MOST_DETAILS]}… and {left_out:,} more characters"
 
 
 def _of_approval(row: Row, program: str) -> Item:
     text = f"asks for your approval: {first_line(row['text'])}"
     command = f"{program} approval show {row['short_id']}"
     return Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
+
+
+def _of_edit(ws: Workspace, row: Row, program: str) -> Item:
+    """A task.md that is not taken, or the refused edit of one."""
+    file = f"tasks/{row['local_id']}/task.md"
+    place, why = f"{file}:{row['line']}" if row["line"] else file, row["why"]
+    why = why if why.startswith(f"{file}:") else f"{place}: {why}"
+    kept, dismissal = row["kept_as"], f"{program} inbox --dismiss {row['local_id']}"
+    path = ws.tasks / row["local_id"] / "task.md"
+    if row["task"] is not None:
+        text, command = f"an edit was refused: {why}; its text is kept as {kept}", dismissal
+    elif path.exists():
+        text, command = f"a new task is not taken: {why}", f"${{EDITOR:-vi}} {shlex.quote(str(path))}  # or {dismissal}"
+    else:
+        text, command = f"a new task is not taken: {why}; it is now {kept}", dismissal
+    return Item(Need.EDIT, one_line(text), command, row["at"], row["task"] or "", row["local_id"])
 
 
 def _unread(ws: Workspace, name: str) -> Item:

@@ -6,19 +6,24 @@ Users of one machine share nothing, and an agent that is confined to its workspa
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
-import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from mailboxd.attention import Seen
+from mailboxd.core.times import plus
 from mailboxd.errors import ConfigError, MailboxdError
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
+
+if TYPE_CHECKING:
+    import logging
 
 _LARGEST = 1 << 20
 _NOWHERE = Path("/dev/null")
@@ -109,7 +114,12 @@ class UserState:
 FILE = "workspaces"
 MOST = 1_000
 """Maximum number; the oldest are dropped."""
-_log = logging.getLogger("mailboxd")
+
+
+def _log() -> logging.Logger:
+    import logging  # `mailboxd status` does without
+
+    return logging.getLogger("mailboxd")
 
 
 def workspaces(environ: Mapping[str, str]) -> list[Workspace]:
@@ -140,9 +150,72 @@ def register(root: Path, environ: Mapping[str, str]) -> bool:
             kept = [path for path in _listed_or_nothing(state) if path != root and _is_own(path)]
             state.write(folder, FILE, _text([*kept, root][-MOST:]))
     except (MailboxdError, OSError) as problem:
-        _log.debug("%s is not noted among the workspaces: %s", root, problem)
+        _log().debug("%s is not noted among the workspaces: %s", root, problem)
         return False
     return True
+
+
+# What the user has seen of the failed tasks of a workspace: `seen/<digest of its path>`, a JSON object. It begins with
+# the first look, from which on a failure stays in the inbox until its task was opened or dismissed; of what failed
+# before, only the last days count, so that a workspace that was in use before does not begin with all its history.
+
+_DAYS = 7
+_MOST_SEEN = 2_000
+
+
+def seen(root: Path, environ: Mapping[str, str], now: str) -> Seen:
+    """What this user has seen in the workspace at `root` at the time `now`. Raises nothing."""
+    state, name = _of_seen(root, environ)
+    try:
+        known = _seen(state, name)
+        if known is None:
+            known = Seen(plus(now, -_DAYS * 86_400))
+            if _may_keep(state):
+                with state.writing() as folder:
+                    state.write(folder, name, _seen_text(known))
+    except (MailboxdError, OSError) as problem:
+        _log().debug("what was seen in %s is not known: %s", root, problem)
+        return Seen(plus(now, -_DAYS * 86_400))
+    return known
+
+
+def see(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, str] | None) -> None:
+    """Note that the user has seen these failures (id of the task -> its end); None: all that there are at `now`.
+
+    Raises nothing: an item that stays is better than a command that fails.
+    """
+    state, name = _of_seen(root, environ)
+    try:
+        before = _seen(state, name)
+        known = before is not None and tasks is not None and all(map(before.has, tasks, tasks.values()))
+        if known or not _may_keep(state):
+            return
+        with state.writing() as folder:
+            before = _seen(state, name) or Seen(plus(now, -_DAYS * 86_400))
+            after = Seen(now) if tasks is None else Seen(before.since, {**before.tasks, **tasks})
+            state.write(folder, name, _seen_text(after))
+    except (MailboxdError, OSError) as problem:
+        _log().warning("it could not be noted that failed tasks of %s were seen: %s", root, problem)
+
+
+def _of_seen(root: Path, environ: Mapping[str, str]) -> tuple[UserState, str]:
+    return UserState.of(environ, "seen"), hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+
+
+def _seen(state: UserState, name: str) -> Seen | None:
+    """None without a file, and for a damaged one."""
+    with suppress(ValueError, TypeError, KeyError, AttributeError):
+        found = json.loads(state.read(name) or b"")
+        return Seen(str(found["since"]), {str(task): str(ended) for task, ended in found["tasks"].items()})
+    return None
+
+
+def _seen_text(seen: Seen) -> bytes:
+    """Of too many tasks the latest: what ended before those that are left out counts as seen."""
+    tasks = sorted(((ended, task) for task, ended in seen.tasks.items() if ended > seen.since), reverse=True)
+    since = tasks[_MOST_SEEN][0] if len(tasks) > _MOST_SEEN else seen.since
+    kept = {task: ended for ended, task in tasks[:_MOST_SEEN]}
+    return json.dumps({"since": since, "tasks": kept}).encode() + b"\n"
 
 
 def _listed(state: UserState) -> list[Path]:
@@ -153,7 +226,7 @@ def _listed(state: UserState) -> list[Path]:
         found = json.loads(raw)
         paths = [Path(name) for name in found if isinstance(name, str) and name.startswith("/") and "\0" not in name]
     except (ValueError, TypeError):
-        _log.warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
+        _log().warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
         return []
     return paths[-MOST:]
 

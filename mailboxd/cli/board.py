@@ -16,6 +16,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, DataTable, Footer, Input, Static
 
+from mailboxd.attention import DISMISSIBLE
 from mailboxd.cli.operator_actions import require_operator
 from mailboxd.cli.text import COLORS, counted
 from mailboxd.core.operator_orders import OPERATOR
@@ -47,9 +48,10 @@ def choices(row: Row) -> tuple[Choice, ...]:
     """The orders that make sense for a line of the board."""
     if row.get("approval"):
         return _DECISIONS
-    if row.get("kind") in ("rejected", "warning"):
-        return (("dismiss", row["id"], "Dismiss"),)
-    return tuple(("order", order.name, order.label) for order in row.get("orders", ()))
+    orders = tuple(("order", order.name, order.label) for order in row.get("orders", ()))
+    if row.get("kind") in DISMISSIBLE:
+        return (*orders, ("dismiss", row["id"], "Dismiss"))
+    return orders
 
 
 class Act(ModalScreen[str | None]):
@@ -205,7 +207,10 @@ class Board(App[None]):
         name = row.get("task") or row.get("local_id") or ""
         if not told and name:
             try:
-                told = _task_text(self._models.record(self._workspace, name))
+                task = self._models.record(self._workspace, name)
+                told = _task_text(task)
+                if whole:
+                    self._models.opened(self._workspace, task)
             except MailboxdError as error:
                 told = str(error)
         self.query_one("#told", Static).update(Text(for_terminal(told or _item_text(row))))

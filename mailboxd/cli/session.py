@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mailboxd.agents.openclaw import OpenClaw
+    from mailboxd.attention import Seen
     from mailboxd.config import Config
     from mailboxd.store.reports import Report
 
@@ -62,6 +63,20 @@ class Session:
             if Workspace.find(Path.cwd()).root == ws.root:
                 return "mailboxd"
         return attention.program_for(ws)
+
+    def seen(self, ws: Workspace) -> Seen:
+        """What this user has seen of the failed tasks of `ws`. Raises nothing."""
+        from mailboxd import user_state
+
+        return user_state.seen(ws.root, os.environ, self.clock.now())
+
+    def see(self, failed: Mapping[str, str] | None) -> None:
+        """Note that this user has seen these failed tasks (id -> end; None: all). An agent's shell notes nothing."""
+        from mailboxd import user_state
+        from mailboxd.agents.openclaw import inside_agent
+
+        if not inside_agent(os.environ):
+            user_state.see(self.workspace().root, os.environ, self.clock.now(), failed)
 
     @contextmanager
     def report(self) -> Iterator[Report]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.text import counted, fit, lasted, meter, state, when, width
+from mailboxd.cli.text import counted, fit, lasted, meter, shortened, state, when, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import WAITING_FOR_YOU
@@ -114,7 +114,17 @@ def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]
         age = f" ({times})" if times else ""
         about = f"{item['task']}: " if item["task"] else ""
         yield fit(f"{about}{item['text']}", room - width(age)) + age
+        if item["details"]:
+            yield from question_lines(item["details"], item["task"], "     ", room)
         yield f"  -> {for_terminal(item['command'])}"
+
+
+_QUESTION_LINES = 15
+
+
+def question_lines(text: str, task: str, indent: str, room: int) -> Iterator[str]:
+    """A question with its options; `mailboxd show` prints all of a long one."""
+    yield from shortened(text, indent, room, _QUESTION_LINES, f"`mailboxd show {task}`")
 
 
 # What happens next

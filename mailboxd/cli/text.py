@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -154,6 +155,22 @@ def stamp(at: str) -> str:
 def folded(text: str, indent: str) -> str:
     """Sanitize and indent a text of several lines."""
     return "\n".join(f"{indent}{line}".rstrip() for line in for_terminal(text).split("\n"))
+
+
+def shortened(text: str, indent: str, room: int, most: int, rest: str) -> Iterator[str]:
+    """The lines of a foreign text, sanitized, indented and wrapped to `room` columns.
+
+    Of more than `most` lines the first, and a count of the others with `rest`: how to see them.
+    """
+    wide = max(room - width(indent), _NARROWEST)
+    lines = [part for line in for_terminal(text).split("\n") for part in textwrap.wrap(line, wide) or [""]]
+    shown = lines if len(lines) <= most else lines[: most - 1]
+    yield from (f"{indent}{line}".rstrip() for line in shown)
+    if len(lines) > len(shown):
+        yield f"{indent}… {len(lines) - len(shown):,} more lines: {rest}"
+
+
+_NARROWEST = 20
 
 
 def entries(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -63,7 +63,8 @@ class Kind(StrEnum):
     UNDO_REQUESTED = "undo.requested"  # an operator wants an action undone
     CIRCUIT_OPENED = "circuit.opened"
     PLAN_ADOPTED = "plan.adopted"  # the task now coordinates subtasks
-    EDIT_REFUSED = "task.edit_refused"  # an edit of task.md was reverted
+    EDIT_REFUSED = "task.edit_refused"  # -> a row in refused_files: a task.md that is not taken, or not all of it
+    EDIT_SETTLED = "task.edit_settled"  # its row: a better one was taken, the file is gone, or a person dismissed it
     CONTEXT_CUT = "context.cut"  # upstream results did not fit
     QUESTION_ASKED = "question.asked"
     STEERED = "task.steered"

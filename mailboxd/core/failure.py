@@ -10,7 +10,7 @@ from mailboxd.core.lifecycle import Trigger, failure_trigger, may_repeat
 from mailboxd.core.model import Stronger, Task, backoff
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
+from mailboxd.core.vocabulary import CANNOT_HELP, AttemptStatus, Runtime, same_agent
 
 # Escalation: after failures a task is tried with a stronger model, agent or harness, until its next fresh start
 # (protocol section 4, "Retry"). What was escalated and why is stored with the task and the attempt.
@@ -114,7 +114,7 @@ def failed_attempt(
     builder.finish_attempt(status, error)
     trigger = failure_trigger(task.policy, task.policy.max_attempts if final else failures, permanent=permanent)
     if trigger is Trigger.HOPELESS:
-        rule = "retrying cannot help" if permanent else "max_attempts is 1"
+        rule = CANNOT_HELP if permanent else "max_attempts is 1"
         end(builder, trigger, f"{why} ({rule})", failures=failures, error=error)
     elif trigger is Trigger.EXHAUSTED:
         open_circuit(builder, trigger, f"{failures} attempts failed; the last: {why}", failures=failures)

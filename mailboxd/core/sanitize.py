@@ -10,6 +10,7 @@
                for_file_name      a file name: each unsafe byte becomes %XX
     in a       one_line           each unprintable character becomes a space
     sentence   first_line         the first line with words in it, without markup, cut to a limit
+               beyond_first_line  the whole text, where that line is not all of it
                excerpt            quoted and cut, for error messages
     in a text  blockquote         each line begins with `> `, below a line that names the source
 
@@ -116,6 +117,11 @@ def first_line(text: str, limit: int = 200) -> str:
         if line and set(line) - set("`-=_*"):
             return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
     return ""
+
+
+def beyond_first_line(text: str) -> str:
+    """The whole text if it says more than its `first_line`, else nothing."""
+    return "" if first_line(text) == text.strip() else text.strip()
 
 
 def excerpt(text: str, limit: int = 60) -> str:

@@ -22,6 +22,8 @@ POOL = "pool:"
 
 WAITING_FOR_YOU = "waiting for you"
 """The displayed state of a task that waits for a person, instead of its phase."""
+CANNOT_HELP = "retrying cannot help"
+"""In the reason of a task that has failed for good: what has to be mended first."""
 TURN_SECONDS = 600
 """Default maximum length of a turn."""
 LOOKUP_SECONDS = 120

@@ -38,16 +38,32 @@ def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
 
 
 def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
-    """Take these rejected files and warnings (ends of their ids; `all`) off the inbox. Raises UnavailableError."""
+    """Take rejected files, doubts (ends of their ids) and refused task.md (names of tasks) off the inbox; `all`: all.
+
+    Raises UnavailableError.
+    """
     found: dict[str, str] = {}
-    for name in names:
-        found |= engine.store.messages.to_look_at("" if name == ALL else name)
     dismissed = []
+    refused = engine.store.refused_files.to_look_at()
+    for name in names:
+        if name not in refused:
+            found |= engine.store.messages.to_look_at("" if name == ALL else name)
+        for local_id in refused if name == ALL else [name] if name in refused else []:
+            dismissed.append(settled(engine, local_id, "dismissed", user))
+            engine.record(dismissed[-1])
     for id_, name in found.items():
         data = {"at": engine.now, "id": id_, "name": name, "by": user}
         dismissed.append(Event(Kind.MESSAGE_DISMISSED, None, data, Role.OPERATOR, user))
         engine.record(dismissed[-1])
     return dismissed
+
+
+def settled(engine: Engine, local_id: str, how: str, user: str = "") -> Event:
+    """The event by which nobody has to look at a refused task.md any more."""
+    row = engine.store.refused_files.get(local_id)
+    data = {"at": engine.now, "local_id": local_id, "file": f"tasks/{local_id}/task.md", "how": how, "by": user}
+    role = Role.OPERATOR if user else Role.ORCHESTRATOR
+    return Event(Kind.EDIT_SETTLED, row.task if row else None, data, role, user or "mailboxd")
 
 
 def give(engine: Engine, task: Task, order: OperatorOrder, text: str, user: str) -> list[Event]:

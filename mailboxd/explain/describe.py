@@ -119,7 +119,13 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.ARTIFACT_RECORDED:
             return "; ".join(f"{one['kind']} by {one['produced_by']}: {one['summary']}" for one in data["artifacts"])
         case Kind.EDIT_REFUSED:
-            return f"an edit of {data['file']} was reverted and saved as {data['kept_as']}: {first_line(data['why'])}"
+            kept = f"saved as {data['kept_as']}" if data["kept_as"] else "not saved"
+            if not event.task:
+                return f"{data['file']} is not taken, its text is {kept}: {first_line(data['why'])}"
+            return f"an edit of {data['file']} was reverted and {kept}: {first_line(data['why'])}"
+        case Kind.EDIT_SETTLED:
+            by = f" by {data['by']}" if data["by"] else ""
+            return f"the refused {data['file']} is settled: {data['how']}{by}"
         case Kind.CONTEXT_CUT:
             size = f"{data['kept']} of {data['size']} bytes"
             return f"the result of {data['key']} was cut to {size}; in full: {data['path']}"
@@ -208,7 +214,8 @@ def _message(event: Event, name: str) -> str:
         return f"rejected {message['name']} from {sender}: {first_line(reason['problem'])} ({reason['rule']})"
     if event.kind is Kind.MESSAGE_SENT:
         return f"{about}sent {_one(kind)} to {message['receiver']}"
-    return f"{about}received {_one(kind)} from {sender} ({message['verdict']}): {message['name']}"
+    doubt = f"; in doubt: {first_line(message['notice'])}" if message.get("notice") else ""
+    return f"{about}received {_one(kind)} from {sender} ({message['verdict']}): {message['name']}{doubt}"
 
 
 def _one(kind: str) -> str:

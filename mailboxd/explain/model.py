@@ -82,6 +82,8 @@ class Cause:
     depth: int = 0
     at: str | None = None
     then: str = ""
+    details: str = ""
+    """The whole text of a question, if `text` has only its first line."""
     hint: str = ""
     """The remedy: a command, with a comment after two spaces and `#`; or only words."""
 
@@ -162,5 +164,7 @@ class Snapshot:
     """Agents that are waited for and have no working daemon, and what is known about it."""
     held_up: Mapping[str, str] = field(default_factory=dict)
     """Agents on other hosts to which mail waits for a receipt, and what holds it up."""
+    agents: tuple[str, ...] = ()
+    """The agents of this OpenClaw, as far as they are known."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Agents that no longer exist in OpenClaw or may no longer be given work, and why."""

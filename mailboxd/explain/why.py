@@ -7,13 +7,14 @@ tasks that are waited for are explained below the task.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.budget import is_paused, limit_of, money
-from mailboxd.core.sanitize import first_line
+from mailboxd.core.sanitize import beyond_first_line, first_line
 from mailboxd.core.times import moment, plus, to_epoch
-from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import CANNOT_HELP, LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
 # Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
@@ -275,9 +276,10 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         case _:
             asked = task.question
             hint = f"mailboxd answer {task.local_id}  # opens an editor; or with the answer as text"
-            said = f"asks {asked.to if asked else 'its sender'}: {first_line(asked.text if asked else task.reason)}"
+            to, whole = (asked.to, asked.text) if asked else ("its sender", task.reason)
+            said, more = f"asks {to}: {first_line(whole)}", beyond_first_line(whole)
             then = "the operator is asked" if task.due else ""
-            return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
+            return Cause(task.local_id, "question", said, at=task.due, then=then, details=more, hint=hint)
 
 
 def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
@@ -357,9 +359,40 @@ def _completed(task: TaskSnapshot, _: Snapshot) -> Cause:
     return Cause(task.local_id, "ended", "is completed", hint=f"mailboxd show {task.local_id}")
 
 
-def _failed(task: TaskSnapshot, _: Snapshot) -> Cause:
-    hint = f"mailboxd retry {task.local_id}"
-    return Cause(task.local_id, "ended", f"has failed: {first_line(task.error or task.reason)}", hint=hint)
+def _failed(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
+    error, again = first_line(task.error or task.reason), f"mailboxd retry {task.local_id}"
+    if (unknown := _UNKNOWN_AGENT.search(error)) is not None:
+        name, known = unknown[1], ", ".join(snapshot.agents)
+        has = f", which has {known}" if known else ""
+        add = f"`openclaw agents add {name}` adds it, or name another in .mailboxd/config.yaml or task.md"
+        text, hint = f"has failed: OpenClaw has no agent {name}{has}", f"mailboxd doctor  # {add}; then {again}"
+        return Cause(task.local_id, "ended", text, hint=hint)
+    command, mend = next(
+        ((command, mend) for pattern, command, mend in _MENDED_FIRST if pattern.search(error)),
+        ("mailboxd show {}", "shows the whole error; mend its cause") if CANNOT_HELP in task.reason else ("", ""),
+    )
+    if not command:
+        return Cause(task.local_id, "ended", f"has failed: {error}", hint=again)
+    hint = f"{command.format(task.local_id)}  # {mend}; then {again}"
+    return Cause(task.local_id, "ended", f"has failed for good: {error}", hint=hint)
+
+
+_UNKNOWN_AGENT = re.compile(r'Unknown agent id "?([A-Za-z0-9][A-Za-z0-9._-]*)')
+_MENDED_FIRST = (
+    (
+        re.compile(r"\b(?:unauthorized|missing scope|remote mode misconfigured|unknown method|HTTP 40[13])\b"),
+        "mailboxd doctor",
+        "says which credentials are refused",
+    ),
+    (
+        re.compile(r"\bHTTP 40[024]\b|billing error|rejected the request schema"),
+        "mailboxd doctor --canary",
+        "runs one turn: mend the model's access or settings in OpenClaw",
+    ),
+    (re.compile(r"context_overflow"), "mailboxd show {} --spec", "it is too long for the model: shorten or split it"),
+    (re.compile(r"^its outcome was to be"), "mailboxd tree {}", "a subtask that it needs was skipped"),
+)
+"""Errors that a retry alone would only repeat: what to run, and what to mend."""
 
 
 def _cancelled(task: TaskSnapshot, _: Snapshot) -> Cause:

@@ -125,6 +125,7 @@ class Waiting(Said):
     since: Time | None = None
     task: Line = ""
     id: Line = ""
+    details: Annotated[str, Field(max_length=10_000)] = ""
 
 
 class News(Numbered):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mailboxd import attention, health
+from mailboxd import attention, health, user_state
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError
 from mailboxd.hub.cards import AgentCard, Waiting
@@ -58,8 +59,9 @@ class Standings:
     def _read(self, one: Local, grade: str, seen: tuple[object, ...]) -> _Standing:
         try:
             with opened(one.ws.database) as report, report.snapshot():
+                known = user_state.seen(one.ws.root, os.environ, self.clock.now())
                 open_tasks = sum(workspace_summary(report)["open"].values())
-                waiting = attention.of(one.ws, report, self.clock, attention.program_for(one.ws), most=_MOST)
+                waiting = attention.of(one.ws, report, self.clock, attention.program_for(one.ws), known, most=_MOST)
         except (MailboxdError, OSError):
             return _Standing(seen, AgentCard(health=health.Grade.RED))
         items = tuple(Waiting(agent=one.agent, **item.as_json()) for item in waiting.items)

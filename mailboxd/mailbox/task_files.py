@@ -26,6 +26,7 @@ from mailboxd.mailbox.files import (
     open_regular,
     prepare,
     put,
+    read_file,
     world_errors,
 )
 from mailboxd.mailbox.inbox import NotReady, QuietPeriod, read_stable
@@ -130,6 +131,7 @@ def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
 # Scanning for edits
 
 ARCHIVE = ".archive"
+_REJECTED = "task.rejected-"
 
 _MAX_BYTES = 16 << 20
 _READ_AT_ONCE = 32 << 20
@@ -250,17 +252,17 @@ class TaskFiles:
         """Keep a refused text as tasks/<id>/task.rejected-<time>.md; return its path relative to the root.
 
         `raw` None: it could not be read, so the file itself is moved there. `time` is any text valid in a file name,
-        such as ISO-8601. The same bytes at the same time are kept once. Raises as `write` does.
+        such as ISO-8601. The same bytes are kept once. Raises as `write` does.
         """
         if _TIME.fullmatch(time) is None:
             raise ValueError(f"{time!r} is not a time for a file name")
-        name = f"task.rejected-{time}.md"
+        name = f"{_REJECTED}{time}.md"
         with (
             world_errors(f"write to {self._ws.tasks}"),
             directory(self._ws.root, "tasks") as tasks,
             directory_of(tasks, local_id, make=raw is not None) as fd,
         ):
-            kept = _move_aside(fd, name) if raw is None else publish_once(fd, name, raw)
+            kept = _move_aside(fd, name) if raw is None else _kept_before(fd, raw) or publish_once(fd, name, raw)
             system.sync(fd)
         if raw is None:
             self.forget(local_id)
@@ -361,6 +363,17 @@ def _problem(local_id: str, status: os.stat_result) -> MessageError | None:
     if status.st_size > _MAX_BYTES:
         problem = f"it has {status.st_size} bytes, more than {_MAX_BYTES}"
         return MessageError("too-large", problem, "Name large files instead of quoting them.", path)
+    return None
+
+
+def _kept_before(fd: int, raw: bytes) -> str | None:
+    """The name under which these bytes were kept before."""
+    with os.scandir(fd) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.startswith(_REJECTED))
+    for name in names:
+        status = lstat(fd, name)
+        if status is not None and status.st_size == len(raw) and read_file(fd, name, len(raw)) == raw:
+            return name
     return None
 
 

@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from mailboxd.core.vocabulary import Phase
 from mailboxd.explain.model import Snapshot
 from mailboxd.store.conditions import NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
 
-_LATEST = 1_000
-"""Accepted messages with a notice that are looked at: those of tasks that have ended count no more."""
 _APPROVALS = (
     "SELECT p.id, lower(substr(p.id, -6)) AS short_id, t.local_id AS task, p.requested_action AS text, p.at,"
     " p.expires_at FROM approvals p JOIN tasks t ON t.id = p.task WHERE p.status = 'pending'"
 )
 _REJECTED = "FROM messages WHERE verdict = 'rejected' AND dismissed IS NULL"
 _NOTICED = (
-    "FROM (SELECT id, name, sender, notice, at, task FROM messages WHERE notice IS NOT NULL AND dismissed IS NULL"
-    f" ORDER BY id DESC LIMIT {_LATEST}) m JOIN tasks t ON t.id = m.task WHERE {OPEN}"
+    "FROM messages m INDEXED BY messages_noticed LEFT JOIN tasks t ON t.id = m.task"
+    f" WHERE m.notice IS NOT NULL AND m.dismissed IS NULL AND (m.at > ? OR ({OPEN}))"
 )
+"""Doubts; not those about tasks that had ended before the user looked for the first time."""
+_FAILED = (
+    "SELECT id, completed_at FROM tasks INDEXED BY tasks_failed"
+    " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? ORDER BY completed_at, seq"
+)
+"""Failed tasks that are no part of another one, here or at the agent that sent them."""
+
+if TYPE_CHECKING:
+    from mailboxd.attention import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +38,20 @@ class Waiting:
 
     tasks: Sequence[str]
     """Ids, except of those that only wait for the decisions in `approvals`."""
+    failed: Sequence[tuple[str, str]]
+    """Failed tasks that the user has not seen: their ids, and when they ended."""
     approvals: Sequence[Row]
     rejected: Sequence[Row]
     noticed: Sequence[Row]
+    refused: Sequence[Row]
+    """Texts of task.md."""
     snapshot: Snapshot
     phases: dict[str, int]
     """The number of tasks that wait for a person, by phase."""
     total: int
 
 
-def waiting_for_person(report: Report, now: str, daemon: int | None, most: int | None) -> Waiting:
+def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen, most: int | None) -> Waiting:
     """The items that wait for a person, at most `most` (None: all) of each sort. Costs O(open tasks)."""
     limit = -1 if most is None else most
     with report.snapshot():
@@ -49,25 +62,65 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, most: int |
         approvals = report.rows(f"{_APPROVALS} ORDER BY p.at, p.id LIMIT ?", limit)
         rejected = report.rows(f"SELECT id, name, path, sender, reason, at {_REJECTED} ORDER BY id LIMIT ?", limit)
         noticed = report.rows(
-            f"SELECT m.id, m.name, m.sender, m.notice, m.at, t.local_id AS task {_NOTICED} ORDER BY m.id LIMIT ?", limit
+            f"SELECT m.id, m.name, m.sender, m.notice, m.at, t.local_id AS task {_NOTICED} ORDER BY m.id LIMIT ?",
+            seen.since,
+            limit,
         )
-        found = [row[0] for row in tasks]
-        snapshot = report.task_snapshot(found, now, daemon, neighbours=False)
+        refused = report.rows(
+            "SELECT r.local_id, t.local_id AS task, r.at, r.why, r.line, r.kept_as FROM refused_files r"
+            " LEFT JOIN tasks t ON t.id = r.task WHERE r.dismissed IS NULL ORDER BY r.at, r.local_id LIMIT ?",
+            limit,
+        )
+        ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
+        unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
+        failed, found = unseen[:most], [row[0] for row in tasks]
+        snapshot = report.task_snapshot([*found, *(task for task, _ in failed)], now, daemon, neighbours=False)
         phases: dict[str, int] = {}
         for phase, _, count in counts:
             phases[phase] = phases.get(phase, 0) + count
+        if unseen:
+            phases[Phase.FAILED] = len(unseen)
         elsewhere = ("approval", "subtasks")
         total = sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
-        for of_messages in (_REJECTED, _NOTICED):
-            total += report.db.execute(f"SELECT count(*) {of_messages}").fetchone()[0]
+        total += len(unseen) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
+        total += report.db.execute("SELECT count(*) FROM refused_files WHERE dismissed IS NULL").fetchone()[0]
+        total += report.db.execute(f"SELECT count(*) {_NOTICED}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
-    return Waiting(found, approvals, parsed, noticed, snapshot, phases, total)
+    return Waiting(found, failed, approvals, parsed, noticed, refused, snapshot, phases, total)
 
 
 def need_of(report: Report, task_id: str) -> str | None:
     """Why the task waits for a person, as an `attention.Need`; None if it does not."""
     row = report.db.execute(f"SELECT {NEED} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
     return None if row is None else row[0]
+
+
+def failed_at(report: Report, task_id: str) -> str | None:
+    """When the task failed; None if it has not."""
+    row = report.db.execute("SELECT completed_at FROM tasks WHERE id = ? AND phase = 'failed'", (task_id,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def is_refused(report: Report, local_id: str) -> bool:
+    """Whether a text of this task.md was refused and not dismissed."""
+    sql = "SELECT 1 FROM refused_files WHERE local_id = ? AND dismissed IS NULL"
+    return report.db.execute(sql, (local_id,)).fetchone() is not None
+
+
+def dismissible(report: Report, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Of these names the failed tasks (id -> end), and those that name something else that can be dismissed."""
+    failed, others = {}, []
+    for name in names:
+        row = report.db.execute(
+            "SELECT t.id, t.completed_at, r.local_id FROM tasks t LEFT JOIN refused_files r ON r.local_id = t.local_id"
+            " AND r.dismissed IS NULL WHERE (t.local_id = ?1 OR t.id = ?1) AND t.phase = 'failed'",
+            (name,),
+        ).fetchone()
+        if row is not None:
+            failed[row[0]] = row[1]
+        if row is None or row[2] is not None:
+            others.append(name if row is None else row[2])
+    return failed, others
 
 
 def pending_approval(report: Report, approval_id: str) -> Row | None:

@@ -23,7 +23,7 @@ from mailboxd.store.row_mapping import STRUCTURES
 GENESIS = "0" * 64
 REPLAYED = (
     "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
-    "approvals", "messages",
+    "approvals", "messages", "refused_files",
 )  # fmt: skip
 """The tables that are derived from events."""
 _AT_ONCE = 200

@@ -52,7 +52,10 @@ def load(
     down = "" if daemon is None else meta.gateway()
     away = {} if daemon is None else meta.away()
     paced, gone, held_up = meta.paced(now), meta.gone(), meta.held_up()
-    return Snapshot(now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, held_up, gone)
+    known = tuple(sorted(meta.agents()))
+    return Snapshot(
+        now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, held_up, known, gone
+    )
 
 
 def load_lasting(db: sqlite3.Connection, task_id: str, now: str) -> Snapshot:

@@ -255,6 +255,22 @@ def _message_undelivered(db: sqlite3.Connection, event: Event) -> None:
     db.execute("UPDATE messages SET verdict = 'undelivered' WHERE id = ?", (event.data["id"],))
 
 
+def _edit_refused(db: sqlite3.Connection, event: Event) -> None:
+    """Events of earlier versions name no `local_id`: they had no row."""
+    data = event.data
+    if "local_id" in data:
+        row = (data["local_id"], event.task, *(data[name] for name in ("at", "why", "line", "sha256", "kept_as")))
+        db.execute("INSERT OR REPLACE INTO refused_files VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
+
+
+def _edit_settled(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    if data["how"] == "dismissed":
+        db.execute("UPDATE refused_files SET dismissed = ? WHERE local_id = ?", (data["at"], data["local_id"]))
+    else:
+        db.execute("DELETE FROM refused_files WHERE local_id = ?", (data["local_id"],))
+
+
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
@@ -274,6 +290,8 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ACTION_STARTED: _approval_changed,
     Kind.ACTION_DELAYED: _approval_changed,
     Kind.ACTION_ENDED: _approval_changed,
+    Kind.EDIT_REFUSED: _edit_refused,
+    Kind.EDIT_SETTLED: _edit_settled,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,

@@ -184,11 +184,12 @@ class Report:
         return 0 if found is None else int(found[0])
 
     def notices(self, task_id: str) -> list[Row]:
-        """Alarms and rejected messages about a task, oldest first."""
+        """Alarms, rejected and doubtful messages about a task, oldest first."""
         from mailboxd.store.event_log import sentence
 
         rows = self.db.execute(
-            "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND kind IN ('alarm', 'message.rejected')"
+            "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND (kind IN ('alarm', 'message.rejected')"
+            " OR kind = 'message.received' AND json_extract(data, '$.message.notice') IS NOT NULL)"
             " ORDER BY seq DESC LIMIT ?",
             (task_id, RECENT),
         ).fetchall()

@@ -29,6 +29,7 @@ from mailboxd.store.journal import Journal
 from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
+from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
 from mailboxd.store.tasks import Approvals, TaskCache, Tasks
@@ -52,6 +53,7 @@ class Store:
         self.messages = Messages(db)
         self.outbox = Outbox(db)
         self.stale_files = StaleFiles(db)
+        self.refused_files = RefusedFiles(db)
         self.meta = Meta(db)
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False

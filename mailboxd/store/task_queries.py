@@ -54,6 +54,7 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
             "artifacts": _artifacts(report, task_id),
             "approvals": approvals(report, " WHERE a.task = ?", task_id),
             "messages": _messages(report, task_id),
+            "doubts": _doubts(report, task_id),
         }
 
 
@@ -184,6 +185,16 @@ def _messages(report: Report, task_id: str) -> list[Row]:
     return report.rows(
         'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, verified, name, path, at'
         " FROM messages WHERE task = ? ORDER BY id",
+        task_id,
+    )
+
+
+def _doubts(report: Report, task_id: str) -> list[Row]:
+    """What its messages, and refused texts of its task.md, may have meant; `dismissed` is when a person had seen it."""
+    return report.rows(
+        "SELECT id, at, name || ': ' || notice AS text, dismissed FROM messages WHERE task = ?1 AND notice IS NOT NULL"
+        " UNION ALL SELECT local_id, at, 'an edit was refused: ' || why || '; kept as ' || kept_as, dismissed"
+        " FROM refused_files WHERE task = ?1 ORDER BY at",
         task_id,
     )
 

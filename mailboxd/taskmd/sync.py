@@ -7,8 +7,11 @@ one is kept beside the file, recorded, and overwritten.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
@@ -30,8 +33,9 @@ from mailboxd.core.specs import apply, stated
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.operator_commands import settled
 from mailboxd.engine.reports import Reports, TaskFileWritten
-from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
+from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, StoreError, WorldError
 from mailboxd.explain.model import Cause
 from mailboxd.explain.why import explain
 from mailboxd.intake.interpret import Intake
@@ -281,6 +285,23 @@ def _with_later_sections(read: Sections, now: Sections, edited: Sections) -> Sec
     )
 
 
+_ENTRY = re.compile(r"[\s-]*(?:id:\s*)?[\"']?([\w.-]+)[\"']?\s*(?::|$)")
+"""A line of a plan that begins with a subtask's key."""
+
+
+def _line_of(said: str | MailboxdError, raw: bytes) -> int | None:
+    """The line that is refused: the error's own, that of the first subtask that it names, or that of the plan."""
+    if not isinstance(said, PlanError | Refused):
+        return getattr(said, "line", None)
+    lines = raw.decode("utf-8", "replace").splitlines()
+    plan = next((number for number, line in enumerate(lines, 1) if line.strip() == "## DAG"), None)
+    if plan is None:
+        return None
+    words = set(re.findall(r"[\w.-]+", said.problem))
+    keys = ((number, _ENTRY.match(line)) for number, line in enumerate(lines[plan:], plan + 1))
+    return next((number for number, key in keys if key is not None and key[1] in words), plan)
+
+
 # Rendering and reading
 
 _log = logging.getLogger("mailboxd")
@@ -368,16 +389,20 @@ class TaskMarkdown:
                 raise
         for unusable in found.unusable:
             task = self.engine.store.tasks.by_local_id(unusable.local_id)
-            self._refuse(unusable.local_id, None, task, str(unusable.error))
+            self._refuse(unusable.local_id, None, task, unusable.error)
         for local_id in found.missing:
             task = self.engine.store.tasks.by_local_id(local_id)
             self.files.forget(local_id)
             if task is not None:
                 self.engine.store.stale_files.mark([task.id])
+            elif self.engine.store.refused_files.get(local_id) is not None:
+                self.engine.record(settled(self.engine, local_id, "removed"))
         return found
 
     def restore(self) -> None:
-        """Have files rendered again that were deleted while no daemon ran; inside a batch."""
+        """Notice what was deleted while no daemon ran: files to be rendered again, and refused ones; in a batch."""
+        for local_id in sorted(self.files.missing(self.engine.store.refused_files.of_no_task())):
+            self.engine.record(settled(self.engine, local_id, "removed"))
         tasks = {local_id: task for task, local_id in self.engine.store.tasks.open_with_file()}
         self.engine.store.stale_files.mark([tasks[local_id] for local_id in self.files.missing(tasks)])
 
@@ -397,6 +422,7 @@ class TaskMarkdown:
     def take(self, changed: ChangedFile) -> None:
         """Take one edited task.md; inside a batch."""
         task = self.engine.store.tasks.by_local_id(changed.local_id)
+        refused = self.engine.store.refused_files.get(changed.local_id)
         try:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
             if task is not None and written.outline:
@@ -406,10 +432,14 @@ class TaskMarkdown:
                     self.create_task(changed.local_id, written)
                 else:
                     self._edit(task, written, changed.raw)
+                if refused is not None and self.engine.store.refused_files.get(changed.local_id) == refused:
+                    self.engine.record(settled(self.engine, changed.local_id, "a better one was taken"))
         except (MessageError, PlanError, Refused) as error:
-            self._refuse(changed.local_id, changed.raw, task, str(error))
-            if task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw:
+            is_plan = task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw
+            if task is not None and is_plan:
                 self._refused_plans[task.id] = str(error)
+            asked = is_plan and task is not None and task.phase is Phase.EXECUTING  # its agent is told, and tries again
+            self._refuse(changed.local_id, changed.raw, task, error, for_person=not asked)
         except (WorldError, MemoryError):
             raise
         except Exception as bug:
@@ -521,11 +551,30 @@ class TaskMarkdown:
             actor="task.md",
         )
 
-    def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
-        """Keep a refused text beside the file, which is rendered again."""
+    def _refuse(
+        self,
+        local_id: str,
+        raw: bytes | None,
+        task: Task | None,
+        said: str | MailboxdError,
+        *,
+        for_person: bool = True,
+    ) -> None:
+        """Keep a refused text beside the file, which is rendered again if there is a task; else it stays as it is."""
+        digest, why = None if raw is None else sha256(raw).hexdigest(), str(said)
+        known = self.engine.store.refused_files.get(local_id) if task is None else None
+        if known is not None and known.task is None and digest is not None and known.sha256 == digest:
+            return  # read again after a restart
         try:
             kept = self.files.keep_rejected(local_id, raw, self.engine.now)
         except ObstructedError as error:
             kept, why = "", f"{why}; it could not be kept: {error}"
-        data = {"at": self.engine.now, "file": f"tasks/{local_id}/task.md", "kept_as": kept, "why": why[:2000]}
+        data: dict[str, Any] = {
+            "at": self.engine.now,
+            "file": f"tasks/{local_id}/task.md",
+            "kept_as": kept,
+            "why": why[:2000],
+        }
+        if for_person:
+            data |= {"local_id": local_id, "line": _line_of(said, raw or b""), "sha256": digest}
         self.engine.record(Event(Kind.EDIT_REFUSED, task.id if task else None, data))

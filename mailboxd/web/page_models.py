@@ -12,9 +12,9 @@ from difflib import unified_diff
 from itertools import pairwise
 from typing import Any
 
-from mailboxd import attention, health
+from mailboxd import attention, health, user_state
 from mailboxd import search as search_of
-from mailboxd.attention import OF_TASKS, Item, Need
+from mailboxd.attention import OF_TASKS, Item, Need, Seen
 from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import BY_NAME, OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
@@ -129,9 +129,14 @@ class PageModels:
         said = [f"{trouble.where}: {trouble.why}" for trouble in troubles if not trouble.needs_person(now)]
         return {"grade": Grade(grade).value, "troubles": said, "running": pid is not None, "pid": pid or None}
 
+    def seen(self, workspace: WebWorkspace) -> Seen:
+        return user_state.seen(workspace.ws.root, self.workspaces.environ, self.clock.now())
+
     def _counts(self, workspace: WebWorkspace, report: Report) -> Row:
         phases = report.phases()
-        waiting = attention.of(workspace.ws, report, self.clock, attention.program_for(workspace.ws), most=_MAX_ITEMS)
+        waiting = attention.of(
+            workspace.ws, report, self.clock, attention.program_for(workspace.ws), self.seen(workspace), most=_MAX_ITEMS
+        )
         asked = {row["id"]: row for row in task_queries.list_approvals(report)}
         tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
         titles = task_queries.titles(report, {item.task for item in waiting.items})
@@ -166,6 +171,12 @@ class PageModels:
                 "tree": self._tree(workspace, report, task_id),
                 "timeline": self._timeline(workspace, report, task_id, window),
             }
+
+    def opened(self, workspace: WebWorkspace, task: Row) -> None:
+        """Note that the user has opened this task (of `task` or `record`): if it has failed, that is seen."""
+        if task["phase"] == Phase.FAILED:
+            seen = {task["id"]: task["completed_at"]}
+            user_state.see(workspace.ws.root, self.workspaces.environ, self.clock.now(), seen)
 
     def record(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything on record about a task, without drawings. Raises UnavailableError."""
@@ -298,7 +309,8 @@ def _of_host(row: Row) -> Row:
     items = [_bare(item) | {"key": item["agent"], "title": ""} for item in row["attention"]]
     for item in items:
         if item["may_decide"] and item["kind"] in OF_TASKS:
-            item["question"] = item["text"] if item["kind"] == Need.QUESTION else ""
+            asked = item.get("details") or item["text"]
+            item["question"] = asked if item["kind"] == Need.QUESTION else ""
             names = ("answer", "cancel") if item["question"] else ("cancel",)
             item["orders"] = tuple(BY_NAME[name] for name in names)
     return {"attention": items, "attention_total": row["attention_count"]}
@@ -312,7 +324,7 @@ def _bare(item: Row) -> Row:
 def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
     """The item with what its form needs."""
     row = _bare(asdict(item)) | {"approval": approval}
-    if task is not None and item.kind in OF_TASKS:
+    if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
         question = task.question
         now = Situation(task.phase, task.held, task.not_before is not None, question is not None, task.has_result)
         row |= {"question": question.text if question else "", "orders": sensible(now)}

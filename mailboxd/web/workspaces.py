@@ -35,6 +35,8 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
+from mailboxd.store.attention_queries import failed_at, is_refused
+from mailboxd.store.reports import opened
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -157,12 +159,17 @@ class FormActions:
             raise Refused("already-decided", f"{row.short_id} is {row.status} already, by {row.resolved_by}")
         return decision.value
 
-    def dismiss(self, workspace: WebWorkspace, message: str) -> str:
-        """Take this rejected file or warning off the inbox. Raises MailboxdError."""
-        if _MESSAGE.fullmatch(message) is None:
-            raise Refused("bad-form", "the form names no message", "Open the page again.")
+    def dismiss(self, workspace: WebWorkspace, name: str) -> str:
+        """Take this message, failed task or refused file (the `id` of its item) off the inbox. Raises MailboxdError."""
+        with opened(workspace.ws.database) as report:
+            ended, refused = failed_at(report, name), is_refused(report, name)
+        if ended is None and not refused and _MESSAGE.fullmatch(name) is None:
+            raise Refused("bad-form", "the form names nothing that could be dismissed", "Open the page again.")
+        if ended is not None:
+            user_state.see(workspace.ws.root, os.environ, self.clock.now(), {name: ended})
+            return "dismissed"
         with _engine(workspace) as engine, engine.batch():
-            operator_commands.dismiss(engine, [message], process.name())
+            operator_commands.dismiss(engine, [name], process.name())
         wakeup.poke(workspace.ws.state)
         return "dismissed"
 

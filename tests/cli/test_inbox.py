@@ -186,14 +186,14 @@ def test_another_senders_message_does_not_settle_a_rejected_one(stage: Stage) ->
         ("to: beta\n", "q3.md: to: it names beta, but this is the mailbox of alpha, which takes it as its own"),
     ],
 )
-def test_a_message_that_may_mean_something_else_waits_while_its_task_is_open(
+def test_a_message_that_may_mean_something_else_waits_until_it_is_dismissed(
     stage: Stage, header: str, doubt: str
 ) -> None:
     assert put(stage, TASK.format(header)) == "accepted"
     item = stage.item("warning")
     assert (item["task"], item["text"]) == ("q3", doubt)
     assert stage.run("cancel", "q3").exit_code == 0
-    assert kinds(stage) == []
+    assert kinds(stage) == ["warning"]
 
 
 @pytest.mark.parametrize("header", ["to: alpha\n", "to: Alpha\n", "to: self\n", "x-note: something\n", ""])

@@ -39,6 +39,7 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     },
     Kind.CIRCUIT_OPENED: {"reason": EVIL, "held_until": AT["at"], "attempts": 3},
     Kind.PLAN_ADOPTED: {"children": [f"c{number}" for number in range(20)]},
+    Kind.EDIT_SETTLED: {"file": "tasks/t/task.md", "local_id": "t", "how": EVIL, "by": EVIL},
     Kind.EDIT_REFUSED: {"file": "tasks/t/task.md", "kept_as": "x", "why": EVIL},
     Kind.CONTEXT_CUT: {"key": "a", "kept": 10, "size": 20, "path": EVIL},
     Kind.QUESTION_ASKED: {"to": "boss", "text": EVIL, "turn": 1},

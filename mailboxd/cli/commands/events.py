@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import POLL_INTERVAL, Session, task_argument, verb
-from mailboxd.cli.text import say, stamp, to_json
-from mailboxd.core.sanitize import for_terminal
+from mailboxd.cli.task_output import question_lines
+from mailboxd.cli.text import room, say, stamp, to_json
+from mailboxd.core.sanitize import beyond_first_line, for_terminal
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def _print_lines(events: Iterable[Row]) -> None:
     for event in events:
         by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
         say(f"{event['seq']:>6}  {stamp(event['at'])}  {for_terminal(event['text'] + by)}")
+        if event["kind"] == "question.asked" and (whole := beyond_first_line(event["data"]["text"])):
+            for line in question_lines(whole, event["task"], " " * 10, room()):
+                say(line)
 
 
 def _print_list(events: Iterable[Row]) -> None:

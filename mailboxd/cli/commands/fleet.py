@@ -104,6 +104,7 @@ def row_of(root: Path, clock: Clock) -> Row:
 
 
 def _current_state(ws: Workspace, clock: Clock) -> Row:
+    from mailboxd import user_state
     from mailboxd.store.reports import opened, workspace_summary
 
     pid = lock.holder(ws)
@@ -111,7 +112,8 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     with opened(ws.database) as report, report.snapshot():
         found = workspace_summary(report)
-        waiting = attention.of(ws, report, clock, attention.program_for(ws), most=_MOST_ITEMS)
+        seen = user_state.seen(ws.root, os.environ, now)
+        waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS)
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
     return {
         "daemon": {"running": pid is not None, "pid": pid or None},

@@ -195,7 +195,7 @@ def _look(
     for event in report.events(task_id, tree=True, after=seen, brief=True):
         if event["kind"] in _PRINTED_KINDS:
             session.tell(f"{stamp(event['at'])}  {event['text']}", err=True)
-    waiting = attention.of(ws, report, session.clock, session.program(ws), most=None)
+    waiting = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws), most=None)
     tree = report.names_below(task_id)
     items = [item for item in waiting.items if item.task in tree and item.kind in {*OF_TASKS, Need.APPROVAL}]
     return details(report, task_id), items

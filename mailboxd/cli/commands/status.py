@@ -68,7 +68,7 @@ def _found(session: Session, ws: Workspace, report: Report, most: int | None) ->
     """The whole status; of the open tasks only the first `most`."""
     pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
-    waiting = attention.of(ws, report, session.clock, program=session.program(ws))
+    waiting = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws))
     snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
@@ -208,16 +208,32 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
     leaves the list when its sender's next version is accepted, or with --dismiss; its copy in mailbox/rejected/ stays.
     """
     if dismissed:
-        from mailboxd.cli.operator_actions import carry_out_any
-        from mailboxd.engine import operator_commands
-
-        carry_out_any(session, lambda engine, user: operator_commands.dismiss(engine, dismissed, user), {})
+        _dismiss(session, dismissed)
         return
     ws = session.workspace()
     with session.report() as report:
-        found = attention.of(ws, report, session.clock, session.program(ws), most=None)
+        found = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws), most=None)
     items = found.as_json()
     session.show(items, attention_lines(items, session.clock.now(), room()), "nothing waits for you")
+
+
+def _dismiss(session: Session, names: tuple[str, ...]) -> None:
+    """Take these items off the inbox: failed tasks for this user, the others for everybody."""
+    from mailboxd.cli.operator_actions import carry_out_any, require_operator
+    from mailboxd.engine import operator_commands
+    from mailboxd.store.attention_queries import dismissible
+
+    require_operator()
+    with session.report() as report:
+        failed, others = dismissible(report, names)
+    everything = operator_commands.ALL in names
+    if failed or everything:
+        session.see(None if everything else failed)
+    if others:
+        facts = {"seen": sorted(failed)}
+        carry_out_any(session, lambda engine, user: operator_commands.dismiss(engine, others, user), facts)
+    else:
+        session.answer({"seen": sorted(failed), "events": []}, f"dismissed: {', '.join(names)}")
 
 
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")

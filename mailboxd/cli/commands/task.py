@@ -17,7 +17,7 @@ from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, WORDS, Waiting
 from mailboxd.explain.why import cause_of, explain
 from mailboxd.mailbox import lock
-from mailboxd.store.attention_queries import need_of
+from mailboxd.store.attention_queries import failed_at, need_of
 
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
@@ -44,6 +44,8 @@ def show_command(session: Session, task: str, view: str | None) -> None:
     """
     with session.report() as report:
         task_id = report.find(task)
+        if not session.as_json and (ended := failed_at(report, task_id)) is not None:
+            session.see({task_id: ended})
         match view:
             case "graph":
                 from mailboxd.drawing.svg import graph_svg
@@ -58,9 +60,9 @@ def show_command(session: Session, task: str, view: str | None) -> None:
             case _:
                 from mailboxd.store.task_queries import details
 
-                found = details(report, task_id)
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
-                standing = cause_of(snapshot.tasks[task_id], snapshot)
+                standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
+                found = details(report, task_id) | {"question": asdict(asked) if asked else None}
                 session.show(found, _task_lines(found, standing, snapshot.now))
 
 
@@ -116,10 +118,12 @@ def _task_lines(found: dict[str, Any], standing: Cause, now: str) -> Iterator[st
         ("spent", _spent(found["spent"])),
         ("escalated", fit(found["escalated"]["why"], _LINE)),
         ("needs", needs),
+        *(("" if number else "in doubt", fit(doubt["text"], _LINE)) for number, doubt in enumerate(found["doubts"])),
     ]
     yield from entries(shown)
     yield from sections(
         [
+            ("Question", found["question"]["text"] if found["question"] else ""),
             ("Instructions", spec["instructions"]),
             ("Context", spec["context"]),
             ("Expected output", spec["expected_output"]),
@@ -259,6 +263,8 @@ def _why_lines(told: Explanation, now: str, running: bool) -> Iterator[str]:
     for cause in shown[:_MOST_CAUSES]:
         indent = "  " * (min(cause.depth, _DEEPEST) + 1)
         yield f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}"
+        if cause.details:
+            yield from task_output.question_lines(cause.details, cause.task, f"{indent}    ", room())
         if cause.then:
             yield f"{indent}  {when(cause.at, now) if cause.at and cause.at > now else 'next'}: {cause.then}"
         if cause.hint:
