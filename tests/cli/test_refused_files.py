@@ -1,4 +1,4 @@
-"""A task.md that is refused waits in the inbox, with its reason and line, until it is corrected, removed or dismissed."""
+"""A refused task.md waits in the inbox, with reason and line, until it is corrected, removed or dismissed."""
 
 from __future__ import annotations
 

@@ -197,15 +197,19 @@ def _wrapped(text: str) -> list[str]:
     "inbox",
     "inbox --json | jq -r '.[].command'",
     "inbox --dismiss 4k2x9a",
+    "inbox --dismiss q3-report",
     "inbox --dismiss all",
 )
-@click.option("--dismiss", "dismissed", metavar="ID", multiple=True, help="A rejected file or a warning; or all.")
+@click.option("--dismiss", "dismissed", metavar="ID", multiple=True, help="A file, a doubt, or TASK; or all.")
 def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
     """List everything that waits for you, each with the command that moves it on.
 
-    These are questions, approvals, open circuits, used-up budgets, specs and reviews that need help, rejected files,
-    messages that may mean something else than they say, and a daemon, gateway or peer that is down. A rejected file
-    leaves the list when its sender's next version is accepted, or with --dismiss; its copy in mailbox/rejected/ stays.
+    These are questions, approvals, open circuits, used-up budgets, specs and reviews that need help, failed tasks that
+    you have not opened, rejected files and refused edits of task.md, messages that may mean something else than they
+    say, and a configuration, daemon, gateway or peer that does not work.
+
+    A rejected file or refused edit leaves the list when its next version is accepted, or with --dismiss; its copy
+    stays. A failed task leaves it when you open it (`mailboxd show`) or dismiss it, for you alone.
     """
     if dismissed:
         _dismiss(session, dismissed)
