@@ -12,7 +12,7 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from mailboxd.mailbox.files import directory, read_file
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
     from mailboxd.mailbox.layout import Workspace
-    from mailboxd.store.attention_queries import Waiting
+    from mailboxd.store.attention_queries import Seen, Waiting
     from mailboxd.store.reports import Report, Row
 
 
@@ -95,17 +95,6 @@ class Item:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end)."""
-
-    since: str
-    tasks: Mapping[str, str] = field(default_factory=dict)
-
-    def has(self, task_id: str, ended: str) -> bool:
-        return ended <= self.since or self.tasks.get(task_id, "") >= ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mailboxd.attention import Seen
 from mailboxd.core.times import plus
 from mailboxd.errors import ConfigError, MailboxdError
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.attention_queries import Seen
 
 if TYPE_CHECKING:
     import logging

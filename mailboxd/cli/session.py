@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mailboxd.agents.openclaw import OpenClaw
-    from mailboxd.attention import Seen
     from mailboxd.config import Config
+    from mailboxd.store.attention_queries import Seen
     from mailboxd.store.reports import Report
 
 

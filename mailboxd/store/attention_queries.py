@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mailboxd.core.vocabulary import Phase
 from mailboxd.explain.model import Snapshot
@@ -28,8 +27,16 @@ _FAILED = (
 )
 """Failed tasks that are no part of another one, here or at the agent that sent them."""
 
-if TYPE_CHECKING:
-    from mailboxd.attention import Seen
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end)."""
+
+    since: str
+    tasks: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, task_id: str, ended: str) -> bool:
+        return ended <= self.since or self.tasks.get(task_id, "") >= ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from mailboxd import attention, health, user_state
 from mailboxd import search as search_of
-from mailboxd.attention import OF_TASKS, Item, Need, Seen
+from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import BY_NAME, OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
@@ -36,6 +36,7 @@ from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.recipe import example_values, expand
 from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.store import diagrams, task_queries
+from mailboxd.store.attention_queries import Seen
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
