@@ -239,6 +239,7 @@ class Audit:
         if not files:
             report.notes.append("there is no journal yet, so a missing end of the log would not show")
         report.checked["journal"] = signed = 0
+        own = journal.uuid_of(self.report.db)
         try:
             for entry in journal.entries(files):
                 report.checked["journal"] += 1
@@ -247,9 +248,11 @@ class Audit:
                     finding = self._line(entry)
                 elif "head" in entry.said:
                     finding, signed = self._head(entry), signed + 1
+                elif entry.number == 1:
+                    journal.require_own(entry.path, entry.line, own)
                 if finding is not None:
                     return finding
-        except (DamagedError, KeyError, TypeError, ValueError) as error:
+        except (DamagedError, KeyError, TypeError, ValueError, OSError) as error:
             return Finding("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
         if signed and self.check is None:
             report.notes.append("signatures of heads were not checked: there is no key (`mailboxd connect keys`)")

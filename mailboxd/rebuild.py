@@ -37,7 +37,7 @@ from mailboxd.store.backup import (
 )
 from mailboxd.store.database import connect, transaction
 from mailboxd.store.integrity import Seal
-from mailboxd.store.opening import last_event_of
+from mailboxd.store.opening import id_of, last_event_of
 from mailboxd.store.store import Store
 
 _LARGEST = 16 << 20
@@ -112,7 +112,7 @@ def _build(ws: Workspace, target: Path, account: Account, progress: Progress, ch
         with closing(connect(target)) as db:
             heads = list[signed_heads.Head]()
             lines = signed_heads.collect(stepwise(journal.entries(files), "journal lines", 0, progress), heads)
-            account.counts["events"] = journal.fill(db, lines).seq
+            account.counts["events"] = journal.fill(db, lines, id_of(ws.database)).seq
             if check is not None:
                 account.problems += signed_heads.problems(partial(event_log.hash_at, db), heads, check)
             with transaction(db):

@@ -138,10 +138,15 @@ def read_override(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(f"{path}: this template cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{path}: this template is not a regular file")
-        raw = file.read(MAX_OVERRIDE_BYTES + 1)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # before `fdopen`, which fails for a directory
+            raise ConfigError(f"{path}: this template is not a regular file; move it away, or put the file there")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            raw = file.read(MAX_OVERRIDE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: this template cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
     if len(raw) > MAX_OVERRIDE_BYTES:
         raise ConfigError(f"{path}: this template is larger than {MAX_OVERRIDE_BYTES} bytes")
     try:

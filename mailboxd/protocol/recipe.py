@@ -22,6 +22,7 @@ the one before. What depends on `step` depends on all of them; as synthesis it i
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class Recipes:
         """Raises ConfigError for a file that cannot be read, MessageError for a name or content that is wrong."""
         if is_id(name):
             for place in self._places():
-                if (path := place / f"{name}.yaml").exists():
+                if os.path.lexists(path := place / f"{name}.yaml"):
                     return parse_recipe(prompts.read_override(path), name, str(path))
         near = difflib.get_close_matches(name, self.names(), 1)
         hint = f"Did you mean {near[0]}?" if near else f"There is {', '.join(self.names())}."

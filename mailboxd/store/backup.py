@@ -13,7 +13,8 @@ from mailboxd.progress import Progress, silent
 from mailboxd.store import event_log
 from mailboxd.store.database import connect, is_storage_error, migrations, path_of, schema_version, store_error
 
-_BESIDE = ("-wal", "-shm")
+_BESIDE = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite keeps beside a database, and applies to whatever database is there."""
 
 
 def prove(db: sqlite3.Connection, progress: Progress = silent) -> None:
@@ -126,24 +127,32 @@ def _taken(path: Path) -> UnavailableError:
 
 
 def replace_database(new: Path, database: Path, old_name: str) -> Path | None:
-    """Replace the database by `new`, atomically and durably; the previous one is kept as `old_name`: its path.
+    """Replace the database by `new`, atomically and durably; the previous one is kept as `old_name`: its path, or
+    that of what was left of it.
 
-    Raises WorldError, and then the previous one is still in place.
+    What SQLite kept beside the previous one goes with it, also where that one is gone: SQLite would apply it to the new
+    one. Raises WorldError, and then the previous one is still in place, or the new one is not what was written.
     """
     kept = database.with_name(old_name)
     try:
         make_durable(new)
+        with closing(connect(new, read_only=True)) as db:
+            last = event_log.tip(db)
         if database.exists():
             _fold(database)
             os.link(database, kept)  # first, because it may fail: the other files are still there then
-            for ending in _BESIDE:  # exists only if the previous database is in use, or too damaged to be closed
-                with suppress(FileNotFoundError):
-                    Path(f"{database}{ending}").rename(f"{kept}{ending}")
+        moved = [ending for ending in _BESIDE if os.path.lexists(f"{database}{ending}")]
+        for ending in moved:
+            Path(f"{database}{ending}").rename(f"{kept}{ending}")
         new.replace(database)
         _sync(database.parent)
     except OSError as error:
         raise WorldError(f"{database}: cannot be replaced: {error.strerror}; the new one is {new}") from error
-    return kept if kept.exists() else None
+    with closing(connect(database, read_only=True)) as db:
+        require_sound(db)
+        if event_log.tip(db) != last:
+            raise WorldError(f"{database}: it is not what was just put there: another program uses it")
+    return kept if kept.exists() else next((Path(f"{kept}{ending}") for ending in moved), None)
 
 
 def _fold(database: Path) -> None:
@@ -167,6 +176,6 @@ def _sync(folder: Path) -> None:
 
 def remove(path: Path) -> None:
     """Delete a database with the files that SQLite keeps beside it. Raises OSError."""
-    for ending in ("", *_BESIDE, "-journal"):
+    for ending in ("", *_BESIDE):
         with suppress(FileNotFoundError):
             Path(f"{path}{ending}").unlink()

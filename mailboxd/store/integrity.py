@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sqlite3
 import stat
+import struct
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mailboxd.errors import DamagedError
-from mailboxd.store.backup import make_durable
-from mailboxd.store.database import connect, migrations
+from mailboxd.errors import DamagedError, WorldError
+from mailboxd.store import event_log
+from mailboxd.store.backup import make_durable, prove, remove
+from mailboxd.store.database import connect, migrations, storage_errors
 from mailboxd.store.event_log import GENESIS, Tip, chain
 
 _NEWEST = 1_000
@@ -81,9 +84,38 @@ def _first_error(db: sqlite3.Connection) -> str:
     return ""
 
 
-# Whether the open file is still the one at its path. SQLite does not notice a replacement and keeps writing.
+# Whether the open file is still the one at its path, and what this process and SQLite's other users have written to it.
+# SQLite notices neither and keeps writing.
 
 _Identity = tuple[int, int] | None
+_HEADER = struct.Struct(">16s8xI")
+"""The magic string, and the change counter at offset 24 (https://www.sqlite.org/fileformat2.html#the_database_header).
+
+The counter is raised with each change of the first page, which is changed whenever the file grows: it never goes back.
+"""
+_MAGIC = b"SQLite format 3\0"
+_headers: dict[_Identity, int] = {}
+"""Descriptors for reading headers, by file. They stay open for as long as the process runs: closing one would release
+the locks that SQLite holds on the file (https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the main file is known to hold: its size and times, and its change counter (None: it has no header)."""
+
+    size: int
+    changed: int
+    counter: int | None
+
+    def problem(self, later: _Content) -> str:
+        """How `later` shows that the file was overwritten since, as a verb; empty if it does not."""
+        if later.counter is None:
+            return "truncated or overwritten"
+        if self.counter is not None and later.counter < self.counter:
+            return "overwritten with another one"
+        if later.counter == self.counter and later.size < self.size:
+            return "truncated, or overwritten with an older one"
+        return ""
 
 
 @dataclass(slots=True)
@@ -95,21 +127,56 @@ class DatabaseFile:
     """Both paths as text, because they are checked before every transaction."""
     _main: _Identity
     _wal: _Identity
+    _content: _Content
 
     @classmethod
     def of(cls, database: Path) -> DatabaseFile:
         names = str(database), f"{database}-wal"
-        return cls(database, names, *map(_identity, names))
+        status = os.lstat(database)
+        return cls(database, names, _identity(names[0]), _identity(names[1]), _content(names[0], status))
 
     def require(self, db: sqlite3.Connection) -> None:
-        """Raise DamagedError if the files were deleted or replaced, after saving the contents of `db`."""
-        main, wal = map(_identity, self._names)
+        """Raise DamagedError if the files were deleted, replaced or overwritten, after saving the contents of `db`."""
+        try:
+            status = os.lstat(self._names[0])
+        except OSError:
+            status = None
+        main = None if status is None else (status.st_dev, status.st_ino)
+        wal = _identity(self._names[1])
         if self._wal is None:
             self._wal = wal  # created by the first write
-        if main == self._main and wal == self._wal:
-            return
-        what = "deleted" if main is None else "replaced" if main != self._main else "separated from its -wal file"
-        raise DamagedError(f"{self.database}: the database was {what} while it was in use. {self._rescue(db, main)}")
+        overwritten = ""
+        if main == self._main and status is not None:
+            overwritten = self._overwritten(db, status)
+            if wal == self._wal and not overwritten:
+                return
+        gone = "deleted" if main is None else "replaced" if main != self._main else "separated from its -wal file"
+        what = overwritten or gone
+        is_free = not overwritten and main in (None, self._main)
+        rescued = self._rescue(db, put_back=is_free)
+        raise DamagedError(f"{self.database}: the database was {what} while it was in use. {rescued}")
+
+    def _overwritten(self, db: sqlite3.Connection, status: os.stat_result) -> str:
+        """How the same file shows that another program has written over it; empty if it does not."""
+        if (status.st_size, status.st_mtime_ns) == (self._content.size, self._content.changed):
+            return ""
+        later = _content(self._names[0], status)
+        problem = self._content.problem(later) or self._lost_log(db)
+        if not problem:
+            self._content = later  # a checkpoint of ours or of another process
+        return problem
+
+    def _lost_log(self, db: sqlite3.Connection) -> str:
+        """How a connection without `db`'s cached pages shows that the log in the files is another one."""
+        try:
+            last = event_log.tip(db)
+            with closing(connect(self.database, read_only=True)) as fresh, storage_errors(fresh):
+                is_there = not last.seq or event_log.hash_at(fresh, last.seq) == last.hash
+        except DamagedError as error:
+            return f"overwritten ({error})"
+        except (sqlite3.Error, WorldError):
+            return ""  # locked, or no descriptor is left: it is looked at again
+        return "" if is_there else "overwritten with one whose log is another"
 
     def wal(self) -> tuple[int, int]:
         """Size of the write-ahead log and its mtime in ns; zeros if there is none."""
@@ -119,28 +186,48 @@ class DatabaseFile:
             return 0, 0
         return status.st_size, status.st_mtime_ns
 
-    def _rescue(self, db: sqlite3.Connection, main: _Identity) -> str:
-        """Save the contents of the open database: in its place, if no other file is there."""
+    def _rescue(self, db: sqlite3.Connection, *, put_back: bool) -> str:
+        """Save the contents of the open database if they are sound: in its place, if no other file is there."""
         saved = self.database.with_name(f"{self.database.name}.rescued")
         try:
-            saved.unlink(missing_ok=True)
+            remove(saved)
             with closing(sqlite3.connect(saved)) as copy:
                 saved.chmod(0o600)
                 db.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
+                prove(copy)
+                if event_log.tip(copy) != event_log.tip(db):
+                    raise DamagedError("the copy is not what was read before")
             make_durable(saved)
-            replaced = main not in (None, self._main)
-            if not replaced or _identity(self._names[1]) == self._wal:
+            if put_back or _identity(self._names[1]) == self._wal:
                 for ending in ("-wal", "-shm"):  # of the deleted database: the next one would use them
                     with suppress(FileNotFoundError):
                         Path(f"{self.database}{ending}").unlink()
-            if replaced:
+            if not put_back:
                 return f"Its contents were saved as {saved.name}; decide which of the two is right"
             saved.replace(self.database)
             make_durable(self.database.parent)
-        except (OSError, sqlite3.Error) as error:
-            return f"Its contents could not be saved: {error}"
+        except (OSError, sqlite3.Error, WorldError) as error:
+            with suppress(OSError):
+                remove(saved)
+            rebuild = shlex.join(["mailboxd", "-w", str(self.database.parent.parent), "db", "rebuild", "--replace"])
+            return f"Its contents could not be saved ({error}). `{rebuild}` recreates it from mailbox/archive/events/"
         return "Its contents were saved and put back in place: start the daemon again"
+
+
+def _content(name: str, status: os.stat_result) -> _Content:
+    """Raises nothing: a file that cannot be read has no header."""
+    with suppress(OSError):
+        identity = status.st_dev, status.st_ino
+        fd = _headers.get(identity)
+        if fd is None:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if (opened := os.fstat(fd)).st_ino != status.st_ino or opened.st_dev != status.st_dev:
+                identity = opened.st_dev, opened.st_ino
+            _headers[identity] = fd
+        magic, counter = _HEADER.unpack(os.pread(fd, _HEADER.size, 0).ljust(_HEADER.size, b"\0"))
+        return _Content(status.st_size, status.st_mtime_ns, counter if magic == _MAGIC else None)
+    return _Content(status.st_size, status.st_mtime_ns, None)
 
 
 def _identity(name: str) -> _Identity:

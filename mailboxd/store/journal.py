@@ -14,7 +14,9 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from mailboxd.core.events import Event, Kind, Role, upcast
-from mailboxd.errors import DamagedError
+from mailboxd.errors import EXIT_CONFIG, DamagedError
 from mailboxd.host.system import system
 from mailboxd.store import event_log
 from mailboxd.store.database import migrate, transaction
@@ -53,6 +55,12 @@ class Position:
 
 class JournalAheadError(Exception):
     """The journal has events that the database lacks, or other ones."""
+
+
+class ForeignJournalError(DamagedError):
+    """The journal is another database's: it says nothing about this one, and nothing is written to it."""
+
+    exit_code = EXIT_CONFIG
 
 
 class Journal:
@@ -110,13 +118,19 @@ class Journal:
             folder.rename(folder.with_name(f"{folder.name}.replaced-{stamp.replace(':', '').replace('.', '')}"))
 
     def ahead(self, db: sqlite3.Connection) -> str:
-        """How the journal shows that the database is older, as text; empty if it does not, or cannot be read."""
+        """How the journal shows that the database is older, as text; empty if it does not, or cannot be read.
+
+        Raises ForeignJournalError.
+        """
         try:
             if folder_of(self._root).is_dir():
                 with self._locked():
                     self._find_position(db)
         except JournalAheadError as error:
             return str(error)
+        except ForeignJournalError:
+            self._release()
+            raise
         except (OSError, DamagedError) as error:
             self._failed(error)
         return ""
@@ -186,9 +200,8 @@ class Journal:
             raise DamagedError(f"event {position.tip.seq + 1} has no time")
         self.sync()
         self._open(name)
-        uuid = db.execute("SELECT value FROM meta WHERE name = 'uuid'").fetchone()
         after = [position.tip.seq, position.tip.hash, *(position.revs[table] for table in _KEYS)]
-        _write(self._file, _json({"format": FORMAT, "database": uuid[0] if uuid else "", "after": after}))
+        _write(self._file, _json({"format": FORMAT, "database": uuid_of(db), "after": after}))
         system.sync(self._folder)
 
     def _open(self, name: str) -> None:
@@ -200,12 +213,17 @@ class Journal:
         self._name = name
 
     def _find_position(self, db: sqlite3.Connection) -> None:
-        """Read the end of the journal, without half a line that a crash left. Raises JournalAheadError."""
+        """Read the end of the journal, without half a line that a crash left.
+
+        Raises JournalAheadError, ForeignJournalError.
+        """
         self.sync()
         self._position, self._state, self._name = Position(), None, ""
         for name in reversed(_names(self._folder)):
             self._open(name)
             if _cut_torn_line(self._file):
+                first = os.pread(self._file, _BLOCK, 0).partition(b"\n")[0]
+                require_own(folder_of(self._root) / name, first, uuid_of(db))
                 self._position = _last_position(self._file, name)
                 break
             self._name = ""  # a crash came before its first line: it is begun again
@@ -226,6 +244,27 @@ class Journal:
                 os.close(fd)
         self._file = self._folder = -1
         self._name, self._state, self._unsynced = "", None, False
+
+
+def uuid_of(db: sqlite3.Connection) -> str:
+    """The id of a database, which the first line of each file of its journal names; empty if it has none yet."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'uuid'").fetchone()
+    return str(row[0]) if row else ""
+
+
+def require_own(path: Path, first: bytes, own: str) -> None:
+    """Raise ForeignJournalError if the first line of the journal's file `path` names another database than `own`."""
+    said = _said(first)
+    named = said.get("database") if isinstance(said, dict) else None
+    if not own or not isinstance(named, str) or named in ("", own):
+        return
+    folder = path.parent
+    aside = shlex.join(["mv", "--", str(folder), str(folder.with_name(f"{folder.name}.replaced-{named[:8]}"))])
+    raise ForeignJournalError(
+        f"{path}: this is the journal of another database: its first line names {named}, and the database of this"
+        f" workspace is {own}. Nothing was started. Put the journal of this workspace in its place; if there is none,"
+        f" `{aside}`, and `mailboxd -w {shlex.quote(str(folder.parent.parent.parent))} run` writes it from the database"
+    )
 
 
 def folder_of(root: Path) -> Path:
@@ -371,7 +410,11 @@ def _where(path: Path, number: int) -> str:
 def entries(files: Iterable[Path]) -> Iterator[Entry]:
     """All lines. Half a last line is left out: it was not written completely. Raises DamagedError, OSError."""
     for path in files:
-        with path.open("rb") as file:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise DamagedError(f"{path} is not a regular file: put the file of that day in its place")
+        with os.fdopen(fd, "rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     continue
@@ -391,15 +434,18 @@ def _said(line: bytes) -> Any:
     return None
 
 
-def fill(db: sqlite3.Connection, lines: Iterable[Entry]) -> Tip:
-    """Fill an empty database from the lines of a journal; returns the last event. Raises DamagedError, WorldError."""
+def fill(db: sqlite3.Connection, lines: Iterable[Entry], own: str = "") -> Tip:
+    """Fill an empty database from the lines of a journal; returns the last event.
+
+    `own` is the id that the database must have, if that is known. Raises DamagedError, WorldError.
+    """
     # it is made durable when it is complete, and discarded if it does not become so
     db.execute("PRAGMA synchronous = OFF")
     db.execute("PRAGMA journal_mode = MEMORY")
     db.execute(f"PRAGMA cache_size = -{_CACHE >> 10}")
     migrate(db, "")
     indexes = event_log.drop_what_only_queries_need(db)
-    replay = _Replay(db)
+    replay = _Replay(db, own)
     with transaction(db):
         for entry in lines:
             replay.take(entry)
@@ -412,8 +458,9 @@ def fill(db: sqlite3.Connection, lines: Iterable[Entry]) -> Tip:
 class _Replay:
     """Fills an empty database from the lines of a journal, inside a transaction."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, own: str) -> None:
         self._db = db
+        self._own = own
         self._columns = {table: _columns(db, table) for table in _KEYS}
         self._rows: list[tuple[Any, ...]] = []
         self._events: list[Event] = []
@@ -430,8 +477,11 @@ class _Replay:
             elif "body" in said:
                 raw = said["raw"].encode("utf-8", "surrogateescape")
                 self._db.execute("INSERT OR IGNORE INTO bodies VALUES (?, ?)", (said["body"], raw))
-            elif "head" not in said and said["format"] != FORMAT:
-                raise ValueError(f"format {said['format']!r}")
+            elif "head" not in said:
+                if said["format"] != FORMAT:
+                    raise ValueError(f"format {said['format']!r}")
+                require_own(entry.path, entry.line, self._own)
+                self._own = self._own or str(said["database"])
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             raise DamagedError(f"{entry.where} cannot be replayed: {type(error).__name__}: {error}") from error
 

@@ -23,7 +23,7 @@ from mailboxd.store.backup import back_up, make_durable
 from mailboxd.store.database import connect, migrations, require_file, schema_version, storage_errors
 from mailboxd.store.event_log import Tip
 from mailboxd.store.integrity import DatabaseFile, Seal
-from mailboxd.store.journal import Journal
+from mailboxd.store.journal import Journal, uuid_of
 from mailboxd.store.store import Store
 
 _UUID = "uuid"
@@ -101,10 +101,10 @@ def older(database: Path, what: str) -> str:
 
 
 def changed(database: Path, what: str) -> str:
-    """The error for a log that was changed, with the ways to continue."""
+    """The error for a log, or tables beside it, that another program changed, with the ways to continue."""
     root = database.parent.parent
     return (
-        f"{database}: the log of events was changed: {what}. Nothing was started. To continue, one of: "
+        f"{database}: another program changed what was recorded: {what}. Nothing was started. To continue, one of: "
         f"(1) restore a copy made by `mailboxd db backup` and delete {database.name}-wal and {database.name}-shm; "
         f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/. "
         "Find out which program wrote to the file"
@@ -124,7 +124,7 @@ def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
             if expected and not version:
                 return f"it is empty, but {mark_of(database).name} says that it was not"
             with storage_errors(db):
-                known = _uuid(db) if version else None
+                known = uuid_of(db) or None if version else None
                 if expected and own == expected != known:
                     raise OutdatedError(_foreign_log(database, known))
                 found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")] if thorough else ["ok"]
@@ -166,15 +166,15 @@ def _own_uuid(database: Path) -> str | None:
     """The id in the main file without its -wal, which may belong to the previous database."""
     try:
         with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
-            found = _uuid(db)
-            return found if found and _FORM.fullmatch(found) else None
+            found = uuid_of(db)
+            return found if _FORM.fullmatch(found) else None
     except sqlite3.Error:
         return None  # unknown until its log is read
 
 
-def _uuid(db: sqlite3.Connection) -> str | None:
-    row = db.execute("SELECT value FROM meta WHERE name = ?", (_UUID,)).fetchone()
-    return None if row is None else str(row[0])
+def id_of(database: Path) -> str:
+    """The id of the database that belongs here: of its mark, else its own; empty if there is neither."""
+    return _read_mark(mark_of(database)) or (_own_uuid(database) if database.exists() else None) or ""
 
 
 def _keep(database: Path, version: int) -> None:

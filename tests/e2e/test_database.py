@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -182,6 +184,142 @@ def test_another_workspaces_database_is_refused_also_beside_the_log_of_ours(
     alpha.until("two")
     assert alpha.phases() == {"one": "completed", "two": "completed"}
     company.at_rest()
+
+
+def cut(path: Path, _copy: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(path: Path, _copy: Path) -> None:
+    os.truncate(path, 0)
+
+
+def copied_over(path: Path, copy: Path) -> None:
+    shutil.copyfile(copy, path)
+
+
+def scribbled(path: Path, _copy: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"not a database at all, but some text that a program wrote to the wrong place" * 20)
+
+
+@pytest.mark.parametrize("overwrite", [cut, emptied, copied_over, scribbled])
+def test_a_file_that_is_overwritten_under_a_running_daemon_is_noticed_before_anything_else_is_done(
+    found: Found, tmp_path: Path, overwrite: Callable[[Path, Path], None]
+) -> None:
+    """The file is still the same one, so SQLite goes on with the pages that it has; all is in the journal."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
+    alpha.drop("2.md", task("two"))
+    alpha.until("two")
+    eventually(alpha.has_nothing_to_do)
+    eventually(lambda: Path(f"{database(alpha)}-wal").stat().st_size == 0)
+    overwrite(database(alpha), tmp_path / "copy.db")
+    alpha.drop("3.md", task("three"))
+    assert alpha.ended(40) == TRY_AGAIN, alpha.last_words()
+    assert "while it was in use" in alpha.last_words()
+    assert "bug" not in alpha.last_words()
+    assert (alpha.inbox / "3.md").exists()
+    rescued = database(alpha).with_name("mailboxd.db.rescued")
+    if rescued.exists():
+        with closing(sqlite3.connect(rescued)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert db.execute("SELECT count(*) FROM tasks").fetchone() == (2,)
+    done = alpha.call("db", "rebuild", "--replace")
+    assert done.returncode == 0, done.stderr
+    alpha.start()
+    alpha.until("three")
+    assert alpha.phases() == {"one": "completed", "two": "completed", "three": "completed"}
+    company.at_rest()
+    assert len(company.executions()) == 3
+
+
+def test_a_log_whose_database_is_gone_is_not_laid_over_the_rebuilt_one(found: Found) -> None:
+    """SQLite applies a -wal to whatever database stands beside it."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    for number in range(3):
+        alpha.drop(f"{number}.md", task(f"job{number}"))
+        alpha.until(f"job{number}")
+    alpha.kill()
+    wal = Path(f"{database(alpha)}-wal")
+    left = wal.read_bytes()
+    assert left
+    database(alpha).unlink()
+    done = alpha.call("db", "rebuild", "--replace")
+    assert done.returncode == 0, done.stderr
+    assert not wal.exists() or not wal.stat().st_size
+    (kept,) = database(alpha).parent.glob("mailboxd.db.replaced-*-wal")
+    assert kept.read_bytes() == left
+    assert str(kept) in done.stdout
+    assert alpha.call("db", "verify").returncode == 0
+    alpha.start()
+    alpha.drop("more.md", task("more"))
+    alpha.until("more")
+    company.at_rest()
+    assert len(company.executions()) == 4
+
+
+def test_a_copy_that_is_put_beside_the_log_of_a_newer_database_loses_and_repeats_nothing(
+    found: Found, tmp_path: Path
+) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
+    alpha.drop("2.md", task("two"))
+    alpha.until("two")
+    alpha.kill()
+    shutil.move(tmp_path / "copy.db", database(alpha))
+    alpha.drop("3.md", task("three"))
+    if alpha.call("run", "--until-idle").returncode:
+        assert alpha.call("db", "rebuild", "--replace").returncode == 0
+    alpha.start()
+    alpha.until("three")
+    assert alpha.phases() == {"one": "completed", "two": "completed", "three": "completed"}
+    company.at_rest()
+    assert len(company.executions()) == 3
+
+
+def test_the_journal_of_another_workspace_says_nothing_about_this_one(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": WORK}, daemons=["alpha", "beta"])
+    alpha, beta = company["alpha"], company["beta"]
+    for agent in (alpha, beta):
+        for number in range(3 if agent is beta else 1):
+            agent.drop(f"{number}.md", task(f"{agent.name}{number}"))
+        agent.run()
+    ours, theirs = (agent.root / "mailbox" / "archive" / "events" for agent in (alpha, beta))
+    shutil.move(ours, alpha.root / "ours")
+    shutil.copytree(theirs, ours)
+    for words in (("run", "--until-idle"), ("db", "rebuild", "--replace")):
+        done = alpha.call(*words)
+        assert done.returncode == 78, done.stderr
+        assert "the journal of another database" in done.stderr
+    done = alpha.call("db", "verify")
+    assert done.returncode == 1
+    assert "the journal of another database" in done.stdout + done.stderr
+    command = done.stdout + done.stderr
+    subprocess.run(re.findall(r"`(mv [^`]+)`", command)[0], shell=True, check=True)
+    alpha.run()
+    assert alpha.phases() == {"alpha0": "completed"}
+    assert "matches the record" in alpha.call("db", "verify").stdout
+    assert len(company.executions(agent="alpha")) == 1
+
+
+def test_a_directory_in_the_place_of_a_journal_day_is_named(found: Found) -> None:
+    alpha = worked(found)
+    (alpha.root / "mailbox" / "archive" / "events" / "2020-01-01.jsonl").mkdir()
+    for words in (("db", "verify"), ("db", "rebuild", "--into", str(alpha.root / "again.db"))):
+        done = alpha.call(*words)
+        assert done.returncode in (1, TRY_AGAIN), done
+        assert "2020-01-01.jsonl is not a regular file" in done.stdout + done.stderr
 
 
 def test_a_newer_database_is_refused_and_left_as_it_is(found: Found) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e import acting
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, eventually, reply, task
+from tests.e2e.support import MAILBOXD, Agent, eventually, reply, task
 
 WORK = {"default": {"reply": "Result of {title}."}}
 CONFIG = 78
@@ -220,6 +220,30 @@ def test_bytes_that_are_written_into_the_file_while_the_daemon_runs_are_noticed_
     assert "event 3 is not what was recorded" in refused(alpha)
 
 
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("UPDATE tasks SET phase = 'execution_ready' WHERE local_id = 'first'", "tasks"),
+        ("UPDATE attempts SET status = 'running', waiting_for = 'turn'", "attempts"),
+        ("DELETE FROM messages WHERE task_id = 'first'", "messages"),
+    ],
+)
+def test_a_table_that_was_changed_is_not_served(found: Found, statement: str, table: str) -> None:
+    """Completed work would run again, and what follows from that would be recorded as if it were right."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    finished(alpha, "first", "second")
+    assert alpha.stop() == 0
+    tampered(alpha, statement)
+    assert f"{table}: " in refused(alpha, "another program changed what was recorded")
+    assert len(company.executions()) == 2
+    assert alpha.call("db", "rebuild", "--replace").returncode == 0
+    alpha.run()
+    assert alpha.phases() == {"first": "completed", "second": "completed"}
+    assert len(company.executions()) == 2
+
+
 # ---------------------------------------------------------------- going on from it
 
 
@@ -319,16 +343,20 @@ def test_a_message_that_somebody_copied_into_the_archive_stops_nobody(found: Fou
 
 
 def test_what_was_judged_and_moved_before_a_kill_is_no_sign_of_an_older_database(found: Found) -> None:
-    alpha = found({"alpha": WORK})["alpha"]
-    alpha.start()
-    finished(alpha, "first")
-    alpha.kill()
-    day = next((alpha.root / "mailbox" / "archive").glob("2*"))
-    tampered(alpha, "UPDATE messages SET path = NULL WHERE name = 'first.md'")
-    database(alpha, ".seal").unlink()
-    (day / "first.md").rename(day / "moved.md")
-    (day / "moved.md").rename(day / "first.md")
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
     alpha.run()
+    alpha.drop("first.md", task("first"))
+    for commit in range(1, 12):
+        company.program = acting.killed_at(f"commit:{commit}")
+        alpha.call("run", "--until-idle")
+        if [*(alpha.root / "mailbox" / "archive").glob("2*/first.md")]:
+            break
+    assert [row["path"] for row in alpha.mail()] == [None]
+    database(alpha, ".seal").unlink()
+    company.program = MAILBOXD
+    alpha.run()
+    assert alpha.phase("first") == "completed"
 
 
 def test_a_workspace_without_journal_and_seal_is_served(found: Found) -> None:

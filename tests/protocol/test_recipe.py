@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,24 @@ def test_a_workspace_has_its_own_recipes_before_the_packaged_ones(tmp_path: Path
     for name in ("../ours", "pannel"):
         with pytest.raises(MessageError):
             recipes.load(name)
+
+
+@pytest.mark.parametrize("odd", ["directory", "pipe", "dangling", "binary"])
+def test_a_recipe_that_cannot_be_read_takes_no_other_away(tmp_path: Path, odd: str) -> None:
+    path = tmp_path / "odd.yaml"
+    match odd:
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "dangling":
+            path.symlink_to(tmp_path / "nowhere")
+        case "binary":
+            path.write_bytes(b"\xff\xfe\x00")
+    found = dict(Recipes(tmp_path).all())
+    assert set(PACKAGED) < found.keys()
+    assert isinstance(found["odd"], ConfigError)
+    assert "odd.yaml" in str(found["odd"])
 
 
 def test_the_example_in_the_documentation_is_a_recipe() -> None:
