@@ -21,8 +21,12 @@ _NOTICED = (
     f" WHERE m.notice IS NOT NULL AND m.dismissed IS NULL AND (m.at > ? OR ({OPEN}))"
 )
 """Doubts; not those about tasks that had ended before the user looked for the first time."""
+_REFUSED = (
+    "SELECT r.local_id, t.local_id AS task, r.at, r.why, r.line, r.kept_as FROM refused_files r"
+    " LEFT JOIN tasks t ON t.id = r.task WHERE r.dismissed IS NULL"
+)
 _FAILED = (
-    "SELECT id, completed_at FROM tasks INDEXED BY tasks_failed"
+    "SELECT id, completed_at FROM tasks"
     " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? ORDER BY completed_at, seq"
 )
 """Failed tasks that are no part of another one, here or at the agent that sent them."""
@@ -73,11 +77,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             seen.since,
             limit,
         )
-        refused = report.rows(
-            "SELECT r.local_id, t.local_id AS task, r.at, r.why, r.line, r.kept_as FROM refused_files r"
-            " LEFT JOIN tasks t ON t.id = r.task WHERE r.dismissed IS NULL ORDER BY r.at, r.local_id LIMIT ?",
-            limit,
-        )
+        refused = report.rows(f"{_REFUSED} ORDER BY r.at, r.local_id") if report.has_table("refused_files") else []
         ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
         unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
         failed, found = unseen[:most], [row[0] for row in tasks]
@@ -89,11 +89,10 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             phases[Phase.FAILED] = len(unseen)
         elsewhere = ("approval", "subtasks")
         total = sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
-        total += len(unseen) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
-        total += report.db.execute("SELECT count(*) FROM refused_files WHERE dismissed IS NULL").fetchone()[0]
+        total += len(unseen) + len(refused) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
         total += report.db.execute(f"SELECT count(*) {_NOTICED}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
-    return Waiting(found, failed, approvals, parsed, noticed, refused, snapshot, phases, total)
+    return Waiting(found, failed, approvals, parsed, noticed, refused[:most], snapshot, phases, total)
 
 
 def need_of(report: Report, task_id: str) -> str | None:
@@ -111,7 +110,7 @@ def failed_at(report: Report, task_id: str) -> str | None:
 def is_refused(report: Report, local_id: str) -> bool:
     """Whether a text of this task.md was refused and not dismissed."""
     sql = "SELECT 1 FROM refused_files WHERE local_id = ? AND dismissed IS NULL"
-    return report.db.execute(sql, (local_id,)).fetchone() is not None
+    return report.has_table("refused_files") and report.db.execute(sql, (local_id,)).fetchone() is not None
 
 
 def dismissible(report: Report, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -119,14 +118,12 @@ def dismissible(report: Report, names: Sequence[str]) -> tuple[dict[str, str], l
     failed, others = {}, []
     for name in names:
         row = report.db.execute(
-            "SELECT t.id, t.completed_at, r.local_id FROM tasks t LEFT JOIN refused_files r ON r.local_id = t.local_id"
-            " AND r.dismissed IS NULL WHERE (t.local_id = ?1 OR t.id = ?1) AND t.phase = 'failed'",
-            (name,),
+            "SELECT id, completed_at FROM tasks WHERE local_id = ? AND phase = 'failed'", (name,)
         ).fetchone()
         if row is not None:
             failed[row[0]] = row[1]
-        if row is None or row[2] is not None:
-            others.append(name if row is None else row[2])
+        if row is None or is_refused(report, name):
+            others.append(name)
     return failed, others
 
 

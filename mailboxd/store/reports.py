@@ -82,6 +82,10 @@ class Report:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, values, strict=True)) for values in cursor]
 
+    def has_table(self, name: str) -> bool:
+        """Whether the database has this table: one that an earlier mailboxd left has none of the later ones."""
+        return self.db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
     def find(self, name: str) -> str:
         """The id of the task with this id or local id, or a unique prefix of one.
 

@@ -191,12 +191,15 @@ def _messages(report: Report, task_id: str) -> list[Row]:
 
 def _doubts(report: Report, task_id: str) -> list[Row]:
     """What its messages, and refused texts of its task.md, may have meant; `dismissed` is when a person had seen it."""
-    return report.rows(
+    said = (
         "SELECT id, at, name || ': ' || notice AS text, dismissed FROM messages WHERE task = ?1 AND notice IS NOT NULL"
-        " UNION ALL SELECT local_id, at, 'an edit was refused: ' || why || '; kept as ' || kept_as, dismissed"
-        " FROM refused_files WHERE task = ?1 ORDER BY at",
-        task_id,
     )
+    if report.has_table("refused_files"):
+        said += (
+            " UNION ALL SELECT local_id, at, 'an edit was refused: ' || why || '; kept as ' || kept_as, dismissed"
+            " FROM refused_files WHERE task = ?1"
+        )
+    return report.rows(f"{said} ORDER BY at", task_id)
 
 
 # Approvals by short id, with what was asked, decided and done.
