@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from mailboxd import config, errors
 from mailboxd.cli.program import program
 from mailboxd.core import lifecycle, specs
-from mailboxd.core.vocabulary import Mode, Phase
+from mailboxd.core.vocabulary import Mode, Phase, state_words
 from mailboxd.drawing.graph import plan_graph
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.protocol import headers, taskmd
@@ -61,7 +61,12 @@ def states_page() -> str:
     return _filled(
         "states.md",
         {
-            "phases": _table("phase", "means", rows=[f"| `{p}` | {said['phases'][p.value]} |" for p in Phase]),
+            "phases": _table(
+                "phase",
+                "read as",
+                "means",
+                rows=[f"| `{p}` | {state_words(p)} | {said['phases'][p.value]} |" for p in Phase],
+            ),
             **{
                 block: _table(
                     "when",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import STATES, State, state_words
 from mailboxd.errors import ConfigError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
@@ -113,11 +113,11 @@ class Attention:
         return self.total - len(self.items)
 
     def states(self, phases: Mapping[str, int]) -> dict[str, int]:
-        """The number of tasks by displayed state, made of those by phase."""
-        left = {phase: count - self.phases.get(phase, 0) for phase, count in phases.items()}
-        waiting = sum(self.phases.values())
-        told = {WAITING_FOR_YOU: waiting} if waiting else {}
-        return told | {phase: count for phase, count in left.items() if count}
+        """The number of tasks by `state_words`, made of those by phase."""
+        counts = dict.fromkeys(STATES, 0) | {State.NEEDS_YOU: sum(self.phases.values())}
+        for phase, count in phases.items():
+            counts[state_words(phase)] += count - self.phases.get(phase, 0)
+        return {state: count for state, count in counts.items() if count}
 
     def as_json(self) -> list[dict[str, Any]]:
         return [item.as_json() for item in self.items]

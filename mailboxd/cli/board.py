@@ -21,7 +21,7 @@ from mailboxd.cli.operator_actions import require_operator
 from mailboxd.cli.text import COLORS, counted
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import for_terminal, one_line
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import State, state_words
 from mailboxd.drawing.style import fit, style_of
 from mailboxd.errors import MailboxdError, Refused
 from mailboxd.store.task_queries import Filter
@@ -182,8 +182,8 @@ class Board(App[None]):
             self.notify(str(error), severity="error", markup=False)
             return []
         return [
-            {"local_id": hit["task"], "title": hit["title"] or hit["snippet"], "phase": hit["phase"], "need": None,
-             "agent": hit["agents"][0] if hit["agents"] else ""}
+            {"local_id": hit["task"], "title": hit["title"] or hit["snippet"], "phase": hit["phase"],
+             "need": hit["need"], "agent": hit["agents"][0] if hit["agents"] else ""}
             for hit in found["hits"] if hit["task"]
         ]  # fmt: skip
 
@@ -300,7 +300,7 @@ def _head(workspace: Row) -> Text:
 
 
 def _cells(row: Row, room: int) -> tuple[Text, Text, Text, Text]:
-    state = WAITING_FOR_YOU if "target" in row or row.get("need") else row["phase"]
+    state = State.NEEDS_YOU if "target" in row else state_words(row["phase"], row["need"])
     style = style_of(state)
     title = ": ".join(filter(None, (row["title"], row.get("text"))))
     name = row["task"] if "target" in row else row["local_id"]
@@ -322,7 +322,7 @@ def _item_text(row: Row) -> str:
 
 
 def _task_text(task: Row) -> str:
-    lines = [f"{task['title']}\n{task['local_id']}, {task['phase']}, {task['agent']}"]
+    lines = [f"{task['title']}\n{task['local_id']}, {state_words(task['phase'], task['need'])}, {task['agent']}"]
     if task["question"]:
         lines.append(f"It asks {task['question'].to}: {task['question'].text}")
     lines.append("\n".join(f"{'  ' * cause.depth}{cause.task} {cause.text}" for cause in task["causes"]))

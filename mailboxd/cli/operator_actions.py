@@ -35,6 +35,8 @@ def carry_out(session: Session, name: str, act: Act) -> None:
 
     Raises UnavailableError, ConfigError, WorldError; Refused by the task's state or inside an agent's turn.
     """
+    from mailboxd.core.vocabulary import state_of
+    from mailboxd.store.attention_queries import need_of
     from mailboxd.store.reports import Report
 
     facts: dict[str, Any] = {}
@@ -44,7 +46,8 @@ def carry_out(session: Session, name: str, act: Act) -> None:
         if task is None:
             raise AssertionError(f"{name} was found but does not exist")
         events = act(engine, task, user)
-        facts.update(task=task.local_id, phase=(engine.store.tasks.get(task.id) or task).phase)
+        now, need = engine.store.tasks.get(task.id) or task, need_of(Report(engine.store.db), task.id)
+        facts.update(task=task.local_id, state=state_of(now.phase, need), phase=now.phase)
         return events
 
     carry_out_any(session, about, facts)

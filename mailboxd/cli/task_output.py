@@ -11,7 +11,7 @@ import click
 from mailboxd.cli.text import counted, fit, lasted, meter, shortened, state, when, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import CANCELLED, FAILED, State, state_words
 
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
@@ -22,8 +22,7 @@ Item = dict[str, Any]
 _SHORTEST_NAME = 12
 _SHORTEST_REST = 4
 _DEEPEST_BRANCH = 24
-_ORDER = ("failed", "executing", "ready_to_resume", "", "execution_ready")
-_LEAST = ("cancelled", "completed")
+_ORDER = (State.NEEDS_YOU, FAILED, State.RUNNING, State.WAITING, CANCELLED, State.DONE)
 
 
 def tree_lines(root: Node, now: str, room: int, most: int | None = None) -> Iterator[str]:
@@ -49,19 +48,14 @@ def most_urgent(tasks: Sequence[Node], most: int) -> tuple[list[Node], str]:
     """At most `most` of these tasks in their order, the most urgent ones, and a count of the others, if any."""
     kept = set(sorted(range(len(tasks)), key=lambda number: _rank(tasks[number]))[:most])
     others = Counter(
-        WAITING_FOR_YOU if task["need"] else task["phase"] for number, task in enumerate(tasks) if number not in kept
+        state_words(task["phase"], task["need"]) for number, task in enumerate(tasks) if number not in kept
     )
     told = f"{others.total()} more: {counted(dict(others.most_common()))}" if others else ""
     return [tasks[number] for number in sorted(kept)], told
 
 
 def _rank(node: Node) -> int:
-    word = node["phase"]
-    if node["need"]:
-        return -1
-    if word in _LEAST:
-        return len(_ORDER) + _LEAST.index(word)
-    return _ORDER.index(word) if word in _ORDER else _ORDER.index("")
+    return _ORDER.index(state_words(node["phase"], node["need"]))
 
 
 def _line(branch: str, node: Node, now: str, room: int) -> str:

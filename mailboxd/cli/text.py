@@ -1,4 +1,4 @@
-"""Terminal output: sanitized text, phases, tables, widths, durations.
+"""Terminal output: sanitized text, states, tables, widths, durations.
 
 No information depends on color alone; NO_COLOR and redirected output disable it.
 """
@@ -19,11 +19,11 @@ import click
 
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS
+from mailboxd.core.vocabulary import state_words
 from mailboxd.drawing import style
 from mailboxd.drawing.style import Tone, style_of
 
-COLORS = {Tone.BUSY: "blue", Tone.CHECK: "magenta", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red"}
+COLORS = {Tone.BUSY: "blue", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red"}
 """The color of each tone; the others have none."""
 
 
@@ -66,8 +66,8 @@ def to_json(value: Any, *, indent: int | None = 2) -> str:
 
 
 def state(row: Mapping[str, Any]) -> str:
-    """`✓ completed`, in color: the displayed state of a task with `phase` and `need`."""
-    shown = style_of(WAITING_FOR_YOU if row["need"] else row["phase"])
+    """`✓ done`, in color: the state of a task with `phase` and `need`."""
+    shown = style_of(state_words(row["phase"], row["need"]))
     return colored(f"{shown.symbol} {shown.word}", COLORS.get(shown.tone))
 
 
@@ -76,8 +76,8 @@ def colored(text: str, color: str | None) -> str:
 
 
 def counted(states: Mapping[str, int]) -> str:
-    """`2 waiting for you, 3 pending`."""
-    return ", ".join(f"{count} {WORDS.get(state, state)}" for state, count in states.items())
+    """`2 needs you, 3 waiting`: how many tasks there are in each state."""
+    return ", ".join(f"{count} {state}" for state, count in states.items())
 
 
 def columns() -> int:

@@ -7,12 +7,13 @@ from itertools import groupby
 
 from mailboxd.cli.text import COLORS, colored, fit, lasted, pad, width
 from mailboxd.core.times import to_text
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import State
 from mailboxd.drawing.gantt import Bar, Crowd, Window
 from mailboxd.drawing.style import attempt_style
 
-MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "aborted": "-", WAITING_FOR_YOU: "‖"}
-_LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  ‖ waiting for you"
+MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "aborted": "-"}
+MARKS |= {str(State.NEEDS_YOU): "‖", str(State.WAITING): "·"}
+_LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  · waiting  ‖ needs you"
 _LEVELS = " ▁▂▃▄▅▆▇█"
 """A crowd: how many attempts began."""
 _TAIL = 11
@@ -57,7 +58,7 @@ def _color(mark: str) -> str | None:
 
 def _tail(bars: Sequence[Bar | Crowd], now: float) -> str:
     """The total duration of the attempts, and their number if not one."""
-    attempts = [bar for bar in bars if isinstance(bar, Bar) and bar.status != WAITING_FOR_YOU]
+    attempts = [bar for bar in bars if isinstance(bar, Bar) and bar.status not in (State.NEEDS_YOU, State.WAITING)]
     seconds = sum((now if bar.end is None else bar.end) - bar.start for bar in attempts)
     count = f" ×{len(attempts)}" if len(attempts) > 1 else ""
     return f"{lasted(seconds)}{count}"[:_TAIL] if attempts else ""

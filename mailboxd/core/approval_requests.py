@@ -94,7 +94,7 @@ _OPEN_TO_ACTIONS = frozenset(
 def _declared(builder: DecisionBuilder, action: Action) -> None:
     task = builder.task
     if task.phase not in _OPEN_TO_ACTIONS:
-        raise Refused("illegal-transition", f"{task.local_id} is {task.phase.words}: no action can be added to it")
+        raise Refused("illegal-transition", f"{task.local_id} {task.phase.told}: no action can be added to it")
     if (why := builder.ctx.may_perform(action)) is not None:
         raise Refused("bad-action", f"the action {action.id} cannot be performed here: {why}")
     actions = merged(task.planned_actions, (action,))

@@ -41,7 +41,7 @@ def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
     if row.status is not ApprovalStatus.APPROVED or row.purpose is Purpose.PERMISSION:
         raise Refused("not-approved", f"{row.short_id} is {row.status}: it is not approved")
     if row.purpose is Purpose.ACTION and task.phase is not Phase.READY_TO_RESUME:
-        raise Refused("not-approved", f"{task.local_id} is {task.phase.words}: its actions do not run")
+        raise Refused("not-approved", f"{task.local_id} {task.phase.told}: its actions do not run")
     if digest != row.digest:
         raise Refused("digest-mismatch", f"{row.short_id}: what would run is not what was approved")
     if row.state is not Performed.NOT:

@@ -207,9 +207,7 @@ def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
         _taken_over(builder, new, newer)
     elif not newer:
         hint = "Use a higher `attempt` to redo it, or another `task_id` for other work."
-        raise Refused(
-            "ended", f"{task.local_id} is {task.phase.words}, and this is a different text under its id", hint
-        )
+        raise Refused("ended", f"{task.local_id} {task.phase.told}, and this is a different text under its id", hint)
     elif task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
         builder.amend("a cancel is final: the sender's newer attempt gets the same reply", origin=new.origin)
         announce_end(builder)
@@ -241,11 +239,11 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
         builder.amend("sections edited in task.md", sections=edit.sections)
     if edit.results is not None:
         if task.phase is not Phase.EXECUTING:
-            raise Refused("ended", f"{task.local_id} is {task.phase.words}: its results cannot be written now")
+            raise Refused("ended", f"{task.local_id} {task.phase.told}: its results cannot be written now")
         builder.amend("results written in task.md", draft_result=edit.results)
     if edit.instructions is not None:
         if task.phase.is_terminal:
-            raise Refused("ended", f"{task.local_id} is {task.phase.words}: its instructions can no longer change")
+            raise Refused("ended", f"{task.local_id} {task.phase.told}: its instructions can no longer change")
         operator_orders.require_not_acting(task)
         spec = replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions)
         spec, _ = specs.derive(spec, task.policy.weak)
@@ -253,7 +251,7 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
         builder.amend("instructions edited in task.md", spec=spec, findings="")
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:
-            raise Refused("ended", f"{task.local_id} is {task.phase.words}: it takes no more children")
+            raise Refused("ended", f"{task.local_id} {task.phase.told}: it takes no more children")
         if task.broadcast or task.body is not None:
             raise Refused("illegal-edit", f"{task.local_id} is repeated: its children are copies or rounds of it")
         plans.adopt(builder, Plan(edit.added), builder.family)

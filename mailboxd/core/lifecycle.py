@@ -158,7 +158,7 @@ def move(task: Task, trigger: Trigger, now: str, reason: str, **changes: Any) ->
     """
     target = TRANSITIONS.get((task.phase, trigger))
     if target is None:
-        raise Refused("illegal-transition", f"{task.local_id} is {task.phase.words}: {trigger} does not apply there")
+        raise Refused("illegal-transition", f"{task.local_id} {task.phase.told}: {trigger} does not apply there")
     if target in TERMINAL:
         changes.setdefault("completed_at", now)
         changes.setdefault("held", "")
@@ -218,7 +218,7 @@ def retry_trigger(view: TaskView) -> Trigger:
     if not applies(task, T.OPERATOR_RETRY):
         raise Refused(
             "not-failed",
-            f"{task.local_id} is {task.phase.words}: there is nothing to retry",
+            f"{task.local_id} {task.phase.told}: there is nothing to retry",
             f"See `mailboxd why {task.local_id}`.",
         )
     if view.parent_phase in CLOSES_CHILDREN:
@@ -234,9 +234,7 @@ def redispatch_trigger(task: Task) -> Trigger:
 def require_unblockable(task: Task, remedy: Remedy) -> None:
     """Raise Refused unless this remedy can release the task: an open circuit, or for a retry also a hold."""
     if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
-        raise Refused(
-            "not-blocked", f"{task.local_id} is {task.phase.words}: its circuit is closed, and it is not on hold"
-        )
+        raise Refused("not-blocked", f"{task.local_id} {task.phase.told}: its circuit is closed, and it is not on hold")
     if task.phase is not Phase.CIRCUIT_OPEN and is_paused(task.held):
         raise Refused("held", f"{task.local_id} is {task.held}", f"`mailboxd resume {task.local_id}` ends the pause.")
     if remedy is Remedy.RETRY:

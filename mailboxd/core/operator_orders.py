@@ -109,7 +109,7 @@ def steer(builder: DecisionBuilder, order: Steer) -> None:
     _require_sender(builder, order.sender, "new instructions")
     task = builder.task
     if task.phase.is_terminal:
-        raise Refused("ended", f"{task.local_id} is {task.phase.words}: it takes no new instructions")
+        raise Refused("ended", f"{task.local_id} {task.phase.told}: it takes no new instructions")
     require_not_acting(task)
     if task.phase is Phase.SPEC_DRAFT:
         more = "\n\n".join([task.spec.instructions, order.text])
@@ -124,7 +124,7 @@ def cancel_task(builder: DecisionBuilder, order: Cancel) -> None:
     if builder.role is not Role.OPERATOR:
         _require_sender(builder, order.by, "cancel")
     if not applies(builder.task, Trigger.CANCELLED):
-        raise Refused("ended", f"{builder.task.local_id} is {builder.task.phase.words} already")
+        raise Refused("ended", f"{builder.task.local_id} {builder.task.phase.told} already")
     reason = f": {order.reason}" if order.reason else ""
     cancel(builder, f"cancelled by {order.by}{reason}", by=order.by)
 
@@ -166,7 +166,7 @@ def pause(builder: DecisionBuilder, order: Pause) -> None:
     """Raises Refused."""
     task = builder.task
     if task.phase.is_terminal:
-        raise Refused("ended", f"{task.local_id} is {task.phase.words} already")
+        raise Refused("ended", f"{task.local_id} {task.phase.told} already")
     if task.held:
         raise Refused("held", f"{task.local_id} is on hold already: {task.held}")
     held = paused_by(builder.actor, order.note)

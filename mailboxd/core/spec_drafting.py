@@ -194,7 +194,7 @@ def written(builder: DecisionBuilder, spec: Spec, by: str) -> None:
     if task.phase not in BEFORE_EXECUTION:
         raise Refused(
             "spec-fixed",
-            f"{task.local_id} is {task.phase.words}: its spec can no longer change",
+            f"{task.local_id} has started: its spec can no longer change",
             "Steer it, or cancel it and send it again.",
         )
     if spec == task.spec and not task.findings:

@@ -47,9 +47,9 @@ def _require_part(builder: DecisionBuilder, attempt_id: str | None) -> None:
     if builder.role is Role.EXECUTOR:
         require_executor(builder.actor, attempt.executor if attempt else task.executor, task)
     if task.phase.is_terminal:
-        raise Refused("ended", f"{task.local_id} is {task.phase.words}: it accepts no further evidence")
+        raise Refused("ended", f"{task.local_id} {task.phase.told}: it accepts no further evidence")
     if attempt is None or (builder.role is Role.EXECUTOR and attempt.status is not AttemptStatus.RUNNING):
-        raise Refused("no-attempt", f"{task.local_id} is {task.phase.words}: no attempt is running")
+        raise Refused("no-attempt", f"{task.local_id}: no attempt is running")
     _require_live(builder, attempt_id)
 
 
@@ -80,7 +80,7 @@ def _review(builder: DecisionBuilder, review: ReviewGiven) -> None:
     asked = next((one.reviewer for one in builder.view.asked_reviewers if same_agent(one.reviewer, actor)), None)
     if gate is None or asked is None:
         raise Refused(
-            "not-under-review", f"{task.local_id} is {task.phase.words}: no {review.kind} review of {actor} is due"
+            "not-under-review", f"{task.local_id} {task.phase.told}: no {review.kind} review of {actor} is due"
         )
     _require_live(builder, review.attempt_id)
     if review.round not in (None, round_ := review_round(task)):
@@ -97,6 +97,6 @@ def _open(builder: DecisionBuilder, reason: str) -> None:
     task = builder.task
     trigger = OPEN_CIRCUIT.get(task.phase)
     if trigger is None:
-        raise Refused("illegal-transition", f"{task.local_id} is {task.phase.words}: no circuit opens from there")
+        raise Refused("illegal-transition", f"{task.local_id} {task.phase.told}: no circuit opens from there")
     end_attempt(builder, AttemptStatus.ABORTED, reason)
     open_circuit(builder, trigger, f"opened by {builder.actor}: {reason}")

@@ -20,8 +20,6 @@ ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
 POOL = "pool:"
 """The prefix of pools: roles that agents on several hosts serve, like `pool:reviewer`."""
 
-WAITING_FOR_YOU = "waiting for you"
-"""The displayed state of a task that waits for a person, instead of its phase."""
 CANNOT_HELP = "retrying cannot help"
 """In the reason of a task that has failed for good: what has to be mended first."""
 TURN_SECONDS = 600
@@ -76,17 +74,74 @@ class Phase(StrEnum):
         return self in TERMINAL
 
     @property
-    def words(self) -> str:
-        """As people read it."""
-        return WORDS[self]
+    def told(self) -> str:
+        """As the predicate of a sentence about the task: `is done`."""
+        return _TOLD.get(self, "has not ended")
 
 
-WORDS: Mapping[str, str] = {
-    **{phase: phase.replace("_", " ") for phase in Phase},
-    Phase.EXECUTION_READY: "pending",
-}
-"""The phases in words: whatever has not started is pending, as in task.md, be it ready or not."""
 TERMINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
+_TOLD: Mapping[Phase, str] = {
+    Phase.COMPLETED: "is done",
+    Phase.FAILED: "has failed",
+    Phase.CANCELLED: "is cancelled",
+    Phase.CIRCUIT_OPEN: "needs you",
+}
+
+
+class State(StrEnum):
+    """The four words in which people read what a task does. Failed and cancelled work is done, too."""
+
+    NEEDS_YOU = "needs you"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+FAILED = f"{State.DONE}: failed"
+CANCELLED = f"{State.DONE}: cancelled"
+_STATES: Mapping[Phase, str] = {
+    Phase.SPEC_DRAFT: State.RUNNING,
+    Phase.SPEC_REVIEW: State.RUNNING,
+    Phase.EXECUTION_READY: State.WAITING,
+    Phase.EXECUTING: State.RUNNING,
+    Phase.SPEC_GATE: State.RUNNING,
+    Phase.QUALITY_GATE: State.RUNNING,
+    Phase.AWAITING_APPROVAL: State.NEEDS_YOU,
+    Phase.READY_TO_RESUME: State.RUNNING,
+    Phase.COMPLETED: State.DONE,
+    Phase.FAILED: FAILED,
+    Phase.CIRCUIT_OPEN: State.NEEDS_YOU,
+    Phase.CANCELLED: CANCELLED,
+}
+
+
+def state_words(phase: str, need: str | None = None) -> str:
+    """The state of a task in this phase as views show it, with the kind of its end: `running`, `done: failed`.
+
+    `need` is why it waits for a person; None: it does not.
+    """
+    return State.NEEDS_YOU if need else str(_STATES[Phase(phase)])
+
+
+def state_of(phase: str, need: str | None = None) -> State:
+    """The state of a task in this phase, which waits for a person because of `need` (None: it does not)."""
+    return without_kind(state_words(phase, need))
+
+
+def without_kind(words: str) -> State:
+    """The state of which `words` (see `state_words`) may also say the kind."""
+    return State(words.partition(":")[0])
+
+
+def in_states(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by `state_words`, as counts by the four words."""
+    return {
+        state: count for state in State if (count := sum(counts[one] for one in counts if without_kind(one) is state))
+    }
+
+
+STATES = tuple(dict.fromkeys((*map(str, State), *_STATES.values())))
+"""Every result of `state_words`: the four words, then the kinds of done."""
 
 
 class Mode(StrEnum):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from mailboxd.core.model import Condition, Plan, PlannedChild
+from mailboxd.core.vocabulary import CANCELLED, Phase, State, in_states, without_kind
 from mailboxd.drawing.style import Shape, Style, Tone, counts_text, most_urgent_tone, style_of
 
 
@@ -29,6 +31,7 @@ class Node:
     id: str
     label: str
     state: str = ""
+    phase: str = ""
     note: str = ""
     href: str = ""
     title: str = ""
@@ -62,6 +65,14 @@ class Graph:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
 
+    def as_json(self) -> dict[str, Any]:
+        """In JSON a state is one of the four words, and the phase says how work has ended."""
+        nodes = [
+            asdict(node) | {"state": node.state and without_kind(node.state), "counts": in_states(node.counts)}
+            for node in self.nodes
+        ]
+        return {"nodes": nodes, "edges": [asdict(edge) for edge in self.edges]}
+
     def known_edges(self) -> list[Edge]:
         """The edges between drawn nodes, without duplicates and loops."""
         ids = {node.id for node in self.nodes}
@@ -71,7 +82,7 @@ class Graph:
 
 def plan_graph(plan: Plan, title: str) -> Graph:
     """A plan before it is carried out. What waits for nothing leads from the whole."""
-    nodes, edges = [Node("", title, "execution_ready")], list[Edge]()
+    nodes, edges = [Node("", title, State.WAITING, Phase.EXECUTION_READY)], list[Edge]()
     _add_planned(nodes, edges, "", plan.children, {})
     return Graph(tuple(nodes), tuple(edges))
 
@@ -86,7 +97,7 @@ def _add_planned(
         said += [f"join: {child.overrides.join}"] if child.overrides.join else []
         said += [f"at most {flow.rounds} rounds" if flow.until else f"{flow.rounds} rounds"] if flow.rounds else []
         said += [f"until {condition_text(flow.until)}"] if flow.until else []
-        nodes.append(Node(here, child.key, "execution_ready", " · ".join(said)))
+        nodes.append(Node(here, child.key, State.WAITING, Phase.EXECUTION_READY, " · ".join(said)))
         edges += [Edge(ids[need], here) for need in child.depends_on if need in ids]
         if not child.depends_on:
             edges.append(Edge(above, here, EdgeKind.CHILD))
@@ -99,13 +110,14 @@ def condition_text(condition: Condition) -> str:
 
 
 # Collapsing the subtasks of one task: similar ones become a stack. They are similar if they have the same dependencies
-# and dependants and no subtasks to show. Urgent ones (failed, waiting, executing) stay separate while there is room.
+# and dependants and no subtasks to show. Urgent ones (failed, running, or with a need of
+# you) stay separate while there is room.
 
 MAX_ALIKE = 8
 """The most similar subtasks that are drawn individually."""
 MAX_URGENT = 4
 """The most urgent ones that are drawn individually if there are more."""
-_URGENT = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK)
+_URGENT = (Tone.BAD, Tone.ASK, Tone.BUSY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +128,16 @@ class Child:
     name: str
     label: str
     state: str
+    phase: str
     agent: str
     title: str = ""
     kids: int = 0
     needs: frozenset[str] = frozenset()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody looks for what is below it: it has a result, or is cancelled."""
+        return self.state in (State.DONE, CANCELLED)
 
     @property
     def urgency(self) -> int:
@@ -173,7 +191,7 @@ def _alike(kids: Sequence[Child]) -> list[list[Child]]:
             needed.setdefault(need, []).append(kid.id)
     groups: dict[object, list[Child]] = {}
     for kid in kids:
-        has_visible_subtasks = kid.kids > 0 and kid.state not in ("completed", "cancelled")
+        has_visible_subtasks = kid.kids > 0 and not kid.is_quiet
         key = kid.id if has_visible_subtasks else (kid.needs, frozenset(needed.get(kid.id, ())), kid.kids > 0)
         groups.setdefault(key, []).append(kid)
     return list(groups.values())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, AttemptStatus, Phase
+from mailboxd.core.vocabulary import CANCELLED, FAILED, AttemptStatus, State
 
 
 class Tone(StrEnum):
@@ -15,7 +15,6 @@ class Tone(StrEnum):
 
     IDLE = "idle"
     BUSY = "busy"
-    CHECK = "check"
     ASK = "ask"
     GOOD = "good"
     BAD = "bad"
@@ -25,7 +24,6 @@ class Tone(StrEnum):
 class Shape(StrEnum):
     BOX = "box"
     PILL = "pill"
-    CUT = "cut"
     HEXAGON = "hexagon"
     ROUND = "round"
     NOTCH = "notch"
@@ -41,25 +39,15 @@ class Style:
 
 
 _LOOKS = {
-    Phase.SPEC_DRAFT: ("…", Shape.CUT, Tone.CHECK),
-    Phase.SPEC_REVIEW: ("?", Shape.CUT, Tone.CHECK),
-    Phase.EXECUTION_READY: ("○", Shape.BOX, Tone.IDLE),
-    Phase.EXECUTING: ("▶", Shape.PILL, Tone.BUSY),
-    Phase.SPEC_GATE: ("?", Shape.CUT, Tone.CHECK),
-    Phase.QUALITY_GATE: ("?", Shape.CUT, Tone.CHECK),
-    Phase.AWAITING_APPROVAL: ("‖", Shape.HEXAGON, Tone.ASK),
-    Phase.READY_TO_RESUME: ("▷", Shape.PILL, Tone.BUSY),
-    Phase.COMPLETED: ("✓", Shape.ROUND, Tone.GOOD),
-    Phase.FAILED: ("✗", Shape.NOTCH, Tone.BAD),
-    Phase.CIRCUIT_OPEN: ("!", Shape.NOTCH, Tone.BAD),
-    Phase.CANCELLED: ("–", Shape.BOX, Tone.OFF),
+    State.NEEDS_YOU: ("‖", Shape.HEXAGON, Tone.ASK),
+    State.RUNNING: ("▶", Shape.PILL, Tone.BUSY),
+    State.WAITING: ("○", Shape.BOX, Tone.IDLE),
+    State.DONE: ("✓", Shape.ROUND, Tone.GOOD),
+    FAILED: ("✗", Shape.NOTCH, Tone.BAD),
+    CANCELLED: ("–", Shape.BOX, Tone.OFF),
 }
-PHASE_STYLES: Mapping[str, Style] = {phase: Style(WORDS[phase], *look) for phase, look in _LOOKS.items()}
-STATE_STYLES: Mapping[str, Style] = {
-    WAITING_FOR_YOU: Style(WAITING_FOR_YOU, "‖", Shape.HEXAGON, Tone.ASK),
-    **PHASE_STYLES,
-}
-"""What is displayed of a task: that it waits for a person, or its phase."""
+STATE_STYLES: Mapping[str, Style] = {str(state): Style(str(state), *look) for state, look in _LOOKS.items()}
+"""By the words of `state_words`."""
 ATTEMPT_STYLES: Mapping[str, Style] = {
     AttemptStatus.RUNNING: Style("running", "▶", Shape.PILL, Tone.BUSY),
     AttemptStatus.SUCCEEDED: Style("succeeded", "✓", Shape.ROUND, Tone.GOOD),
@@ -68,16 +56,16 @@ ATTEMPT_STYLES: Mapping[str, Style] = {
     AttemptStatus.UNKNOWN: Style("unknown", "!", Shape.HEXAGON, Tone.ASK),
 }
 _UNKNOWN = Style("unknown", "?", Shape.BOX, Tone.IDLE)
-_URGENCY = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK, Tone.IDLE, Tone.GOOD, Tone.OFF)
+_URGENCY = (Tone.ASK, Tone.BAD, Tone.BUSY, Tone.IDLE, Tone.GOOD, Tone.OFF)
 
 
 def style_of(state: str) -> Style:
-    """The style of a displayed state, or that of an unknown one."""
+    """The style of a task in this state (`state_words`), or that of an unknown one."""
     return STATE_STYLES.get(state, _UNKNOWN)
 
 
 def attempt_style(status: str) -> Style:
-    """The style of an attempt, or of the phase that is drawn in its place."""
+    """The style of an attempt, or of the state that is drawn in its place."""
     return ATTEMPT_STYLES.get(status) or style_of(status)
 
 
@@ -88,7 +76,7 @@ def most_urgent_tone(counts: Mapping[str, int]) -> Tone:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """`2 ✗ failed, 40 ✓ completed`, most urgent first."""
+    """`2 ✗ done: failed, 40 ✓ done`, most urgent first."""
     parts = sorted(
         (item for item in counts.items() if item[1]), key=lambda item: _URGENCY.index(style_of(item[0]).tone)
     )

@@ -15,10 +15,10 @@ from mailboxd.drawing.style import Shape, fit
 
 STYLE = """\
 .drawing{--ink:#1f2328;--soft:#59636e;--line:#8c959f;--paper:#fff;--idle:#f6f8fa;--busy:#ddeafe;--busy-line:#1f6feb;
---check:#eee7fb;--check-line:#7a4fd0;--ask:#fff3cd;--ask-line:#9a6700;--good:#e3f4e6;--good-line:#2d7d3a;--bad:#fde5e3;
+--ask:#fff3cd;--ask-line:#9a6700;--good:#e3f4e6;--good-line:#2d7d3a;--bad:#fde5e3;
 --bad-line:#c4271b;--off:#f3f3f3;--off-line:#8c959f;font:13px system-ui,-apple-system,"Segoe UI",sans-serif}
 @media (prefers-color-scheme:dark){.drawing{--ink:#e6edf3;--soft:#9aa4af;--line:#6e7681;--paper:#0f1318;--idle:#1b2128;
---busy:#132c50;--busy-line:#6cb0ff;--check:#2b2144;--check-line:#b99bf5;--ask:#3a2d0c;--ask-line:#e0b03f;--good:#12301b;
+--busy:#132c50;--busy-line:#6cb0ff;--ask:#3a2d0c;--ask-line:#e0b03f;--good:#12301b;
 --good-line:#57b96b;--bad:#42191a;--bad-line:#ff7b72;--off:#191d22;--off-line:#6e7681}}
 .drawing text{fill:var(--ink)}
 .drawing .soft{fill:var(--soft);font-size:11px}
@@ -30,7 +30,6 @@ STYLE = """\
 .drawing .now{stroke:var(--busy-line);stroke-width:1.5}
 .drawing .shape{fill:var(--idle);stroke:var(--line);stroke-width:1.4}
 .drawing .busy .shape{fill:var(--busy);stroke:var(--busy-line)}
-.drawing .check .shape{fill:var(--check);stroke:var(--check-line)}
 .drawing .ask .shape{fill:var(--ask);stroke:var(--ask-line);stroke-width:2}
 .drawing .good .shape{fill:var(--good);stroke:var(--good-line)}
 .drawing .bad .shape{fill:var(--bad);stroke:var(--bad-line);stroke-width:2}
@@ -70,7 +69,6 @@ def outline(shape: Shape, x: float, y: float, width: float, height: float) -> st
         return behind + tag("rect", cls="shape", x=x, y=y, width=width - 5, height=height, rx=3.0)
     points = {
         Shape.HEXAGON: [(x, mid), (x + 9, y), (right - 9, y), (right, mid), (right - 9, low), (x + 9, low)],
-        Shape.CUT: [(x, y), (right - 9, y), (right, y + 9), (right, low), (x + 9, low), (x, low - 9)],
         Shape.NOTCH: [(x, y), (right, y), (right - 7, mid), (right, low), (x, low), (x + 7, mid)],
     }[shape]
     return tag("polygon", cls="shape", points=" ".join(f"{number(float(a))},{number(float(b))}" for a, b in points))

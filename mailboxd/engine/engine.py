@@ -195,7 +195,7 @@ def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -
             if one.id in found or one.phase in _PENDING or gone:
                 continue
             if one.phase not in (*_REOPENED, Phase.CANCELLED, Phase.CIRCUIT_OPEN):
-                problem = f"{one.local_id} is {one.phase.words} with the result that would be replaced"
+                problem = f"{one.local_id} works with the result that would be replaced"
                 raise Refused("dependant-running", problem, "Wait until it has ended, or retry without dependants.")
             found[one.id] = one
             fresh = [above for above in _ended_above(store, one) if above.id not in known and above.id not in found]

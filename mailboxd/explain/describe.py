@@ -10,7 +10,7 @@ from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import moment
-from mailboxd.core.vocabulary import TERMINAL, WORDS, Phase, Waiting
+from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting
 
 _ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DISMISSED)
 
@@ -54,7 +54,7 @@ def _with_reasons(said: str, steps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _words(phase: str) -> str:
-    return _COMING.get(phase) or WORDS[phase]
+    return _COMING.get(phase) or phase.replace("_", " ")
 
 
 _COMING: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.vocabulary import AttemptStatus, Phase, Verdict
+from mailboxd.core.vocabulary import FAILED, AttemptStatus, Phase, State, Verdict, state_words
 
 MOST = 8
 _FIRST = 2
@@ -21,7 +21,7 @@ _FIRST = 2
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """`status` is a phase or the status of an attempt: the style to show it in."""
+    """`status` is a state (`state_words`) or the status of an attempt: the style to show it in."""
 
     at: str
     text: str
@@ -37,8 +37,7 @@ def milestones(task: Mapping[str, Any], asked: Sequence[Mapping[str, Any]] = ())
         found.append(Milestone(task["children_since"], text))
     found += _attempts(task["attempts"], bool(task["children_total"]))
     found += [
-        Milestone(row["at"], f"Asked {row['to']}: {first_line(row['text'], 120)}", Phase.AWAITING_APPROVAL)
-        for row in asked
+        Milestone(row["at"], f"Asked {row['to']}: {first_line(row['text'], 120)}", State.NEEDS_YOU) for row in asked
     ]
     found += _reviews(task["reviews"])
     for row in task["approvals"]:
@@ -71,30 +70,31 @@ def _reviews(rows: Sequence[Mapping[str, Any]]) -> Iterator[Milestone]:
         passed = verdict == Verdict.APPROVED
         why = "" if passed else first_line(some[-1]["summary"] or "", 120)
         text = f"{_words(gate)}: {verdict.replace('_', ' ')} by {by}" + (f": {why}" if why else "")
-        yield Milestone(some[-1]["at"], text, Phase.COMPLETED if passed else Phase.QUALITY_GATE)
+        yield Milestone(some[-1]["at"], text, State.DONE if passed else State.RUNNING)
 
 
 def _approval(row: Mapping[str, Any]) -> Iterator[Milestone]:
     what = first_line(row["requested_action"], 100)
     if row["status"] == "pending":
-        yield Milestone(row["at"], f"Asks for approval: {what}", Phase.AWAITING_APPROVAL)
+        yield Milestone(row["at"], f"Asks for approval: {what}", State.NEEDS_YOU)
         return
     said = str(row["status"]).replace("_", " ").capitalize()
     good = row["status"] == "approved"
     by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
-    yield Milestone(row["resolved_at"], f"{said}{by}: {what}", Phase.COMPLETED if good else Phase.FAILED)
+    yield Milestone(row["resolved_at"], f"{said}{by}: {what}", State.DONE if good else FAILED)
     if row["finished_at"]:
         done = row["state"] == "done"
         how = "Performed" if done else f"Action {row['state']}"
-        yield Milestone(row["finished_at"], f"{how}: {what}", Phase.COMPLETED if done else Phase.FAILED)
+        yield Milestone(row["finished_at"], f"{how}: {what}", State.DONE if done else FAILED)
 
 
 def _end(task: Mapping[str, Any]) -> Iterator[Milestone]:
     phase = Phase(task["phase"])
     why = "" if phase is Phase.COMPLETED else first_line(task["error"] or task["reason"] or "", 120)
     if phase.is_terminal or phase is Phase.CIRCUIT_OPEN:
-        text = _words(phase) + (f": {why}" if why else "")
-        yield Milestone(task["completed_at"] or task["updated_at"], text, phase)
+        state = state_words(phase)
+        text = _words(state.rpartition(": ")[2]) + (f": {why}" if why else "")
+        yield Milestone(task["completed_at"] or task["updated_at"], text, state)
 
 
 def _words(name: str) -> str:

@@ -225,7 +225,7 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         )
     if not task.parent_live and task.parent is not None:
         parent = snapshot.tasks.get(task.parent)
-        text = f"its parent {parent.local_id if parent else task.parent} is not executing"
+        text = f"its parent {parent.local_id if parent else task.parent} has not started its subtasks"
         return Cause(task.local_id, "parent", text)
     if task.claimed is not None:
         text = f"waits for {task.claimed[0]}, which writes {task.claimed[1]} in the same workspace"
@@ -262,7 +262,7 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
             text += "; more of its plan are being created"
         return Cause(task.local_id, "children", text)
     if waiting is Waiting.NOTHING:
-        return Cause(task.local_id, "executing", task.reason or "is executing")
+        return Cause(task.local_id, "executing", task.reason or "is running")
     tried = task.attempts[-1]
     if task.asks:
         return _approval(task, snapshot)

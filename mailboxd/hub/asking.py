@@ -41,6 +41,9 @@ class _Hit(Said):
     where: Line
     snippet: Line
     task: Line | None = None
+    phase: Line | None = None
+    need: Line | None = None
+    state: Line | None = None
     status: Line | None = None
 
 

@@ -30,7 +30,7 @@ from mailboxd.core.model import Finding, Spec, Task
 from mailboxd.core.operator_orders import Situation, leading_to
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
 from mailboxd.core.sanitize import storable_text
-from mailboxd.core.vocabulary import ADDRESS, Gate, Phase, Verdict, is_id, same_agent
+from mailboxd.core.vocabulary import ADDRESS, Gate, Phase, Verdict, is_id, same_agent, state_of
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
@@ -44,6 +44,7 @@ from mailboxd.protocol.markdown import Section
 from mailboxd.protocol.messages import TaskMessage
 from mailboxd.protocol.spec import read_action, spec_sections
 from mailboxd.store import reports, task_queries
+from mailboxd.store.attention_queries import need_of
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import details
 
@@ -260,11 +261,11 @@ _OPERATOR = "operator"
 _MAX_TEXT = 50_000
 """Characters of one text in a result; task.md has the rest."""
 _TASK_KEYS = (
-    "local_id", "parent", "title", "phase", "status", "mode", "from", "agent", "reason", "error", "findings",
-    "result_summary", "planned_actions", "due",
+    "local_id", "parent", "title", "state", "phase", "need", "status", "mode", "from", "agent", "reason",
+    "error", "findings", "result_summary", "planned_actions", "due",
 )  # fmt: skip
 _EVENT_KEYS = ("at", "kind", "role", "actor", "text")
-_CHILD_KEYS = ("key", "local_id", "title", "agent", "phase", "depends_on", "result_summary", "error")
+_CHILD_KEYS = ("key", "local_id", "title", "agent", "state", "phase", "depends_on", "result_summary", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +291,9 @@ class ToolCall:
 
     def state(self, task: Task) -> Answer:
         now = self.engine.store.tasks.get(task.id) or task
-        return {"task": now.local_id, "phase": str(now.phase), "reason": now.reason}
+        need = need_of(Report(self.engine.store.db), now.id)
+        facts = {"state": str(state_of(now.phase, need)), "phase": str(now.phase)}
+        return {"task": now.local_id, **facts, "reason": now.reason}
 
 
 def create(call: ToolCall, given: Create) -> Answer:

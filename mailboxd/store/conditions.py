@@ -5,7 +5,7 @@ Apart from the types of the core, which `mailboxd status` does not load.
 
 from __future__ import annotations
 
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import Phase, State, state_of, state_words
 
 ABOVE = (
     "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM tasks WHERE id = ?"
@@ -91,8 +91,17 @@ WAITING_BY_PHASE = (
 """How many open tasks wait for a person, by phase and need."""
 
 
-STATE = f"coalesce(CASE WHEN {NEED} IS NULL THEN NULL ELSE '{WAITING_FOR_YOU}' END, t.phase)"
-"""The displayed state of the task (`t`): that it waits for a person, or its phase."""
+_WORDS = " ".join(f"WHEN '{phase}' THEN '{state_words(phase)}'" for phase in Phase)
+STATE = f"CASE WHEN {NEED} IS NOT NULL THEN '{State.NEEDS_YOU}' ELSE CASE t.phase {_WORDS} END END"
+"""The state of the task (`t`), as `state_words` says it."""
+
+
+def in_state(state: str) -> str:
+    """The condition that the task (`t`) is in this state: one of the four words, or of the kinds of done."""
+    phases = ", ".join(f"'{phase}'" for phase in Phase if state in (state_of(phase), state_words(phase)))
+    if state == State.NEEDS_YOU:
+        return f"(t.phase IN ({phases}) OR {NEED} IS NOT NULL)"
+    return f"(t.phase IN ({phases}) AND {NEED} IS NULL)"
 
 
 def is_not_held(task: str) -> str:

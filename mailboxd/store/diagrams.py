@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from mailboxd.core.times import to_epoch, to_text
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, Waiting
+from mailboxd.core.vocabulary import FAILED, OPERATORS, State, Waiting
 from mailboxd.drawing.gantt import Bar, Crowd, Window
 from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, collapse
 from mailboxd.drawing.style import STATE_STYLES, Tone
@@ -16,10 +17,11 @@ from mailboxd.store.reports import Report, Row
 
 MOST_NODES = 200
 MOST_CHILDREN = 1_000
-"""Children of one task that are read one by one; of more only the number in each phase."""
+"""Children of one task that are read one by one; of more only the number in each state."""
 _NODES_WITH_ENDED = 60
 _SINGLED_OUT = 12
-_NODE = f"t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, {STATE}, t.executor, t.title, t.kids"
+_LABEL = "CASE WHEN t.key = '' THEN t.local_id ELSE t.key END"
+_NODE = f"t.id, t.local_id, {_LABEL}, {STATE}, t.phase, t.executor, t.title, t.kids"
 _WAITS = "EXISTS (SELECT 1 FROM dependencies d WHERE d.task = t.id)"
 _QUIET = (Tone.GOOD, Tone.OFF, Tone.IDLE)
 _URGENT = tuple(str(state) for state, style in STATE_STYLES.items() if style.tone not in _QUIET)
@@ -84,15 +86,15 @@ class _FoldedTimeline:
         if self._count >= MOST_LINES or self._looked_at > _MOST_LOOKED_AT:
             return
         attempts = self._report.rows(
-            "SELECT a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at, a.finished_at,"
-            f" a.error_summary AS error, CASE WHEN {NEED} IS NULL THEN NULL ELSE t.updated_at END AS waits_since"
-            " FROM attempts a JOIN tasks t ON t.id = a.task"
-            f" WHERE a.task = ? AND {_ACTIVE} ORDER BY a.ordinal DESC LIMIT {_ATTEMPTS}",
+            "SELECT a.ordinal, a.executor AS agent, a.status, a.started_at, a.finished_at,"
+            f" a.error_summary AS error FROM attempts a WHERE a.task = ? AND {_ACTIVE}"
+            f" ORDER BY a.ordinal DESC LIMIT {_ATTEMPTS}",
             task_id, *self._active,
         )  # fmt: skip
         self._count += bool(attempts)
+        stops = self._stops(task_id) if attempts else []
         for attempt in reversed(attempts):
-            self._lines += _bars(label, attempt, attempt["waits_since"], self._link(name, False))
+            self._lines += _bars(label, attempt, stops, self._link(name, False))
         if not kids:
             return
         alone = self._alone(task_id, kids)
@@ -101,9 +103,27 @@ class _FoldedTimeline:
         if kids > len(alone):
             self._crowd(task_id, name, [kid for kid, *_ in alone])
 
+    def _stops(self, task_id: str) -> list[_Stop]:
+        """When attempts of the task did not run: a question or a permission was open, or all of its subtasks wait."""
+        found = [*_questions(self._report, task_id)]
+        found += [
+            _Stop(to_epoch(start), to_epoch(end) if end else None, State.NEEDS_YOU)
+            for start, end in self._report.db.execute(
+                "SELECT at, resolved_at FROM approvals WHERE task = ? AND purpose = 'permission'", (task_id,)
+            )
+        ]
+        since = self._report.db.execute(
+            "SELECT (SELECT max(c.updated_at) FROM tasks c WHERE c.parent = t.id) FROM tasks t"
+            f" WHERE t.id = ? AND t.kids > 0 AND {NEED} = 'subtasks'",
+            (task_id,),
+        ).fetchone()
+        if since:
+            found.append(_Stop(to_epoch(since[0]), None, State.NEEDS_YOU))
+        return sorted(found, key=lambda stop: stop.start)
+
     def _alone(self, parent: str, kids: int) -> list[tuple[str, str, str, int]]:
         """The subtasks that get a line each: all, those that ran in the window, or those that people look for."""
-        columns = "SELECT t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.kids FROM tasks t"
+        columns = f"SELECT t.id, t.local_id, {_LABEL}, t.kids FROM tasks t"
         if kids <= _ALONE:
             return self._report.db.execute(f"{columns} WHERE t.parent = ? ORDER BY t.seq", (parent,)).fetchall()
         ran = self._report.db.execute(
@@ -116,7 +136,7 @@ class _FoldedTimeline:
         marks = ", ".join("?" * len(_URGENT))
         return self._report.db.execute(
             f"{columns} WHERE t.parent = ? AND (t.kids > 0 OR {STATE} IN ({marks}))"
-            f" ORDER BY {STATE} NOT IN ('failed', '{WAITING_FOR_YOU}'), t.seq LIMIT {_SOUGHT}",
+            f" ORDER BY {STATE} NOT IN ('{FAILED}', '{State.NEEDS_YOU}'), t.seq LIMIT {_SOUGHT}",
             (parent, *_URGENT),
         ).fetchall()
 
@@ -138,16 +158,47 @@ class _FoldedTimeline:
             self._lines.append(Crowd(count, began, failed, self._link(name, True)))
 
 
-def _bars(name: str, attempt: Row, waits_since: str | None, href: str) -> Iterator[Bar]:
-    """An attempt; one that has asked a person is not running since then."""
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A time, in seconds since 1970, in which a task waited for an answer; `end` is None while it does."""
+
+    start: float
+    end: float | None
+    state: State
+
+
+def _questions(report: Report, task_id: str) -> Iterator[_Stop]:
+    """The times in which a question of the task was open. One that a person is to answer needs them."""
+    rows = report.db.execute(
+        "SELECT at, kind = 'question.asked', json_extract(data, '$.to') FROM (SELECT seq, at, kind, data,"
+        " coalesce(json_extract(data, '$.attempt_changes.waiting_for'), json_extract(data, '$.changes.waiting_for'))"
+        " AS waiting FROM events WHERE task = ?) WHERE kind IN ('question.asked', 'attempt.ended', 'attempt.finished')"
+        " OR waiting NOT IN (?, '') ORDER BY seq",
+        (task_id, Waiting.ANSWER),
+    )
+    asked, state = None, State.WAITING
+    for at, again, to in rows:
+        if asked is not None and asked < to_epoch(at):
+            yield _Stop(asked, to_epoch(at), state)
+        asked, state = to_epoch(at) if again else None, State.NEEDS_YOU if to in OPERATORS else State.WAITING
+    if asked is not None:
+        yield _Stop(asked, None, state)
+
+
+def _bars(name: str, attempt: Row, stops: Sequence[_Stop], href: str) -> Iterator[Bar]:
+    """An attempt, without the times in which it waited for an answer; these have bars of their own."""
     note = f"attempt {attempt['ordinal']} by {attempt['agent']}" + (f": {attempt['error']}" if attempt["error"] else "")
     end = to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None
-    start, asked = to_epoch(attempt["started_at"]), None
-    if waits_since is not None and attempt["waiting_for"] == Waiting.ANSWER:
-        asked = end = to_epoch(waits_since)
-    yield Bar(name, start, end, attempt["status"], note, href)
-    if asked is not None:
-        yield Bar(name, asked, None, WAITING_FOR_YOU, note, href)
+    start: float | None = to_epoch(attempt["started_at"])
+    for stop in stops:
+        if start is None or stop.start < start or (end is not None and stop.start >= end):
+            continue
+        if stop.start > start:
+            yield Bar(name, start, stop.start, attempt["status"], note, href)
+        start = stop.end if end is None or stop.end is None else min(stop.end, end)
+        yield Bar(name, stop.start, start, stop.state, note, href)
+    if start is not None and start != end:
+        yield Bar(name, start, end, attempt["status"], note, href)
 
 
 def task_graph(report: Report, task_id: str, *, link: Link = no_link, most: int = MOST_NODES) -> Graph:
@@ -183,14 +234,13 @@ class _TaskGraph:
     def _add(self, kid: Child, depth: int) -> None:
         href = self._link(kid.name, False)
         title = f"{kid.name}: {kid.title}"
-        self._nodes[kid.id] = Node(kid.id, kid.label, kid.state, kid.agent, href, title, kid.kids)
+        self._nodes[kid.id] = Node(kid.id, kid.label, kid.state, kid.phase, kid.agent, href, title, kid.kids)
         if kid.kids:
-            ended = kid.state in ("completed", "cancelled")
-            heapq.heappush(self._open, (ended, depth, len(self._nodes), kid))
+            heapq.heappush(self._open, (kid.is_quiet, depth, len(self._nodes), kid))
 
     def _unfold(self, parent: Child, depth: int, room: int) -> None:
         node = self._nodes[parent.id]
-        self._nodes[parent.id] = Node(node.id, node.label, node.state, node.note, node.href, node.title)
+        self._nodes[parent.id] = Node(node.id, node.label, node.state, node.phase, node.note, node.href, node.title)
         if parent.kids > MOST_CHILDREN:
             self._unfold_many(parent, depth, room)
             return
@@ -218,7 +268,7 @@ class _TaskGraph:
             self._add(kid, depth + 1)
             self._edges.append(Edge(first, kid.id) if waits else Edge(parent.id, kid.id, EdgeKind.CHILD))
         for stack, waits in ((first, 0), (second, 1)):
-            left = {phase: count for phase, count in counts.get(waits, {}).items() if count}
+            left = {state: count for state, count in counts.get(waits, {}).items() if count}
             if left:
                 label, title = f"{sum(left.values()):,} tasks", f"children of {parent.name}"
                 href = self._link(parent.name, True)
@@ -238,7 +288,7 @@ class _TaskGraph:
         marks = ", ".join("?" * len(_URGENT))
         rows = self._report.db.execute(
             f"SELECT {_NODE}, {_WAITS} FROM tasks t WHERE t.parent = ? AND {STATE} IN ({marks})"
-            f" ORDER BY {STATE} NOT IN ('failed', '{WAITING_FOR_YOU}'), t.seq LIMIT ?",
+            f" ORDER BY {STATE} NOT IN ('{FAILED}', '{State.NEEDS_YOU}'), t.seq LIMIT ?",
             (parent, *_URGENT, most),
         )
         return [(Child(*row[:-1]), row[-1]) for row in rows]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, task_status
+from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
@@ -317,8 +317,14 @@ def _events_of(task_id: str | None, *, tree: bool) -> str:
 
 
 def summary(row: Row, *, as_child: bool = False) -> Row:
-    """A row of `SUMMARY` with `status` in place of `has_result`."""
-    return row | {"status": status_of(row, has_result=bool(row.pop("has_result")), as_child=as_child)}
+    """A row of `SUMMARY` with its `state`, and with `status` in place of `has_result`."""
+    status = status_of(row, has_result=bool(row.pop("has_result")), as_child=as_child)
+    return with_state(row) | {"status": status}
+
+
+def with_state(row: Row) -> Row:
+    """A row with `phase` and `need`, and with the `state` that they are."""
+    return row | {"state": state_of(row["phase"], row["need"])}
 
 
 def status_of(row: Row, *, has_result: bool, as_child: bool = False) -> str:
@@ -351,7 +357,7 @@ def workspace_summary(report: Report) -> Row:
 
 # Tasks that wait for an agent.
 
-_SHOWN = "t.local_id AS task, t.title, t.phase, t.executor AS agent, t.attempt"
+_SHOWN = f"t.local_id AS task, t.title, t.phase, {NEED} AS need, t.executor AS agent, t.attempt"
 
 
 _ANY_OR_LABELLED = f"(?1 IS NULL OR {LABELLED.replace('?', '?1')})"
@@ -362,24 +368,25 @@ def ready(report: Report, label: str | None, limit: int) -> list[Row]:
     sql = (
         f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} AND {_ANY_OR_LABELLED} ORDER BY t.priority DESC, t.seq LIMIT ?2"
     )
-    return report.rows(sql, label, limit)
+    return [with_state(row) for row in report.rows(sql, label, limit)]
 
 
 def of_executor(report: Report, agent: str, label: str | None, limit: int) -> list[Row]:
     """The agent's tasks that are ready or executing."""
-    return report.rows(
+    rows = report.rows(
         f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ?2 COLLATE NOCASE AND (({RUNNABLE}) OR t.phase = 'executing')"
         f" AND {_ANY_OR_LABELLED} ORDER BY t.priority DESC, t.seq LIMIT ?3",
         label,
         agent,
         limit,
     )
+    return [with_state(row) for row in rows]
 
 
 def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ...]) -> list[Row]:
     """Tasks at one of `gates` that the agent was asked to review there, with `id`. A view tells whether it still is."""
     marks = ", ".join("?" * len(gates))
-    return report.rows(
+    rows = report.rows(
         f"SELECT t.id, {_SHOWN} FROM tasks t WHERE {_ANY_OR_LABELLED} AND t.phase IN ({marks})"
         " AND EXISTS (SELECT 1 FROM review_requests r"
         "  WHERE r.task = t.id AND r.gate = t.phase AND r.reviewer = ? COLLATE NOCASE)"
@@ -388,3 +395,4 @@ def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ..
         *gates,
         agent,
     )
+    return [with_state(row) for row in rows]

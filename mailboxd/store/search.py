@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd.core.events import OF_TASKS, upcast
+from mailboxd.core.vocabulary import state_of
 from mailboxd.errors import Refused, StoreError, UnavailableError
+from mailboxd.store.conditions import NEED
 from mailboxd.store.event_log import sentence
 from mailboxd.store.reports import status_of
 
@@ -130,16 +132,24 @@ class Index:
             f" WHERE {' AND '.join(where)} ORDER BY bm25(texts), e.seq DESC"
         )
         found: list[dict[str, Any]] = []
+        needs: dict[str, str | None] = {}
         try:
             for row in self._opened().execute(sql, args):
-                hit = _hit(row)
-                if wanted.status in ("", hit["phase"], hit["status"]):
+                hit = _hit(row, self._need(row[5], needs))
+                if wanted.status in ("", hit["phase"], hit["status"], hit["state"]):
                     found.append(hit)
                 if len(found) == wanted.limit:
                     break
         except sqlite3.Error as error:
             raise StoreError(f"{self._path}: the search index cannot be read: {error}; delete it") from error
         return found
+
+    def _need(self, task: str | None, known: dict[str, str | None]) -> str | None:
+        """Why the task with this local id waits for a person; None if it does not. Each is asked for once."""
+        if task is not None and task not in known:
+            row = self._opened().execute(f"SELECT {NEED} FROM tasks t WHERE t.local_id = ?", (task,)).fetchone()
+            known[task] = row and row[0]
+        return known[task] if task is not None else None
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
@@ -241,12 +251,13 @@ def _add(db: sqlite3.Connection, entry: _Entry) -> None:
     db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (cursor.lastrowid, entry.text))
 
 
-def _hit(row: Sequence[Any]) -> dict[str, Any]:
+def _hit(row: Sequence[Any], need: str | None) -> dict[str, Any]:
     seq, at, kind, place, agents, task, phase, mode, attempt, parent, has_result, snippet, _ = row
     columns = {"phase": phase, "mode": mode, "attempt": attempt}
     status = status_of(columns, has_result=bool(has_result), as_child=parent is not None) if phase else None
     return {
-        "seq": seq, "at": at, "type": kind, "task": task, "phase": phase, "status": status, "agents": agents.split(),
+        "seq": seq, "at": at, "type": kind, "task": task, "phase": phase, "need": need,
+        "state": state_of(phase, need) if phase else None, "status": status, "agents": agents.split(),
         "where": place, "snippet": " ".join(snippet.split()),
     }  # fmt: skip
 

@@ -13,10 +13,10 @@ from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import state_of
 from mailboxd.errors import UnavailableError
-from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN
-from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary
+from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, in_state
+from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
 
 _TASK = (
     f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"
@@ -61,6 +61,7 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
 def _task(row: Row) -> Row:
     policy = _whole(Policy, row["policy"])
     return {name: row[name] for name in _AS_IT_IS} | {
+        "state": state_of(row["phase"], row["need"]),
         "status": status_of(row, has_result=bool(row["result"])),
         "from": row["sender"],
         "reply_to": json.loads(row["origin"]).get("reply_to"),
@@ -98,7 +99,8 @@ def _whole(kind: Callable[..., Any], text: str) -> Row:
 
 def spec_of(report: Report, task_id: str) -> tuple[Row, Spec]:
     """The spec of the task with this id; `lacks` names what is missing."""
-    row = report.rows("SELECT local_id AS task, title, phase, spec, policy FROM tasks WHERE id = ?", task_id)[0]
+    columns = f"t.local_id AS task, t.title, t.phase, {NEED} AS need, t.spec, t.policy"
+    row = with_state(report.rows(f"SELECT {columns} FROM tasks t WHERE t.id = ?", task_id)[0])
     policy, text = from_json(Policy, json.loads(row.pop("policy"))), row["spec"]
     spec = from_json(Spec, json.loads(text))
     return row | {"lacks": problems_text(lint(spec, policy.weak)), "spec": _whole(Spec, text)}, spec
@@ -128,11 +130,12 @@ def _seconds(started_at: str, finished_at: str | None) -> float | None:
 
 
 def _dependencies(report: Report, task_id: str) -> list[Row]:
-    return report.rows(
-        "SELECT n.key, n.local_id, n.phase FROM dependencies d JOIN tasks n ON n.id = d.needs"
-        " WHERE d.task = ? ORDER BY n.seq",
+    rows = report.rows(
+        f"SELECT t.key, t.local_id, t.phase, {NEED} AS need FROM dependencies d JOIN tasks t ON t.id = d.needs"
+        " WHERE d.task = ? ORDER BY t.seq",
         task_id,
     )
+    return [with_state(row) for row in rows]
 
 
 def _children(report: Report, task_id: str) -> list[Row]:
@@ -149,7 +152,7 @@ def _children(report: Report, task_id: str) -> list[Row]:
     ):
         needs[child].append(key)
     return [
-        row | {"status": status_of(row, has_result=False, as_child=True), "depends_on": needs[row["id"]]}
+        with_state(row) | {"status": status_of(row, has_result=False, as_child=True), "depends_on": needs[row["id"]]}
         for row in rows
     ]
 
@@ -287,11 +290,12 @@ _PAGE_SUMMARY = f"{SUMMARY}, t.error, t.result_summary, t.parent, t.spent_usd, t
 class Filter:
     """Which tasks to list; empty fields match any. `words` must occur in name or title; `parent` is an id.
 
-    `phase` is one, or that of tasks that wait for a person.
+    `state` is one of the four words or of the kinds of done (`vocabulary.STATES`).
 
     Without any field only root tasks, unless `children` is set.
     """
 
+    state: str = ""
     phase: str = ""
     agent: str = ""
     label: str = ""
@@ -309,11 +313,11 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offs
     if wanted.parent:
         where.append("t.parent = ?")
         args.append(wanted.parent)
-    elif not wanted.children and not (wanted.phase or wanted.agent or wanted.label or wanted.words):
+    elif not wanted.children and not (wanted.state or wanted.phase or wanted.agent or wanted.label or wanted.words):
         where.append("t.parent IS NULL")
-    if wanted.phase == WAITING_FOR_YOU:
-        where.append(f"{NEED} IS NOT NULL")
-    elif wanted.phase:
+    if wanted.state:
+        where.append(in_state(wanted.state))
+    if wanted.phase:
         where.append("t.phase = ?")
         args.append(wanted.phase)
     if wanted.agent:

@@ -488,14 +488,12 @@ class TaskMarkdown:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
         fixed = [] if task.phase in BEFORE_EXECUTION else of_spec(edit.extra_sections, current.extra_sections)
         if fixed and task.phase is not Phase.EXECUTING:
-            raise Refused(
-                "spec-fixed", f"{task.local_id} is {task.phase.words}: {', '.join(fixed)} can no longer change", _STEER
-            )
+            raise Refused("spec-fixed", f"{task.local_id} has started: {', '.join(fixed)} can no longer change", _STEER)
         with self.engine.store.savepoint():  # an edit with any illegal part changes nothing
             self.apply(task, rebase_edit(task, edit, current))
         if fixed and any(heading in dict(current.extra_sections) for heading in fixed):
             # its agent may have rewritten the whole file: take its results, and keep what it wrote about the spec
-            why = f"{', '.join(fixed)} cannot change while it is {task.phase.words}; the rest is taken (spec-fixed)."
+            why = f"{', '.join(fixed)} cannot change once it has started; the rest is taken (spec-fixed)."
             why = f"{why} {_STEER}"
             self._refuse(task.local_id, raw, task, why)
         if self._waits_otherwise(shown, written, raw):

@@ -29,7 +29,7 @@ from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, WORDS, is_id
+from mailboxd.core.vocabulary import State, is_id, state_words
 from mailboxd.drawing.gantt import Window, duration
 from mailboxd.drawing.style import STATE_STYLES, attempt_style
 from mailboxd.drawing.svg import STYLE
@@ -80,8 +80,8 @@ def templates() -> Environment:
     }
     found.globals |= {
         "STATE_STYLES": STATE_STYLES,
-        "WAITING_FOR_YOU": WAITING_FOR_YOU,
-        "WORDS": WORDS,
+        "NEEDS_YOU": State.NEEDS_YOU,
+        "state_words": state_words,
         "DONE": _DONE,
         "duration": duration,
     }
@@ -200,7 +200,7 @@ class WebApp:
     def workspace(self, request: Request) -> Response:
         workspace, asked = self._workspace(request), request.query_params
         wanted = Filter(
-            phase=asked.get("phase", "") if asked.get("phase", "") in STATE_STYLES else "",
+            state=asked.get("state", "") if asked.get("state", "") in STATE_STYLES else "",
             agent=asked.get("agent", "") if is_id(asked.get("agent", "")) else "",
             label=asked.get("label", "")[:64],
             words=asked.get("q", "")[:200],
@@ -210,17 +210,17 @@ class WebApp:
 
     def children(self, request: Request) -> Response:
         workspace, name = self._workspace(request), request.path_params["task"]
-        phase = request.query_params.get("phase", "")
+        state = request.query_params.get("state", "")
         with self.models.report(workspace) as report:
             task_id = find_exact(report, name)
         if task_id is None:
             raise UnavailableError(f"there is no task {ascii(name)[:100]}")
-        wanted = Filter(parent=task_id, phase=phase if phase in STATE_STYLES else "")
+        wanted = Filter(parent=task_id, state=state if state in STATE_STYLES else "")
         return self._list(request, workspace, wanted, above=name)
 
     def _list(self, request: Request, workspace: WebWorkspace, wanted: Filter, above: str = "") -> Response:
         found = self.models.workspace(workspace, wanted, _number(request.query_params.get("page", "1")))
-        asked = {"phase": wanted.phase, "agent": wanted.agent, "q": wanted.words, "children": "1" * wanted.children}
+        asked = {"state": wanted.state, "agent": wanted.agent, "q": wanted.words, "children": "1" * wanted.children}
         shown = found | {"filter": wanted, "parent": above, "query": _query(asked)}
         return self._answer(request, "workspace.html", shown, live=[workspace])
 

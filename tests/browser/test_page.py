@@ -50,7 +50,7 @@ def paths(page_server: Browser, company: Company) -> dict[str, str]:
     found = re.search(rf'href="(/w/{key}/m/[^"]+)"', messages)
     assert found
     return {
-        "overview": "/", "workspace": f"/w/{key}", "filtered": f"/w/{key}?phase=completed&children=1",
+        "overview": "/", "workspace": f"/w/{key}", "filtered": f"/w/{key}?state=done&children=1",
         "task": f"/w/{key}/t/q3", "leaf": f"/w/{key}/t/q3.report", "stuck": f"/w/{key}/t/crawl",
         "children": f"/w/{key}/t/q3/children", "request": f"/w/{key}/a/{request}", "messages": f"/w/{key}/messages",
         "message": found[1], "search": "/search?q=revenue", "new": "/new",

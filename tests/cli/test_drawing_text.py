@@ -12,7 +12,7 @@ from mailboxd.cli.commands import fleet
 from mailboxd.cli.text import lasted, meter, width
 from mailboxd.cli.timeline import MARKS, timeline_lines
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU, AttemptStatus, Phase
+from mailboxd.core.vocabulary import STATES, AttemptStatus, State
 from mailboxd.drawing.gantt import Bar, Crowd
 
 NOW = "2026-11-21T12:01:40.000Z"
@@ -59,9 +59,9 @@ def test_a_bar_is_full_only_when_all_is_done() -> None:
 def test_a_tree_says_how_far_it_is_and_for_how_long_it_runs() -> None:
     root = node("job", "executing", node("a", "completed", result_summary="Twelve"), node("b", depends_on=["a"]))
     assert plain(task_output.tree_lines(root, NOW, 80)) == [
-        "▶ executing 1m40s  job (beta)  █████░░░░░ 1/2 Do job",
-        "├─ ✓ completed  a (beta)  Twelve",
-        "└─ ▶ executing 1m40s  b (beta)  after a: Do b",
+        "▶ running 1m40s  job (beta)  █████░░░░░ 1/2 Do job",
+        "├─ ✓ done  a (beta)  Twelve",
+        "└─ ▶ running 1m40s  b (beta)  after a: Do b",
     ]
 
 
@@ -81,9 +81,9 @@ def test_of_many_subtasks_the_urgent_are_shown_and_the_rest_is_counted() -> None
     kids[700] = node("stuck", "circuit_open", need="circuit", reason="no answer")
     kids[300] = node("busy", "executing", *(node(f"d{n}", "execution_ready") for n in range(50)))
     lines = plain(task_output.tree_lines(node("job", "executing", *kids), NOW, 80, 3))
-    assert "‖ waiting for you 1m40s  stuck (beta)  no answer" in "\n".join(lines)
-    assert "│  └─ … 47 more: 47 pending" in lines
-    assert lines[-1] == "└─ … 987 more: 987 completed"
+    assert "‖ needs you 1m40s  stuck (beta)  no answer" in "\n".join(lines)
+    assert "│  └─ … 47 more: 47 waiting" in lines
+    assert lines[-1] == "└─ … 987 more: 987 done"
     assert len(lines) == 9
 
 
@@ -111,7 +111,7 @@ def test_attempts_are_drawn_at_their_time_with_their_status() -> None:
 
 def test_what_runs_is_drawn_until_now_and_what_took_no_time_is_seen() -> None:
     _, runs, asks, lost, _ = timeline(
-        bar("a", 90, None, "running"), bar("b", 90, None, WAITING_FOR_YOU), bar("c", 100, 100, "unknown")
+        bar("a", 90, None, "running"), bar("b", 90, None, State.NEEDS_YOU), bar("c", 100, 100, "unknown")
     )
     assert ("▒" in runs, runs.endswith("10 s")) == (True, True)
     assert "‖" in asks
@@ -131,7 +131,7 @@ def test_a_timeline_fits(room: int) -> None:
 
 
 def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
-    assert set(MARKS) == {*AttemptStatus, WAITING_FOR_YOU}
+    assert set(MARKS) == {*AttemptStatus, State.NEEDS_YOU, State.WAITING}
     assert len(set(MARKS.values())) == len(MARKS)
 
 
@@ -177,7 +177,7 @@ def test_a_workspace_shows_the_first_item_and_how_many_there_are() -> None:
 
 def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
     rows = [
-        standing("a" * 128, states=dict.fromkeys(Phase, 1), attention=[ITEM], attention_count=1),
+        standing("a" * 128, states=dict.fromkeys(STATES, 1), attention=[ITEM], attention_count=1),
         {
             "agent": None,
             "workspace": f"/{HOSTILE}",
@@ -186,12 +186,12 @@ def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
             "attention": [],
             "attention_count": 0,
         },
-        standing("writer", states={"executing": 1, "ready_to_resume": 1, "execution_ready": 4}),
+        standing("writer", states={"running": 2, "waiting": 4}),
     ]
     for room in (60, 80, 200):
         lines = plain(fleet.lines(rows, NOW, room))
         assert all(width(line) <= room for line in lines), lines
-    assert "2 running, 4 pending" in lines[3]
+    assert "2 running, 4 waiting" in lines[3]
     assert fleet.summary(rows) == "3 workspaces, 2 need attention"
     assert fleet.summary([*rows, other_host()]) == "3 workspaces and 1 other host, 3 need attention"
     assert "\x1b" not in "".join(lines)

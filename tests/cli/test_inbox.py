@@ -11,7 +11,7 @@ import pytest
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Unknown
-from mailboxd.core.vocabulary import Gate, WeakSpec
+from mailboxd.core.vocabulary import Gate, Phase, State, WeakSpec
 from mailboxd.daemon.health_writer import Health
 from mailboxd.health import Component, Grade
 from mailboxd.host.sdnotify import Notifier
@@ -72,8 +72,8 @@ def test_a_coordinating_task_waits_for_you_while_all_its_open_subtasks_do(stage:
     assert stage.json("show", "job")["need"] is None, "c works"
     stage.end_turn("job.c", "Done.")
     assert stage.json("show", "job")["need"] == "subtasks"
-    assert "‖ waiting for you" in stage.run("tree", "job").stdout.splitlines()[0]
-    assert stage.json("status")["states"] == {"waiting for you": 2, "execution_ready": 1, "completed": 1}
+    assert "‖ needs you" in stage.run("tree", "job").stdout.splitlines()[0]
+    assert stage.json("status")["states"] == {"needs you": 2, "waiting": 1, "done": 1}
     assert kinds(stage) == ["question"]
     assert stage.run("answer", "job.a", "Those of July.").exit_code == 0
     assert stage.json("show", "job")["need"] is None
@@ -102,7 +102,7 @@ def test_a_task_that_only_waits_for_its_approvals_is_counted_once(stage: Stage) 
     ask(stage, "job", PUBLISH)
     found = stage.json("status")
     assert found["attention_count"] == len(found["attention"]) == 2, "the approval, and the daemon that does not run"
-    assert found["states"] == {"waiting for you": 1}
+    assert found["states"] == {"needs you": 1}
 
 
 @pytest.mark.parametrize(
@@ -276,14 +276,62 @@ def test_a_task_that_asks_is_shown_as_waiting_for_you_everywhere(stage: Stage) -
     asks(stage)
     stage.clock.advance(402)
     for command in (("ls",), ("tree", "job"), ("status",), ("show", "job")):
-        assert "‖ waiting for you" in stage.run(*command).stdout, command
+        assert "‖ needs you" in stage.run(*command).stdout, command
     assert "executing" not in stage.run("tree", "job").stdout
-    assert "waiting for you 6m42s" in stage.run("tree", "job").stdout
-    assert "tasks      1 waiting for you\n" in stage.run("status").stdout
+    assert "needs you 6m42s" in stage.run("tree", "job").stdout
+    assert "tasks      1 needs you\n" in stage.run("status").stdout
     assert "‖" in stage.run("show", "job", "--timeline").stdout.splitlines()[1]
     assert stage.json("tree", "job")["need"] == stage.json("ls")[0]["need"] == "question"
     assert stage.run("answer", "job", "The audited ones.").exit_code == 0
-    assert "▶ executing" in stage.run("ls").stdout
+    assert "▶ running" in stage.run("ls").stdout
+
+
+def test_every_view_says_the_same_four_words(stage: Stage) -> None:
+    asks(stage)
+    stage.create("other")
+    stage.create("tree", child("a"), child("b", "alpha", ("a",)))
+    words = {"job": "needs you", "other": "waiting", "tree": "waiting"}
+    assert {row["local_id"]: row["state"] for row in stage.json("ls")} == words
+    assert {row["local_id"]: row["state"] for row in stage.json("status")["open_tasks"]} == words
+    for name, word in words.items():
+        assert stage.json("show", name)["state"] == stage.json("why", name)["state"] == word
+        assert stage.json("tree", name)["state"] == stage.json("show", name, "--spec")["state"] == word
+        assert {node["state"] for node in stage.json("show", name, "--graph")["nodes"]} <= set(State)
+        assert {hit["state"] for hit in stage.json("search", name)} == {word}
+        assert f"{name} ({word})" in stage.run("search", name).stdout
+    assert stage.json("status")["states"] == {"needs you": 1, "waiting": 4}
+    assert [child["state"] for child in stage.json("show", "tree")["children"]] == ["waiting", "waiting"]
+    said = stage.json("cancel", "other")
+    assert (said["state"], said["phase"]) == ("done", "cancelled")
+    assert "– done: cancelled" in stage.run("ls").stdout
+    assert "1 done: cancelled" in stage.run("status").stdout
+    for command in (("ls",), ("status",), ("tree", "tree"), ("show", "tree"), ("inbox",)):
+        assert not any(phase.replace("_", " ") in stage.run(*command).stdout for phase in Phase if "_" in phase)
+
+
+def test_ls_filters_by_the_words(stage: Stage) -> None:
+    asks(stage)
+    stage.create("other")
+    stage.create("gone")
+    assert stage.run("cancel", "gone").exit_code == 0
+    assert [row["local_id"] for row in stage.json("ls", "--state", "needs-you")] == ["job"]
+    assert [row["local_id"] for row in stage.json("ls", "--state", "waiting")] == ["other"]
+    assert stage.json("ls", "--state", "running") == []
+    assert [row["local_id"] for row in stage.json("ls", "--state", "done")] == ["gone"]
+    assert [row["local_id"] for row in stage.json("ls", "--state", "cancelled")] == ["gone"]
+    assert stage.json("ls", "--state", "failed") == []
+    assert {hit["task"] for hit in stage.json("search", "job", "--status", "needs you")} == {"job"}
+    assert stage.run("search", "job", "--status", "running").exit_code == 1
+
+
+def test_an_error_says_no_phase(stage: Stage) -> None:
+    asks(stage)
+    for command in (("accept", "job"), ("retry", "job"), ("fail", "job")):
+        said = stage.run(*command).stderr
+        assert "job has not ended" in said
+        assert "executing" not in said
+    assert stage.run("cancel", "job").exit_code == 0
+    assert "job is cancelled already" in stage.run("cancel", "job").stderr
 
 
 def test_a_weak_spec_that_the_sender_has_to_complete_waits_for_you(stage: Stage) -> None:

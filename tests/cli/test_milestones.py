@@ -58,7 +58,7 @@ def test_the_order_is_that_of_time() -> None:
         "Quality gate: changes requested by critic: No sum.",
         "Attempts 1 to 6 by writer succeeded",
         "Quality gate: approved by critic",
-        "Completed",
+        "Done",
     ]
 
 

@@ -199,7 +199,7 @@ def test_output_fits_any_encoding(stage: Stage) -> None:
     stage.create("job")
     done = call(stage, "tree", "job", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0
-    assert done.stdout.startswith("\\u25cb pending  job (alpha)")
+    assert done.stdout.startswith("\\u25cb waiting  job (alpha)")
 
 
 @pytest.mark.parametrize(("variable", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
@@ -213,7 +213,7 @@ def test_colour_is_for_terminals_that_want_it(stage: Stage, variable: dict[str, 
     shown = os.read(master, 65_536)
     os.close(master)
     assert done.returncode == 0
-    assert "▶ executing".encode() in shown
+    assert "▶ running".encode() in shown
     assert (b"\x1b[" in shown) is coloured
 
 

@@ -136,7 +136,7 @@ def test_ls_lists_root_tasks_and_the_children_if_asked(plan: Stage) -> None:
     assert (rows["job"]["children_total"], rows["job"]["children_completed"]) == (3, 1)
     assert [row["local_id"] for row in plan.json("ls", "--children", "--agent", "gamma")] == ["job.b"]
     assert [row["local_id"] for row in plan.json("ls", "--children", "--phase", "completed")] == ["job.a"]
-    assert "✓ completed" in plan.run("ls", "--children").stdout
+    assert "✓ done" in plan.run("ls", "--children").stdout
 
 
 def test_ls_lists_only_the_latest_ended_tasks(stage: Stage) -> None:
@@ -157,7 +157,7 @@ def test_a_tree_shows_every_level_with_words_and_symbols(stage: Stage) -> None:
     assert found["children"][1]["depends_on"] == ["a"]
     lines = stage.run("tree", "job", env={"COLUMNS": "80"}).stdout.splitlines()
     assert [line[: line.index("○")] for line in lines] == ["", "├─ ", "│  ├─ ", "│  └─ ", "└─ "]
-    assert lines[3] == "│  └─ ○ pending  y (beta)  after x: Do y"
+    assert lines[3] == "│  └─ ○ waiting  y (beta)  after x: Do y"
     assert len(stage.json("tree", "job.a")["children"]) == 2
 
 
@@ -203,8 +203,8 @@ def test_show_of_a_child_names_its_place_and_its_results(plan: Stage) -> None:
     assert (found["parent"], found["root"], found["key"], found["results"]) == ("job", "job", "a", RESULT)
     assert found["artifacts"][0]["kind"] == "primary_output"
     assert plan.json("show", "job.c")["dependencies"] == [
-        {"key": "a", "local_id": "job.a", "phase": "completed"},
-        {"key": "b", "local_id": "job.b", "phase": "executing"},
+        {"key": "a", "local_id": "job.a", "phase": "completed", "need": None, "state": "done"},
+        {"key": "b", "local_id": "job.b", "phase": "executing", "need": None, "state": "running"},
     ]
 
 
@@ -354,7 +354,7 @@ def test_why_speaks_of_states_and_of_how_long_ago(stage: Stage) -> None:
     stage.end_turn("job", "---\ntype: question\n---\nWhich airport?")
     stage.clock.advance(600)
     assert stage.run("why", "job").output.splitlines()[:5] == [
-        "job  ▶ executing",
+        "job  ▶ running",
         "  job: no daemon is running in this workspace: nothing happens until one is",
         "    -> mailboxd run",
         "  job: asks boss: Which airport?",
@@ -364,7 +364,7 @@ def test_why_speaks_of_states_and_of_how_long_ago(stage: Stage) -> None:
     with stage.engine() as engine:
         engine.tick()
     said = stage.run("why", "job").output
-    assert said.startswith("job  ‖ waiting for you\n")
+    assert said.startswith("job  ‖ needs you\n")
     assert "last activity: 0.0 s ago: " in said
     assert NOW[:10] not in said
 
@@ -509,8 +509,8 @@ def test_show_tells_times_in_words_and_counts_the_subtasks_that_it_leaves_out(pl
     with closing(sqlite3.connect(plan.ws.database)) as db, db:
         multiply(db, plan.json("show", "job")["children"][0]["local_id"], 100, {"failed": 2})
     lines = plan.run("show", "job").stdout.splitlines()
-    assert len([line for line in lines if "✓ completed" in line or "✗ failed" in line]) < 50
-    assert any("✗ failed" in line for line in lines)
+    assert len([line for line in lines if "✓ done" in line or "✗ done: failed" in line]) < 50
+    assert any("✗ done: failed" in line for line in lines)
     assert any(line.startswith("  … ") and "more: " in line and "`mailboxd tree`" in line for line in lines)
     assert len(plan.json("show", "job")["children"]) > 100
     lines = plan.run("show", "job", "--timeline").stdout.splitlines()

@@ -183,7 +183,7 @@ def test_an_id_that_has_ended_is_refused_with_what_became_of_it(stage: Stage) ->
     stage.clock.advance(180)
     code, said = refused(stage, "--task-id", "trip", "Go")
     assert code == 1
-    assert "trip exists: completed 3m00s ago (task-exists)" in said
+    assert "trip exists: done 3m00s ago (task-exists)" in said
     assert f"`mailboxd -w {stage.ws.root} retry trip` runs it again; or choose another --task-id." in said
     assert refused(stage, "--task-id", "trip", "--wait", "Go")[0] == 1
     error = json.loads(stage.run("send", "--task-id", "trip", "Go", "--json").stderr)["error"]
@@ -195,7 +195,7 @@ def test_an_id_that_is_open_is_refused_with_how_to_add_to_it(stage: Stage) -> No
     stage.start()
     stage.end_turn("trip", QUESTION)
     code, said = refused(stage, "--task-id", "trip", "Go")
-    assert (code, "trip exists: waiting for you for" in said) == (1, True)
+    assert (code, "trip exists: needs you for" in said) == (1, True)
     assert f"`mailboxd -w {stage.ws.root} edit trip` adds instructions" in said
     added = stage.run("edit", "trip", env={"EDITOR": "sed -i '$aBe brief.'"})
     assert (added.exit_code, "Be brief." in added.stdout) == (0, True)

@@ -114,7 +114,7 @@ def test_the_screen_needs_a_terminal_and_ends_with_a_key(plan: Stage) -> None:
 
 def test_colours_are_for_terminals_that_want_them(plan: Stage) -> None:
     wanted = on_terminal([PROGRAM, "tree", "job"], plan.ws.root)
-    assert "\x1b[32m✓ completed\x1b[0m" in wanted
+    assert "\x1b[32m✓ done\x1b[0m" in wanted
     assert "\x1b" not in on_terminal([PROGRAM, "tree", "job"], plan.ws.root, env={"NO_COLOR": "1"})
     assert "\x1b" not in plan.run("tree", "job").stdout
 

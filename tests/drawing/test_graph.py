@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.vocabulary import FAILED, STATES
 from mailboxd.drawing.graph import (
     MAX_ALIKE,
     Child,
@@ -20,7 +20,7 @@ from mailboxd.drawing.graph import (
     Node,
     collapse,
 )
-from mailboxd.drawing.style import PHASE_STYLES, counts_text
+from mailboxd.drawing.style import STATE_STYLES, counts_text
 from mailboxd.drawing.svg import compute_layout, graph_svg
 
 EVIL = "\"]; <script>alert(1)</script> & 'x' --> \x1b[31m \u202e \ud800 \\\" %%{init}%%"
@@ -65,25 +65,27 @@ def test_two_parents_in_the_wrong_order_do_not_cross() -> None:
     assert (placed.at["a"][1] < placed.at["b"][1]) == (placed.at["y"][1] < placed.at["x"][1])
 
 
-def test_two_hundred_nodes_are_drawn_each_with_its_name_and_phase() -> None:
-    nodes = tuple(Node(f"t{n}", f"task-{n}", list(Phase)[n % 12], "worker") for n in range(200))
+def test_two_hundred_nodes_are_drawn_each_with_its_name_and_state() -> None:
+    nodes = tuple(Node(f"t{n}", f"task-{n}", STATES[n % len(STATES)], "executing", "worker") for n in range(200))
     edges = tuple(Edge(f"t{n // 3}", f"t{n}", EdgeKind.CHILD) for n in range(1, 200))
     root = ElementTree.fromstring(graph_svg(Graph(nodes, edges)))
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert sum(text.split()[-1].startswith("task-") for text in texts) == 200
-    assert {look.word for look in PHASE_STYLES.values()} <= {text.split(" · ")[0] for text in texts}
+    assert {look.word for look in STATE_STYLES.values()} <= {text.split(" · ")[0] for text in texts}
     assert len(graph_svg(Graph(nodes, edges))) < 250_000
 
 
 def test_the_tone_is_never_the_only_difference() -> None:
-    told = [(look.word, look.symbol, look.shape) for look in PHASE_STYLES.values()]
-    assert len({word for word, _, _ in told}) == len(Phase)
-    assert set(PHASE_STYLES) == set(Phase)
+    told = [(look.word, look.symbol, look.shape) for look in STATE_STYLES.values()]
+    assert len({word for word, _, _ in told}) == len(STATES)
+    assert set(STATE_STYLES) == set(STATES)
 
 
-@pytest.mark.parametrize("phase", [*Phase, "", "phase of a newer version"])
-def test_foreign_text_stays_text(phase: str) -> None:
-    graph = Graph((Node("a", EVIL, phase, EVIL, "/t/a", EVIL), Node("b", EVIL, counts={phase: 3})), (Edge("a", "b"),))
+@pytest.mark.parametrize("state", [*STATES, "", "state of a newer version"])
+def test_foreign_text_stays_text(state: str) -> None:
+    graph = Graph(
+        (Node("a", EVIL, state, "", EVIL, "/t/a", EVIL), Node("b", EVIL, counts={state: 3})), (Edge("a", "b"),)
+    )
     svg = graph_svg(graph, EVIL)
     tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg.encode()).iter()}
     assert tags <= {"svg", "style", "rect", "polygon", "path", "a", "g", "title", "text"}
@@ -94,8 +96,8 @@ def test_foreign_text_stays_text(phase: str) -> None:
 # Folding
 
 
-def _kids(count: int, phase: str = "completed", **more: object) -> list[Child]:
-    return [Child(f"k{n}", f"t.k{n}", f"k{n}", phase, "worker", **more) for n in range(count)]  # type: ignore[arg-type]
+def _kids(count: int, state: str = "done", **more: object) -> list[Child]:
+    return [Child(f"k{n}", f"t.k{n}", f"k{n}", state, "completed", "worker", **more) for n in range(count)]  # type: ignore[arg-type]
 
 
 def _fold(kids: list[Child], room: int = 100) -> Collapsed:
@@ -110,8 +112,10 @@ def test_few_are_drawn_one_by_one() -> None:
 
 
 def test_similar_tasks_become_a_stack_with_a_link_and_urgent_ones_stay_apart() -> None:
-    kids = [*_kids(50), Child("bad", "t.bad", "bad", "failed", "worker")]
-    merge = Child("merge", "t.merge", "merge", "execution_ready", "worker", needs=frozenset(kid.id for kid in kids))
+    kids = [*_kids(50), Child("bad", "t.bad", "bad", FAILED, "failed", "worker")]
+    merge = Child(
+        "merge", "t.merge", "merge", "waiting", "execution_ready", "worker", needs=frozenset(kid.id for kid in kids)
+    )
     folded = _fold([*kids, merge])
     assert {"bad", "merge"} <= {kid.id for kid in folded.alone}
     (stack,) = folded.stacks
@@ -123,10 +127,15 @@ def test_similar_tasks_become_a_stack_with_a_link_and_urgent_ones_stay_apart() -
 
 @given(st.integers(2, 30), st.integers(0, 120), st.integers(1, 5))
 def test_the_graph_never_exceeds_its_limit_and_counts_every_task(room: int, count: int, groups: int) -> None:
-    phases = list(Phase)
     kids = [
         Child(
-            f"k{n}", f"t.k{n}", f"k{n}", phases[n % 12], "w", needs=frozenset({f"k{n % groups}"} if n >= groups else ())
+            f"k{n}",
+            f"t.k{n}",
+            f"k{n}",
+            STATES[n % len(STATES)],
+            "executing",
+            "w",
+            needs=frozenset({f"k{n % groups}"} if n >= groups else ()),
         )
         for n in range(count)
     ]
@@ -137,5 +146,5 @@ def test_the_graph_never_exceeds_its_limit_and_counts_every_task(room: int, coun
     assert all(edge.start in ids and edge.end in ids for edge in folded.edges)
 
 
-def test_counts_begin_with_urgent_phases() -> None:
-    assert counts_text({"completed": 1200, "failed": 2, "executing": 0}) == "2 ✗ failed, 1,200 ✓ completed"
+def test_counts_begin_with_urgent_states() -> None:
+    assert counts_text({"done": 1200, FAILED: 2, "running": 0}) == "2 ✗ done: failed, 1,200 ✓ done"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.inputs import Clarification, OperatorInput, Steer
+from mailboxd.core.vocabulary import FAILED
 from mailboxd.drawing.gantt import Bar
 from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
 from mailboxd.drawing.svg import graph_svg
@@ -60,13 +61,54 @@ def test_what_waits_for_a_person_is_drawn_so_and_its_attempt_runs_no_longer(stag
     stage.clock.advance(60)
     stage.end_turn("big.a", "---\ntype: question\n---\nWhich airport?\n")
     states = {node.label: node.style.word for node in _outline(stage).nodes}
-    assert states == {"big": "waiting for you", "a": "waiting for you", "b": "pending"}
+    assert states == {"big": "needs you", "a": "needs you", "b": "waiting"}
     stage.clock.advance(600)
     with opened(stage.ws.database) as report:
         drawn, _ = folded_timeline(report, report.find("big"), stage.clock.now())
     of_a = [bar for bar in drawn if isinstance(bar, Bar) and bar.row.endswith("a")]
-    assert [(bar.status, bar.end is None) for bar in of_a] == [("running", False), ("waiting for you", True)]
+    assert [(bar.status, bar.end is None) for bar in of_a] == [("running", False), ("needs you", True)]
     assert of_a[0].end == of_a[1].start == of_a[0].start + 60
+    assert of_a[1].start in [bar.start for bar in drawn if isinstance(bar, Bar) and bar.status == "needs you"]
+
+
+def _order(stage: Stage, name: str, order: OperatorInput) -> None:
+    with stage.engine() as engine:
+        task = engine.store.tasks.by_local_id(name)
+        assert task is not None
+        engine.command(task, order, "ann")
+
+
+def test_the_time_of_a_question_stays_apart_when_it_is_answered(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.clock.advance(60)
+    stage.end_turn("job", "---\ntype: question\n---\nWhich airport?\n")
+    stage.clock.advance(300)
+    _order(stage, "job", Steer("operator", "Be brief."))
+    stage.clock.advance(780)
+    _order(stage, "job", Clarification("operator", "The near one.", ends=False))
+    stage.clock.advance(20)
+    stage.end_turn("job", "Done.")
+    stage.clock.advance(20)
+    with opened(stage.ws.database) as report:
+        drawn, _ = folded_timeline(report, report.find("job"), stage.clock.now())
+    took = [(bar.status, (bar.end or 0) - bar.start) for bar in drawn if isinstance(bar, Bar)]
+    assert took == [("succeeded", 60), ("needs you", 1080), ("succeeded", 20)]
+
+
+def test_a_question_to_an_agent_is_waited_for_and_then_needs_a_person(stage: Stage) -> None:
+    stage.create("job", sender="beta")
+    stage.start()
+    stage.clock.advance(10)
+    stage.end_turn("job", "---\ntype: question\n---\nWhich airport?\n")
+    stage.clock.advance(100_000)
+    with stage.engine() as engine:
+        engine.tick()
+    stage.clock.advance(5)
+    with opened(stage.ws.database) as report:
+        drawn, _ = folded_timeline(report, report.find("job"), stage.clock.now())
+    told = [(bar.status, bar.end and bar.end - bar.start) for bar in drawn if isinstance(bar, Bar)]
+    assert told == [("running", 10), ("waiting", 100_000), ("needs you", None)]
 
 
 def _tasks(graph: Graph) -> Counter[str]:
@@ -86,7 +128,7 @@ def test_of_a_large_fan_out_what_wants_a_look_is_drawn_and_the_rest_is_counted(s
     assert len(graph.nodes) <= 20
     drawn = _tasks(graph)
     assert sum(drawn.values()) == count + 3
-    assert drawn[Phase.FAILED] == 2
+    assert drawn[FAILED] == 2
     assert len(graph_svg(graph)) < 20_000
     (stack, *_) = [node for node in graph.nodes if node.counts]
     assert stack.href == "/t/big/children"

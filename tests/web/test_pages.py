@@ -176,8 +176,8 @@ def test_tasks_that_wait_for_a_person_are_told_apart(found: Found, opened: Opene
     company["alpha"].until("plain")
     page = opened(company)
     key = page.key()
-    assert "waiting for you job" in page.get(f"/w/{key}/t/job").words.replace("‖ ", "")
-    rows = page.get(f"/w/{key}?phase=waiting%20for%20you").text.count("data-row href")
+    assert "needs you job" in page.get(f"/w/{key}/t/job").words.replace("‖ ", "")
+    rows = page.get(f"/w/{key}?state=needs%20you").text.count("data-row href")
     assert rows == 1
 
 
@@ -262,7 +262,7 @@ def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> Non
     assert page.get(f"/w/{key}?label=finance").text.count("data-row href") == 3
     assert page.get(f"/w/{key}?label=other").words.count("No matching tasks") == 1
     assert f'href="/w/{key}?label=finance"' in page.get(f"/w/{key}/t/q").text
-    assert page.get(f"/w/{key}?phase=failed").words.count("No matching tasks") == 1
+    assert page.get(f"/w/{key}?state=done:+failed").words.count("No matching tasks") == 1
 
 
 def test_no_reply_token_is_ever_shown(found: Found, opened: Opened) -> None:
@@ -301,7 +301,7 @@ def test_several_workspaces_are_shown_even_if_one_is_damaged_or_removed(found: F
     (company["beta"].root / ".mailboxd" / "mailboxd.db").write_bytes(b"no database at all" * 500)
     words = page.get("/").words
     assert "gamma" not in words
-    assert "1 completed" in words
+    assert "1 done" in words
     assert "beta" in words
     assert page.get(f"/w/{gone}").status == 404
     assert page.get(f"/w/{page.key('beta')}").status == 200

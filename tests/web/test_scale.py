@@ -83,7 +83,7 @@ def test_a_stack_in_the_drawing_has_a_count_and_a_link(crowd: Browser) -> None:
     assert 10 < answer.text.count('class="node ') < 25
     assert "Subtasks 20,002" in answer.words
     assert f'href="/w/{key}/t/big/children"' in answer.text
-    first = crowd.get(f"/w/{key}/t/big/children?phase=failed")
+    first = crowd.get(f"/w/{key}/t/big/children?state=done:%20failed")
     assert first.text.count("data-row") == 3
     last = crowd.get(f"/w/{key}/t/big/children?page=401")
     assert "page 401 of 401" in last.words

@@ -17,6 +17,7 @@ from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import stamp
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.errors import EXIT_NO, Refused
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import audit_queries
@@ -86,7 +87,9 @@ def head_command(session: Session) -> None:
 @click.argument("query", nargs=-1, required=True)
 @click.option("--agent", metavar="ID", help="Only what this agent sent, did or received.")
 @click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
-@click.option("--status", metavar="WORD", help="Only tasks in this phase, or done, pending, in-progress.")
+@click.option(
+    "--status", metavar="WORD", help="Only tasks in this state: 'needs you', running, waiting, done; or phase."
+)
 @click.option("--since", metavar="TIME", help="From 2026-11-21 or 2026-11-21T08:00:00Z on.")
 @click.option("--until", metavar="TIME", help="Before this time, or up to the end of this day.")
 @click.option("--type", "kind", type=click.Choice(["message", "result", "event"]), help="Only this type.")
@@ -111,7 +114,8 @@ def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said
 def _hits(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for hit in found:
         of = f"{hit['host']}.{hit['agent']}:" if "host" in hit else ""
-        yield for_terminal(f"{stamp(hit['at'])}  {hit['type']:<7}  {of}{hit['task'] or '-'}  {hit['where']}")
+        said = f" ({state_words(hit['phase'], hit['need'])})" if hit["phase"] in set(Phase) else ""
+        yield for_terminal(f"{stamp(hit['at'])}  {hit['type']:<7}  {of}{hit['task'] or '-'}{said}  {hit['where']}")
         yield for_terminal(f"    {hit['snippet']}")
 
 

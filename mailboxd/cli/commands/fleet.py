@@ -12,10 +12,10 @@ import click
 from mailboxd import attention, health
 from mailboxd.attention import Need
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import fit, lasted, pad, room, width
+from mailboxd.cli.text import counted, fit, lasted, pad, room, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import WAITING_FOR_YOU
+from mailboxd.core.vocabulary import in_states
 from mailboxd.errors import EXIT_NO, MailboxdError
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
@@ -73,14 +73,6 @@ Row = dict[str, Any]
 
 _COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red", "silent": "red"}
 """Fields that change with time, without an event."""
-_SHORT = (
-    ("for you", (WAITING_FOR_YOU,)),
-    ("running", ("executing", "ready_to_resume")),
-    ("review", ("spec_review", "spec_gate", "quality_gate")),
-    ("draft", ("spec_draft",)),
-    ("pending", ("execution_ready",)),
-)
-"""States in the order in which a line counts them."""
 _MOST_ITEMS = 3
 _NARROWEST = 60
 
@@ -121,7 +113,7 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
         **found,
-        "states": waiting.states(found["open"]),
+        "states": in_states(waiting.states(found["open"])),
         "attention": waiting.as_json(),
         "attention_count": waiting.total,
     }
@@ -168,7 +160,7 @@ def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
     if row["state"] != "ok":
         return name, row["state"], "", "", for_terminal(f"{row['workspace']}: {row['why']}")
     runs = "up" if row["daemon"]["running"] else "down"
-    return name, row["health"], runs, fit(_open(row["states"]), room // 4), "; ".join(_told(row, now))
+    return name, row["health"], runs, fit(counted(row["states"]), room // 4), "; ".join(_told(row, now))
 
 
 def _host_cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
@@ -189,12 +181,6 @@ def _told(row: Row, now: str) -> Iterator[str]:
         age = f" ({lasted(to_epoch(now) - to_epoch(item['since']))})" if item["since"] else ""
         yield f"{more}{about}{item['text']}{age}"
     yield from row["troubles"]
-
-
-def _open(counts: dict[str, int]) -> str:
-    """`2 running, 1 pending`; empty if nothing is open."""
-    short = ((word, sum(counts.get(phase, 0) for phase in phases)) for word, phases in _SHORT)
-    return ", ".join(f"{count} {word}" for word, count in short if count)
 
 
 def summary(found: Sequence[Row]) -> str:

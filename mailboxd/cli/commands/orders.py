@@ -11,7 +11,6 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
-from mailboxd.core.vocabulary import WORDS
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
@@ -237,7 +236,7 @@ def _edit(session: Session, task: str) -> None:
         words = edited(head, "") or _text_or_file((), None, "instructions")
         give(session, name, Steer(OPERATOR, words))
         return
-    problem = f"its spec is weak: {found['lacks']}" if found["lacks"] else f"it is {WORDS[found['phase']]}"
+    problem = f"its spec is weak: {found['lacks']}" if found["lacks"] else "its spec can be changed"
     head = f"{name}: {problem}\nEmpty sections are ignored; the criteria are a list."
     after = edited(head, render_spec(spec))
     if after is None:

@@ -15,7 +15,7 @@ from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import columns, counted, fit, pad, room, state, table
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.vocabulary import STATES, Phase, in_states
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 10
-_OF_TASK = ("local_id", "title", "phase", "need", "status", "reason")
+_OF_TASK = ("local_id", "title", "state", "phase", "need", "status", "reason")
 
 
 @verb("status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red"})
@@ -44,12 +44,13 @@ def status_command(session: Session) -> int:
     well = _health(ws, session.clock)
     try:
         with session.report() as report, report.snapshot():
-            found = _found(session, ws, report, None if session.as_json else _SHOWN) | {"health": well}
+            found, counts = _found(session, ws, report, None if session.as_json else _SHOWN)
+            found["health"] = well
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
-        found = {"workspace": str(ws.root), "health": well, "error": str(error)}
-    session.show(found, _lines(found))
+        found, counts = {"workspace": str(ws.root), "health": well, "error": str(error)}, {}
+    session.show(found, _lines(found, counts))
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
 
 
@@ -64,22 +65,23 @@ def _trouble_json(trouble: Trouble, now: str) -> dict[str, Any]:
     return {**what, "grade": trouble.grade, "since": trouble.since or None, "needs_person": trouble.needs_person(now)}
 
 
-def _found(session: Session, ws: Workspace, report: Report, most: int | None) -> dict[str, Any]:
-    """The whole status; of the open tasks only the first `most`."""
+def _found(session: Session, ws: Workspace, report: Report, most: int | None) -> tuple[dict[str, Any], dict[str, int]]:
+    """The whole status, of the open tasks only the first `most`; and the number of tasks by `state_words`."""
     pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
     waiting = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws))
+    counts = waiting.states(tasks)
     snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
-    return {
+    found = {
         "at": now,
         "workspace": str(ws.root),
         "agent": agent_of(ws),
         "daemon": {"running": pid is not None, "pid": pid or None},
         "calls": report.room() if pid is not None else None,
         "tasks": tasks,
-        "states": waiting.states(tasks),
+        "states": in_states(counts),
         "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
         "open_tasks": [{name: row[name] for name in _OF_TASK} for row in open_tasks],
         "open_tasks_count": open_count,
@@ -94,6 +96,7 @@ def _found(session: Session, ws: Workspace, report: Report, most: int | None) ->
         "messages": messages,
         "next": _next(snapshot, unjudged),
     }
+    return found, counts
 
 
 def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
@@ -113,13 +116,13 @@ def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
     return coming_json(why.first_to_happen(causes, snapshot.now))
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    for name, texts in _entries(found):
+def _lines(found: dict[str, Any], counts: dict[str, int]) -> Iterator[str]:
+    for name, texts in _entries(found, counts):
         for number, text in enumerate(texts):
             yield f"{'' if number else name:<9}  {text}".rstrip()
 
 
-def _entries(found: dict[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
+def _entries(found: dict[str, Any], counts: dict[str, int]) -> Iterator[tuple[str, Iterable[str]]]:
     """The entries of the status, each with its name and its lines."""
     yield "workspace", [for_terminal(found["workspace"])]
     yield "health", [found["health"]["grade"]]
@@ -141,9 +144,9 @@ def _entries(found: dict[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
     yield "daemon", [runs]
     if found["calls"]:
         yield "calls", _wrapped(_calls(found["calls"]))
-    yield "tasks", _wrapped(counted(found["states"]) or "none yet")
-    counts = f"{files['archived']} archived + {files['rejected']} rejected + {files['pending']} pending"
-    yield "messages", [f"{files['received']} received = {counts}; {files['sent']} sent"]
+    yield "tasks", _wrapped(counted(counts) or "none yet")
+    filed = f"{files['archived']} archived + {files['rejected']} rejected + {files['pending']} pending"
+    yield "messages", [f"{files['received']} received = {filed}; {files['sent']} sent"]
     yield "open", _open(found["open_tasks"], found["open_tasks_count"])
     yield "breakers", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
     yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]
@@ -240,19 +243,28 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
         session.answer({"seen": sorted(failed), "events": []}, f"dismissed: {', '.join(names)}")
 
 
-@verb("ls", "ls", "ls --all --phase circuit_open", "ls --label finance", "ls --children --agent scout --json")
+_STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATES}
+"""What --state is given, without a space: the four words, and how work has ended."""
+
+
+@verb("ls", "ls", "ls --state needs-you", "ls --label finance", "ls --children --agent scout --json")
 @click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
+@click.option("--state", "wanted", type=click.Choice([*_STATES]), help="Only tasks in this state.")
 @click.option("--phase", type=click.Choice([str(one) for one in Phase]), help="Only tasks in this phase.")
 @click.option("--agent", default="", help="Only tasks executed by this agent.")
 @click.option("--label", default="", help="Only tasks with this label.")
-def ls_command(session: Session, everything: bool, children: bool, phase: str | None, agent: str, label: str) -> None:
+def ls_command(
+    session: Session, everything: bool, children: bool, wanted: str | None, phase: str | None, agent: str, label: str
+) -> None:
     """List the open tasks and the 10 that ended most recently; with an option also subtasks."""
     from mailboxd.store.task_queries import Filter, list_tasks
 
     with session.report() as report:
-        kept = Filter(phase=phase or "", agent=agent, label=label, children=children)
-        rows, _ = list_tasks(report, kept, limit=-1 if everything or phase else None)
+        kept = Filter(
+            state=_STATES[wanted] if wanted else "", phase=phase or "", agent=agent, label=label, children=children
+        )
+        rows, _ = list_tasks(report, kept, limit=-1 if everything or wanted or phase else None)
     lines = table(("TASK", "STATE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)) if rows else ()
     session.show(rows, lines, "no matching tasks; `mailboxd send` creates one")
 

@@ -14,7 +14,7 @@ from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sectio
 from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
-from mailboxd.core.vocabulary import TERMINAL, WORDS, Waiting
+from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
 from mailboxd.explain.why import cause_of, explain
 from mailboxd.mailbox import lock
 from mailboxd.store.attention_queries import failed_at, need_of
@@ -52,7 +52,7 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 from mailboxd.store.diagrams import task_graph
 
                 graph = task_graph(report, task_id)
-                session.show(asdict(graph), [graph_svg(graph, f"Tasks of {task}")])
+                session.show(graph.as_json(), [graph_svg(graph, f"Tasks of {task}")])
             case "timeline":
                 _timeline(session, report, task_id)
             case "spec":
@@ -82,7 +82,7 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
 
     found, spec = spec_of(report, task_id)
     weak = f": its spec is weak: {found['lacks']}" if found["lacks"] else ""
-    head = for_terminal(f"{found['task']}: {found['title']}\n  {WORDS[found['phase']]}{weak}")
+    head = for_terminal(f"{found['task']}: {found['title']}\n  {state_words(found['phase'], found['need'])}{weak}")
     session.show(found, [head, *sections(spec_sections(spec))])
 
 
@@ -104,7 +104,9 @@ def _task_lines(found: dict[str, Any], standing: Cause, now: str) -> Iterator[st
         ("ended", found["completed_at"]),
         ("deadline", policy["deadline"]),
     )
-    needs = ", ".join(f"{need['local_id']} ({WORDS[need['phase']]})" for need in found["dependencies"])
+    needs = ", ".join(
+        f"{need['local_id']} ({state_words(need['phase'], need['need'])})" for need in found["dependencies"]
+    )
     shown = [
         ("state", state(found) + (f": {fit(why, _LINE)}" if why else "")),
         ("", f"-> {for_terminal(standing.command)}" if found["need"] else ""),
@@ -117,7 +119,7 @@ def _task_lines(found: dict[str, Any], standing: Cause, now: str) -> Iterator[st
         ("replies to", for_terminal(found["reply_to"] or "")),
         ("spent", _spent(found["spent"])),
         ("escalated", fit(found["escalated"]["why"], _LINE)),
-        ("needs", needs),
+        ("needs", ", ".join(needs)),
         *(("" if number else "in doubt", fit(doubt["text"], _LINE)) for number, doubt in enumerate(found["doubts"])),
     ]
     yield from entries(shown)
@@ -215,7 +217,7 @@ def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], l
 @task_argument()
 @click.option("--all", "everything", is_flag=True, help=f"All subtasks, also of a task with more than {_MOST_ROWS}.")
 def tree_command(session: Session, task: str, everything: bool) -> None:
-    """Show a task and its subtasks as a tree, with phase, agent and dependencies.
+    """Show a task and its subtasks as a tree, with state, agent and dependencies.
 
     A task with subtasks shows how many are complete; an executing one, for how long. Of many subtasks of a task the
     most urgent are shown, and the others counted.
@@ -248,6 +250,7 @@ def why_command(session: Session, task: str) -> None:
     lines += [f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}" for notice in notices]
     found = {
         "task": standing.local_id,
+        "state": state_of(standing.phase, need),
         "phase": standing.phase,
         "daemon": {"running": pid is not None, "pid": pid or None},
         "because": [asdict(cause) for cause in told.causes],
