@@ -43,7 +43,7 @@ def test_a_failed_task_needs_each_user_until_that_user_has_opened_it(
     fails(stage)
     item = stage.item("failed")
     assert (item["task"], item["text"]) == ("job", "has failed for good: the roof fell in")
-    assert stage.json("status")["states"] == {"waiting for you": 1}
+    assert stage.json("status")["states"] == {"needs you": 1}
     assert "has failed for good" in stage.run("status").stdout
     stage.json("show", "job")
     assert kinds(stage) == ["failed"], "a program is no person"
