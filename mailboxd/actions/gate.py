@@ -268,6 +268,19 @@ def is_verify_as_approved(action: Action, gate: GateDir) -> bool:
     return gate.read(_VERIFY) == "\n".join(verify_lines(action, str(gate.root))).encode()
 
 
+_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|fish|python[0-9.]*|pypy[0-9.]*|node|deno|bun|perl|ruby|php|lua|awk|make")
+
+
+def programs(action: Action, root: str) -> frozenset[str]:
+    """Which of the files that a command names it executes, and does not write: itself, its script, executables."""
+    words = [*action.argv[:1]]
+    if words and _INTERPRETER.fullmatch(words[0].rpartition("/")[2]):
+        words += [word for word in action.argv[1:] if not word.startswith("-")][:1]
+    run = {name for name, _ in named_files(words, action.cwd, root)}
+    named = (name for name, _ in named_files(action.argv, action.cwd, root))
+    return frozenset(run | {name for name in named if os.access(os.path.join(root, name), os.X_OK)})  # noqa: PTH118
+
+
 def named_files(arguments: Sequence[str], cwd: str, root: str) -> Iterator[tuple[str, str]]:
     """The files of the workspace that arguments of a command name, each with its SHA-256: agents can change them.
 

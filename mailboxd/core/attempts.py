@@ -372,19 +372,24 @@ def imported(builder: DecisionBuilder, found: Imported) -> None:
     """Move a task that was just recorded to the state in its file, without passing its gates."""
     match found:
         case ImportedDone(result):
-            summary = first_line(result)
+            summary = found.summary or first_line(result)
             builder.artifact("primary_output", result, summary, builder.task.executor)
-            builder.move(
-                Trigger.IMPORTED_DONE, "it was done before mailboxd managed it", result=result, result_summary=summary
-            )
+            changes = _kept_times(found) | {"result": result, "result_summary": summary}
+            builder.move(Trigger.IMPORTED_DONE, "it was done before mailboxd managed it", **changes)
         case ImportedFailed(error):
-            builder.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd managed it", error=error)
+            changes = _kept_times(found) | {"error": error, "result_summary": found.summary}
+            builder.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd managed it", **changes)
             announce_end(builder)
-        case ImportedDispatched():
-            _dispatched(builder)
+        case ImportedDispatched(dispatched_at):
+            _dispatched(builder, dispatched_at)
 
 
-def _dispatched(builder: DecisionBuilder) -> None:
+def _kept_times(found: ImportedDone | ImportedFailed) -> dict[str, str]:
+    times = {"dispatched_at": found.dispatched_at, "completed_at": found.completed_at}
+    return {name: at for name, at in times.items() if at}
+
+
+def _dispatched(builder: DecisionBuilder, dispatched_at: str) -> None:
     """Record an attempt that a peer already has, and wait for its reply."""
     view, task, ctx = builder.view, builder.task, builder.ctx
     if not may_start(view) or view.parent_phase is None:
@@ -393,7 +398,7 @@ def _dispatched(builder: DecisionBuilder) -> None:
         Trigger.ATTEMPT_STARTED,
         f"{task.executor} had it before mailboxd managed it; waiting for its reply",
         attempt=begin(builder, Waiting.REPLY),
-        dispatched_at=ctx.now,
+        dispatched_at=dispatched_at or ctx.now,
         due=plus(ctx.now, task.policy.reply_within),
     )
 

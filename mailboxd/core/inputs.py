@@ -92,6 +92,8 @@ class NewTask:
     """The reason, if the work was cancelled before it arrived."""
     extra: tuple[tuple[str, str], ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
+    created_at: str = ""
+    """When the work was created, if that was before mailboxd had it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,19 +279,27 @@ class ChildEdited:
 
 @dataclass(frozen=True, slots=True)
 class ImportedDone:
-    """The imported task is done, with this result."""
+    """The imported task is done, with this result. Its summary and its times are kept where the file has them."""
 
     result: str
+    summary: str = ""
+    dispatched_at: str = ""
+    completed_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedFailed:
     error: str
+    summary: str = ""
+    dispatched_at: str = ""
+    completed_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedDispatched:
     """A peer has the imported task and will reply."""
+
+    dispatched_at: str = ""
 
 
 Imported = ImportedDone | ImportedFailed | ImportedDispatched

@@ -341,6 +341,8 @@ class Origin:
     """The address for the result and questions of the work: `CHANNEL:TARGET` or `session:KEY`."""
     delegation_path: tuple[str, ...] = ()
     """`core.plans.step` of each agent from the first one down to the sender."""
+    file: str = ""
+    """The SHA-256 of the task.md that the task was created from; empty = none."""
 
 
 R = TypeVar("R")

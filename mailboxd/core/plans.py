@@ -299,7 +299,7 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
         phase=Phase.SPEC_DRAFT,
         spec=spec,
         policy=new.policy,
-        created_at=ctx.now,
+        created_at=new.created_at or ctx.now,
         updated_at=ctx.now,
         origin=new.origin,
         heartbeat=plus(ctx.now, ctx.heartbeat) if reports else None,
@@ -488,7 +488,7 @@ def _lookup(name: str, scopes: Sequence[Mapping[str, str]]) -> str:
 
 
 def _created(task: Task, needs: Sequence[str], derived: Sequence[str]) -> Event:
-    data = {"at": task.created_at, "task": to_json(task), "needs": list(needs)}
+    data = {"at": task.updated_at, "task": to_json(task), "needs": list(needs)}
     if derived:
         data["derived"] = list(derived)
     return Event(Kind.TASK_CREATED, task.id, data)

@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FrameType
+from typing import Self
 
-from mailboxd.actions.gate import GateDir, content_sha256
+from mailboxd.actions.gate import GateDir, content_sha256, named_files, programs
 from mailboxd.actions.perform import perform
 from mailboxd.actions.result import ActionContext, ActionResult, NotNow
-from mailboxd.core.approvals import ActionEnded, ActionKind, ActionNotBegun, ActionStarted, Approval, Performed, digest
-from mailboxd.core.sanitize import first_line
+from mailboxd.core.approvals import (
+    Action,
+    ActionEnded,
+    ActionKind,
+    ActionNotBegun,
+    ActionStarted,
+    Approval,
+    Performed,
+    digest,
+)
+from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import BusyError, NoRoomError, Refused
 
@@ -81,8 +91,9 @@ def _performed(row: Approval, place: GateDir, setting: ActionContext) -> ActionR
     """Whatever goes wrong from here on, it may have happened; but for NotNow, which is raised."""
     try:
         with _stoppable():
+            before = _Named.by(row.action, place)
             end = perform(row.action, row.idempotency_key, row.target_sha256, place, setting)
-            return _looked_at_again(end, row, place)
+            return before.compared(end, _Named.by(row.action, place))
     except _Stopped:
         return ActionResult(Performed.UNKNOWN, "the runner was told to stop in the middle of it")
     except NotNow:
@@ -92,11 +103,30 @@ def _performed(row: Approval, place: GateDir, setting: ActionContext) -> ActionR
         return ActionResult(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")
 
 
-def _looked_at_again(end: ActionResult, row: Approval, place: GateDir) -> ActionResult:
-    """Note if a file was replaced between the check and the program's use of it."""
-    if row.action.kind is not ActionKind.COMMAND or content_sha256(row.action, place) == row.content_sha256:
-        return end
-    return replace(end, summary=f"{end.summary}; a file that it names is not the one that was approved")
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The files of the workspace that a command names, by their hashes, and those of them that it executes."""
+
+    files: Mapping[str, str]
+    programs: frozenset[str]
+
+    @classmethod
+    def by(cls, action: Action, place: GateDir) -> Self:
+        if action.kind is not ActionKind.COMMAND:
+            return cls({}, frozenset())
+        root = str(place.root)
+        return cls(dict(named_files(action.argv, action.cwd, root)), programs(action, root))
+
+    def compared(self, end: ActionResult, after: Self) -> ActionResult:
+        """Note what was replaced after the check. A command may write the files that it names, but not what it runs."""
+        changed = [name for name, found in self.files.items() if after.files.get(name, found) != found]
+        if exchanged := [name for name in changed if name in self.programs]:
+            what = f"{', '.join(exchanged)}, which it runs, is not the one that was approved"
+        elif changed:
+            what = f"changed while it ran: {', '.join(changed)}"
+        else:
+            return end
+        return replace(end, summary=f"{end.summary}; {one_line(what)}")
 
 
 class _Stopped(BaseException):

@@ -41,6 +41,7 @@ from mailboxd.explain.why import explain
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import MANY, ObstructedError
 from mailboxd.mailbox.task_files import ChangedFile, TaskFileChanges, TaskFiles
+from mailboxd.protocol.headers import time
 from mailboxd.protocol.markdown import Section, join_body
 from mailboxd.protocol.plan import DagNode
 from mailboxd.protocol.prompts import Templates
@@ -77,12 +78,17 @@ def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
     now = engine.store.tasks.get(task.id) or task
     if now.phase.is_terminal:
         return
+    ended = _past(written.updated_at, engine.now)
     match written.status:
         case "done":
             result = written.synthesised if task.mode is Mode.COORDINATING else written.results
-            engine.handle(task.id, ImportedDone(result), actor=ACTOR)
+            engine.handle(task.id, ImportedDone(result, completed_at=ended), actor=ACTOR)
         case "failed":
-            engine.handle(task.id, ImportedFailed(written.results), actor=ACTOR)
+            engine.handle(
+                task.id,
+                ImportedFailed(written.results, completed_at=ended),
+                actor=ACTOR,
+            )
         case "cancelled":
             engine.handle(task.id, Cancel(task.sender, "it was cancelled before mailboxd was set up"), actor=ACTOR)
 
@@ -92,22 +98,33 @@ def _adopt_children(engine: Engine, task: Task, written: TaskFile) -> None:
     nodes = {node.key: node for node in written.dag}
     children = engine.store.tasks.children(task.id)
     for child in children:
-        imported = _imported(nodes[child.key], results.get(child.key, ""))
+        imported = _imported(nodes[child.key], results.get(child.key, ""), engine.now)
         if imported is not None:
             engine.handle(child.id, imported, actor=ACTOR)
     if written.status not in ("executing", "aggregating"):
         return
     engine.handle(task.id, Start())
     for child in children:
-        if nodes[child.key].status == "dispatched" and child.executor != engine.settings.agent and not child.broadcast:
-            engine.handle(child.id, ImportedDispatched(), actor=ACTOR)
+        node = nodes[child.key]
+        if node.status == "dispatched" and child.executor != engine.settings.agent and not child.broadcast:
+            engine.handle(child.id, ImportedDispatched(_past(node.dispatched_at, engine.now)), actor=ACTOR)
 
 
-def _imported(node: DagNode, result: str) -> Imported | None:
+def _past(text: str, now: str) -> str:
+    """A time as mailboxd writes it; empty if it is none, or in the future."""
+    try:
+        at = time(text, lambda _: None)
+    except MessageError:
+        return ""
+    return at if at <= now else ""
+
+
+def _imported(node: DagNode, result: str, now: str) -> Imported | None:
+    kept = (node.result_summary, _past(node.dispatched_at, now), _past(node.completed_at, now))
     if node.status == "done":
-        return ImportedDone(result or node.result_summary)
+        return ImportedDone(result or node.result_summary, *kept)
     if node.status == "failed":
-        return ImportedFailed(result or node.result_summary)
+        return ImportedFailed(result or node.result_summary, *kept)
     return None
 
 
@@ -427,9 +444,12 @@ class TaskMarkdown:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
             if task is not None and written.outline:
                 return  # its agent is about to fill it in
+            if task is not None and task.id not in self._shown and task.origin.file == sha256(changed.raw).hexdigest():
+                self.engine.store.stale_files.mark([task.id])
+                return  # what it was created from, before it was rendered for the first time
             with self.engine.store.savepoint():
                 if task is None:
-                    self.create_task(changed.local_id, written)
+                    self.create_task(changed.local_id, written, sha256(changed.raw).hexdigest())
                 else:
                     self._edit(task, written, changed.raw)
                 if refused is not None and self.engine.store.refused_files.get(changed.local_id) == refused:
@@ -452,8 +472,11 @@ class TaskMarkdown:
         if task is not None:
             self.engine.store.stale_files.mark([task.id])  # even if nothing was edited: the store's text must show
 
-    def create_task(self, local_id: str, written: TaskFile) -> None:
-        """Create a task from a task.md without one, with the status in the file; inside a batch."""
+    def create_task(self, local_id: str, written: TaskFile, digest: str) -> None:
+        """Create a task from a task.md without one, with the status and the times in the file; inside a batch.
+
+        `digest` is the file's SHA-256.
+        """
         sender = written.sender or "operator"
         if not is_id(sender):
             raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
@@ -474,7 +497,8 @@ class TaskMarkdown:
             written.spec(),
             policy,
             plan=plan,
-            origin=Origin(message_id=message_id),
+            origin=Origin(message_id=message_id, file=digest),
+            created_at=_past(written.created_at, self.engine.now),
             extra=written.extra_headers,
             sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
         )

@@ -363,4 +363,27 @@ def test_a_script_that_is_exchanged_while_it_runs_is_said_to_be_another_one_now(
     alpha.drop("job.md", acting("job", [{"id": "act", "kind": "command", "argv": ["sh", "run.sh"]}]))
     approve(alpha, *asked(alpha))
     alpha.until("job")
-    assert row(alpha)["summary"].endswith("a file that it names is not the one that was approved")
+    assert row(alpha)["summary"].endswith("run.sh, which it runs, is not the one that was approved")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["touch", "new.txt"], ""),
+        (["rm", "there.txt"], ""),
+        (["mv", "there.txt", "new.txt"], ""),
+        (["cp", "other.txt", "there.txt"], "changed while it ran: there.txt"),
+        (["sh", "write.sh", "there.txt"], "changed while it ran: there.txt"),
+    ],
+)
+def test_what_an_action_was_approved_to_write_is_no_alarm(found: Found, argv: list[str], says: str) -> None:
+    alpha = found({"alpha": WORK}, approvals=ALONE)["alpha"]
+    (alpha.root / "there.txt").write_text("old\n")
+    (alpha.root / "other.txt").write_text("other\n")
+    (alpha.root / "write.sh").write_text("echo new > $1\n")
+    alpha.start()
+    alpha.drop("job.md", acting("job", [{"id": "act", "kind": "command", "argv": argv}]))
+    approve(alpha, *asked(alpha))
+    alpha.until("job")
+    assert row(alpha)["state"] == "done"
+    assert row(alpha)["summary"].partition("; ")[2] == says

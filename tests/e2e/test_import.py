@@ -115,6 +115,74 @@ def test_what_is_done_stays_done_and_what_is_under_way_goes_on(found: Found) -> 
     assert alpha.call("db", "verify").returncode == 0
 
 
+TIMED = """---
+task_id: timed
+mode: coordinating
+status: executing
+from: boss
+created_at: 2026-11-01T08:00:00Z
+updated_at: 2026-11-01T09:00:00Z
+priority: 5
+x-ticket: T-17
+---
+
+# Task: Timed
+
+## Original Instructions
+
+Report on Q3.
+
+## DAG
+
+```yaml
+subtasks:
+  extract: {agent: beta, description: Extract, depends_on: [], status: done, result_summary: all of the rows,
+    dispatched_at: "2026-11-01T08:10:00Z", completed_at: "2026-11-01T08:20:00Z"}
+  chart: {agent: beta, description: Chart, depends_on: [extract], status: dispatched,
+    dispatched_at: "2026-11-01T08:30:00+00:00"}
+  lost: {agent: beta, description: Lost, depends_on: [], status: done, result_summary: found,
+    dispatched_at: on Monday, completed_at: "2999-01-01T00:00:00Z"}
+  text: {agent: self, description: Write the text, depends_on: [chart], status: pending}
+```
+
+## Subtask Results
+
+### extract
+
+42 rows, all of them good.
+"""
+
+
+def test_an_adopted_file_keeps_its_times_and_is_no_edit(found: Found) -> None:
+    """Whatever of it is rendered otherwise: nobody has edited it."""
+    company = found({"alpha": WORK, "beta": WORK})
+    alpha = company["alpha"]
+    texts = {"timed": TIMED, "old": DIRECT.format(task_id="old", status="done", sender="boss", results="Easy.")}
+    texts["old"] = texts["old"].replace(
+        "from: boss", "from: boss\ncreated_at: 2026-02-13 10:00:00Z\nupdated_at: 2026-02-14T10:00:00Z"
+    )
+    for name, text in texts.items():
+        (alpha.root / "tasks" / name).mkdir()
+        (alpha.root / "tasks" / name / "task.md").write_text(text)
+    assert alpha.call("db", "import").returncode == 0
+    for _ in range(2):
+        alpha.run()
+    assert not [*(alpha.root / "tasks").glob("*/task.rejected-*")]
+    assert [item["kind"] for item in alpha.json("inbox")] == ["daemon"]
+    assert alpha.task("timed")["created_at"] == "2026-11-01T08:00:00.000Z"
+    old = alpha.task("old")
+    assert (old["created_at"], old["completed_at"]) == ("2026-02-13T10:00:00.000Z", "2026-02-14T10:00:00.000Z")
+    extract, chart, lost = (alpha.task(f"timed.{key}") for key in ("extract", "chart", "lost"))
+    assert (extract["dispatched_at"], extract["completed_at"], extract["result_summary"]) == (
+        "2026-11-01T08:10:00.000Z", "2026-11-01T08:20:00.000Z", "all of the rows",
+    )  # fmt: skip
+    assert chart["dispatched_at"] == "2026-11-01T08:30:00.000Z"
+    assert lost["completed_at"] < "2999"
+    shown = (alpha.root / "tasks" / "timed" / "task.md").read_text()
+    assert 'created_at: "2026-11-01T08:00:00.000Z"' in shown
+    assert alpha.call("db", "verify").returncode == 0
+
+
 def test_importing_again_takes_only_what_is_new(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     clawflow(alpha)
