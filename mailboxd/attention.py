@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
+from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import STATES, State, state_words
 from mailboxd.errors import ConfigError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
-from mailboxd.ids import readable
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, read_file
+from mailboxd.mailbox.unread import Unread, given_to_owner, owner_of
+from mailboxd.mailbox.unread import unread as unread_files
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -143,7 +145,7 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
     elif pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
-    unread = [_unread(ws, name) for name in ws.misplaced_tasks()]
+    unread = [_of_unread(ws, found) for found in unread_files(ws, report.are_live, to_epoch(now))]
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
     total = waiting.total + len(unread) + len(broken)
     return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
@@ -260,7 +262,8 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for row in found.approvals:
         yield _of_approval(row, program)
     for row in found.rejected:
-        yield Item(Need.REJECTED, _rejected(row), _dismissal(row, program), row["at"], id=row["id"])
+        command = _readable_again(ws, row) or _dismissal(row, program)
+        yield Item(Need.REJECTED, _rejected(row), command, row["at"], id=row["id"])
     for row in found.refused:
         yield _of_edit(ws, row, program)
     for row in found.noticed:
@@ -305,19 +308,9 @@ def _of_edit(ws: Workspace, row: Row, program: str) -> Item:
     return Item(Need.EDIT, one_line(text), command, row["at"], row["task"] or "", row["local_id"])
 
 
-def _unread(ws: Workspace, name: str) -> Item:
-    """A file or directory in tasks/ that is not a task."""
-    path = ws.tasks / name
-    if path.is_dir():
-        words = ("mv", "--", str(path), str(ws.tasks / readable("1", name)))
-        rule = "the name of a task's directory is an id (letters, digits and . _ -)"
-    else:
-        words = ("mv", "--", str(path), str(ws.inbox))
-        rule = "a task is a file in mailbox/inbox/, or tasks/ID/task.md"
-    command = shlex.join(words)
-    if not command.isprintable():
-        command = shlex.join(("ls", "-b", str(ws.tasks)))
-    return Item(Need.FILE, f"tasks/{one_line(name)} is not read: {rule}", command)
+def _of_unread(ws: Workspace, found: Unread) -> Item:
+    command = found.command if found.command.isprintable() else shlex.join(("ls", "-lab", str(ws.tasks)))
+    return Item(Need.FILE, f"{one_line(found.path)} is not read: {found.why}", command)
 
 
 def _rejected(row: Row) -> str:
@@ -326,6 +319,19 @@ def _rejected(row: Row) -> str:
     place = f"mailbox/{row['path'] or 'inbox/' + row['name']}"
     text = f"rejected {place}{sender}: {reason.get('problem', '')} ({reason.get('rule', '')})"
     return one_line(f"{text}. {reason['hint']}" if reason.get("hint") else text)
+
+
+def _readable_again(ws: Workspace, row: Row) -> str:
+    """The command that sends a file again that the daemon's user could not read or move; empty for others."""
+    rule, path = row["reason"].get("rule"), row["path"]
+    if rule == "unreadable" and path:
+        file = ws.mailbox / path
+        if file.exists():
+            target = shlex.join((str(file), str(ws.inbox / row["name"])))
+            return f"{given_to_owner(ws, file)} && cp -- {target}"
+    if path is None and (lying := ws.inbox / row["name"]).is_dir() and lying.stat().st_uid != owner_of(ws):
+        return given_to_owner(ws, lying)
+    return ""
 
 
 def _dismissal(row: Row, program: str) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.core.sanitize import for_file_name
-from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, world_errors
@@ -76,18 +75,6 @@ class Workspace:
                     with suppress(FileNotFoundError):
                         found[storable_name(entry.name)] = entry.stat(follow_symlinks=False).st_mtime
         return found
-
-    def misplaced_tasks(self) -> list[str]:
-        """The names in tasks/ of what cannot be a task's directory, without temporary ones; as the database has them.
-
-        Raises WorldError.
-        """
-        with world_errors(f"read {self.tasks}"), directory(self.root, "tasks") as fd, os.scandir(fd) as entries:
-            return sorted(
-                storable_name(entry.name)
-                for entry in entries
-                if not is_temporary(entry.name) and not (is_id(entry.name) and entry.is_dir(follow_symlinks=False))
-            )
 
     @classmethod
     def find(cls, start: Path, explicit: Path | None = None) -> Workspace:

@@ -202,6 +202,14 @@ class Report:
             for at, kind, data, role, actor in reversed(rows)
         ]
 
+    def are_live(self, names: Sequence[str]) -> dict[str, bool]:
+        """Those of these local ids that are tasks, and whether each has not ended."""
+        rows = self.db.execute(
+            f"SELECT local_id, {OPEN} FROM tasks WHERE local_id IN (SELECT value FROM json_each(?))",
+            (json.dumps(names),),
+        )
+        return {name: bool(is_open) for name, is_open in rows}
+
     def local_id(self, task_id: str) -> str:
         return str(self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 

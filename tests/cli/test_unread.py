@@ -1,0 +1,162 @@
+"""What lies in inbox/ and tasks/ and is never read is named once, with a command that helps as it is printed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.unread import unread
+from tests.cli.stage import Stage
+from tests.cli.test_refused_files import daemon
+
+TEXT = "# Trip\n\n## Instructions\n\nGo.\n"
+
+
+def files(stage: Stage) -> list[Any]:
+    return [item for item in stage.json("inbox") if item["kind"] == "file"]
+
+
+def pasted(stage: Stage) -> None:
+    for item in files(stage):
+        subprocess.run(item["command"], shell=True, check=True)
+
+
+@pytest.mark.parametrize("name", ["TASK.md", "Task.md", "task.MD", "brief.md", "task.txt"])
+def test_a_task_file_under_another_name_is_read_after_the_command(stage: Stage, name: str) -> None:
+    (stage.ws.tasks / "trip").mkdir()
+    (stage.ws.tasks / "trip" / name).write_text(TEXT)
+    (item,) = files(stage)
+    assert item["text"] == f"tasks/trip/{name} is not read: the file is called task.md"
+    pasted(stage)
+    daemon(stage)
+    assert files(stage) == []
+    assert stage.json("show", "trip")["title"] == "Trip"
+
+
+@pytest.mark.parametrize("place", ["a/b", "a/b/c", "a b/c"])
+def test_a_task_inside_another_is_moved_out(stage: Stage, place: str) -> None:
+    (stage.ws.tasks / place).mkdir(parents=True)
+    (stage.ws.tasks / place / "task.md").write_text(TEXT)
+    for _ in range(2):  # a directory with a name that is no id comes first
+        pasted(stage)
+    daemon(stage)
+    assert files(stage) == []
+    assert [row["title"] for row in stage.json("ls")] == ["Trip"]
+
+
+def test_one_inside_a_live_task_is_named_and_nothing_is_overwritten(stage: Stage) -> None:
+    stage.create("a")
+    stage.create("b")
+    daemon(stage)
+    (stage.ws.tasks / "a" / "b").mkdir()
+    (stage.ws.tasks / "a" / "b" / "task.md").write_text(TEXT)
+    (item,) = files(stage)
+    assert shlex.split(item["command"])[-1] == str(stage.ws.tasks / "b-2")
+    stage.run("cancel", "a")
+    assert files(stage) == [], "what lies beside a task that has ended is its own affair"
+
+
+def test_one_beside_the_task_file_of_a_live_task_is_named(stage: Stage) -> None:
+    stage.create("a")
+    daemon(stage)
+    (stage.ws.tasks / "a" / "TASK.md").write_text(TEXT)
+    (item,) = files(stage)
+    assert item["text"] == "tasks/a/TASK.md is not read: the file is called task.md, and there is one"
+    pasted(stage)
+
+
+def test_directories_without_a_task_are_named_unless_they_are_empty(stage: Stage) -> None:
+    (stage.ws.tasks / "empty").mkdir()
+    full = stage.ws.tasks / "full"
+    full.mkdir()
+    for name in ("one.md", "two.md"):
+        (full / name).write_text(TEXT)
+    (item,) = files(stage)
+    assert item["text"] == "tasks/full is not read: it has no task.md"
+    pasted(stage)
+
+
+def test_what_is_neither_file_nor_directory_goes(stage: Stage) -> None:
+    os.mkfifo(stage.ws.tasks / "pipe")
+    (stage.ws.tasks / "dangling").symlink_to("/nowhere")
+    (stage.ws.tasks / "link").symlink_to("/etc")
+    with socket.socket(socket.AF_UNIX) as plug:
+        here = Path.cwd()
+        os.chdir(stage.ws.tasks)  # the path of a socket is short
+        plug.bind("plug")
+        os.chdir(here)
+    assert len(files(stage)) == 4
+    assert not any("/etc" in item["command"] for item in files(stage)), "an agent may have made the link"
+    pasted(stage)
+    assert files(stage) == []
+
+
+def test_a_file_that_has_been_unfinished_for_long_is_named(stage: Stage) -> None:
+    for name in ("report.md.part", "note.tmp", ".hidden.tmp", "fresh.tmp"):
+        (stage.ws.inbox / name).write_text("Do it.")
+    for name in ("report.md.part", "note.tmp", ".hidden.tmp"):
+        os.utime(stage.ws.inbox / name, (1_700_000_000, 1_700_000_000))
+    assert [item["text"].partition(" ")[0] for item in files(stage)] == [
+        "mailbox/inbox/note.tmp",
+        "mailbox/inbox/report.md.part",
+    ]
+    pasted(stage)
+    assert sorted(path.name for path in stage.ws.inbox.iterdir()) == [
+        ".hidden.tmp",
+        "fresh.tmp",
+        "note.md",
+        "report.md",
+    ]
+
+
+NOBODY = """
+import os, sys, json
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+from pathlib import Path
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.unread import unread
+found = unread(Workspace(Path(sys.argv[1])), lambda _: {"known": True}, 0.0)
+print(json.dumps([[one.path, one.why, one.command] for one in found]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("as_root", [True, False])
+def test_what_the_daemons_user_may_not_read_is_named(tmp_path: Path, as_root: bool) -> None:
+    import json
+
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    uid = pwd.getpwnam("nobody").pw_uid
+    ws = Workspace(tmp_path / "ws")
+    Workspace.create(ws.root)
+    for name in ("theirs", "closed", "sound", "known"):
+        (ws.tasks / name).mkdir()
+        (ws.tasks / name / "task.md").write_text(TEXT)
+    subprocess.run(["chown", "-R", str(uid), ws.root], check=True)
+    for name in ("theirs", "known"):
+        os.chown(ws.tasks / name / "task.md", 0, 0)
+        (ws.tasks / name / "task.md").chmod(0o600)
+    (ws.tasks / "closed").chmod(0)
+    if as_root:
+        found = [[one.path, one.why, one.command] for one in unread(ws, lambda _: {"known": True}, 0.0)]
+    else:
+        argv = [sys.executable, "-c", NOBODY, str(ws.root), str(uid)]
+        found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    assert [one[0] for one in found] == ["tasks/closed", "tasks/known/task.md", "tasks/theirs/task.md"]
+    assert all(f"its user ({uid}) may not read it" in one[1] for one in found)
+    if as_root:
+        for _, _, command in found:
+            subprocess.run(command, shell=True, check=True)
+        assert unread(ws, lambda _: {"known": True}, 0.0) == []
+    else:
+        assert found[1][2] == f"sudo chown -hR nobody -- {ws.tasks}/known/task.md"
