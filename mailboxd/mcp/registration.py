@@ -1,8 +1,10 @@
 """Registers the tools in OpenClaw's configuration, and removes them again.
 
 All agents share OpenClaw's list of MCP servers, and OpenClaw does not pass on which agent is calling. So each entry
-carries the token of one agent in one role, and all other agents are denied its tools. This keeps agents apart but is
-no security boundary: any process of this user that can read OpenClaw's configuration can read the token.
+carries the token of one agent in one role, and all other agents are denied its tools. A workspace has one entry, its
+own agent's as executor; reviewers answer in their turns and get an entry only on request, because an entry for each
+reviewer at each workspace would grow with the square of the agents. This keeps agents apart but is no security
+boundary: any process of this user that can read OpenClaw's configuration can read the token.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
@@ -22,7 +28,8 @@ from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, config_get, is_unset
 from mailboxd.agents.process import ask
 from mailboxd.config import Config
 from mailboxd.core.events import Role
-from mailboxd.core.vocabulary import Gate, same_agent
+from mailboxd.core.roles import REVIEWERS
+from mailboxd.core.vocabulary import same_agent
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
@@ -37,7 +44,6 @@ HOST, PATH = "127.0.0.1", "/mcp"
 _MAX_NAME = 30
 """OpenClaw truncates the server part of a tool's name: a longer one would not match its denial."""
 _ROLE_SUFFIX = {Role.EXECUTOR: "", Role.SPEC_REVIEWER: "-spec", Role.QUALITY_REVIEWER: "-quality"}
-_SPEC_GATES = {Gate.SPEC_REVIEW, Gate.SPEC_GATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +69,38 @@ class CurrentConfig:
         return [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
 
 
+Setting = tuple[tuple[str, ...], Any]
+"""A path in OpenClaw's configuration, and the value to set there; None: it is removed."""
+
+
 @dataclass(slots=True)
 class Change:
-    """A patch, the grants after it, and a line about each change (`done`)."""
+    """What to set, in order, the grants after it, and a line about each change (`done`)."""
 
     grants: tuple[Grant, ...]
-    patch: Patch = field(default_factory=dict)
+    settings: list[Setting] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
 
     def set(self, value: Any, *path: str) -> None:
-        node = self.patch
+        self.settings.append((path, value))
+
+    @property
+    def patch(self) -> Patch:
+        return _patch(self.settings)
+
+
+def _patch(settings: Iterable[Setting]) -> Patch:
+    patch: Patch = {}
+    for path, value in settings:
+        node = patch
         for name in path[:-1]:
             node = node.setdefault(name, {})
         node[path[-1]] = value
+    return patch
 
 
 def server_url(port: int) -> str:
     return f"http://{HOST}:{port}{PATH}"
-
-
-def wanted(config: Config) -> list[Caller]:
-    """The callers to register by default: this agent, and the reviewers of the gates that are on."""
-    on = {gate for gate in Gate if getattr(config.gates, gate.value)}
-    callers = [Caller(Role.EXECUTOR, config.agent)]
-    for name in config.gates.reviewers:
-        callers += [Caller(Role.SPEC_REVIEWER, name)] if on & _SPEC_GATES else []
-        callers += [Caller(Role.QUALITY_REVIEWER, name)] if Gate.QUALITY_GATE in on else []
-    return callers
 
 
 def entry_name(owner: str, caller: Caller) -> str:
@@ -103,18 +114,23 @@ def entry_name(owner: str, caller: Caller) -> str:
 
 
 def install(
-    current: CurrentConfig, grants: Sequence[Grant], callers: Iterable[Caller], owner: str, url: str,
+    current: CurrentConfig, grants: Sequence[Grant], callers: Sequence[Caller], owner: str, url: str,
     new_token: Callable[[], str], now: str,
 ) -> Change:  # fmt: skip
-    """Add missing entries and denials. A correct entry keeps its token. Raises ConfigError."""
+    """Add missing entries and denials. A correct entry keeps its token. Raises ConfigError.
+
+    `callers` are asked for by name; without any, it is the owner as executor.
+    """
     _require_entries(current)
     change = Change(tuple(grants))
-    for caller in callers:
+    for caller in callers or (Caller(Role.EXECUTOR, owner),):
         if caller.role not in AGENT_ROLES:
             raise ConfigError(f"{caller}: an agent cannot have the role {caller.role}")
         if current.entries and not any(same_agent(caller.name, agent) for agent in current.entries):
             raise ConfigError(f"{caller}: OpenClaw has no agent {caller.name}; it has {', '.join(current.entries)}")
         _add_entry(change, current, caller, entry_name(owner, caller), url, new_token, now)
+    if callers:
+        change.grants = tuple(replace(one, requested=one.requested or one.caller in callers) for one in change.grants)
     _deny(change, current)
     return change
 
@@ -157,10 +173,9 @@ def _add_entry(
     change.done.append(f"entry {entry} for {caller}")
 
 
-def uninstall(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
-    """Remove what `install` added, and an object that is empty then; nothing else."""
-    named = [grant.entry for grant in grants if grant.entry]
-    change = Change(tuple(grant for grant in grants if not grant.entry))
+def uninstall(current: CurrentConfig, grants: Sequence[Grant], named: Collection[str]) -> Change:
+    """Remove these entries with their denials, and an object that is empty then; nothing else."""
+    change = Change(tuple(grant for grant in grants if grant.entry not in named))
     gone = [entry for entry in named if entry in current.servers]
     for entry in gone:
         change.set(None, "mcp", "servers", entry)
@@ -177,6 +192,24 @@ def uninstall(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
             change.set(kept or None, *(tools if is_all else (*tools, "deny")))
             change.done.append(f"agent {agent}: no longer denied {', '.join(sorted(patterns & set(listed)))}")
     return change
+
+
+def surplus(grants: Iterable[Grant]) -> list[str]:
+    """The entries of reviewers that nobody asked for by name: earlier versions gave one to each."""
+    return [one.entry for one in grants if one.entry and one.caller.role in REVIEWERS and not one.requested]
+
+
+def entries_of(current: CurrentConfig, owner: str, grants: Iterable[Grant]) -> list[str]:
+    """All entries of this workspace: those of its tokens, and those with its names if the tokens are lost."""
+    named = [grant.entry for grant in grants if grant.entry]
+    possible = {entry_name(owner, Caller(role, agent)) for role in AGENT_ROLES for agent in (owner, *current.entries)}
+    lost = (entry for entry, server in current.servers.items() if entry in possible and _is_ours(server))
+    return list(dict.fromkeys([*named, *lost]))
+
+
+def _is_ours(server: object) -> bool:
+    url = _object(server).get("url")
+    return isinstance(url, str) and url.startswith(f"http://{HOST}:") and url.endswith(PATH)
 
 
 def without_tokens(patch: Patch) -> Patch:
@@ -243,18 +276,84 @@ class OpenClawConfig:
     def apply(self, ws: Workspace, patch: Patch) -> None:
         """Merge the patch into it atomically; a running gateway applies it. Raises UnavailableError, WorldError.
 
-        The patch holds tokens, so it is passed in a file that only its owner can read.
+        The patch holds tokens, so it is passed in a file that only its owner can read. A copy that OpenClaw keeps of
+        what it refuses holds them too, and is removed.
         """
-        name = f".mcp-{secrets.token_hex(8)}.json"
-        with world_errors(f"write {ws.state / name}"), directory(ws.root, STATE) as state:
-            publish(state, name, json.dumps(patch).encode())
-            try:
-                argv = self.openclaw.argv("config", "patch", "--file", str(ws.state / name))
-                exit_ = ask(argv, self.environment, _SECONDS)
-            finally:
-                os.unlink(name, dir_fd=state)
+        with _patch_file(ws, patch) as file:
+            exit_ = ask(self.openclaw.argv("config", "patch", "--file", str(file)), self.environment, _SECONDS)
         if exit_.rc != 0:
-            raise UnavailableError(f"OpenClaw rejected the change of its configuration: {complaint(exit_)}")
+            why = complaint(exit_)
+            if kept := _REJECTED.search(why):
+                Path(kept[1]).unlink(missing_ok=True)
+            raise UnavailableError(f"OpenClaw rejected the change of its configuration: {why}")
+
+    def size(self, current: CurrentConfig) -> int:
+        """Bytes of the configuration as OpenClaw writes it, or a lower bound. Raises UnavailableError."""
+        known = {"agents": current.agents, "mcp": current.mcp}
+        with suppress(OSError, ValueError):  # JSON5 with comments: OpenClaw does not count them
+            known = json.loads(Path(self.file()).read_bytes())
+        return _size(known)
+
+    def remove_rejected(self) -> list[str]:
+        """Remove the copies of refused changes that differ from the configuration only by what mailboxd adds.
+
+        Earlier versions left one each time OpenClaw refused to take back its entries, with tokens in it. Returns
+        their names. Raises UnavailableError.
+        """
+        file = Path(self.file())
+        removed = []
+        with suppress(OSError, ValueError):
+            mine = _without_ours(json.loads(file.read_bytes()))
+            for copy in sorted(file.parent.glob(f"{file.name}.rejected.*")):
+                if not copy.is_symlink() and _without_ours(json.loads(copy.read_bytes())) == mine:
+                    copy.unlink()
+                    removed.append(copy.name)
+        return removed
+
+
+_REJECTED = re.compile(r"Rejected payload saved to (/.+\.rejected\.[0-9TZ-]+)\.")
+
+
+@contextmanager
+def _patch_file(ws: Workspace, patch: Patch) -> Iterator[Path]:
+    """The patch in a private file: in the workspace, which OpenClaw can read, or elsewhere if that is gone."""
+    text = json.dumps(patch).encode()
+    if not ws.state.is_dir():
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / "patch.json").write_bytes(text)
+            yield Path(place) / "patch.json"
+        return
+    name = f".mcp-{secrets.token_hex(8)}.json"
+    with world_errors(f"write {ws.state / name}"), directory(ws.root, STATE) as state:
+        publish(state, name, text)
+        try:
+            yield ws.state / name
+        finally:
+            os.unlink(name, dir_fd=state)
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, indent=2, ensure_ascii=False).encode())
+
+
+_OURS = "mailboxd"
+
+
+def _without_ours(value: Any, *path: str) -> Any:
+    """A configuration without what mailboxd adds to it, empty objects, and OpenClaw's stamp."""
+    if isinstance(value, list):
+        return [item for item in value if not (isinstance(item, str) and item.startswith(f"{_OURS}-"))] or None
+    if not isinstance(value, dict):
+        return value
+    kept = {
+        name: inner
+        for name, item in value.items()
+        if not (path == ("mcp", "servers") and name.startswith(f"{_OURS}-") and _is_ours(item))
+        and not (path[:1] == ("plugins",) and name == _OURS)
+        and (path or name != "meta")
+        and (inner := _without_ours(item, *path, name)) is not None
+    }
+    return kept or None
 
 
 def _why(exit_: Exit) -> str:
@@ -275,13 +374,23 @@ def require_port(ws: Workspace, config: Config) -> int:
 
 
 def register(
-    ws: Workspace, config: Config, openclaw: OpenClawConfig, callers: Iterable[Caller], now: str, *, dry_run: bool
+    ws: Workspace, config: Config, openclaw: OpenClawConfig, callers: Sequence[Caller], now: str, *, dry_run: bool
 ) -> Change:
-    """Add missing entries and denials for these callers. Raises ConfigError, UnavailableError, WorldError."""
-    url, held = server_url(require_port(ws, config)), tokens.load(ws)
-    change = install(openclaw.read(), held, callers, config.agent, url, tokens.new_token, now)
-    if change.patch and not dry_run:
-        _apply(ws, openclaw, change, held)
+    """Add missing entries and denials for these callers, by default for the workspace's agent.
+
+    The default also removes entries of reviewers that nobody asked for.
+
+    Raises ConfigError, UnavailableError, WorldError.
+    """
+    url, held, current = server_url(require_port(ws, config)), tokens.load(ws), openclaw.read()
+    gone = [] if callers else surplus(held)
+    before = uninstall(current, held, gone) if dry_run else _remove(ws, openclaw, current, held, gone)
+    if before.patch and not dry_run:
+        current = openclaw.read()
+    change = install(current, before.grants, callers, config.agent, url, tokens.new_token, now)
+    if (change.patch or change.grants != before.grants) and not dry_run:
+        _apply(ws, openclaw, change, before.grants)
+    change.done = [*before.done, *change.done]
     return change
 
 
@@ -289,13 +398,17 @@ def register_missing(ws: Workspace, openclaw: OpenClawConfig) -> Change:
     """Deny the registered tools to agents added later. Raises ConfigError, UnavailableError, WorldError."""
     held = tokens.load(ws)
     change = add_denials(openclaw.read_agents(), held)
+    if tokens.load(ws) != held:  # changed by a person meanwhile, who may be removing the entries
+        return Change(held)
     if change.patch:
-        _apply(ws, openclaw, change, held)
+        openclaw.apply(ws, change.patch)
     return change
 
 
 def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[Grant, ...]) -> None:
-    tokens.save(ws, change.grants)  # first: every token that OpenClaw has must be valid
+    tokens.save(ws, change.grants)  # first: every token that OpenClaw gets must be valid
+    if not change.patch:
+        return
     try:
         openclaw.apply(ws, change.patch)
     except BaseException:
@@ -303,11 +416,87 @@ def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[
         raise
 
 
-def unregister(ws: Workspace, openclaw: OpenClawConfig, *, dry_run: bool) -> Change:
-    """Remove what `register` added and revoke its tokens. Raises UnavailableError, WorldError."""
-    change = uninstall(openclaw.read(), tokens.load(ws))
-    if not dry_run:
-        if change.patch:
-            openclaw.apply(ws, change.patch)
-        tokens.save(ws, change.grants)
+def unregister(ws: Workspace, owner: str, openclaw: OpenClawConfig, *, dry_run: bool) -> Change:
+    """Remove what `register` added for the workspace of the agent `owner`, and revoke its tokens.
+
+    Works for a workspace that is gone, too. Raises ConfigError, UnavailableError, WorldError.
+    """
+    held = tokens.load(ws) if ws.state.is_dir() else ()
+    current = openclaw.read()
+    named = entries_of(current, owner, held)
+    if dry_run:
+        return uninstall(current, held, named)
+    change = _remove(ws, openclaw, current, held, named)
+    change.done += [f"{name} removed" for name in openclaw.remove_rejected()]
     return change
+
+
+_MOST = 0.35
+"""The largest share of the configuration that one change takes away. OpenClaw refuses one that halves it, since that
+looks like an accident; it hides tokens in what it shows, so the sizes here are a little too small."""
+
+
+def _remove(
+    ws: Workspace, openclaw: OpenClawConfig, current: CurrentConfig, held: tuple[Grant, ...], named: Sequence[str]
+) -> Change:
+    """Remove these entries and their denials, in as many changes as OpenClaw wants."""
+    change = uninstall(current, held, named)
+    if change.grants != held:
+        tokens.save(ws, change.grants)  # first: a server that runs then denies their tools to nobody any more
+    try:
+        for patch in _in_parts(openclaw, current, change.settings):
+            openclaw.apply(ws, patch)
+    except BaseException:
+        if change.grants != held:
+            tokens.save(ws, held)
+        raise
+    return change
+
+
+def _in_parts(openclaw: OpenClawConfig, current: CurrentConfig, settings: Sequence[Setting]) -> Iterator[Patch]:
+    """The removals as patches that each keep most of the configuration. Each is applied before the next is made."""
+    known: dict[str, Any] = {"agents": current.agents, "mcp": current.mcp}
+    left = deque(settings)
+    while left:
+        most = openclaw.size(current) * _MOST
+        while _shrinks(known, [left[0]]) > most and (first := _halfway(known, left[0])):
+            left.appendleft(first)
+        part = [left.popleft()]
+        while left and _shrinks(known, [*part, left[0]]) <= most:
+            part.append(left.popleft())
+        patch = _patch(part)
+        yield patch
+        known = _merged(known, patch)
+
+
+def _halfway(known: Mapping[str, Any], setting: Setting) -> Setting | None:
+    """A setting that takes away about half of what this one does; None if it cannot be halved."""
+    path, value = setting
+    there: Any = known
+    for name in path:
+        there = _object(there).get(name)
+    if path[:2] == ("mcp", "servers") and "headers" in _object(there):
+        return (*path, "headers"), None
+    if path[-1] == "tools":
+        path, there = (*path, "deny"), _object(there).get("deny")
+    if not isinstance(there, list):
+        return None
+    going = [item for item in there if item not in (value or ())]
+    kept = [item for item in there if item not in going[: len(going) // 2]]
+    return (path, kept) if len(going) > 1 else None
+
+
+def _shrinks(known: Mapping[str, Any], settings: Iterable[Setting]) -> int:
+    """By how many bytes these settings make the configuration smaller."""
+    return _size(known) - _size(_merged(known, _patch(settings)))
+
+
+def _merged(value: Mapping[str, Any], patch: Patch) -> dict[str, Any]:
+    """What OpenClaw makes of a patch."""
+    merged = dict(value)
+    for name, item in patch.items():
+        if item is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(_object(merged.get(name)), item) if isinstance(item, dict) else item
+    return merged

@@ -49,12 +49,16 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An issued token. `entry` is its entry in OpenClaw's configuration; empty for another client."""
+    """An issued token. `entry` is its entry in OpenClaw's configuration; empty for another client.
+
+    `requested`: a person asked for this caller's entry by name (`--as`), so `install` without names keeps it.
+    """
 
     caller: Caller
     sha256: str
     made_at: str
     entry: str = ""
+    requested: bool = False
 
 
 def new_token() -> str:
@@ -83,7 +87,10 @@ def load(ws: Workspace) -> tuple[Grant, ...]:
         return ()
     try:
         rows = json.loads(raw)["grants"]
-        return tuple(Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"]) for row in rows)
+        return tuple(
+            Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"], bool(row.get("requested")))
+            for row in rows
+        )
     except (ValueError, KeyError, TypeError) as error:
         remedy = "remove it and run `mailboxd connect mcp install` again (existing tokens then become invalid)"
         raise ConfigError(f"{path} is damaged ({error}); {remedy}") from error

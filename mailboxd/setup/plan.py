@@ -310,7 +310,7 @@ class ToolsPart(Part):
     def undo(self, before: str) -> str:  # noqa: ARG002
         from mailboxd.mcp import registration
 
-        done = registration.unregister(self.ws, self.installation.configuration, dry_run=False).done
+        done = registration.unregister(self.ws, self.agent, self.installation.configuration, dry_run=False).done
         return "; ".join(done) or "they are already removed"
 
     def _register(self, *, dry_run: bool) -> list[str]:
@@ -318,8 +318,9 @@ class ToolsPart(Part):
 
         settings = config.load(self.ws.config)
         openclaw = self.installation.configuration
-        callers, now = registration.wanted(settings), self.installation.clock.now()
-        return registration.register(self.ws, settings, openclaw, callers, now, dry_run=dry_run).done
+        return registration.register(
+            self.ws, settings, openclaw, (), self.installation.clock.now(), dry_run=dry_run
+        ).done
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,19 @@ def apply(configuration: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any
     return merged
 
 
+def write(path: Path, configuration: dict[str, Any], before: dict[str, Any]) -> str:
+    """Write it as OpenClaw 2026.8.1 and 2026.9.6 do: not if it halves. Returns the refusal."""
+    text, size = json.dumps(configuration, indent=2), len(json.dumps(before, indent=2))
+    if size >= 512 and len(text) < size // 2:
+        kept = path.with_name(f"{path.name}.rejected.2026-11-26T21-00-00-{len(list(path.parent.iterdir())):03d}Z")
+        kept.write_text(text)
+        return f"Config write rejected: {path} (size-drop:{size}->{len(text)}). Rejected payload saved to {kept}."
+    hidden = path.with_suffix(".patched")  # whoever reads meanwhile sees the one or the other, as with OpenClaw
+    hidden.write_text(text)
+    hidden.rename(path)
+    return ""
+
+
 def main() -> int:
     path = Path(os.environ["OPENCLAW_CONFIG_PATH"])
     configuration = json.loads(path.read_text())
@@ -44,14 +57,11 @@ def main() -> int:
     else:
         file = Path(words[words.index("--file") + 1])
         call |= {"mode": stat.S_IMODE(file.stat().st_mode), "file": str(file)}
-        if configuration.get("refuses"):
-            print("Config validation failed: nothing was written", file=sys.stderr)
-            status = 1
-        else:
-            hidden = path.with_suffix(".patched")  # whoever reads meanwhile sees the one or the other, as with OpenClaw
-            hidden.write_text(json.dumps(apply(configuration, json.loads(file.read_text()))))
-            hidden.rename(path)
-            status = 0
+        refusal = "Config validation failed: nothing was written"
+        if not configuration.get("refuses"):
+            refusal = write(path, apply(configuration, json.loads(file.read_text())), configuration)
+        print(refusal, file=sys.stderr)
+        status = int(bool(refusal))
     with path.with_suffix(".calls").open("a") as calls:
         calls.write(json.dumps(call) + "\n")
     return status

@@ -93,14 +93,87 @@ def test_a_patch_that_is_refused_leaves_no_token(installed: Installed) -> None:
     assert tokens.load(installed.stage.ws) == ()
 
 
-def test_the_configured_reviewers_are_registered_for_the_gates_that_are_on(tmp_path: Path) -> None:
-    installed = Installed(
-        tmp_path, "gates:\n  spec_gate: true\n  quality_gate: true\n  same_reviewer: true\n  reviewers: [beta]\n"
-    )
+GATES = "gates:\n  spec_gate: true\n  quality_gate: true\n  same_reviewer: true\n  reviewers: [beta]\n"
+
+
+def servers(installed: Installed) -> list[str]:
+    return sorted(installed.configuration.get("mcp", {}).get("servers", {}))
+
+
+def test_a_workspace_has_one_entry_and_a_reviewer_gets_one_on_request_only(tmp_path: Path) -> None:
+    installed = Installed(tmp_path, GATES)
     assert installed.run("install").exit_code == 0
-    assert sorted(installed.configuration["mcp"]["servers"]) == [
-        "mailboxd-alpha", "mailboxd-beta-at-alpha-quality", "mailboxd-beta-at-alpha-spec",
-    ]  # fmt: skip
+    assert servers(installed) == ["mailboxd-alpha"]
+    assert installed.run("install", "--as", "quality_reviewer:beta").exit_code == 0
+    asked = ["mailboxd-alpha", "mailboxd-beta-at-alpha-quality"]
+    assert servers(installed) == asked
+    assert "nothing to do" in installed.run("install").output
+    assert servers(installed) == asked
+
+
+def as_before(installed: Installed, *reviewers: str) -> None:
+    """What 74b755e made: an entry for each reviewer and gate, unasked."""
+    callers = [f"{role}:{name}" for name in reviewers for role in ("spec_reviewer", "quality_reviewer")]
+    words = [word for who in callers for word in ("--as", who)]
+    assert installed.run("install", "--as", "executor:alpha", *words).exit_code == 0
+    file = installed.stage.ws.state / tokens.NAME
+    rows = [{key: row[key] for key in row if key != "requested"} for row in json.loads(file.read_text())["grants"]]
+    file.write_text(json.dumps({"grants": rows}))
+
+
+def company(count: int) -> dict[str, Any]:
+    agents = {f"agent{number}": {"workspace": f"/home/kim/agent{number}"} for number in range(count)}
+    return {"agents": {"entries": {"alpha": {}, **agents}}, "gateway": {"mode": "local"}}
+
+
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_many_entries_of_an_earlier_version_are_removed_in_steps_that_openclaw_takes(
+    tmp_path: Path, count: int
+) -> None:
+    installed = Installed(tmp_path)
+    installed.configure(company(count))
+    as_before(installed, *(f"agent{number}" for number in range(count)))
+    assert len(servers(installed)) == 2 * count + 1
+    result = installed.run("uninstall")
+    assert result.exit_code == 0, result.output
+    assert installed.configuration == company(count)
+    assert tokens.load(installed.stage.ws) == ()
+    assert list(tmp_path.glob("*.rejected*")) == []
+
+
+def test_an_upgrade_keeps_the_workspaces_own_token_and_removes_the_reviewers(tmp_path: Path) -> None:
+    installed = Installed(tmp_path, GATES)
+    installed.configure(company(4))
+    as_before(installed, *(f"agent{number}" for number in range(4)))
+    token = installed.token
+    result = installed.run("install")
+    assert (result.exit_code, servers(installed), installed.token) == (0, ["mailboxd-alpha"], token), result.output
+    assert "nothing to do" in installed.run("install").output
+    assert installed.run("uninstall").exit_code == 0
+    assert installed.configuration == company(4)
+
+
+def test_an_undo_that_openclaw_refuses_leaves_no_copy_with_tokens_and_says_what_was_refused(tmp_path: Path) -> None:
+    installed = Installed(tmp_path)
+    installed.run("install")
+    installed.configure({**installed.configuration, "refuses": True})
+    result = installed.run("uninstall")
+    assert (result.exit_code, "nothing was written" in result.output) == (69, True)
+    assert [grant.entry for grant in tokens.load(installed.stage.ws)] == ["mailboxd-alpha"]
+
+
+def test_copies_that_refused_tries_of_earlier_versions_left_are_removed_and_those_of_others_kept(
+    tmp_path: Path,
+) -> None:
+    installed = Installed(tmp_path)
+    before = installed.configuration
+    installed.run("install")
+    ours = tmp_path / "openclaw.json.rejected.2026-11-26T20-00-00-000Z"
+    theirs = tmp_path / "openclaw.json.rejected.2026-11-26T20-00-01-000Z"
+    ours.write_text(json.dumps({**before, "meta": {"lastTouchedAt": "2026-11-26T20:00:00.000Z"}}))
+    theirs.write_text(json.dumps({"agents": {"entries": {"alpha": {}}}}))
+    assert f"{ours.name} removed" in installed.run("uninstall").output
+    assert (ours.exists(), theirs.exists(), installed.configuration) == (False, True, before)
 
 
 def test_a_dry_run_lists_missing_registrations(installed: Installed) -> None:

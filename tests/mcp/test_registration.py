@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from mailboxd.errors import ConfigError
-from mailboxd.mcp.registration import Change, CurrentConfig, add_denials, entry_name, install, uninstall, without_tokens
+from mailboxd.mcp.registration import (
+    Change,
+    CurrentConfig,
+    add_denials,
+    entries_of,
+    entry_name,
+    install,
+    uninstall,
+    without_tokens,
+)
 from mailboxd.mcp.tokens import Grant, caller_of, fingerprint, parse
 from tests.mcp.configurator import apply
 
@@ -75,7 +84,10 @@ class World:
         return [f"{grant.entry}__*" for grant in self.grants]
 
     def uninstall(self) -> Change:
-        return self._apply(uninstall(self._current, self.grants))
+        return self._apply(uninstall(self._current, self.grants, entries_of(self._current, "alpha", self.grants)))
+
+    def lose_tokens(self) -> None:
+        self.grants = ()
 
     def denied(self, agent: str) -> list[str]:
         return self._current.denied(agent)
@@ -131,6 +143,19 @@ def test_exactly_the_added_settings_are_removed(world: World) -> None:
     assert _said(world.configuration) == _said(before)
     assert world.grants == ()
     assert world.uninstall().patch == {}
+
+
+def test_entries_whose_tokens_are_lost_are_removed_by_their_names() -> None:
+    names = [("alpha", OWN), ("a" * 60, f"spec_reviewer:{'a' * 60}"), ("critic", REVIEWER)]
+    before: dict[str, Any] = {"agents": {"entries": {name: {} for name, _ in names}}}
+    world = World({**before, "mcp": {"servers": {"mailboxd-other": {"url": "https://other.example/mcp"}}}})
+    world.install(*(who for _, who in names))
+    world.lose_tokens()
+    world.uninstall()
+    assert world.configuration == {
+        **before,
+        "mcp": {"servers": {"mailboxd-other": {"url": "https://other.example/mcp"}}},
+    }
 
 
 def test_settings_added_by_others_meanwhile_are_kept() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.support import SCRIPTED
+from tests.mcp import configurator
 from tests.mcp.configurator import apply
 
 PLUGIN = Path(__file__).resolve().parents[2] / "templates" / "openclaw-plugin"
@@ -31,7 +32,8 @@ def main() -> None:
             print(json.dumps(unset if section is None else section))
             sys.exit(section is None)
         case ["config", "patch", "--file", file]:
-            write(path, apply(said, json.loads(Path(file).read_text())))
+            if refusal := configurator.write(path, apply(said, json.loads(Path(file).read_text())), said):
+                sys.exit(refusal)
         case ["config", "set", name, value, "--strict-json"]:
             write(path, apply(said, nested(name, json.loads(value))))
         case ["config", "unset", name]:

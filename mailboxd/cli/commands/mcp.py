@@ -61,17 +61,19 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
 )
 @click.option(
     "--as", "who", metavar="ROLE:NAME", multiple=True,
-    help="Default: this agent as executor, and the configured reviewers.",
+    help="Default: this agent as executor. A reviewer needs no tools to answer, but may have them.",
 )  # fmt: skip
 @_dry
 def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
-    """Register the tools in OpenClaw: an entry with a token for each agent and role, denied to all other agents.
+    """Register the tools in OpenClaw: one entry for this workspace, whose token names its agent and role.
 
-    Existing entries are kept, so it is safe to run again. The MCP server denies the tools to agents added later.
+    All other agents are denied its tools, also those that are added later. Reviewers answer in their turns; one that
+    shall have tools gets an entry with --as. Safe to run again: existing entries are kept, but those of reviewers that
+    an earlier version added unasked are removed.
     """
     ws = session.workspace()
     settings = session.config()
-    callers = [tokens.parse(one) for one in who] or registration.wanted(settings)
+    callers = [tokens.parse(one) for one in who]
     now = session.clock.now()
     change = registration.register(ws, settings, OpenClawConfig(*session.openclaw()), callers, now, dry_run=dry_run)
     _print_change(session, change, dry_run=dry_run)
@@ -81,8 +83,8 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
-    ws = session.workspace()
-    change = registration.unregister(ws, OpenClawConfig(*session.openclaw()), dry_run=dry_run)
+    ws, owner = session.workspace(), session.config().agent
+    change = registration.unregister(ws, owner, OpenClawConfig(*session.openclaw()), dry_run=dry_run)
     _print_change(session, change, dry_run=dry_run)
 
 
