@@ -19,7 +19,6 @@ from mailboxd.agents import process
 from mailboxd.agents.acp import transport
 from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.call_dir import read_capped, write_prompt
-from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
 from mailboxd.agents.openclaw import Peer, Rules
 from mailboxd.agents.outcome import classify
@@ -334,9 +333,8 @@ def run_canary(
 
 def _turn(target: Target, clock: Clock, text: str, session: str) -> tuple[Outcome | str, float]:
     """The outcome of a turn with this message, or why it did not start; and its duration in seconds."""
-    probes, started = target.openclaw, clock.monotonic()
+    probes, gateway, started = target.openclaw, target.gateway, clock.monotonic()
     agent = target.settings.agent
-    gateway = target.pairing and GatewayTransport(probes.openclaw, target.pairing, probes.environment)
     with tempfile.TemporaryDirectory(prefix="mailboxd-canary-") as folder:
         file = write_prompt(folder, text.encode())
         key = f"agent:{agent.lower()}:mailboxd:{session}"
@@ -346,9 +344,6 @@ def _turn(target: Target, clock: Clock, text: str, session: str) -> tuple[Outcom
             outcome: Outcome | str = classify(finish(child, TURN_SECONDS + _GATEWAY_GRACE))
         except UnavailableError as problem:
             outcome = str(problem)
-        finally:
-            if gateway:
-                gateway.close()
     return outcome, clock.monotonic() - started
 
 

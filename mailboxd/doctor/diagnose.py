@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any
 
 from mailboxd import config as configuration
-from mailboxd.agents.gateway.transport import TURN_BYTES, pairing_file
+from mailboxd.agents.gateway.transport import TURN_BYTES, GatewayTransport, pairing_file
 from mailboxd.agents.json_output import brief
 from mailboxd.agents.openclaw import OpenClaw, child_environment, inside_agent
 from mailboxd.agents.openclaw_versions import OLDEST
@@ -49,6 +49,13 @@ class Target:
     environ: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     """Senders whose unsigned messages are rejected (`signing.require`)."""
+    gateway: GatewayTransport | None = None
+    """Carries all turns of the examination, if they use the gateway's WebSocket: one program, one connection."""
+
+    def close(self) -> None:
+        """Let the program of the turns end."""
+        if self.gateway is not None:
+            self.gateway.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,8 @@ def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, 
     settings = Settings(path, limits.turns, call_bytes, agent, problem, shlex.join(openclaw.command), fix)
     environment = child_environment(environ, openclaw.environment)
     probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent)
-    return Target(ws, settings, probes, not_a_workspace, acp, pairing, environ, required)
+    gateway = None if pairing is None else GatewayTransport(probes.openclaw, pairing, environment)
+    return Target(ws, settings, probes, not_a_workspace, acp, pairing, environ, required, gateway)
 
 
 def find_workspace(start: Path, explicit: Path | None) -> tuple[Workspace | None, str]:

@@ -50,7 +50,7 @@ def carrying(path: Path) -> Iterator[GatewayTransport]:
     with system.socket_address(made.socket_path()) as address:
         listener.bind(address)
     listener.listen()
-    thread = threading.Thread(target=Program(listener, path, SystemClock()).run, daemon=True)
+    thread = threading.Thread(target=Program(listener, made.socket_path(), path, SystemClock()).run, daemon=True)
     thread.start()
     made.warm_up()
     yield made
@@ -515,6 +515,19 @@ def test_a_program_without_a_daemon_and_without_turns_ends(
         transport.close()
         eventually(lambda: has_ended(pidfd), 20)
         os.close(pidfd)
+
+
+def test_a_turn_that_is_ordered_while_the_program_ends_is_carried(
+    tmp_path: Path, started: Callable[[], GatewayTransport]
+) -> None:
+    pairing.write(tmp_path / "gateway.json", Pairing("ws://127.0.0.1:9", NAME, DEVICE, "token"))
+    for number in range(20):
+        directory, transport = tmp_path / f"trn_{number}", started()
+        prompt = write_prompt(directory, b"[mailboxd] work")
+        argv = transport.turn_argv("alpha", "agent:alpha:mailboxd:x", prompt, 60)
+        ended = finish(transport.spawn(directory, argv, {}), 20)
+        transport.close()
+        assert (ended.rc, b"not reachable" in ended.stdout) == (1, True), number
 
 
 @pytest.mark.parametrize("spoil", [lambda folder: folder.chmod(0o755), lambda folder: replaced_by_a_link(folder)])

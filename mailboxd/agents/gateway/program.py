@@ -36,7 +36,7 @@ from typing import Any
 from mailboxd.agents.call_dir import PROMPT, TurnResult, open_empty, open_regular, write
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response
-from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order
+from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.process import record
 from mailboxd.clock import Clock, SystemClock
@@ -112,9 +112,10 @@ class Turn:
 
 @dataclass(slots=True)
 class Program:
-    """The turns of one workspace; `listener` is where the daemon orders them."""
+    """The turns of one workspace; `listener`, at the path `address`, is where the daemon orders them."""
 
     listener: socket.socket
+    address: Path
     pairing: Path
     clock: Clock
     turns: dict[str, Turn] = field(default_factory=dict)
@@ -137,11 +138,18 @@ class Program:
         self._busy_at = self.clock.monotonic()
         self._wait(IDLE_SECONDS)  # for the daemon
         self._connect()
+        self._carry()
+        # Who comes from now on starts another program; the turns of those who had already come are carried.
+        self._hide()
+        while self._wait(0.0):
+            self._carry()
+        if self.client is not None:
+            self.client.close()
+
+    def _carry(self) -> None:
         while self.turns or (self._daemons and not self._is_stopping and self._idle < IDLE_SECONDS):
             self._advance()
             self._wait(self._next() - self.clock.monotonic())
-        if self.client is not None:
-            self.client.close()
 
     def stop_on(self, number: signal.Signals) -> None:
         """Take no more turns after this signal, abort all, then end."""
@@ -165,15 +173,19 @@ class Program:
         due = self._connect_at if self.client is None else min(turn.due for turn in self.turns.values())
         return min(until, due)
 
-    def _wait(self, seconds: float) -> None:
-        for key, _ in self._selector.select(max(seconds, 0.0)):
+    def _wait(self, seconds: float) -> bool:
+        """Do what comes within so many seconds; returns whether anything came."""
+        ready = self._selector.select(max(seconds, 0.0))
+        for key, _ in ready:
             key.data()
+        return bool(ready)
 
     def _advance(self) -> None:
         """Do what is due."""
         if self.turns:
             self._busy_at = self.clock.monotonic()
         if self._is_stopping:
+            self._hide()
             if self.listener.fileno() >= 0:
                 self._selector.unregister(self.listener)
                 self.listener.close()
@@ -190,6 +202,11 @@ class Program:
                 self._abort(turn) if turn.is_stopping else self._ask(turn)
 
     # the daemon's side
+
+    def _hide(self) -> None:
+        """Be found by nobody any more, unless a listener that was closed has made room for another program's."""
+        if self.listener.fileno() >= 0:
+            self.address.unlink(missing_ok=True)
 
     def _accept(self) -> None:
         connection, _ = self.listener.accept()
@@ -546,6 +563,7 @@ def _patience(timeout: int) -> float:
 def main(arguments: Sequence[str]) -> None:
     """Carry the turns of the workspace: the file of its pairing, the descriptor of the listening socket."""
     path, listener = arguments
-    program = Program(socket.socket(fileno=int(listener)), Path(path), SystemClock())
+    address = socket_path(Path(path), os.environ)
+    program = Program(socket.socket(fileno=int(listener)), address, Path(path), SystemClock())
     program.stop_on(signal.SIGTERM)
     program.run()

@@ -175,18 +175,8 @@ class GatewayTransport:
     # the program
 
     def socket_path(self) -> Path:
-        """The program's socket, in a directory that only this user can enter. Raises OSError.
-
-        Not beside the pairing, which a service cannot write to (docs/systemd.md), and not in the workspace: an agent
-        that is confined to it could order turns of other agents.
-        """
-        folder = Path(self.environment.get("TMPDIR") or "/tmp") / f"mailboxd-{os.geteuid()}"  # noqa: S108 - checked
-        with suppress(FileExistsError):
-            folder.mkdir(0o700)
-        seen = folder.lstat()
-        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-            raise PermissionError(errno.EPERM, "not a directory of this user alone", str(folder))
-        return folder / f"{self.pairing.stem}.sock"
+        """As the function, for this transport's program."""
+        return socket_path(self.pairing, self.environment)
 
     def _hand_over(self, directory: Path | str, mark: int | None, *, again: bool) -> CarriedTurn:
         """Send the order, with the locked mark unless the program has it. Raises NotStarted, OSError."""
@@ -352,6 +342,21 @@ def pairing_file(workspace: Path, environ: Mapping[str, str]) -> Path:
         state = str(Path(environ.get("HOME") or Path.home()) / ".local" / "state")
     name = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
     return Path(state) / "mailboxd" / "gateway" / f"{name}.json"
+
+
+def socket_path(pairing: Path, environment: Mapping[str, str]) -> Path:
+    """The program's socket, in a directory that only this user can enter. Raises OSError.
+
+    Not beside the pairing, which a service cannot write to (docs/systemd.md), and not in the workspace: an agent that
+    is confined to it could order turns of other agents.
+    """
+    folder = Path(environment.get("TMPDIR") or "/tmp") / f"mailboxd-{os.geteuid()}"  # noqa: S108 - checked
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+        raise PermissionError(errno.EPERM, "not a directory of this user alone", str(folder))
+    return folder / f"{pairing.stem}.sock"
 
 
 def require_extra() -> None:

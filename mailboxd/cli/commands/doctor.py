@@ -6,6 +6,7 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,12 @@ def doctor_command(session: Session, quick: bool, canary: bool, strict: bool) ->
 
 
 def examine(session: Session, target: Target, *, canary: bool, local: bool = False) -> Results:
-    """All results about the target; displayed as well, unless JSON was requested."""
+    """All results about the target, which is closed then; displayed as well, unless JSON was requested."""
+    with closing(target):
+        return _examine(session, target, canary=canary, local=local)
+
+
+def _examine(session: Session, target: Target, *, canary: bool, local: bool) -> Results:
     from mailboxd.doctor import diagnose
 
     facts = diagnose.collect(target, os.environ, session.clock, checking, local=local)
