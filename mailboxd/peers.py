@@ -44,7 +44,7 @@ from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.process import cores
-from mailboxd.hub.spool import HubView
+from mailboxd.hub.spool import HubInfo, HubView
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.identity import brief_role, read_identity
@@ -111,6 +111,8 @@ class Peers:
     _seen: Stamp | None = None
     _asked_at: float = 0.0
     _was_refused: bool = False
+    _judged: tuple[str, HubInfo | None] = ("", None)
+    """What was known when the tasks that wait for it were judged last."""
     _stored: str = ""
     _gateway_is_asked: bool = False
 
@@ -270,6 +272,12 @@ class Peers:
             self.engine.store.meta.report(PEERS, text)
 
     # what is known
+
+    def has_changed(self) -> bool:
+        """Whether what is known of other agents has changed since this was last asked."""
+        known = self._stored, self.hub.info if self.hub is not None else None
+        changed, self._judged = known != self._judged, known
+        return changed
 
     def may_reach(self, agent: str) -> str | None:
         """Why `agent` may not be given work, and who may be; None = it may. Ids match case-insensitively."""

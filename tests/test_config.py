@@ -112,7 +112,7 @@ def test_an_agent_is_the_text_that_stands_there_or_refused(agent: str, tmp_path:
 
 
 def test_the_defaults_are_the_defaults_of_the_protocol() -> None:
-    bounded = Policy(max_turns=50, max_tree_turns=1000, max_tree_tasks=200)
+    bounded = Policy(max_turns=50, max_tree_turns=1000, max_tree_tasks=200, named=frozenset())
     assert policy(Config(agent="main")) == bounded
     assert limits(Config(agent="main")) == Limits(turns=50, tree_turns=1000, planned=200, planned_hour=1000)
 
@@ -147,6 +147,7 @@ circuit: {hold_seconds: 60}
         max_turns=50,
         max_tree_turns=1000,
         max_tree_tasks=200,
+        named=frozenset(),
     )
     assert limits(loaded).depth == 2
     assert config.by_key(loaded) == {

@@ -128,6 +128,7 @@ def policy(config: Config) -> Policy:
         max_turns=config.limits.turns_per_task,
         max_tree_turns=config.limits.turns_per_tree,
         max_tree_tasks=config.limits.planned_per_tree,
+        named=frozenset(),
     )
 
 

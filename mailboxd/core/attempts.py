@@ -410,7 +410,8 @@ def is_wanted(task: Task, attempt: Attempt | None, effect: RunTurn) -> bool:
     """False if it was cancelled, answered or superseded while pending."""
     if effect.turn is Turn.REVIEW:
         at_gate = effect.gate is not None and task.phase.value == effect.gate.value
-        return at_gate and effect.attempt_id == reviews.fence(task, attempt)
+        named = any(same_agent(effect.agent, name) for name in task.policy.reviewers)
+        return at_gate and named and effect.attempt_id == reviews.fence(task, attempt)
     if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
         return False  # the question was answered otherwise
     if effect.turn is Turn.DRAFT:

@@ -31,9 +31,11 @@ def money(usd: float) -> str:
 def over(policy: Policy, spent: Spent) -> str:
     """Why no further turn may start, in a sentence; empty while it may."""
     if policy.budget_usd is not None and spent.usd >= policy.budget_usd:
-        return f"over budget: it has cost {money(spent.usd)} of {money(policy.budget_usd)}"
+        said = f"it has cost {money(spent.usd)} of {money(policy.budget_usd)}"
+        return f"over budget: {said}" + _configured(policy, "budget_usd", "limits.usd_per_task")
     if policy.budget_tokens is not None and spent.tokens >= policy.budget_tokens:
-        return f"over budget: it has used {spent.tokens} of {policy.budget_tokens} tokens"
+        said = f"it has used {spent.tokens} of {policy.budget_tokens} tokens"
+        return f"over budget: {said}" + _configured(policy, "budget_tokens", "limits.tokens_per_task")
     if policy.max_turns and spent.turns >= policy.max_turns:
         said = f"it has taken {spent.turns} turns, {policy.max_turns} are allowed"
         return f"over budget: {said} (limits.turns_per_task)"
@@ -44,6 +46,11 @@ def over(policy: Policy, spent: Spent) -> str:
         said = f"agents have planned its tree up to {spent.tree_tasks} tasks, {policy.max_tree_tasks} are allowed"
         return f"over budget: {said} (limits.planned_per_tree)"
     return ""
+
+
+def _configured(policy: Policy, budget: str, key: str) -> str:
+    """The configuration key that sets this budget, in brackets; empty if the task has its own."""
+    return "" if policy.named is None or budget in policy.named else f" ({key})"
 
 
 def planned_too_much(limits: Limits, lately: int) -> str:
@@ -73,8 +80,8 @@ def is_paused(held: str) -> bool:
     return held.startswith(_PAUSED)
 
 
-def lifted(policy: Policy, limits: Limits) -> Policy:
-    """The policy with the limits that the configuration has raised since; none is lowered."""
+def lifted(policy: Policy, limits: Limits, configured: Policy | None = None) -> Policy:
+    """The policy with the limits and budgets that the configuration has raised since; none is lowered."""
 
     def higher(own: int, now: int) -> int:
         return max(own, now) if own and now else 0
@@ -84,7 +91,18 @@ def lifted(policy: Policy, limits: Limits) -> Policy:
         max_turns=higher(policy.max_turns, limits.turns),
         max_tree_turns=higher(policy.max_tree_turns, limits.tree_turns),
         max_tree_tasks=higher(policy.max_tree_tasks, limits.planned),
+        **(_lifted_budgets(policy, configured) if configured is not None else {}),
     )
+
+
+def _lifted_budgets(policy: Policy, configured: Policy) -> dict[str, Any]:
+    """The budgets that are the configuration's, as that has them now if it allows more."""
+    changes: dict[str, Any] = {}
+    for name in ("budget_usd", "budget_tokens"):
+        own, now = getattr(policy, name), getattr(configured, name)
+        if own is not None and policy.named is not None and name not in policy.named:
+            changes[name] = None if now is None else max(own, now)
+    return changes
 
 
 def still_held(held: str, policy: Policy, spent: Spent, limits: Limits) -> str:
@@ -111,6 +129,8 @@ def raised(policy: Policy, spent: Spent, order: Unblock, limits: Limits) -> dict
         changes["budget_usd"] = order.budget_usd
     if order.budget_tokens is not None:
         changes["budget_tokens"] = order.budget_tokens
+    if changes and policy.named is not None:
+        changes["named"] = policy.named | changes.keys()
     if policy.max_turns and spent.turns >= policy.max_turns:
         changes["max_turns"] = limits.turns and spent.turns + limits.turns
     if policy.max_tree_turns and spent.tree_turns >= policy.max_tree_turns:

@@ -40,6 +40,7 @@ from mailboxd.core.inputs import (
     ImportedDone,
     ImportedFailed,
     Input,
+    LookAgain,
     NewTask,
     OpenCircuit,
     Order,
@@ -164,6 +165,8 @@ def decide(
             replied(builder, given)
         case TimePassed():
             time_passed(builder, given)
+        case LookAgain():
+            pass  # the fixpoint judges it anew
         case ImportedDone() | ImportedFailed() | ImportedDispatched():
             imported(builder, given)
         case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():

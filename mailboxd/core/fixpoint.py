@@ -33,6 +33,9 @@ def reach_fixpoint(view: TaskView, ctx: Context) -> Decision:
 def run_to_fixpoint(builder: DecisionBuilder) -> None:
     while (follows := lifecycle.next_trigger(_with_local_rules(builder))) is not None:
         _apply(builder, *follows)
+    if reviews.follow_configuration(builder):
+        run_to_fixpoint(builder)
+        return
     _order_work(builder)
     if builder.view.approvals or builder.task.planned_actions:
         approved_actions.order_next(builder)
@@ -120,7 +123,7 @@ def _hold_over_budget(builder: DecisionBuilder) -> None:
     task, spent, limits = builder.task, builder.view.spent, builder.ctx.limits
     if task.phase.is_terminal or not (task.held or over(task.policy, spent)):
         return
-    policy = lifted(task.policy, limits)
+    policy = lifted(task.policy, limits, builder.ctx.configured)
     held = still_held(task.held, policy, spent, limits) if task.held else over(policy, spent)
     if held != task.held or (not held and policy != task.policy):
         builder.amend(held or "the configuration now allows more", policy=policy, held=held)

@@ -252,6 +252,11 @@ class TimePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAgain:
+    """What the task waits for may have changed: the configuration, the agents of OpenClaw, who may be reached."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChildrenDue:
     """More children of an adopted plan are to be created."""
 
@@ -317,6 +322,7 @@ Input = (
     | TurnEnded
     | Reply
     | TimePassed
+    | LookAgain
     | CheckEnded
     | ByTool
     | OfApproval

@@ -216,6 +216,9 @@ class Policy:
     """The harness that works for this agent, as named in the configuration; empty = the agent itself."""
     model: str = ""
     """The model of the task's own turns; empty = the agent's own."""
+    named: frozenset[str] | None = None
+    """Which of `specs.FOLLOWING` its sender, a plan or an order set: the others follow the configuration. None: a task
+    of an earlier version, of which this is not known."""
 
 
 @dataclass(frozen=True, slots=True)

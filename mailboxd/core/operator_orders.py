@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mailboxd.core import conversation, spec_drafting, specs
+from mailboxd.core import conversation, reviews, spec_drafting, specs
 from mailboxd.core.budget import is_paused, over, paused_by, raised
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
@@ -130,10 +130,12 @@ def cancel_task(builder: DecisionBuilder, order: Cancel) -> None:
 
 
 def retry(builder: DecisionBuilder, order: Retry) -> None:
-    """Run the task again, or end its pause after a failure. Raises Refused."""
+    """Run the task again, end its pause after a failure, or ask reviewers whom nobody could ask. Raises Refused."""
     task = builder.task
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
         builder.amend("the operator skipped the backoff", not_before=None, reason="retried by the operator")
+        return
+    if reviews.ask_again(builder):
         return
     trigger = retry_trigger(builder.view)
     mending = task.mending

@@ -20,11 +20,12 @@ from mailboxd.core.lifecycle import (
     review_round,
     reviewers_at_gate,
 )
-from mailboxd.core.model import Attempt, Task, backoff
+from mailboxd.core.model import Attempt, Task, backoff, changed
 from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
 from mailboxd.core.sanitize import blockquote
 from mailboxd.core.session_keys import review_key
-from mailboxd.core.task_view import AskedReviewer, Review, TaskView
+from mailboxd.core.specs import reviewed_as
+from mailboxd.core.task_view import AskedReviewer, Context, Review, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, ReviewLoss, Turn, Verdict, same_agent
 from mailboxd.errors import Refused
@@ -38,7 +39,7 @@ _UNREADABLE_AT_MOST = 2
 def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
     """Order a turn of every reviewer who was not asked yet; nobody reviews their own work (protocol section 5)."""
     task = builder.task
-    reason = _nobody_to_ask(builder, gate)
+    reason = _nobody_to_ask(builder.view, builder.ctx, gate)
     if reason:
         if task.reason != reason:
             builder.amend(reason, reason=reason)
@@ -48,6 +49,9 @@ def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
     fresh = [reviewer for reviewer in eligible_reviewers(builder.view) if reviewer not in asked | given]
     for reviewer in fresh:
         _ask(builder, gate, reviewer)
+    if task.reason.startswith((f"{gate}: ", f"{gate} is on")):  # it stood still
+        names = ", ".join(eligible_reviewers(builder.view))
+        builder.amend(f"{gate}: {names} can be asked now", reason=f"reviewed by {names}")
     if fresh and (authors := excluded_reviewers(builder.view)):
         builder.amend(f"{gate}: {', '.join(authors)} does not review it, having done the work")
 
@@ -58,9 +62,43 @@ def silent(view: TaskView) -> tuple[str, ...]:
     return tuple(asked.reviewer for asked in view.asked_reviewers if asked.reviewer not in given)
 
 
-def _nobody_to_ask(builder: DecisionBuilder, gate: Gate) -> str:
+def follow_configuration(builder: DecisionBuilder) -> bool:
+    """A gate that its reviewers cannot decide follows the configuration, if that helps; returns whether it does."""
+    view, configured, gate = builder.view, builder.ctx.configured, gate_of(builder.task)
+    if configured is None or gate is None or not _nobody_to_ask(view, builder.ctx, gate):
+        return False
+    policy = reviewed_as(view.task.policy, configured)
+    changed_view = changed(view, task=changed(view.task, policy=policy))
+    if gate in policy.gates and _nobody_to_ask(changed_view, builder.ctx, gate):
+        return False
+    builder.amend(f"{gate}: reviewed as the configuration says now", policy=policy)
+    return True
+
+
+def ask_again(builder: DecisionBuilder) -> bool:
+    """Judge a gate that has asked nobody anew, by the operator's order; False for any other task.
+
+    Raises Refused, which says why there is still nobody to ask.
+    """
+    gate = gate_of(builder.task)
+    if gate is None or builder.view.asked_reviewers or builder.view.turns:
+        return False
+    follow_configuration(builder)
+    if gate in builder.task.policy.gates and (why := _nobody_to_ask(builder.view, builder.ctx, gate)):
+        hint = "`mailboxd doctor` names what to change; then it goes on by itself."
+        raise Refused("no-reviewer", f"{builder.task.local_id}: {why}", hint)
+    builder.amend("the operator has its reviewers asked")
+    return True
+
+
+def gate_of(task: Task) -> Gate | None:
+    """The gate that the task is at, if that is on."""
+    return next((gate for gate in task.policy.gates if gate == task.phase.value), None)
+
+
+def _nobody_to_ask(view: TaskView, ctx: Context, gate: Gate) -> str:
     """Why the named reviewers cannot decide the gate; empty if they can."""
-    named, policy, ctx = independent_reviewers(builder.view), builder.task.policy, builder.ctx
+    named, policy = independent_reviewers(view), view.task.policy
     if not named:
         return f"{gate} is on, but no reviewer other than the executor is named"
     if not all(reviewers_at_gate(policy, named, one) for one in (gate, Gate.QUALITY_GATE)):
@@ -68,7 +106,7 @@ def _nobody_to_ask(builder: DecisionBuilder, gate: Gate) -> str:
             f"{gate}: only {named[0]} can review, and nobody reviews both the specification and the quality of the "
             "same work; name a second reviewer, or set gates.same_reviewer"
         )
-    for name in eligible_reviewers(builder.view):
+    for name in eligible_reviewers(view):
         if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
             return f"{gate}: the reviewer {name} cannot be asked: {why}"
     return ""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
@@ -230,6 +231,8 @@ def inherit(policy: Policy, said: Overrides) -> Policy:
     if policy.synthesis not in tuple(Synthesis):  # it names a child of the parent
         base = replace(base, synthesis=fresh.synthesis)
     base = replace(base, runtime=fresh.runtime, harness=fresh.harness, model="", max_tree_turns=0, max_tree_tasks=0)
+    if base.named is not None:
+        base = replace(base, named=base.named - BUDGETS)
     own = apply(base, said)
     deadline = min(filter(None, (policy.deadline, own.deadline)), default=None)
     return replace(own, deadline=deadline, priority=min(policy.priority, own.priority))
@@ -272,5 +275,24 @@ def apply(policy: Policy, said: Overrides) -> Policy:
     """`policy` with the overrides applied."""
     if said == _NOTHING_SAID:
         return policy
-    values = {name: getattr(said, name) for name in Overrides.__dataclass_fields__}
-    return replace(policy, **{name: value for name, value in values.items() if value is not None})
+    values = {name: value for name in Overrides.__dataclass_fields__ if (value := getattr(said, name)) is not None}
+    named = None if policy.named is None else policy.named | (FOLLOWING & values.keys())
+    return replace(policy, **values, named=named)
+
+
+# What of a policy follows the configuration while the task is open, unless the task itself names it
+
+BUDGETS = frozenset({"budget_usd", "budget_tokens"})
+FOLLOWING = BUDGETS | {"gates", "reviewers"}
+
+
+def reviewed_as(policy: Policy, configured: Policy) -> Policy:
+    """The policy with the reviews that the configuration asks for now, except for what the task names itself."""
+    known = policy.named is not None
+    named = policy.named or frozenset()
+    changes: dict[str, Any] = {"quorum": configured.quorum, "same_reviewer": configured.same_reviewer}
+    if "reviewers" not in named and configured.reviewers:
+        changes["reviewers"] = configured.reviewers
+    if known and "gates" not in named:  # a gate is never dropped that the task may have asked for
+        changes["gates"] = configured.gates
+    return replace(policy, **changes)

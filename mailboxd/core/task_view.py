@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mailboxd.core.approvals import Action, Approval, Purpose
-from mailboxd.core.model import Attempt, Check, Escalation, Finding, Spent, Task
+from mailboxd.core.model import Attempt, Check, Escalation, Finding, Policy, Spent, Task
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Notice, Phase, Verdict
 
 
@@ -189,6 +189,8 @@ class Context:
     jitter: float = 0.0
     jitter_share: float = 0.2
     limits: Limits = Limits()
+    configured: Policy | None = None
+    """The configuration's policy now; None = not known."""
     escalation: Escalation = Escalation()
     heartbeat: float = 0.0
     """Seconds between progress messages to a mailboxd peer; 0 = none are sent or expected."""

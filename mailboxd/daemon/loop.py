@@ -256,7 +256,6 @@ class Daemon:
             self._sleep(1.0)
             self._poll_peers()
         with self.engine.batch():
-            self.engine.look_again()
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
             self._try(Component.SCANNING, self.taskmd.restore)
         self.health.report(Component.DATABASE, "")
@@ -288,6 +287,7 @@ class Daemon:
         mail = self._read_mail() if look else None
         with self.engine.batch():
             self._try(Component.COLLECTING, self._collect)
+            self._judge_again()
             self._check_gateway()
             self._check_peers()
             self._check_hub()
@@ -298,6 +298,13 @@ class Daemon:
                 return self._begin() or more
         with self.engine.batch():
             return self._begin() or more
+
+    def _judge_again(self) -> None:
+        """Judge anew what waits for other agents when those have changed, and in the first round for a configuration
+        that may be new; inside a batch.
+        """
+        if self.peers.has_changed():
+            self.engine.look_again()
 
     def _check_gateway(self) -> None:
         """Check whether the gateway accepts turns; inside a batch."""

@@ -33,6 +33,7 @@ from mailboxd.core.inputs import (
     ChildrenDue,
     Edited,
     Input,
+    LookAgain,
     OperatorInput,
     Redispatch,
     Reply,
@@ -364,9 +365,13 @@ class Engine:
         return [event]
 
     def look_again(self) -> None:
-        """Reconsider every weak spec and every hold: the configuration may have changed."""
-        for task_id in [*self.store.tasks.drafts(), *self.store.tasks.held()]:
-            self.handle(task_id, TimePassed(""))
+        """Judge all tasks anew that may wait for what has changed; inside a batch.
+
+        For a new configuration, and when OpenClaw's agents or who may be reached have changed. What waits for a
+        breaker, a slot, its turns of an hour or the agent that executes it is judged in every round (`schedule`).
+        """
+        for task_id in self.store.tasks.waiting_for_circumstances():
+            self.handle(task_id, LookAgain())
 
     def tick(self, read_until: str | None = None) -> bool:
         """Handle everything that is due; returns whether more children of large plans are to be created.
@@ -437,6 +442,7 @@ class Engine:
             jitter=self.random.random(),
             jitter_share=self.settings.jitter_share,
             limits=self.settings.limits,
+            configured=self.settings.policy,
             escalation=self.settings.escalation,
             heartbeat=self.settings.heartbeat,
             is_free=self.store.tasks.is_unused,

@@ -54,6 +54,8 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
     if (why := snapshot.gone.get(agent)) is not None:
         hint = f"restore {agent}, name another agent in task.md, or mailboxd cancel {task.local_id}"
+        if task.phase in _GATES:
+            hint = _NEW_REVIEWERS
         return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
     if snapshot.gateway:
         then = "it continues within seconds once the gateway is back"
@@ -71,6 +73,13 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
         return Cause(task.local_id, "pace", text, at=at, then="its next turn may start", hint=hint)
     return None
+
+
+_GATES = frozenset({Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE})
+_NEW_REVIEWERS = (
+    "mailboxd doctor  # says what lets a reviewer be asked; then it goes on by itself, as after a restart with other "
+    "gates.reviewers in .mailboxd/config.yaml"
+)
 
 
 def _next_agent(task: TaskSnapshot, snapshot: Snapshot) -> str:
@@ -212,8 +221,8 @@ def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
             return Cause(task.local_id, "review", text, at=asked[0].not_before, then=then)
         at = plus(asked[0].at, task.timeout) if asked else None
         return Cause(task.local_id, "review", text, at=at, then="the review ends" if asked else "")
-    hint = "cancel it and send it again with other reviewers (`gates.reviewers` applies to new tasks)"
-    return Cause(task.local_id, "reviewers", task.reason or f"there is no reviewer for the {gate}", hint=hint)
+    text = task.reason or f"there is no reviewer for the {gate}"
+    return Cause(task.local_id, "reviewers", text, hint=_NEW_REVIEWERS)
 
 
 def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:

@@ -407,14 +407,14 @@ class Tasks:
         ).fetchone()
         return None if row is None else row[0]
 
-    def drafts(self) -> list[str]:
-        """Ids of tasks with an incomplete spec."""
-        rows = self._db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {OPEN} ORDER BY seq")
-        return [row[0] for row in rows]
-
-    def held(self) -> list[str]:
-        """Ids of open tasks that are held."""
-        rows = self._db.execute(f"SELECT id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq")
+    def waiting_for_circumstances(self) -> list[str]:
+        """Ids of open tasks whose state depends on the configuration or on who can be reached: held, at a gate, or with
+        an incomplete spec.
+        """
+        phases = ", ".join(f"'{phase}'" for phase in sorted({Phase.SPEC_DRAFT, *_GATES}))
+        rows = self._db.execute(
+            f"SELECT id FROM tasks WHERE (held <> '' OR phase IN ({phases})) AND {OPEN} ORDER BY depth, seq"
+        )
         return [row[0] for row in rows]
 
     def is_held(self, task_id: str) -> bool:
