@@ -25,12 +25,12 @@ from mailboxd.core.inputs import (
     Unblock,
 )
 from mailboxd.core.lifecycle import review_round
-from mailboxd.core.model import Origin, PlannedChild, Spec, Task
+from mailboxd.core.model import Origin, PlannedChild, Policy, Spec, Task
 from mailboxd.core.outcomes import Results
 from mailboxd.core.vocabulary import Phase, Turn, Verdict, Waiting
 from mailboxd.errors import Refused
 from tests.simulation.acting import act, decide
-from tests.simulation.script import PEERS
+from tests.simulation.script import PEERS, REVIEWERS
 from tests.simulation.world import MOST_TASKS, Crash, World, new_engine
 
 
@@ -212,7 +212,18 @@ def crash(world: World) -> None:
         world.engine.schedule()
         raise Crash
     assert world.store.last_event() == before, "a transaction that was not committed left traces"
-    world.engine = new_engine(world.store, world.clock, world.script.random)
+    world.engine = world.configure(new_engine(world.store, world.clock, world.script.random))
+    world.look_again()  # as a daemon does that starts
+
+
+def come_and_go(world: World) -> None:
+    """An agent may no longer be reached, or may be again; or the configuration names other reviews."""
+    if world.script.chance(0.5):
+        world.away ^= {world.script.random.choice(REVIEWERS)}
+    else:
+        reviews = replace(world.script.policy(), named=frozenset())
+        world.configured = replace(Policy(), gates=reviews.gates, reviewers=reviews.reviewers, named=frozenset())
+    world.look_again()
 
 
 def mend(world: World) -> None:
@@ -247,6 +258,7 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "decide": (20, decide),
     "wait": (10, wait),
     "crash": (3, crash),
+    "come_and_go": (3, come_and_go),
 }
 """What may happen in a step -> how often, and how."""
 

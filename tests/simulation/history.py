@@ -57,6 +57,8 @@ def settle_down(world: World, book: Book) -> None:
     """No more faults: every agent does its work, questions are answered, holds end. Then nothing more may happen."""
     world.journal.append("settle down")
     world.engine.settings = replace(world.engine.settings, heartbeat=0.0)  # what waits for a person sends them for ever
+    world.away = {"ghost"}
+    world.look_again()
     for _ in range(MOST_ROUNDS):
         with world.engine.batch():
             world.engine.tick()
@@ -77,6 +79,7 @@ def settle_down(world: World, book: Book) -> None:
 def onlooker(world: World) -> Engine:
     """An engine that knows what the world's does, and draws nothing from its chance."""
     engine = new_engine(world.store, world.clock, Random(0))
+    world.configure(engine)
     engine.settings, engine.now = world.engine.settings, world.clock.now()
     return engine
 

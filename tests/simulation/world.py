@@ -18,7 +18,7 @@ from mailboxd.core.checks import CheckRules
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Send, Verify
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
-from mailboxd.core.model import Attempt, BreakerRules, Escalation, Task
+from mailboxd.core.model import Attempt, BreakerRules, Escalation, Policy, Task
 from mailboxd.core.outcomes import Answer, Failed, Succeeded, Unknown
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import CheckVerdict, Notice, Phase, Turn, Waiting
@@ -57,13 +57,31 @@ class World:
     """What really happened outside, by idempotency key."""
     begun: list[str] = field(default_factory=list)
     """Approvals whose runner died in the middle, and nobody has noticed it yet."""
+    configured: Policy = Policy()
+    """What the configuration says now."""
+    away: set[str] = field(default_factory=lambda: {"ghost"})
+    """The agents that may not be reached now."""
 
     @classmethod
     def begin(cls, seed: int) -> World:
         random = Random(seed)
         clock = ManualClock()
         store = Store.open(None, clock.now())
-        return cls(seed, Script(random), clock, store, new_engine(store, clock, random))
+        world = cls(seed, Script(random), clock, store, new_engine(store, clock, random))
+        world.configure(world.engine)
+        return world
+
+    def configure(self, engine: Engine) -> Engine:
+        """Tell an engine what the world is like now."""
+        engine.settings = replace(engine.settings, policy=self.configured)
+        engine.may_reach = lambda agent: "there is no such agent" if agent in self.away else None
+        return engine
+
+    def look_again(self) -> None:
+        """A daemon notices that the agents or the configuration have changed."""
+        self.configure(self.engine)
+        with self.engine.batch():
+            self.engine.look_again()
 
     # -------------------------------------------------------------- inputs
 
@@ -239,5 +257,4 @@ def new_engine(store: Store, clock: ManualClock, random: Random) -> Engine:
         Ids(random.getrandbits),
         Random(random.random()),
         new_token=lambda: f"{random.getrandbits(64):x}",
-        may_reach=lambda agent: "there is no such agent" if agent == "ghost" else None,
     )
