@@ -20,7 +20,7 @@ from mailboxd.agents.acp import transport
 from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.call_dir import read_capped, write_prompt
 from mailboxd.agents.json_output import at, brief
-from mailboxd.agents.openclaw import Peer, Rules
+from mailboxd.agents.openclaw import Messaging, Peer, Rules
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import finish
 from mailboxd.clock import Clock
@@ -105,9 +105,7 @@ def allowed(facts: Facts, agents: Rules, tools: Tools) -> Iterator[CheckResult]:
     missing = agents.allowed.agents - {peer.id.lower() for peer in facts.peers} - {own.lower(), "*"}
     if blocked:
         text = f"allowAgents lets {own} send work to {_listed(blocked)}, but tools.agentToAgent does not"
-        patterns = [*tools.messaging.patterns, *(name for name in (own, *blocked) if tools.messaging.patterns)]
-        value = {"enabled": True, **({"allow": list(dict.fromkeys(patterns))} if patterns else {})}
-        yield warning("agent-to-agent", text, _set("tools.agentToAgent", value))
+        yield warning("agent-to-agent", text, *to_reach(own, blocked, agents, tools.messaging))
     if missing:
         text = f"allowAgents of {own} names agents that OpenClaw does not have: {_listed(sorted(missing))}"
         yield warning("allow-list", text, _set(_allow_path(facts), sorted({name.lower() for name in named})))
@@ -116,6 +114,51 @@ def allowed(facts: Facts, agents: Rules, tools: Tools) -> Iterator[CheckResult]:
     elif others and not blocked:
         text = f"{own} may not give work to any other agent (others: {_listed(others)})"
         yield note("peers", text, _set(_allow_path(facts), others[:_SHOWN]))
+
+
+def reviewers(facts: Facts, agents: Rules, tools: Tools) -> Iterator[CheckResult]:
+    """A gate that is on stops every task if one of its reviewers cannot be asked."""
+    own, gates = facts.settings.agent, ", ".join(facts.settings.gates)
+    if not gates or facts.peers is None or _own(facts) is None:
+        return
+    ids = {peer.id.lower(): peer.id for peer in facts.peers}
+    named = [name for name in facts.settings.reviewers if name.lower() != own.lower()]
+    others = [peer for key, peer in ids.items() if key != own.lower()]
+    at_hand = [name for name in others if reaches(own, name, agents, tools.messaging)]
+    change = edit(facts.settings.path, f"gates.reviewers: [{', '.join(at_hand or others or ['AGENT'])}]")
+    if not named:
+        text = f"{gates} is on, and no other agent than {own} is named as reviewer: every task stops there"
+        yield error("reviewers", text, change, *(() if at_hand else to_reach(own, others, agents, tools.messaging)))
+        return
+    unknown = [name for name in named if name.lower() not in ids and "." not in name]  # on another host
+    if unknown:
+        text = f"{gates} waits for {_listed(unknown)}, but OpenClaw has no such agent: every task stops there"
+        yield error("reviewers", text, change)
+    known = [ids[name.lower()] for name in named if name.lower() in ids]
+    if blocked := [name for name in known if not reaches(own, name, agents, tools.messaging)]:
+        text = f"{gates} waits for {_listed(blocked)}, whom {own} may not ask: every task stops there"
+        yield error("reviewers", text, *to_reach(own, blocked, agents, tools.messaging), change)
+    elif not unknown:
+        yield ok("reviewers", f"{own} may ask its reviewers: {_listed(named)}")
+
+
+def reaches(own: str, name: str, rules: Rules, messaging: Messaging) -> bool:
+    """Whether OpenClaw lets the agent `own`, whose rules these are, give work to `name`."""
+    return rules.allowed.permits(name) and messaging.permits(own, name)
+
+
+def to_reach(own: str, names: Sequence[str], rules: Rules, messaging: Messaging) -> tuple[str, ...]:
+    """The commands that let `own` give work to these agents too; those that it may already reach stay."""
+    commands = []
+    if any(not rules.allowed.permits(name) for name in names):
+        path = f"{rules.entry_path or f'agents.entries.{own}'}.subagents.allowAgents"
+        listed = sorted(rules.allowed.agents - {own.lower()} - {name.lower() for name in names})
+        commands.append(_set(path, [*listed, *names]))
+    if any(not messaging.permits(own, name) for name in names):
+        patterns = [*messaging.patterns, *(name for name in (own, *names) if messaging.patterns)]
+        value = {"enabled": True, **({"allow": list(dict.fromkeys(patterns))} if patterns else {})}
+        commands.append(_set("tools.agentToAgent", value))
+    return tuple(commands)
 
 
 def tools(facts: Facts, agents: Rules, found: Tools) -> Iterator[CheckResult]:

@@ -21,7 +21,8 @@ from mailboxd.agents.json_output import brief
 from mailboxd.agents.openclaw import OpenClaw, child_environment, inside_agent
 from mailboxd.agents.openclaw_versions import OLDEST
 from mailboxd.clock import Clock
-from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
+from mailboxd.config.model import AcpSection, GatesSection, LimitsSection, OpenClawSection
+from mailboxd.core.vocabulary import Gate
 from mailboxd.doctor import agent, hub, machine, openclaw, workspace
 from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
 from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
@@ -72,13 +73,14 @@ def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, 
     """The target with the workspace's configuration, or with the defaults if that is missing or invalid."""
     limits, openclaw, acp = LimitsSection(), OpenClawSection(), AcpSection()
     agent = problem = fix = ""
+    gates = GatesSection()
     pairing: Path | None = None
     required: tuple[str, ...] = ()
     if ws is not None:
         try:
             config = configuration.load(ws.config)
             limits, openclaw, acp, agent = config.limits, config.openclaw, config.acp, config.agent
-            required = tuple(config.signing.require)
+            required, gates = tuple(config.signing.require), config.gates
             paired = pairing_file(ws.root, environ)
             if openclaw.transport == "gateway" or (openclaw.transport == "auto" and paired.exists()):
                 pairing = paired
@@ -86,7 +88,9 @@ def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, 
             problem, fix = str(error), getattr(error, "fix", "")
     path = str(ws.config) if ws is not None else ""
     call_bytes = limits.call_bytes if pairing is None else TURN_BYTES
-    settings = Settings(path, limits.turns, call_bytes, agent, problem, shlex.join(openclaw.command), fix)
+    on = tuple(gate.value for gate in Gate if getattr(gates, gate.value))
+    command = shlex.join(openclaw.command)
+    settings = Settings(path, limits.turns, call_bytes, agent, problem, command, fix, on, gates.reviewers)
     environment = child_environment(environ, openclaw.environment)
     probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent)
     gateway = None if pairing is None else GatewayTransport(probes.openclaw, pairing, environment)
@@ -249,6 +253,7 @@ GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
         agent.workspace: ("workspace",),
         agent.shared_workspace: ("workspace",),
         agent.allowed: ("agents", "tools"),
+        agent.reviewers: ("agents", "tools"),
         agent.tools: ("agents", "tools"),
         agent.skill: ("skill",),
         agent.harnesses: ("harnesses",),

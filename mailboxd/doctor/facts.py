@@ -79,6 +79,10 @@ class Settings:
     """The command line of OpenClaw, quoted for a shell."""
     fix: str = ""
     """The command that mends the configuration, if there is one."""
+    gates: tuple[str, ...] = ()
+    """The review gates that are on."""
+    reviewers: tuple[str, ...] = ()
+    """`gates.reviewers`."""
 
 
 # The workspace

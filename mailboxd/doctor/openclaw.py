@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -187,8 +187,12 @@ class OpenClawProbes:
 
     def agents(self) -> Rules:
         """The configuration of this workspace's agent. Raises UnavailableError."""
+        return self.agents_section()(self.agent)
+
+    def agents_section(self) -> Callable[[str], Rules]:
+        """Gives the configuration of each agent, of one question to OpenClaw. Raises UnavailableError."""
         exit_ = self._run(self.openclaw.argv(*config_get("agents")))
-        return _answered(parse_rules(exit_, self.agent), exit_)
+        return lambda agent: _answered(parse_rules(exit_, agent), exit_)
 
     def tools(self, version: Version | None) -> Tools:
         """The `tools` section. Raises UnavailableError."""

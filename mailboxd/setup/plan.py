@@ -23,10 +23,12 @@ from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, Peer, child_environm
 from mailboxd.agents.openclaw_versions import shown, why_too_old
 from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
+from mailboxd.core.vocabulary import Gate
+from mailboxd.doctor.agent import reaches, to_reach
 from mailboxd.doctor.openclaw import OpenClawProbes
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError
 from mailboxd.host.pip_extras import to_add
-from mailboxd.mailbox import lock
+from mailboxd.mailbox import files, lock
 from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mcp.registration import OpenClawConfig
@@ -46,19 +48,16 @@ def create_workspace(
 ) -> list[str]:
     """Create what is missing in `agent`'s workspace at `root` and register it for this user; returns what was created.
 
-    Existing files are kept. A new configuration sets `mcp.port` to `tools_port`, and with `reviewers` the strict
-    profile. Raises ConfigError if the workspace belongs to another agent or its configuration is invalid, WorldError.
+    Existing files are kept, but for a strict configuration that was made without reviewers and is unchanged. A new
+    configuration sets `mcp.port` to `tools_port`, and with `reviewers` the strict profile. Raises ConfigError if the
+    workspace belongs to another agent or its configuration is invalid, WorldError.
     """
-    given: dict[str, Any] = {"mcp.port": tools_port} if tools_port else {}
-    if reviewers is not None:
-        given["profile"] = "strict"
-    if reviewers:
-        given["gates.reviewers"] = list(reviewers)
-    if reviewers and len(reviewers) == 1:  # nobody else could review the other gate
-        given["gates.same_reviewer"] = True
     ws = Workspace(root)
     made = Workspace.create(ws.root)
-    if _write_config(ws.config, config.default_text(agent, given)):
+    if reviewers and lacks_reviewers(ws, agent):
+        _replace_config(ws.config, _config_text(agent, config.load(ws.config).mcp.port, reviewers))
+        made.append(f".mailboxd/config.yaml with the reviewers {', '.join(reviewers)}")
+    elif _write_config(ws.config, _config_text(agent, tools_port, reviewers)):
         made.append(".mailboxd/config.yaml")
     require_same_agent(ws.config, config.load(ws.config).agent, agent)
     if not ws.database.exists():
@@ -68,6 +67,27 @@ def create_workspace(
     return made
 
 
+def _config_text(agent: str, tools_port: int, reviewers: Sequence[str] | None) -> str:
+    given: dict[str, Any] = {"mcp.port": tools_port} if tools_port else {}
+    if reviewers is not None:
+        given["profile"] = "strict"
+    if reviewers:
+        given["gates.reviewers"] = list(reviewers)
+    elif reviewers is not None:  # a gate that nobody can decide would stop every task
+        given |= {f"gates.{gate.value}": False for gate in Gate}
+    if reviewers and len(reviewers) == 1:  # nobody else could review the other gate
+        given["gates.same_reviewer"] = True
+    return config.default_text(agent, given)
+
+
+def lacks_reviewers(ws: Workspace, agent: str) -> bool:
+    """Whether the configuration is the strict one that setup writes where nobody can be asked to review."""
+    if not ws.config.is_file():
+        return False
+    port = config.load(ws.config).mcp.port
+    return ws.config.read_text(encoding="utf-8", errors="replace") == _config_text(agent, port, ())
+
+
 def require_same_agent(path: Path, configured: str, agent: str) -> None:
     """Raises ConfigError unless the configuration at `path` is this agent's."""
     if configured != agent:
@@ -75,6 +95,11 @@ def require_same_agent(path: Path, configured: str, agent: str) -> None:
             f"{path}: this is the workspace of agent {configured}; "
             f"edit the file to make it {agent}'s, or choose another directory"
         )
+
+
+def _replace_config(path: Path, text: str) -> None:
+    with world_errors(f"write {path}"), directory(path.parent.parent, path.parent.name) as state:
+        files.replace(state, path.name, text.encode(), lambda: True)
 
 
 def _write_config(path: Path, text: str) -> bool:
@@ -235,22 +260,35 @@ class WorkspacePart(Part):
     tools_port: int = 0
     reviewers: tuple[str, ...] | None = None
     """The reviewers of the strict profile; None = the standard profile."""
+    for_reviews: str = ""
+    """Why there are none, and what would give it some."""
     kind: ClassVar[str] = "workspace"
 
     def state(self) -> PartState:
         if not (self.ws.config.is_file() and self.ws.database.is_file()):
             text = "create mailbox/, tasks/ and .mailboxd/ with a commented configuration"
-            if self.reviewers is not None:
-                text += f", profile strict, reviewed by {', '.join(self.reviewers) or 'nobody yet'}"
+            if self.reviewers:
+                text += f", profile strict, reviewed by {', '.join(self.reviewers)}"
+            elif self.reviewers is not None:
+                text += f", profile strict without its reviews: {self.for_reviews}"
             return PartState(PartStatus.DUE, text)
         require_same_agent(self.ws.config, config.load(self.ws.config).agent, self.agent)
+        if self.reviewers is not None and lacks_reviewers(self.ws, self.agent):
+            if self.reviewers:
+                return PartState(
+                    PartStatus.DUE, f"name its reviewers in the configuration: {', '.join(self.reviewers)}"
+                )
+            return PartState(PartStatus.DONE, f"it has a mailbox and no reviews: {self.for_reviews}")
         return PartState(PartStatus.DONE, "it has a mailbox, a configuration and a database")
 
     def do(self) -> str:
         now = self.installation.clock.now()
         environ, port = self.installation.environ, self.tools_port
         made = create_workspace(self.root, self.agent, now, environ, tools_port=port, reviewers=self.reviewers)
-        return f"created {', '.join(made)}" if made else "everything exists"
+        if not made:
+            return "everything exists"
+        restart = "; a daemon that runs has to be restarted" if any("reviewers" in one for one in made) else ""
+        return f"created {', '.join(made)}{restart}"
 
     def undo(self, before: str) -> str:  # noqa: ARG002 - part of the protocol
         return "mailbox/, tasks/ and .mailboxd/ are kept: records are never removed"
@@ -593,7 +631,7 @@ def make_plan(
 ) -> Plan:
     """Plan what to do for the agents `wanted` (none means all), without the kinds in `skip`.
 
-    `strict`: new workspaces get the strict profile; the other agents review.
+    `strict`: new workspaces get the strict profile, with the agents as reviewers that OpenClaw lets it ask.
 
     Asks OpenClaw and checks every part, which takes seconds each. Changes nothing. Raises UnavailableError.
     """
@@ -606,9 +644,9 @@ def make_plan(
     homes, passed_over = _homes([peer for peer in peers if not wanted or peer.id in wanted], peers)
     # with a port but without the extra the daemon would not start
     ports = _ports(homes.values()) if find_spec("mcp") and ToolsPart.kind not in skip else repeat(0)
-    reviewers = {agent: tuple(peer.id for peer in peers if peer.id != agent) if strict else None for agent in homes}
+    reviews = _reviews(installation, homes, peers) if strict and homes else {}
     parts: list[Part] = [
-        WorkspacePart(installation, agent, root, next(ports), reviewers[agent]) for agent, root in homes.items()
+        WorkspacePart(installation, agent, root, next(ports), *reviews.get(agent, ())) for agent, root in homes.items()
     ]
     parts.append(PluginPart(installation))
     for kind in (SkillPart, ToolsPart, GatewayPart, ServicePart):
@@ -619,6 +657,28 @@ def make_plan(
             progress(f"{part.kind} {part.agent}".strip())
             steps.append(Step(part, state_of(part)))
     return Plan(installation, version, homes, passed_over, tuple(steps))
+
+
+def _reviews(
+    installation: Installation, agents: Iterable[str], peers: Sequence[Peer]
+) -> dict[str, tuple[tuple[str, ...], str]]:
+    """The agents that OpenClaw lets each of `agents` ask for a review; without any, why, and what would help.
+
+    Raises UnavailableError.
+    """
+    probes = OpenClawProbes(installation.openclaw, installation.environment)
+    messaging, section = probes.tools(probes.release().version).messaging, probes.agents_section()
+    found = {}
+    for agent in agents:
+        rules = section(agent)
+        others = [peer.id for peer in peers if peer.id.lower() != agent.lower()]
+        reachable = tuple(name for name in others if reaches(agent, name, rules, messaging))
+        why = "there is no other agent; `openclaw agents add` adds one"
+        if others:
+            commands = " and ".join(f"`{one}`" for one in to_reach(agent, others, rules, messaging))
+            why = f"OpenClaw lets {agent} ask nobody; to have its work reviewed, run {commands}"
+        found[agent] = reachable, "" if reachable else f"{why}, then `mailboxd setup --strict` again"
+    return found
 
 
 def _homes(chosen: Sequence[Peer], peers: Sequence[Peer]) -> tuple[dict[str, Path], dict[str, str]]:

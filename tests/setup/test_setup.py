@@ -61,6 +61,11 @@ class Beside:
     def configure(self, **sections: Any) -> None:
         self.config.write_text(json.dumps(json.loads(self.config.read_text()) | sections, indent=2, sort_keys=True))
 
+    def allow(self, agent: str, names: list[str]) -> None:
+        said = json.loads(self.config.read_text())
+        said["agents"]["entries"][agent]["subagents"] = {"allowAgents": names}
+        self.config.write_text(json.dumps(said, indent=2, sort_keys=True))
+
     def steps(self, *words: str, status: int = 0, token: str = "") -> dict[tuple[str, str], dict[str, Any]]:
         done = self.setup(*words, "--json", OPENCLAW_GATEWAY_TOKEN=token)
         assert done.returncode == status, done.stdout + done.stderr
@@ -86,13 +91,50 @@ def test_a_plan_changes_nothing(beside: Beside) -> None:
     assert (beside.files(), beside.config.read_text()) == before
 
 
-def test_new_workspaces_get_the_strict_profile_with_the_other_agents_as_reviewers(beside: Beside) -> None:
+STRICT = ("--yes", "--strict", "--no-canary", "--skip", "plugin", "--skip", "service")
+
+
+def reviews(beside: Beside, agent: str) -> tuple[str, tuple[str, ...], bool, bool]:
+    found = config.load(Workspace(beside.workspace(agent)).config)
+    gates = {found.gates.spec_review, found.gates.spec_gate, found.gates.quality_gate}
+    assert len(gates) == 1
+    return found.profile, found.gates.reviewers, found.gates.same_reviewer, gates.pop()
+
+
+def test_new_workspaces_get_the_strict_profile_with_reviewers_that_they_may_ask(beside: Beside) -> None:
     assert "--strict" in beside.setup("--dry-run").stdout
-    steps = beside.steps("--yes", "--strict", "--no-canary", "--skip", "plugin", "--skip", "service")
+    beside.allow("alpha", ["*"])
+    beside.configure(tools={"agentToAgent": {"enabled": True}})
+    steps = beside.steps(*STRICT)
     assert steps["workspace", "alpha"]["done"]
-    found = config.load(Workspace(beside.workspace("alpha")).config)
-    assert (found.profile, found.gates.reviewers, found.gates.same_reviewer) == ("strict", ("beta",), True)
-    assert found.gates.spec_review
+    assert reviews(beside, "alpha") == ("strict", ("beta",), True, True)
+    assert reviews(beside, "beta") == ("strict", (), False, False)
+
+
+def test_where_nobody_may_be_asked_setup_says_what_helps_and_the_next_one_names_reviewers(beside: Beside) -> None:
+    said = beside.steps(*STRICT)["workspace", "beta"]["says"]
+    assert "OpenClaw lets beta ask nobody" in said
+    assert reviews(beside, "beta") == ("strict", (), False, False)
+    again = beside.steps(*STRICT)["workspace", "beta"]
+    assert (again["standing"], "OpenClaw lets beta ask nobody" in again["says"]) == ("done", True)
+    commands = [text for text in said.split("`")[1::2] if text.startswith("openclaw ")]
+    assert commands
+    for one in commands:
+        subprocess.run(one, shell=True, env=environment(beside.env), check=True)
+    step = beside.steps(*STRICT)["workspace", "beta"]
+    assert "reviewers alpha" in step["done"]
+    assert "restarted" in step["done"]
+    assert reviews(beside, "beta") == ("strict", ("alpha",), True, True)
+
+
+def test_a_configuration_that_a_person_changed_is_kept(beside: Beside) -> None:
+    beside.steps(*STRICT)
+    path = Workspace(beside.workspace("beta")).config
+    path.write_text(path.read_text() + "\nlog:\n  level: debug\n")
+    beside.allow("beta", ["alpha"])
+    beside.configure(tools={"agentToAgent": {"enabled": True}})
+    beside.steps(*STRICT)
+    assert reviews(beside, "beta") == ("strict", (), False, False)
 
 
 def test_setup_does_not_ask_without_a_terminal(beside: Beside) -> None:

@@ -34,7 +34,7 @@ _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
 )  # fmt: skip
 @click.option("--agent", "agents", type=Id(), multiple=True, help="Set up only this agent (repeatable; default: all).")
 @click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Skip this step (repeatable).")
-@click.option("--strict", is_flag=True, help="New workspaces get `profile: strict`; the other agents review.")
+@click.option("--strict", is_flag=True, help="New workspaces get `profile: strict`, reviewed by agents in reach.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
