@@ -8,6 +8,7 @@ running calls are adopted, and nothing is done twice. Any other failure of the m
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.database import storage_errors
 
+_log = logging.getLogger("mailboxd")
 _PAUSE = 5
 """Seconds between two checks whether it can continue."""
 _STOP_INTERVAL = 0.2
@@ -117,6 +119,8 @@ class _Supervisor:
         self.health.clear(Component.DAEMON)
 
     def _run_one(self, until_idle: bool) -> None:
+        if made := self.ws.make_missing():
+            _log.warning("made what was missing in the workspace: %s", ", ".join(made))
         with assemble.daemon(self.ws, self.config, self.health, self.polls) as daemon:
             self.daemon = daemon
             if self.stops:  # asked before the daemon existed

@@ -125,7 +125,7 @@ def reviewers(facts: Facts, agents: Rules, tools: Tools) -> Iterator[CheckResult
     named = [name for name in facts.settings.reviewers if name.lower() != own.lower()]
     others = [peer for key, peer in ids.items() if key != own.lower()]
     at_hand = [name for name in others if reaches(own, name, agents, tools.messaging)]
-    change = edit(facts.settings.path, f"gates.reviewers: [{', '.join(at_hand or others or ['AGENT'])}]")
+    change = edit(facts.settings.path, f"gates.reviewers: [{', '.join(at_hand or others)}], or no gate")
     if not named:
         text = f"{gates} is on, and no other agent than {own} is named as reviewer: every task stops there"
         yield error("reviewers", text, change, *(() if at_hand else to_reach(own, others, agents, tools.messaging)))

@@ -8,7 +8,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TypeVar
 
 from mailboxd.core.sanitize import for_file_name
@@ -54,10 +54,14 @@ _SHOWN = 5
 def found(facts: Facts) -> Iterator[CheckResult]:
     if facts.not_a_workspace:
         text = f"{facts.not_a_workspace} is not a mailboxd workspace"
-        yield error("workspace", text, shlex.join(["mailboxd", "init", facts.not_a_workspace, "--agent", "AGENT"]))
+        agent = _agent_at(facts, facts.not_a_workspace)
+        init = shlex.join(["mailboxd", "init", facts.not_a_workspace, "--agent", agent])
+        yield error("workspace", text, init if agent else "mailboxd setup")
     elif facts.workspace is None:
         text = "no workspace here: only the machine and OpenClaw were checked"
-        yield note("workspace", text, "mailboxd -w DIRECTORY doctor", "mailboxd init --agent AGENT")
+        homes = [peer.workspace for peer in facts.peers or () if peer.workspace]
+        elsewhere = [shlex.join(["mailboxd", "-w", home, "doctor"]) for home in homes[:_SHOWN]]
+        yield note("workspace", text, *elsewhere, "mailboxd setup")
 
 
 def config(facts: Facts) -> Iterator[CheckResult]:
@@ -69,17 +73,24 @@ def config(facts: Facts) -> Iterator[CheckResult]:
         yield ok("config", f"the configuration is valid (agent {facts.settings.agent})")
 
 
-def directories(_: Facts, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
-    results = [result for one in workspace.directories for result in _directory(one, workspace)]
+def _agent_at(facts: Facts, root: str) -> str:
+    """The agent of this workspace: of its configuration, else the one that OpenClaw runs there; empty if unknown."""
+    there = (peer.id for peer in facts.peers or () if PurePath(peer.workspace) == PurePath(root))
+    return (facts.settings.agent if facts.workspace is not None else "") or next(there, "")
+
+
+def directories(facts: Facts, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
+    agent = _agent_at(facts, workspace.root)
+    results = [result for one in workspace.directories for result in _directory(one, workspace, agent)]
     yield from results or [ok("directories", f"all directories of {workspace.root} exist, are yours and writable")]
 
 
-def _directory(one: Directory, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
+def _directory(one: Directory, workspace: WorkspaceFacts, agent: str) -> Iterator[CheckResult]:
     path = workspace.root if one.path == "." else f"{workspace.root}/{one.path}"
     quoted = shlex.quote(path)
     if one.kind == "missing":
-        init = shlex.join(["mailboxd", "init", workspace.root, "--agent", "AGENT"])
-        yield error("directories", f"{path} is missing", init)
+        init = shlex.join(["mailboxd", "init", workspace.root, "--agent", agent])
+        yield error("directories", f"{path} is missing", init if agent else "mailboxd setup")
     elif one.kind != "directory":
         yield error("directories", f"{path} is {one.kind}, not a directory", f"mv {quoted} {quoted}.away")
     elif not one.writable:

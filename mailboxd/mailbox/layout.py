@@ -76,6 +76,17 @@ class Workspace:
                         found[storable_name(entry.name)] = entry.stat(follow_symlinks=False).st_mtime
         return found
 
+    def make_missing(self) -> list[str]:
+        """Create the directories that a daemon needs and that are missing, as after a restore; returns their paths.
+
+        What is in the place of one, or cannot be made, is left to the checks of whoever uses it.
+        """
+        made = []
+        for path in _DIRECTORIES:
+            with suppress(ConfigError, OSError):
+                made += _make(self.root, path)
+        return made
+
     @classmethod
     def find(cls, start: Path, explicit: Path | None = None) -> Workspace:
         """Return the workspace at `explicit`, or the nearest one at or above `start` that has `.mailboxd/`.

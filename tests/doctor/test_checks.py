@@ -73,6 +73,7 @@ def rotten(**changed: Any) -> dict[str, Any]:
     return {"database": replace(DATABASE, **changed)}
 
 
+GAMMA = Peer("gamma", "Gamma", "/home/ann/gamma", False)
 NO_AGENT = (Peer("gamma", "Gamma", "/home/ann/gamma", True),)
 
 BROKEN = [
@@ -140,6 +141,22 @@ BROKEN = [
         "agent-to-agent", "warning", "beta", '"allow": ["alpha", "beta"]',
     ),
     (
+        {"settings": replace(SETTINGS, gates=("spec_review",))},
+        "reviewers", "error", "no other agent than alpha is named as reviewer", "gates.reviewers: [beta]",
+    ),
+    (
+        {"settings": replace(SETTINGS, gates=("spec_review",), reviewers=("ALPHA",))},
+        "reviewers", "error", "every task stops there", "gates.reviewers: [beta]",
+    ),
+    (
+        {"settings": replace(SETTINGS, gates=("quality_gate",), reviewers=("beta", "zeta"))},
+        "reviewers", "error", "quality_gate waits for zeta, but OpenClaw has no such agent", "[beta]",
+    ),
+    (
+        {"settings": replace(SETTINGS, gates=("quality_gate",), reviewers=("gamma",)), "peers": (ALPHA, BETA, GAMMA)},
+        "reviewers", "error", "waits for gamma, whom alpha may not ask", """allowAgents '["beta", "gamma"]'""",
+    ),
+    (
         {"tools": Tools({"profile": "messaging", "fs": {"workspaceOnly": True}}, TOOLS.messaging)},
         "tools", "warning", "tool profile lacks read", """tools.alsoAllow '["read", "write", "edit"]'""",
     ),
@@ -151,9 +168,20 @@ BROKEN = [
     ({"plugin_answer": None}, "plugin", "note", "not tested", "mailboxd doctor"),
     ({"skill": SkillState(False, False, "/s", "")}, "skill", "note", "not installed", "skill install"),
     ({"skill": SkillState(True, False, "/s", "older")}, "skill", "warning", "older", "skill install"),
-    ({"workspace": None, "not_a_workspace": "/x"}, "workspace", "error", "/x is not", "mailboxd init /x --agent"),
+    ({"workspace": None, "not_a_workspace": "/x"}, "workspace", "error", "/x is not", "mailboxd setup"),
+    (
+        {"workspace": None, "not_a_workspace": "/home/ann/beta"},
+        "workspace", "error", "is not", "mailboxd init /home/ann/beta --agent beta",
+    ),
     ({"settings": replace(SETTINGS, problem="config.yaml:3: no")}, "config", "error", "yaml:3", "config.yaml"),
-    ({"workspace": directory("tasks", kind="missing")}, "directories", "error", "tasks is missing", "mailboxd init"),
+    (
+        {"workspace": directory("tasks", kind="missing")},
+        "directories", "error", "tasks is missing", f"mailboxd init {ROOT} --agent alpha",
+    ),
+    (
+        {"workspace": directory("tasks", kind="missing"), "settings": replace(SETTINGS, agent="")},
+        "directories", "error", "tasks is missing", f"mailboxd init {ROOT} --agent alpha",
+    ),
     ({"workspace": directory("tasks", kind="a file")}, "directories", "error", "a file, not a directory", "mv "),
     ({"workspace": directory(".", writable=False)}, "directories", "error", "is not writable", "chmod u+rwx"),
     ({"workspace": directory(".", writable=False, owner=0)}, "directories", "error", "owner 0", "sudo chown -R 1000"),
