@@ -66,13 +66,14 @@ class Need(StrEnum):
     HEALTH = "health"
     CONFIG = "config"
     FAILED = "failed"
+    NOTICE = "notice"
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
 """The kinds that an order about the task resolves."""
 
 
-DISMISSIBLE = frozenset({Need.REJECTED, Need.WARNING, Need.EDIT, Need.FAILED})
+DISMISSIBLE = frozenset({Need.REJECTED, Need.WARNING, Need.EDIT, Need.FAILED, Need.NOTICE})
 """The kinds of which a person says that they are seen; others leave when what they wait for has been done."""
 
 
@@ -266,6 +267,8 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
         yield Item(Need.REJECTED, _rejected(row), command, row["at"], id=row["id"])
     for row in found.refused:
         yield _of_edit(ws, row, program)
+    for row in found.untold:
+        yield _of_untold(row, program)
     for row in found.noticed:
         text = f"{one_line(row['name'])}: {one_line(row['notice'])}"
         yield Item(Need.WARNING, text, _dismissal(row, program), row["at"], row["task"], row["id"])
@@ -290,6 +293,16 @@ def _of_approval(row: Row, program: str) -> Item:
     text = f"asks for your approval: {first_line(row['text'])}"
     command = f"{program} approval show {row['short_id']}"
     return Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
+
+
+def _of_untold(row: Row, program: str) -> Item:
+    """The notices that have not reached one addressee."""
+    what = "a notice has" if row["count"] == 1 else f"{row['count']} notices have"
+    text = f"{what} not reached {one_line(row['addressee'])}: {first_line(row['why'])}"
+    command = f"{program} explain notice"
+    if row["again"] is None:
+        text, command = f"{text}; none is tried again", f"{program} inbox --dismiss {shlex.quote(row['addressee'])}"
+    return Item(Need.NOTICE, text, command, row["at"], id=row["addressee"], until=row["again"])
 
 
 def _of_edit(ws: Workspace, row: Row, program: str) -> Item:

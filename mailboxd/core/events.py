@@ -77,6 +77,9 @@ class Kind(StrEnum):
     MESSAGE_SENT = "message.sent"  # -> a row in messages
     INBOX_REARMED = "inbox.rearmed"  # its directory was replaced, and is watched again
     MESSAGE_UNDELIVERED = "message.undelivered"  # the peer could not be reached; the file stays in outbox/
+    NOTICE_SENT = "notice.sent"  # people were told; its row in untold_notices goes
+    NOTICE_FAILED = "notice.failed"  # -> a row in untold_notices: people could not be told yet, or at all
+    NOTICE_SETTLED = "notice.settled"  # its rows: it applies no longer, or a person dismissed it
     ALARM = "alarm"  # something an operator should look at
 
 

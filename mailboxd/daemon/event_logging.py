@@ -112,6 +112,7 @@ _TROUBLE = frozenset(
         Kind.EDIT_REFUSED,
         Kind.MESSAGE_REJECTED,
         Kind.MESSAGE_UNDELIVERED,
+        Kind.NOTICE_FAILED,
         Kind.PEER_SILENT,
         Kind.REVIEW_LOST,
     }

@@ -258,6 +258,7 @@ class Daemon:
         with self.engine.batch():
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
             self._try(Component.SCANNING, self.taskmd.restore)
+            self.effects.notifying.try_again()
         self.health.report(Component.DATABASE, "")
         self.health.notifier.ready(self.health.line)
         _log.info("ready: agent %s", self.engine.settings.agent)

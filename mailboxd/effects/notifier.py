@@ -6,8 +6,8 @@ A notice is a courtesy. Nothing waits for it, it takes no slot, and a duplicate 
 OpenClaw drops a reply that it has just sent. It has the text and command of `mailboxd inbox`. For an approval, a
 channel gets only the id and not the action, because anyone may be reading there.
 
-A target that fails is tried again a few times. After that an alarm is recorded, and the task still waits. A notice that
-no longer applies when it would be sent is dropped.
+A target that fails is tried again for most of a day, and at every start. From the fourth failure on it is in the inbox,
+until it has been reached or a person dismisses it. A notice that no longer applies when it would be sent is dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
-from mailboxd.engine.reports import Finished, Reports
+from mailboxd.engine.reports import Reports
 from mailboxd.explain import why
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.markdown import quote_fence
@@ -44,14 +44,14 @@ from mailboxd.store.store import Order
 
 SECONDS = 60.0
 """The longest time, in seconds, that a notice may take."""
-PAUSES = (5.0, 30.0, 120.0)
-"""Seconds before each retry."""
+PAUSES = (5.0, 30.0, 120.0, 900.0, 3_600.0, 14_400.0, 43_200.0)
+"""Seconds before each retry: a gateway, or a machine that is told, may be down for hours."""
+QUIET_TRIES = 3
+"""Failures that nobody has to look at: a restart takes less."""
 MOST_AT_ONCE = 4
 """Programs of notices that run at once; the others wait."""
 CHAT_CHARS = 2_000
 """The longest part of a result or question for a channel; many limit a message to 4,096 characters."""
-_REPLY_PAUSES = (*PAUSES, 900.0, 3_600.0, 14_400.0, 43_200.0)
-"""The same for a reply, which a person is waiting for: the gateway may be down for hours."""
 AGAIN = 3600.0
 """Seconds within which a recurring problem is reported once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
@@ -93,6 +93,19 @@ class NoticeEnded:
 
 
 @dataclass(slots=True)
+class Sending:
+    """A notice that is being sent."""
+
+    said: NoticeMessage
+    problems: dict[str, str] = field(default_factory=dict)
+    """By way: the error of the latest try; empty = sent."""
+    addressees: dict[str, str] = field(default_factory=dict)
+    """By way, as people read it."""
+    recorded: set[str] = field(default_factory=set)
+    """The ways by which it was sent, according to the log."""
+
+
+@dataclass(slots=True)
 class PeopleNotifier:
     """One workspace's notices."""
 
@@ -103,8 +116,8 @@ class PeopleNotifier:
     openclaw: tuple[str, ...]
     """The program that reaches the channels."""
     reports: Reports
-    _results: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By order: the error for each target that was tried; empty = sent."""
+    sending: dict[str, Sending] = field(default_factory=dict)
+    """By order."""
 
     def __post_init__(self) -> None:
         self.reports.route(NoticeEnded, self._settle)
@@ -134,15 +147,20 @@ class PeopleNotifier:
         task = self.engine.store.tasks.get(order.task) if order.task else None
         said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
         if said is None:
-            self.reports.append(Finished(order.id))
+            self.sending.pop(order.id, None)
+            self.reports.append(NoticeEnded(order))
             return
         now = self.engine.clock.monotonic()
-        told = self._results.setdefault(order.id, {})
+        sending = self.sending.setdefault(order.id, Sending(said))
+        told, sending.said = sending.problems, said
         settings, address = self.engine.settings, task.reply_address(effect.what) if task is not None else ""
         is_told, ways = effect.what in settings.notices, self.ways
         chosen = {_COMMAND: is_told and ways.command, _CHANNEL: is_told and ways.channel, _REPLY: address}
+        sending.addressees = {
+            _COMMAND: "notify.command", _CHANNEL: f"{ways.channel}:{ways.target}", _REPLY: address,
+        }  # fmt: skip
         for way in [way for way, is_chosen in chosen.items() if is_chosen]:
-            if told.get(way) == "" or (way == _CHANNEL and address == f"{ways.channel}:{ways.target}"):
+            if told.get(way) == "" or (way == _CHANNEL and address == sending.addressees[way]):
                 continue
             told.pop(way, None)
             if way == _REPLY and (why := refused_address(address, settings.reply_to)):
@@ -154,7 +172,9 @@ class PeopleNotifier:
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result for one target."""
         way = call.id.rpartition(".")[2]
-        self._results[order.id][way] = _problem(way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
+        self.sending[order.id].problems[way] = _problem(
+            way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr)
+        )
         self.calls.discard_when_recorded(call.id)
         self._report(order)
 
@@ -171,7 +191,7 @@ class PeopleNotifier:
         try:
             self.calls.start(call, self._argv(call, said, way, address), now)
         except NotStarted as missing:
-            self._results[order.id][way] = str(missing)
+            self.sending[order.id].problems[way] = str(missing)
 
     def _argv(self, call: Call, said: NoticeMessage, way: str, address: str) -> tuple[str, ...]:
         if way == _REPLY and call.order is not None:
@@ -225,22 +245,38 @@ class PeopleNotifier:
         attempt = self.engine.store.tasks.attempt(task.id, task.attempt)
         return attempt.question if attempt else ""
 
+    def try_again(self) -> None:
+        """At the start of the daemon: try at once what waits for its next try; inside a batch."""
+        self.engine.store.outbox.hasten_notices()
+
     def _settle(self, report: NoticeEnded) -> None:
-        """Record that the notice was sent, will be retried, or is given up; inside a batch."""
-        order = report.order
-        told = self._results[order.id]
-        failed = {way: problem for way, problem in told.items() if problem}
-        store, now = self.engine.store, self.engine.now
-        what = order.effect.what if isinstance(order.effect, Notify) else ""
-        for way, problem in failed.items() if order.tries == len(PAUSES) else ():
-            text = f"could not notify anyone by {way} ({what}; tried {len(PAUSES) + 1} times): {problem}"
-            self.engine.record(Event(Kind.ALARM, order.task or None, {"at": now, "what": "notice", "why": text}))
-        pauses = _REPLY_PAUSES if _REPLY in failed else PAUSES
-        if failed and order.tries < len(pauses):
-            store.outbox.postpone(order.id, plus(now, pauses[order.tries]))
+        """Record that the notice was sent, will be retried, is given up, or applies no longer; inside a batch."""
+        order, store, now = report.order, self.engine.store, self.engine.now
+        sending = self.sending.get(order.id)
+        if sending is None:
+            if store.untold_notices.has(order.id):
+                data = {"at": now, "id": order.id, "how": "it applies no longer"}
+                self._record(Kind.NOTICE_SETTLED, order, data)
+            store.outbox.finish(order.id)
+            return
+        pause = PAUSES[order.tries] if order.tries < len(PAUSES) else None
+        again = plus(now, pause) if pause is not None else None
+        for way, problem in sending.problems.items():
+            about = {"at": now, "id": order.id, "what": sending.said.kind, "to": sending.addressees[way]}
+            if not problem and way not in sending.recorded:
+                sending.recorded.add(way)
+                self._record(Kind.NOTICE_SENT, order, about | {"text": sending.said.text})
+            elif problem and order.tries >= QUIET_TRIES:
+                self._record(Kind.NOTICE_FAILED, order, about | {"why": problem, "again": again})
+        failed = any(sending.problems.values())
+        if failed and again is not None:
+            store.outbox.postpone(order.id, again)
             return
         store.outbox.finish(order.id, "failed" if failed else "done")
-        del self._results[order.id]
+        del self.sending[order.id]
+
+    def _record(self, kind: Kind, order: Order, data: Mapping[str, Any]) -> None:
+        self.engine.record(Event(kind, order.task or None, data))
 
 
 def _reply_call(said: NoticeMessage, key: str, address: str, ways: NotifySection) -> tuple[str, ...]:

@@ -38,15 +38,20 @@ def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
 
 
 def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
-    """Take rejected files, doubts (ends of their ids) and refused task.md (names of tasks) off the inbox; `all`: all.
+    """Take rejected files, doubts (ends of their ids), refused task.md (names of tasks) and notices (whom they did not
+    reach) off the inbox; `all`: all.
 
     Raises UnavailableError.
     """
     found: dict[str, str] = {}
     dismissed = []
-    refused = engine.store.refused_files.to_look_at()
+    refused, untold = engine.store.refused_files.to_look_at(), engine.store.untold_notices.to_look_at()
     for name in names:
-        if name not in refused:
+        for addressee in untold if name == ALL else [name] if name in untold else []:
+            data = {"at": engine.now, "to": addressee, "how": f"dismissed by {user}"}
+            dismissed.append(Event(Kind.NOTICE_SETTLED, None, data, Role.OPERATOR, user))
+            engine.record(dismissed[-1])
+        if name not in (*refused, *untold):
             found |= engine.store.messages.to_look_at("" if name == ALL else name)
         for local_id in refused if name == ALL else [name] if name in refused else []:
             dismissed.append(settled(engine, local_id, "dismissed", user))

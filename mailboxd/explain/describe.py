@@ -126,6 +126,13 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.EDIT_SETTLED:
             by = f" by {data['by']}" if data["by"] else ""
             return f"the refused {data['file']} is settled: {data['how']}{by}"
+        case Kind.NOTICE_SENT:
+            return f"told {data['to']} ({data['what']}): {first_line(data['text'])}"
+        case Kind.NOTICE_FAILED:
+            then = "it is tried again" if data["again"] else "it was given up"
+            return f"could not tell {data['to']} ({data['what']}): {first_line(data['why'])}; {then}"
+        case Kind.NOTICE_SETTLED:
+            return f"the notice that did not reach people is settled: {data['how']}"
         case Kind.CONTEXT_CUT:
             size = f"{data['kept']} of {data['size']} bytes"
             return f"the result of {data['key']} was cut to {size}; in full: {data['path']}"

@@ -25,6 +25,11 @@ _REFUSED = (
     "SELECT r.local_id, t.local_id AS task, r.at, r.why, r.line, r.kept_as FROM refused_files r"
     " LEFT JOIN tasks t ON t.id = r.task WHERE r.dismissed IS NULL"
 )
+_UNTOLD = (
+    "SELECT addressee, count(*) AS count, min(at) AS at, max(again) AS again, why FROM untold_notices"
+    " WHERE dismissed IS NULL GROUP BY addressee ORDER BY 3, 1"
+)
+"""Notices that have not reached people, one row for each addressee: one cause holds them up."""
 _FAILED = (
     "SELECT id, completed_at FROM tasks"
     " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? ORDER BY completed_at, seq"
@@ -56,6 +61,8 @@ class Waiting:
     noticed: Sequence[Row]
     refused: Sequence[Row]
     """Texts of task.md."""
+    untold: Sequence[Row]
+    """Notices that have not reached people."""
     snapshot: Snapshot
     phases: dict[str, int]
     """The number of tasks that wait for a person, by phase."""
@@ -78,6 +85,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             limit,
         )
         refused = report.rows(f"{_REFUSED} ORDER BY r.at, r.local_id") if report.has_table("refused_files") else []
+        untold = report.rows(_UNTOLD) if report.has_table("untold_notices") else []
         ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
         unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
         failed, found = unseen[:most], [row[0] for row in tasks]
@@ -89,10 +97,12 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             phases[Phase.FAILED] = len(unseen)
         elsewhere = ("approval", "subtasks")
         total = sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
-        total += len(unseen) + len(refused) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
+        total += (
+            len(unseen) + len(refused) + len(untold) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
+        )
         total += report.db.execute(f"SELECT count(*) {_NOTICED}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
-    return Waiting(found, failed, approvals, parsed, noticed, refused[:most], snapshot, phases, total)
+    return Waiting(found, failed, approvals, parsed, noticed, refused[:most], untold[:most], snapshot, phases, total)
 
 
 def need_of(report: Report, task_id: str) -> str | None:
@@ -111,6 +121,12 @@ def is_refused(report: Report, local_id: str) -> bool:
     """Whether a text of this task.md was refused and not dismissed."""
     sql = "SELECT 1 FROM refused_files WHERE local_id = ? AND dismissed IS NULL"
     return report.has_table("refused_files") and report.db.execute(sql, (local_id,)).fetchone() is not None
+
+
+def is_untold(report: Report, addressee: str) -> bool:
+    """Whether a notice has not reached this addressee and was not dismissed."""
+    sql = "SELECT 1 FROM untold_notices WHERE addressee = ? AND dismissed IS NULL"
+    return report.has_table("untold_notices") and report.db.execute(sql, (addressee,)).fetchone() is not None
 
 
 def dismissible(report: Report, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:

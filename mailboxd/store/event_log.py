@@ -23,7 +23,7 @@ from mailboxd.store.row_mapping import STRUCTURES
 GENESIS = "0" * 64
 REPLAYED = (
     "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
-    "approvals", "messages", "refused_files",
+    "approvals", "messages", "refused_files", "untold_notices",
 )  # fmt: skip
 """The tables that are derived from events."""
 _AT_ONCE = 200

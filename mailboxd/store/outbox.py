@@ -169,6 +169,10 @@ class Outbox:
     def postpone(self, order_id: str, not_before: str) -> None:
         self._db.execute(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 
+    def hasten_notices(self) -> None:
+        """Try notices that failed before at once."""
+        self._db.execute(f"{_UPDATE}, not_before = NULL WHERE kind = 'notify' AND state = 'pending' AND tries > 0")
+
     def shift_delays(self, now: str, seconds: float) -> None:
         """Delay effects that are not due at `now` by `seconds` more."""
         rows = self._db.execute(

@@ -271,6 +271,30 @@ def _edit_settled(db: sqlite3.Connection, event: Event) -> None:
         db.execute("DELETE FROM refused_files WHERE local_id = ?", (data["local_id"],))
 
 
+def _notice_sent(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute("DELETE FROM untold_notices WHERE id = ? AND addressee = ?", (data["id"], data["to"]))
+
+
+def _notice_failed(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    row = (data["id"], data["to"], event.task, data["what"], data["at"], data["why"], data["again"])
+    db.execute(
+        "INSERT INTO untold_notices VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL)"
+        " ON CONFLICT DO UPDATE SET at = ?5, why = ?6, again = ?7",
+        row,
+    )
+
+
+def _notice_settled(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    if "to" in data:
+        sql = "UPDATE untold_notices SET dismissed = ? WHERE addressee = ? AND dismissed IS NULL"
+        db.execute(sql, (data["at"], data["to"]))
+    else:
+        db.execute("DELETE FROM untold_notices WHERE id = ?", (data["id"],))
+
+
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
@@ -292,6 +316,9 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ACTION_ENDED: _approval_changed,
     Kind.EDIT_REFUSED: _edit_refused,
     Kind.EDIT_SETTLED: _edit_settled,
+    Kind.NOTICE_SENT: _notice_sent,
+    Kind.NOTICE_FAILED: _notice_failed,
+    Kind.NOTICE_SETTLED: _notice_settled,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,

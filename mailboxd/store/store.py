@@ -33,6 +33,7 @@ from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
 from mailboxd.store.tasks import Approvals, TaskCache, Tasks
+from mailboxd.store.untold_notices import UntoldNotices
 
 __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 
@@ -54,6 +55,7 @@ class Store:
         self.outbox = Outbox(db)
         self.stale_files = StaleFiles(db)
         self.refused_files = RefusedFiles(db)
+        self.untold_notices = UntoldNotices(db)
         self.meta = Meta(db)
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False

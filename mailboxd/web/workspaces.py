@@ -35,7 +35,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
-from mailboxd.store.attention_queries import failed_at, is_refused
+from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
 from mailboxd.store.reports import opened
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -160,10 +160,13 @@ class FormActions:
         return decision.value
 
     def dismiss(self, workspace: WebWorkspace, name: str) -> str:
-        """Take this message, failed task or refused file (the `id` of its item) off the inbox. Raises MailboxdError."""
+        """Take this message, failed task, refused file or addressee (the `id` of its item) off the inbox.
+
+        Raises MailboxdError.
+        """
         with opened(workspace.ws.database) as report:
-            ended, refused = failed_at(report, name), is_refused(report, name)
-        if ended is None and not refused and _MESSAGE.fullmatch(name) is None:
+            ended, is_listed = failed_at(report, name), is_refused(report, name) or is_untold(report, name)
+        if ended is None and not is_listed and _MESSAGE.fullmatch(name) is None:
             raise Refused("bad-form", "the form names nothing that could be dismissed", "Open the page again.")
         if ended is not None:
             user_state.see(workspace.ws.root, os.environ, self.clock.now(), {name: ended})

@@ -65,6 +65,9 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.MESSAGE_UNDELIVERED: {"to": "bob", "reason": EVIL},
     Kind.TASK_PUT_AWAY: {"local_id": "t", "path": EVIL},
     Kind.INBOX_REARMED: {"path": "mailbox/inbox"},
+    Kind.NOTICE_SENT: {"to": EVIL, "what": "question", "text": EVIL},
+    Kind.NOTICE_FAILED: {"to": EVIL, "what": "question", "why": EVIL, "again": None},
+    Kind.NOTICE_SETTLED: {"id": "trn_1", "how": "it applies no longer"},
     Kind.ALARM: {"what": "disk", "why": EVIL},
 }
 

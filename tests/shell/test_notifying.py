@@ -29,9 +29,11 @@ from mailboxd.effects.notifier import (
     CHAT_CHARS,
     MOST_AT_ONCE,
     PAUSES,
+    QUIET_TRIES,
     SECONDS,
     NoticeMessage,
     PeopleNotifier,
+    Sending,
     chat_text,
 )
 from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
@@ -56,7 +58,7 @@ class Bell:
     calls: ProcessTable
     ways: NotifySection = field(default_factory=NotifySection)
     openclaw: tuple[str, ...] = ()
-    told: dict[str, dict[str, str]] = field(default_factory=dict)
+    sending: dict[str, Sending] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[Engine]:
@@ -73,7 +75,7 @@ class Bell:
         with self.opened() as engine:
             reports = Reports(engine)
             notifying = PeopleNotifier(
-                engine, self.calls, self.stage.ws, self.ways, self.openclaw, reports, _results=self.told
+                engine, self.calls, self.stage.ws, self.ways, self.openclaw, reports, sending=self.sending
             )
             orders = self.orders(engine)
             for order in orders:
@@ -99,8 +101,13 @@ class Bell:
         with self.opened() as engine:
             return [row[0] for row in engine.store.db.execute("SELECT state FROM outbox WHERE kind = 'notify'")]
 
-    def alarms(self) -> list[str]:
-        return [event["text"] for event in self.stage.json("log") if event["kind"] == "alarm"]
+    def said(self, kind: str) -> list[str]:
+        """The events of this kind, in words."""
+        return [event["text"] for event in self.stage.json("log") if event["kind"] == kind]
+
+    def untold(self) -> list[dict[str, Any]]:
+        """The items of the inbox about what has not reached people."""
+        return [item for item in self.stage.json("inbox") if item["kind"] == "notice"]
 
 
 @pytest.fixture
@@ -181,23 +188,74 @@ def test_words_that_openclaw_would_take_for_an_order_are_left_out(bell: Bell, tm
         (None, "cannot run"),
     ],
 )
-def test_a_notice_that_fails_is_tried_again_and_then_is_an_alarm(
+def test_a_notice_that_fails_is_tried_for_a_day_and_named_in_the_inbox(
     bell: Bell, tmp_path: Path, body: str | None, says: str
 ) -> None:
     bell.ways = NotifySection(command=(program(tmp_path, "bell", body) if body else str(tmp_path / "none"),))
     ask(bell.stage, "job", TELL)
-    for pause in PAUSES:
+    for number, pause in enumerate(PAUSES):
+        assert len(bell.untold()) == (number > QUIET_TRIES)
         assert bell.ring() == 1
         assert bell.states() == ["pending"]
         assert bell.ring() == 0  # not before its pause is over
         bell.stage.clock.advance(pause)
-    assert not bell.alarms()
+    assert sum(PAUSES) > 60_000
+    (item,) = bell.untold()
+    assert item["text"].startswith("a notice has not reached notify.command: ")
+    assert says in item["text"]
+    assert bell.stage.run(*item["command"].split()[1:]).exit_code == 0
     assert bell.ring() == 1
     assert bell.states() == ["failed"]
-    (alarm,) = bell.alarms()
-    assert alarm.startswith("ALARM notice: could not notify anyone by command (approval; tried 4 times)")
-    assert says in alarm
+    (item,) = bell.untold()
+    assert item["text"].endswith("none is tried again")
+    assert bell.stage.run(*item["command"].split()[1:]).exit_code == 0
+    assert not bell.untold()
     assert bell.stage.phase("job") == "awaiting_approval"
+    assert not bell.said("notice.sent")
+
+
+def test_what_was_told_is_on_record_and_no_item_any_more(bell: Bell, tmp_path: Path) -> None:
+    """Three minutes of an outage lose no notice."""
+    bell.ways = NotifySection(command=(program(tmp_path, "bell", f"test -e {tmp_path}/up"),))
+    ask(bell.stage, "job", TELL)
+    ask(bell.stage, "other", TELL)
+    for pause in PAUSES[: QUIET_TRIES + 1]:
+        bell.ring()
+        bell.stage.clock.advance(pause)
+    (item,) = bell.untold()
+    assert item["text"].startswith("2 notices have not reached notify.command: ")
+    (tmp_path / "up").touch()
+    assert bell.ring() == 2
+    assert bell.states() == ["done", "done"]
+    assert not bell.untold()
+    told = bell.said("notice.sent")
+    assert [text.partition(":")[0] for text in sorted(told)] == ["job", "other"]
+    assert "told notify.command (approval): asks for your approval" in told[0]
+
+
+def test_a_notice_that_applies_no_longer_is_no_item(keeping: Bell, tmp_path: Path) -> None:
+    keeping.ways = NotifySection(command=(program(tmp_path, "bell", "exit 1"),))
+    (name,) = ask(keeping.stage, "job", TELL)
+    for pause in PAUSES[: QUIET_TRIES + 1]:
+        keeping.ring()
+        keeping.stage.clock.advance(pause)
+    assert keeping.untold()
+    assert keeping.stage.run("approval", "reject", name, "--note", "no").exit_code == 0
+    keeping.ring()
+    assert not keeping.untold()
+
+
+def test_a_daemon_that_starts_tries_at_once(bell: Bell, tmp_path: Path) -> None:
+    """Whoever has corrected the program restarts the daemon, and does not wait for hours."""
+    bell.ways = NotifySection(command=(program(tmp_path, "bell", f"test -e {tmp_path}/up"),))
+    ask(bell.stage, "job", TELL)
+    bell.ring()
+    (tmp_path / "up").touch()
+    assert bell.ring() == 0
+    with bell.opened() as engine, engine.batch():
+        PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, (), Reports(engine)).try_again()
+    assert bell.ring() == 1
+    assert bell.states() == ["done"]
 
 
 def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp_path: Path) -> None:
@@ -433,22 +491,22 @@ def test_a_question_goes_to_the_chat_that_asked(replying: Bell, tmp_path: Path) 
     assert "asks operator: Where?" in call_of(tmp_path)[1]["message"]
 
 
-def test_a_reply_is_tried_for_longer_than_a_notice(replying: Bell, tmp_path: Path) -> None:
-    replying.openclaw = (program(tmp_path, "openclaw", "exit 1"),)
+def test_a_reply_that_cannot_be_sent_is_named_with_its_address(replying: Bell, tmp_path: Path) -> None:
+    """Such as to a channel that does not exist."""
+    replying.openclaw = (program(tmp_path, "openclaw", "echo unknown channel >&2; exit 1"),)
     asked(replying, "weather", "telegram:@ann")
-    for pause in PAUSES:
+    for pause in PAUSES[: QUIET_TRIES + 1]:
         replying.ring()
-        assert not replying.alarms()
+        assert not replying.untold() or pause == PAUSES[QUIET_TRIES]
         replying.stage.clock.advance(pause)
-    replying.ring()
-    assert len(replying.alarms()) == 1
-    assert replying.states() == ["pending"]
+    (item,) = replying.untold()
+    assert item["text"].startswith("a notice has not reached telegram:@ann: ")
+    assert "unknown channel" in item["text"]
     replying.openclaw = (program(tmp_path, "openclaw", f'printf "%s\\n" "$@" >> {tmp_path}/said'),)
-    replying.stage.clock.advance(900.0)
     replying.ring()
     assert replying.states() == ["done"]
-    assert call_of(tmp_path)[1]["idempotencyKey"].endswith(f".{len(PAUSES) + 1}"), "OpenClaw has not refused this one"
-    assert len(replying.alarms()) == 1
+    assert call_of(tmp_path)[1]["idempotencyKey"].endswith(f".{QUIET_TRIES + 1}"), "OpenClaw has not refused this one"
+    assert not replying.untold()
 
 
 def test_a_chat_that_is_told_anyway_is_told_once(replying: Bell, tmp_path: Path) -> None:
