@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.cli.text import say, to_json
+from mailboxd.cli.text import folded_list, say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import Refused
@@ -77,8 +77,9 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
     if session.as_json:
         say(to_json({**facts, "events": told, "daemon": {"running": runs}}))
         return
-    for one in told:
-        say(for_terminal(one["text"]))
+    how = f"{session.program(ws)} log -n {len(told)}"
+    for line in folded_list(told, lambda some: (for_terminal(one["text"]) for one in some), False, how):
+        say(line)
     if not runs:
         say("no daemon is running: recorded, and `mailboxd run` will carry it out", err=True)
 

@@ -11,9 +11,9 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ from mailboxd.core.vocabulary import state_words
 from mailboxd.drawing import style
 from mailboxd.drawing.style import Tone, style_of
 
+T = TypeVar("T")
 COLORS = {Tone.BUSY: "blue", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red"}
 """The color of each tone; the others have none."""
 
@@ -171,6 +172,20 @@ def shortened(text: str, indent: str, room: int, most: int, rest: str) -> Iterat
 
 
 _NARROWEST = 20
+
+
+MOST_ENTRIES = 50
+"""Entries of a list that are printed unless all are asked for; --json is always complete."""
+
+
+def folded_list(
+    entries: Sequence[T], lines: Callable[[Sequence[T]], Iterable[str]], everything: bool, how: str
+) -> Iterator[str]:
+    """The lines of a list; of a long one those of its first entries, the number of the others, and how to see all."""
+    shown = entries if everything else entries[:MOST_ENTRIES]
+    yield from lines(shown)
+    if len(shown) < len(entries):
+        yield f"… and {len(entries) - len(shown):,} more: `{how}`"
 
 
 def entries(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:

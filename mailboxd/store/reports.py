@@ -187,6 +187,11 @@ class Report:
         ).fetchone()
         return 0 if found is None else int(found[0])
 
+    def count_events(self, after: int, until: int, task_id: str | None, *, tree: bool) -> int:
+        """How many events there are after number `after`, up to and with `until`; of whom as in `events`."""
+        sql = f"SELECT count(*) FROM events e WHERE e.seq > {after:d} AND e.seq <= ?1{_events_of(task_id, tree=tree)}"
+        return int(self.db.execute(sql, (until,) if task_id is None else (until, task_id)).fetchone()[0])
+
     def notices(self, task_id: str) -> list[Row]:
         """Alarms, rejected and doubtful messages about a task, oldest first."""
         from mailboxd.store.event_log import sentence

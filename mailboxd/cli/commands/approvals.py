@@ -15,7 +15,7 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import MOST_COMPLETIONS, Session, Text, verb
-from mailboxd.cli.text import dated, entries, fit, pad, say, sections, stamp
+from mailboxd.cli.text import dated, entries, fit, folded_list, pad, say, sections, stamp
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import MailboxdError
 
@@ -199,7 +199,7 @@ def _declared(action: dict[str, Any]) -> str:
 
 
 @approval_command.verb("list", "approval list", "approval list --all --task q3-report")
-@click.option("--all", "everything", is_flag=True, help="Include decided, expired and void requests.")
+@click.option("--all", "everything", is_flag=True, help="All requests, also decided, expired and void ones.")
 @click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
 def list_command(session: Session, everything: bool, task: str | None) -> None:
     """List the approvals that await your decision."""
@@ -210,7 +210,9 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
             report, everything=everything, task_id=report.find(task) if task is not None else None
         )
     none = "no approvals yet" if everything else "nothing awaits your decision"
-    session.show(rows, _list_lines(rows, session.clock.now()), none)
+    now = session.clock.now()
+    how = f"{session.program(session.workspace())} approval list --all" + (f" --task {task}" if task else "")
+    session.show(rows, folded_list(rows, lambda some: _list_lines(some, now), everything, how), none)
 
 
 @approval_command.verb("show", "approval show 3f9k2q")

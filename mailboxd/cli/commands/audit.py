@@ -107,8 +107,12 @@ def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said
     if hosts:
         return _search_hosts(session, " ".join(query), **said)
     found = search_index(session.workspace(), " ".join(query), **said)
-    session.show(found, _hits(found))
+    session.show(found, [*_hits(found), *_perhaps_more(found, said["limit"])])
     return None if found else EXIT_NO
+
+
+def _perhaps_more(found: Sequence[Any], limit: int) -> list[str]:
+    return [f"… these are the best {limit}; --limit N shows more"] if len(found) == limit else []
 
 
 def _hits(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

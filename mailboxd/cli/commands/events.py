@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report, Row
 
 
+_MOST = 500
+"""Events that are printed unless all are asked for."""
+
+
 @verb(
     "log",
     "log",
@@ -31,21 +35,29 @@ if TYPE_CHECKING:
 @click.option("--tree", is_flag=True, help="Include the events of all subtasks.")
 @click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Only events after this number.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the latest N events.")
+@click.option("--all", "everything", is_flag=True, help=f"All events, also of more than {_MOST:,}.")
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until TASK ends, or Ctrl-C.")
 @click.option("-v", "--verbose", is_flag=True, help="Also mention phases that were passed automatically.")
 def log_command(
-    session: Session, task: str | None, tree: bool, since: int | None, lines: int | None, following: bool, verbose: bool
-) -> int | None:
+    session: Session, task: str | None, tree: bool, since: int | None, lines: int | None, everything: bool,
+    following: bool, verbose: bool,
+) -> int | None:  # fmt: skip
     """Show what happened in one task or in the whole workspace, one event per line.
 
-    Reads the database, so it does not depend on where the daemon logs. --json prints a list, or one object per line
-    with --follow.
+    Of a long history the latest events are shown, and the others counted; --all and --json print all of it. Reads the
+    database, so it does not depend on where the daemon logs. --json prints a list, or one object per line with
+    --follow.
     """
     with session.report() as report:
         wanted = None if task is None else report.find(task)
         after = since or 0
         if lines is not None:
             after = max(after, report.before_latest(lines, wanted, tree=tree))
+        elif not everything and not session.as_json:
+            start = max(after, report.before_latest(_MOST, wanted, tree=tree))
+            if earlier := report.count_events(after, start, wanted, tree=tree):
+                session.tell(f"… {earlier:,} earlier events; --all prints them too")
+            after = start
         brief = not verbose and not session.as_json
         if following:
             return _follow(session, report, wanted, after, tree=tree, brief=brief)

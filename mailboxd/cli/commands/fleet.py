@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import click
 from mailboxd import attention, health
 from mailboxd.attention import Need
 from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import counted, fit, lasted, pad, room, width
+from mailboxd.cli.text import MOST_ENTRIES, counted, fit, folded_list, lasted, pad, room, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import in_states
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     "fleet ~/agents/*",
     exits={EXIT_NO: "a workspace needs attention"},
 )
+@click.option("--all", "everything", is_flag=True, help=f"All workspaces, also of more than {MOST_ENTRIES}.")
 @click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
-def fleet_command(session: Session, workspaces: Sequence[Path]) -> int | None:
+def fleet_command(session: Session, workspaces: Sequence[Path], everything: bool) -> int | None:
     """Show each workspace on this machine and each other host of the hub; those that need attention come first.
 
     By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`. A workspace needs
@@ -42,7 +44,9 @@ def fleet_command(session: Session, workspaces: Sequence[Path]) -> int | None:
     in that host's hub.yaml allows it.
     """
     found = _rows(session, workspaces)
-    shown = [*lines(found, session.clock.now(), room()), summary(found)] if found else ()
+    now, how = session.clock.now(), shlex.join(["mailboxd", "fleet", "--all", *map(str, workspaces)])
+    rows = folded_list(found, lambda some: lines(some, now, room()), everything, how)
+    shown = [*rows, summary(found)] if found else ()
     session.show(found, shown, "no known workspaces; `mailboxd init` and `mailboxd run` register theirs")
     return EXIT_NO if any(map(needs_attention, found)) else None
 

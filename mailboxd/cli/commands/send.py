@@ -16,7 +16,7 @@ from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import edited, read_text, require_operator
 from mailboxd.cli.session import POLL_INTERVAL, Header, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
-from mailboxd.cli.text import columns, lasted, say, stamp, state, to_json
+from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import OPERATORS, Phase, Runtime, is_id
@@ -169,7 +169,8 @@ def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | 
     if session.as_json:
         say(to_json({**(task or sent), "attention": shown}))
     if shown:
-        for line in attention_lines(shown, session.clock.now(), columns()):
+        now, how = session.clock.now(), f"{session.program(ws)} inbox --all"
+        for line in folded_list(shown, lambda some: attention_lines(some, now, columns()), False, how):
             say(line, err=session.as_json)
         return EXIT_WAITING_FOR_YOU
     if task is None:

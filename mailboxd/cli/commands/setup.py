@@ -14,7 +14,7 @@ import click
 
 from mailboxd.cli.bars import bars, checking
 from mailboxd.cli.session import Id, Session, verb
-from mailboxd.cli.text import to_json
+from mailboxd.cli.text import folded_list, to_json
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def import_command(session: Session) -> int:
         account = take_over(progress)
     lines = [
         f"{account.messages} archived messages and {len(account.tasks)} tasks imported; {account.known} already known",
-        *(f"  {local_id}" for local_id in account.tasks),
+        *folded_list(account.tasks, lambda some: (f"  {local_id}" for local_id in some), False, "mailboxd ls --all"),
         *(f"{path}: {problem}" for path, problem in account.problems),
         "next: `mailboxd status`, then `mailboxd run`",
     ]

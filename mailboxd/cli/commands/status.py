@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from mailboxd import attention, health
 from mailboxd.attention import Need
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
-from mailboxd.cli.text import columns, counted, fit, pad, room, state, table
+from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import STATES, Phase, in_states
@@ -204,7 +205,8 @@ def _wrapped(text: str) -> list[str]:
     "inbox --dismiss all",
 )
 @click.option("--dismiss", "dismissed", metavar="ID", multiple=True, help="A file, a doubt, or TASK; or all.")
-def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
+@click.option("--all", "everything", is_flag=True, help=f"All items, also of more than {MOST_ENTRIES}.")
+def inbox_command(session: Session, dismissed: tuple[str, ...], everything: bool) -> None:
     """List everything that waits for you, each with the command that moves it on.
 
     These are questions, approvals, open circuits, used-up budgets, specs and reviews that need help, failed tasks that
@@ -220,8 +222,10 @@ def inbox_command(session: Session, dismissed: tuple[str, ...]) -> None:
     ws = session.workspace()
     with session.report() as report:
         found = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws), most=None)
-    items = found.as_json()
-    session.show(items, attention_lines(items, session.clock.now(), room()), "nothing waits for you")
+    items, now = found.as_json(), session.clock.now()
+    how = f"{session.program(ws)} inbox --all"
+    lines = folded_list(items, lambda some: attention_lines(some, now, room()), everything, how)
+    session.show(items, lines, "nothing waits for you")
 
 
 def _dismiss(session: Session, names: tuple[str, ...]) -> None:
@@ -248,7 +252,7 @@ _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATE
 
 
 @verb("ls", "ls", "ls --state needs-you", "ls --label finance", "ls --children --agent scout --json")
-@click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
+@click.option("--all", "everything", is_flag=True, help="All tasks, also those that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
 @click.option("--state", "wanted", type=click.Choice([*_STATES]), help="Only tasks in this state.")
 @click.option("--phase", type=click.Choice([str(one) for one in Phase]), help="Only tasks in this phase.")
@@ -257,7 +261,10 @@ _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATE
 def ls_command(
     session: Session, everything: bool, children: bool, wanted: str | None, phase: str | None, agent: str, label: str
 ) -> None:
-    """List the open tasks and the 10 that ended most recently; with an option also subtasks."""
+    """List the open tasks and the 10 that ended most recently; with an option also subtasks.
+
+    A long list is folded; --all and --json print all of it.
+    """
     from mailboxd.store.task_queries import Filter, list_tasks
 
     with session.report() as report:
@@ -265,7 +272,11 @@ def ls_command(
             state=_STATES[wanted] if wanted else "", phase=phase or "", agent=agent, label=label, children=children
         )
         rows, _ = list_tasks(report, kept, limit=-1 if everything or wanted or phase else None)
-    lines = table(("TASK", "STATE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)) if rows else ()
+    head = ("TASK", "STATE", "AGENT", "CHILDREN", "TITLE")
+    options = {"children": children, "state": wanted, "phase": phase, "agent": agent, "label": label}
+    given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items() if value]
+    how = f"{session.program(session.workspace())} {shlex.join(['ls', '--all', *given])}"
+    lines = folded_list(rows, lambda some: table(head, map(_cells, some)) if some else (), everything, how)
     session.show(rows, lines, "no matching tasks; `mailboxd send` creates one")
 
 

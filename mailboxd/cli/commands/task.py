@@ -213,6 +213,10 @@ def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], l
         yield f"  … {left_out}; `mailboxd tree` and --json have all"
 
 
+_MOST_LINES = 300
+"""Lines of a tree."""
+
+
 @verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json")
 @task_argument()
 @click.option("--all", "everything", is_flag=True, help=f"All subtasks, also of a task with more than {_MOST_ROWS}.")
@@ -225,7 +229,12 @@ def tree_command(session: Session, task: str, everything: bool) -> None:
     with session.report() as report:
         found = report.tree(report.find(task))
     most = None if everything else _MOST_ROWS
-    session.show(found, task_output.tree_lines(found, session.clock.now(), room(), most))
+    lines = list(task_output.tree_lines(found, session.clock.now(), room(), most))
+    if everything or len(lines) <= _MOST_LINES:
+        session.show(found, lines)
+        return
+    how = f"{session.program(session.workspace())} tree {found['local_id']} --all"
+    session.show(found, [*lines[:_MOST_LINES], f"… and {len(lines) - _MOST_LINES:,} more lines: `{how}`"])
 
 
 _DEEPEST = 8
