@@ -457,15 +457,16 @@ def request_approval(call: ToolCall, given: RequestApproval) -> Answer:
 
 
 def resolve_approval(call: ToolCall, given: ResolveApproval) -> Answer:
-    """Decide an approval. The operator's decision is recorded under the system user name."""
+    """Decide an approval, as the system's user in every role: anybody with a shell can choose another name."""
     require(call.caller.role, Verb.RESOLVE_APPROVAL)
     row = _approval(call, given.approval_id)
-    decision, role = ApprovalDecision(given.decision), call.caller.role
-    name = process.name() if role is Role.OPERATOR else call.caller.name
+    task, decision, role = call.task(row.task), ApprovalDecision(given.decision), call.caller.role
+    if same_agent(call.caller.name, task.executor):
+        raise Refused("own-work", f"{call.caller.name} executes {task.local_id}, and may not decide about it")
     with call.engine.batch():
-        (done,) = decisions.decide(call.engine, [row.id], decision, given.note, name, role=role)
+        (done,) = decisions.decide(call.engine, [row.id], decision, given.note, process.name(), role=role)
     recorded = {"recorded": [str(event.kind) for event in done.events]}
-    return call.state(call.task(row.task)) | recorded | {"approval": row.id, "decision": given.decision}
+    return call.state(task) | recorded | {"approval": row.id, "decision": given.decision}
 
 
 def _approval(call: ToolCall, name: str) -> Approval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from mailboxd.core.effects import Prepare
 from mailboxd.errors import Refused
 from mailboxd.host import process
 from tests.cli.asking import PUBLISH, TELL, ask, asked
-from tests.cli.stage import task_of
+from tests.cli.stage import make, task_of
 from tests.e2e.support import message, reply
 from tests.mcp.stand import EXECUTOR, LOBSTER, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
 
@@ -94,6 +95,25 @@ def test_a_decision_by_tool_is_a_persons_and_in_the_persons_name(stand: Stand, w
     assert (filed["type"], filed["verdict"]) == ("approval", "accepted")
     again = stand.call(LOBSTER, "task_resolve_approval", approval_id=waiting, decision="rejected")
     assert again["error"]["rule"] == "already-decided"
+
+
+@pytest.mark.parametrize("who", ["lobster:ann", "lobster:gate", "operator:ann"])
+def test_nobody_decides_in_the_name_of_an_approver(tmp_path: Path, who: str) -> None:
+    """A shell of the system's user can start the tools under any name; whose shell it is, it cannot choose."""
+    stand = Stand(make(tmp_path / "alpha", "approvals:\n  approvers: [ann]\n"))
+    (waiting,) = ask(stand.stage, "t", PUBLISH)
+    before = stand.last_event()
+    answer = stand.call(who, "task_resolve_approval", approval_id=waiting, decision="approved")
+    assert answer["error"]["rule"] == "not-an-approver"
+    assert process.name() in answer["error"]["problem"]
+    unmoved(stand, before)
+
+
+def test_a_decision_in_any_role_is_recorded_under_the_systems_user(stand: Stand, waiting: str) -> None:
+    before = stand.last_event()
+    stand.call(LOBSTER, "task_resolve_approval", approval_id=waiting, decision="approved")
+    [row] = stand.rows("SELECT role, actor FROM events WHERE seq > ? AND kind = 'approval.resolved'", before)
+    assert row == {"role": "lobster", "actor": process.name()}
 
 
 @pytest.mark.parametrize("name", ["apr_none", "nothing", "t"])
