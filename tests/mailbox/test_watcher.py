@@ -272,6 +272,7 @@ def test_the_replacing_of_a_directory_is_reported(sleeper: Sleeper) -> None:
     assert sleeper.woken_by((sleeper.ws.inbox / "x.md").touch)
     assert not sleeper.watcher.check(sleeper.now)
     (sleeper.ws.inbox / "x.md").unlink()
+    assert sleeper.proven()  # the file was closed after it was created: that is reported, too
     for action in (sleeper.ws.inbox.rmdir, sleeper.ws.inbox.mkdir):
         sleeper.take()
         action()

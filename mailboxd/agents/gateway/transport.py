@@ -194,9 +194,11 @@ class GatewayTransport:
             return self._reach()
         except (FileNotFoundError, ConnectionRefusedError):
             self.close()
-            self._start()
-            self._presence = self._reach()
-            return self._reach()
+            # listened to from here as well until both are connected: the program may die at its start
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                self._start(listener)
+                self._presence = self._reach()
+                return self._reach()
 
     def _reach(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -209,34 +211,33 @@ class GatewayTransport:
             raise
         return connection
 
-    def _start(self) -> None:
+    def _start(self, listener: socket.socket) -> None:
         """Start the program with a listening socket: orders may be sent before it has come up."""
         path = self.socket_path()
         with suppress(FileNotFoundError):
             path.unlink()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            with system.socket_address(path) as address:
-                listener.bind(address)
-            path.chmod(0o600)
-            listener.listen(_WAITING)
-            # -P: nothing must be imported from the working directory
-            argv = (sys.executable, "-P", "-m", "mailboxd.agents.gateway", str(self.pairing), str(listener.fileno()))
-            log = open_empty(path.with_suffix(".log"), os.O_WRONLY | os.O_APPEND)
-            try:
-                self._program = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=log,
-                    env=dict(self.environment),
-                    cwd="/",
-                    pass_fds=(listener.fileno(),),
-                    start_new_session=True,
-                )
-            except OSError as problem:
-                raise NotStarted(argv[0], problem) from problem
-            finally:
-                os.close(log)
+        with system.socket_address(path) as address:
+            listener.bind(address)
+        path.chmod(0o600)
+        listener.listen(_WAITING)
+        # -P: nothing must be imported from the working directory
+        argv = (sys.executable, "-P", "-m", "mailboxd.agents.gateway", str(self.pairing), str(listener.fileno()))
+        log = open_empty(path.with_suffix(".log"), os.O_WRONLY | os.O_APPEND)
+        try:
+            self._program = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=dict(self.environment),
+                cwd="/",
+                pass_fds=(listener.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as problem:
+            raise NotStarted(argv[0], problem) from problem
+        finally:
+            os.close(log)
 
 
 class CarriedTurn(Child):
