@@ -53,6 +53,7 @@ class Component(StrEnum):
     DESCRIPTORS = "file descriptors"
     JOURNAL = "journal"
     GATEWAY = "gateway"
+    RECOVERY = "recovery"
     PEERS = "peers"
     HUB = "hub"
     SERVICE = "service"
@@ -71,6 +72,8 @@ class Halt(StrEnum):
 _OTHERS = (Component.GATEWAY, Component.PEERS, Component.HUB)
 PATIENCE = 60.0
 """Seconds that others may be away before a person has to act: a restart takes less."""
+RECOVERY_PATIENCE = 1800.0
+"""Seconds that OpenClaw may take to resume turns before a person has to act: it resumes them one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,13 @@ class Trouble:
     since: str
 
     def needs_person(self, now: str) -> bool:
-        """Whether a person has to act: it is red, or the gateway, a peer or another host has been down for a while."""
-        lasts = self.where in _OTHERS and to_epoch(now) - to_epoch(self.since) >= PATIENCE
-        return self.grade is Grade.RED or lasts
+        """Whether a person has to act: it is red, or the gateway, a peer or another host has been down for a while.
+
+        A recovery may take longer.
+        """
+        patience = RECOVERY_PATIENCE if self.where == Component.RECOVERY else PATIENCE
+        may_last = self.where in (*_OTHERS, Component.RECOVERY)
+        return self.grade is Grade.RED or (may_last and to_epoch(now) - to_epoch(self.since) >= patience)
 
     @property
     def slug(self) -> str:

@@ -32,6 +32,8 @@ STDERR_CAP = 64 * 1024
 """Limit for stderr in bytes; it is only displayed."""
 KEPT_OUTPUT = 64 * 1024
 """Bytes kept of each oversized output file."""
+LOOKED_UP = "lookedUp"
+"""The field of an error by which `agents.gateway` says that the gateway was asked about the turn and cannot tell."""
 _SPOILT = frozenset({errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR, errno.EACCES})
 
 
@@ -56,7 +58,7 @@ class TurnResult:
     said: str = ""
 
     @classmethod
-    def failure(cls, message: str, **accepted: str) -> TurnResult:
+    def failure(cls, message: str, **accepted: object) -> TurnResult:
         """A turn without a result; `accepted` are the further fields of one that had been accepted (`runId` ...)."""
         return cls(1, {"ok": False, **accepted, "error": {"type": "cli_error", "message": message}})
 

@@ -15,6 +15,7 @@ from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, brief, cli_error, count_at, parse_object, reference_at, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import host_failure, model_failure
+from mailboxd.agents.transcript import calls_tool, said_by, said_in_wait
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 
 SETTLE_SECONDS = 45.0
@@ -24,7 +25,6 @@ RUNNING_SECONDS = 15.0
 RETRY_SECONDS = 30.0
 
 _RESTART = "exited before restart"
-_WAIT_CAP = 4096
 
 
 class RunStatus(StrEnum):
@@ -147,9 +147,8 @@ def _read_wait(exit_: Exit) -> FetchedReply:
     value = parse_object(exit_)
     if exit_.rc != 0 or value is None:
         return FetchedReply(ReplySource.WAIT, answered=False)
-    text = text_at(value, "terminalReply", "text") if value.get("status") == "ok" else ""
-    # OpenClaw truncates here silently; a reply of exactly this length counts as truncated
-    return FetchedReply(ReplySource.WAIT, answered=True, text=text or None, cut=len(text) >= _WAIT_CAP)
+    said = said_in_wait(value)
+    return FetchedReply(ReplySource.WAIT, answered=True, text=said.text if said else None, cut=bool(said and said.cut))
 
 
 def _read_history(exit_: Exit, run_id: str | None) -> FetchedReply:
@@ -159,27 +158,11 @@ def _read_history(exit_: Exit, run_id: str | None) -> FetchedReply:
         return FetchedReply(ReplySource.HISTORY, answered=False)
     inputs = at(value, "pendingInputs", "items")
     unread = frozenset(text_at(one, "runId") for one in inputs) if isinstance(inputs, list) else frozenset()
-    used_tools = at(value, "hasMore") is not False or any(map(_calls_tool, messages))
+    used_tools = at(value, "hasMore") is not False or any(map(calls_tool, messages))
     seen = FetchedReply(ReplySource.HISTORY, answered=True, used_tools=used_tools, unread=unread)
-    for message in reversed(messages):
-        if at(message, "role") != "assistant" or run_id is None or at(message, "__openclaw", "runId") != run_id:
-            continue
-        parts = at(message, "content")
-        texts = (
-            [text_at(part, "text") for part in parts if at(part, "type") == "text"] if isinstance(parts, list) else []
-        )
-        if any(text.strip() for text in texts):
-            cut = at(message, "__openclaw", "truncated") is True or at(message, "stopReason") == "length"
-            return replace(seen, text="\n\n".join(filter(None, texts)), cut=cut)
+    if run_id is not None and (said := said_by(messages, run_id)) is not None:
+        return replace(seen, text=said.text, cut=said.cut)
     return replace(seen, empty=not messages and not inputs)
-
-
-def _calls_tool(message: object) -> bool:
-    """Whether a message is a tool call or its result; an unknown one may be."""
-    parts = at(message, "content")
-    if at(message, "role") not in ("user", "assistant", "custom"):
-        return True
-    return isinstance(parts, list) and any(at(part, "type") not in ("text", "thinking") for part in parts)
 
 
 _Step = Outcome | CheckAgain | FetchReply

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.call_dir import LOOKED_UP, Exit
 from mailboxd.agents.json_output import amount_at, at, brief, complaint, count_at, parse_object, reference_at, text_at
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
@@ -227,6 +227,8 @@ def _from_error(value: dict[str, Any], run_id: str | None) -> Outcome | None:
     if run_id is None:
         sent = "runId" in value or "origin" in value or _LOST.match(message)
         return None if sent else _never_accepted(message)
+    if (asked := at(value, LOOKED_UP)) is not None:
+        return Unknown(brief(message), run_id, looked_up=True, harmless=at(asked, "harmless") is True)
     failure = model_failure(message)
     if failure is None:
         return Unknown(brief(message) or "accepted by the gateway, then lost", run_id=run_id)
@@ -255,7 +257,9 @@ def _usage(meta: dict[str, Any]) -> Usage:
 
 def _tools(meta: dict[str, Any]) -> str:
     calls = count_at(meta, "toolSummary", "calls") or 0
-    return f"{calls} tool calls had been made" if calls else "no tool had run"
+    if not calls:
+        return "OpenClaw reports no tool call"
+    return f"{calls} tool call{'s' * (calls != 1)} had been made"
 
 
 def _describe(exit_: Exit) -> str:

@@ -26,6 +26,7 @@ import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -120,6 +121,17 @@ class NotStarted(UnavailableError):
         return Failed(str(self), permanence=self.permanence, started=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What happens to a call whose gateway died. `stage`: how far that is, in words; empty if it is over.
+
+    `since`: when it began, or ended (monotonic clock).
+    """
+
+    stage: str
+    since: float
+
+
 class Child:
     """A running call: a child of this process, or one that an earlier daemon started and this one adopted.
 
@@ -159,6 +171,10 @@ class Child:
             os.close(self.pidfd)
             self._reaped = True
         return exit_
+
+    def recovery(self) -> Recovery | None:
+        """The recovery of the call by its gateway, if there is or was one."""
+        return None
 
     def leave(self) -> None:
         """Leave it running; a later daemon adopts it."""

@@ -165,6 +165,9 @@ _PEERS = 15.0
 """Seconds between two checks of the daemons of peers."""
 _LONG = 600.0
 """Seconds after which a peer without a daemon is a serious problem, and not just a restart."""
+_RECOVERY = 3.0
+"""Seconds between two checks of how far the recovery of turns is."""
+_NAMED = 5
 _TIDY = 60.0
 """Seconds between two clean-ups of the directories of ended calls."""
 _CAN_WAIT = frozenset({Component.RENDERING, Component.RETENTION, Component.INDEX, Component.SIGNING, Component.CLEANUP})
@@ -198,6 +201,7 @@ class Daemon:
     _logged_event: int = 0
     _peers_at: float = float("-inf")
     _hub_at: float = float("-inf")
+    _recovery_at: float = float("-inf")
     _away: dict[str, float] = field(default_factory=dict)
     """When each awaited peer was first found without a daemon (monotonic clock)."""
     _stopping: int = 0
@@ -315,6 +319,19 @@ class Daemon:
             gateway.unreached.clear()
         self.engine.store.meta.set_gateway(gateway.why)
         self.health.report(Component.GATEWAY, gateway.why)
+        self._check_recovery()
+
+    def _check_recovery(self) -> None:
+        """Say which turns OpenClaw still has to resume, because its gateway died; inside a batch."""
+        mono = self.engine.clock.monotonic()
+        if mono < self._recovery_at:
+            return
+        self._recovery_at = mono + _RECOVERY
+        store, recovering = self.engine.store, self.calls.recovering()
+        store.meta.set_recovering({call_id: one.stage for call_id, one in recovering.items()})
+        found = (store.tasks.get(self.calls.running[call_id].task) for call_id in recovering)
+        names = dict.fromkeys(task.local_id for task in found if task is not None)
+        self.health.report(Component.RECOVERY, _in_recovery(len(recovering), list(names)), Grade.AMBER)
 
     def _check_peers(self) -> None:
         """Check every 15 s whether awaited peers have a daemon, and notify people of new problems; inside a batch."""
@@ -536,3 +553,15 @@ class Daemon:
         self._report()
         while self.index.due is not None and self._stopping < 2 and not self.health.is_troubled(Component.INDEX):
             self._try(Component.INDEX, lambda: self.index.perform(self._logged_event, now=True))
+
+
+def _in_recovery(turns: int, tasks: list[str]) -> str:
+    """The sentence about turns whose gateway died; empty if there are none."""
+    if not turns:
+        return ""
+    more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
+    of = f" ({', '.join(tasks[:_NAMED])}{more})" if tasks else ""
+    return (
+        f"{turns} turn{'s' * (turns != 1)}{of} {'were' if turns != 1 else 'was'} under way when OpenClaw's gateway "
+        f"died; OpenClaw resumes {'them' if turns != 1 else 'it'} by itself, and mailboxd waits for that"
+    )

@@ -26,7 +26,7 @@ from mailboxd.agents.call_dir import (
     world,
     write_prompt,
 )
-from mailboxd.agents.process import Child, Launcher, State, has_ended, has_writer, kill_writers
+from mailboxd.agents.process import Child, Launcher, Recovery, State, has_ended, has_writer, kill_writers
 from mailboxd.core.schedule import Capacity
 from mailboxd.errors import WorldError
 from mailboxd.store.store import Order
@@ -39,6 +39,8 @@ _MEMORY_INTERVAL = 0.5
 """Seconds for which a measurement of the free memory is used."""
 _KILL_AGAIN = 0.5
 """Least seconds between two SIGKILLs to the same call."""
+_ASK_AGAIN = 30.0
+"""Seconds between two checks whether a call whose time is over is still being recovered."""
 _OUTPUT_INTERVAL = 0.25
 """Seconds between two checks of how much calls have written: an output can exceed its limit by that much.
 
@@ -319,7 +321,7 @@ class ProcessTable:
             self._check_leftovers()
         acted = False
         for call in self.running.values():
-            if now >= call.deadline and has_ended(call.child.pidfd):
+            if now >= call.deadline and (has_ended(call.child.pidfd) or self._has_more_time(call, now)):
                 continue  # it ended in time, but this process was stopped or the machine slept
             is_too_long = checks_output and output_size(call.child.directory) > self.output_cap
             if is_too_long:
@@ -335,6 +337,20 @@ class ProcessTable:
                 self._terminate(call, why, now)
                 acted = True
         return acted
+
+    def recovering(self) -> dict[str, Recovery]:
+        """The calls whose gateway died and that are being recovered."""
+        found = ((call.id, call.child.recovery()) for call in self.running.values())
+        return {call_id: recovery for call_id, recovery in found if recovery is not None and recovery.stage}
+
+    def _has_more_time(self, call: Call, now: float) -> bool:
+        """Whether a call whose time is over has more, because its gateway died: none of its time passes until it is
+        recovered, and one that was begun anew has all of it again."""
+        recovery = call.child.recovery() if call.kill_at is None else None
+        if recovery is None:
+            return False
+        call.deadline = now + _ASK_AGAIN if recovery.stage else recovery.since + call.timeout
+        return call.deadline > now
 
     def _check_leftovers(self) -> None:
         """Kill the leftover processes of ended calls whose output exceeds the limit."""

@@ -198,6 +198,8 @@ def _check(tried: AttemptSummary) -> str:
 def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     text = task.reason or "its spec is being checked"
     draft = next((order for order in task.pending if order.kind in ("run_turn", "look_up")), None)
+    if recovery := _recovery(task, snapshot):
+        return recovery
     if draft is not None:
         again = draft.not_before is not None and draft.not_before > snapshot.now
         at = draft.not_before if again else plus(draft.at, task.timeout)
@@ -214,6 +216,8 @@ def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         text = f"waits for {running} check{'s' * (running != 1)}"
         return Cause(task.local_id, "check", text, then="its checks have run")
     asked = [order for order in task.pending if order.kind in ("run_turn", "look_up")]
+    if recovery := _recovery(task, snapshot):
+        return recovery
     if task.silent:
         text = f"the {gate} waits for {_some(task.silent)}"
         if asked and asked[0].not_before is not None and asked[0].not_before > snapshot.now:
@@ -315,9 +319,20 @@ def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Caus
     if snapshot.room is not None and order.id and order.id not in snapshot.room.running:
         kind, text = _no_room(snapshot, order.agent)
         return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} starts when a call ends")
+    if recovery := _recovery(task, snapshot):
+        return recovery
     text = f"{order.agent} has been working on it since {moment(order.at, snapshot.now)} (attempt {tried.ordinal})"
     over = plus(order.at, task.timeout)
     return Cause(task.local_id, "turn", text, at=over, then="the turn ends, at the latest")
+
+
+def _recovery(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
+    """What its turn waits for, if the gateway died during it."""
+    for order in task.pending:
+        if stage := snapshot.recovering.get(order.id):
+            then = "its answer comes, or it is sent again if it had not begun"
+            return Cause(task.local_id, "recovery", f"the turn of {order.agent}: {stage}", then=then)
+    return None
 
 
 def _lookup(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:

@@ -53,9 +53,9 @@ def load(
     away = {} if daemon is None else meta.away()
     paced, gone, held_up = meta.paced(now), meta.gone(), meta.held_up()
     known = tuple(sorted(meta.agents()))
-    return Snapshot(
-        now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, held_up, known, gone
-    )
+    recovering = {} if daemon is None else meta.recovering()
+    reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, recovering)
+    return Snapshot(now, daemon, found, _calls(db), sign, *reported)
 
 
 def load_lasting(db: sqlite3.Connection, task_id: str, now: str) -> Snapshot:

@@ -131,6 +131,13 @@ class Meta:
     def gateway(self) -> str:
         return self.get("gateway") or ""
 
+    def set_recovering(self, recovering: Mapping[str, str]) -> None:
+        """How far the recovery of turns is whose gateway died, by turn."""
+        self.report("recovering", json.dumps(recovering, sort_keys=True))
+
+    def recovering(self) -> dict[str, str]:
+        return self._mapping("recovering")
+
     # how much agents plan
 
     def planned_since(self, since: str) -> int:

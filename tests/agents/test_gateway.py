@@ -248,31 +248,6 @@ def test_a_turn_that_is_still_in_flight_is_waited_for(tmp_path: Path, monkeypatc
     assert replay.complaints == []
 
 
-def test_a_run_that_the_gateway_does_not_know_is_unknown_and_not_requested_again(tmp_path: Path) -> None:
-    talk = Conversation("ok", tmp_path)
-    unknown = {"code": "INVALID_REQUEST", "message": f'invalid agent params: unknown agent id "{NOBODY}"'}
-    with accepted_then(talk, talk.question("1", ok=False, error=unknown)) as replay:
-        outcome = classify(talk.run_turn(replay))
-    assert isinstance(outcome, Unknown)
-    assert outcome.run_id == talk.key
-    assert replay.complaints == []
-
-
-@pytest.mark.parametrize(("answers", "run_id"), [(0, False), (1, True)])
-def test_a_turn_whose_gateway_does_not_come_back_is_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int, run_id: bool
-) -> None:
-    monkeypatch.setattr(program, "RECONNECT_SECONDS", 0.0)
-    monkeypatch.setattr(client, "HANDSHAKE_SECONDS", 1.0)
-    talk = Conversation("ok", tmp_path)
-    with Replay(talk.up_to("agent", answers=answers), drops=1) as replay:
-        ended = talk.run_turn(replay)
-    outcome = classify(ended)
-    assert isinstance(outcome, Unknown)
-    assert outcome.run_id == (talk.key if run_id else None)
-    assert "Gateway not reachable at" in outcome.error
-
-
 def test_a_connection_that_breaks_before_the_request_has_started_nothing(tmp_path: Path) -> None:
     for number, length in enumerate((0, 1, 2)):
         (tmp_path / str(number)).mkdir()

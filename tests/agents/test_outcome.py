@@ -129,7 +129,7 @@ def test_no_answer_is_a_failure(payloads: list[object]) -> None:
         ("err-connection", Permanence.TRANSIENT, 0, "network connection error"),
         ("err-context-overflow", Permanence.PERMANENT, 0, "context_overflow: 400 This model's maximum"),
         ("err-empty", Permanence.TRANSIENT, 0, "incomplete_turn"),
-        ("err-timeout", Permanence.TRANSIENT, 0, "timed out; no tool had run"),
+        ("err-timeout", Permanence.TRANSIENT, 0, "timed out; OpenClaw reports no tool call"),
     ],
 )
 def test_a_model_that_fails_is_a_failure_of_a_started_turn(

@@ -226,8 +226,11 @@ _VERSION = "1"
 _ROLE = "operator"
 _EVENT = '{"type":"event",'
 """The beginning of a frame that need not be parsed: most of them."""
+_SESSION_CHANGED = "sessions.changed"
+"""The name, near the beginning, of an event that is sent to clients that have subscribed to sessions."""
+_NAME = 64
 _CAPABILITIES = ("session-scoped-events",)
-"""Suppresses events of sessions that this client has not subscribed to, which is all of them."""
+"""Suppresses the messages of sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,13 @@ class Response:
     id: str
     payload: dict[str, Any]
     problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChanged:
+    """The event that something about a session has changed."""
+
+    key: str
 
 
 def parse_challenge(text: str) -> tuple[str, int] | None:
@@ -295,6 +305,13 @@ def parse_response(text: str) -> Response | None:
     if at(frame, "type") != "res" or not isinstance(request_id, str) or not isinstance(ok, bool):
         return None
     return Response(request_id, payload if isinstance(payload, dict) else {}, None if ok else _problem(frame))
+
+
+def parse_change(text: str) -> SessionChanged | None:
+    """The event about a session in a frame; None for other frames."""
+    frame = parse_text(text) if _SESSION_CHANGED in text[:_NAME] else None
+    key = text_at(frame, "payload", "sessionKey") if at(frame, "event") == _SESSION_CHANGED else ""
+    return SessionChanged(key) if key else None
 
 
 def _problem(frame: object) -> Problem:
@@ -352,12 +369,12 @@ class Client:
         """Raises Closed; the gateway may have received the frame nevertheless."""
         self._connection.send(frame)
 
-    def receive(self, until: float) -> Response | None:
-        """The next response; None if there is none by `until` (monotonic clock). Raises Closed."""
+    def receive(self, until: float) -> Response | SessionChanged | None:
+        """The next response or change; None if there is none by `until` (monotonic clock). Raises Closed."""
         while (text := self._connection.receive(until)) is not None:
-            response = parse_response(text)
-            if response is not None:
-                return response
+            said = parse_change(text) or parse_response(text)
+            if said is not None:
+                return said
         return None
 
     def fileno(self) -> int:

@@ -13,7 +13,12 @@ before accepting anything: "Gateway refused the turn" and "Gateway cannot start 
 **Nothing is sent twice.** A turn whose connection broke, or that an earlier program carried, is asked about instead: by
 its idempotency key, in the name of an agent that does not exist. A gateway that knows the key answers before it looks
 at the agent, `in_flight` or (for five minutes) with the stored result. One that does not know it, because it was
-restarted or never asked, can only refuse; then the outcome is unknown, and the daemon looks it up.
+restarted or never asked, can only refuse.
+
+**A gateway that died resumes its turns by itself.** Then the session says what becomes of the turn (see `recovery`): it
+is waited for without a limit, judged again whenever its session changes, and requested again, under another idempotency
+key, if it never began. The mark says how far that is, for the daemon. Only a gateway that no longer lets this program
+in leaves the outcome unknown.
 
 It ends when no turn is in flight and no daemon is connected, or after ten minutes without a turn. On SIGTERM it aborts
 all turns and ends.
@@ -33,12 +38,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mailboxd.agents.call_dir import PROMPT, TurnResult, open_empty, open_regular, write
-from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response
+from mailboxd.agents.call_dir import LOOKED_UP, PROMPT, TurnResult, open_empty, open_regular, write
+from mailboxd.agents.gateway import pairing, recovery
+from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response, SessionChanged
+from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.process import record
+from mailboxd.agents.transcript import Said, said_in_wait
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError
 from mailboxd.host.wakeup import pipe
@@ -47,8 +54,17 @@ EXTRA_SECONDS = 30.0
 """Added to a turn's timeout when waiting for the gateway, as OpenClaw's CLI does."""
 IDLE_SECONDS = 600.0
 RECONNECT_SECONDS = 10.0
-"""For how long a connection that broke with turns in flight is tried again."""
-_RECONNECT_PAUSE = 0.5
+"""For how long a connection is tried again for turns that have not been requested; those that may run wait for it."""
+RECONNECT_PAUSE = 0.5
+_LONGEST_PAUSE = 3.0
+RECOVERY_PAUSE = 30.0
+"""Seconds after which a turn that is being recovered is judged again without a word of its session."""
+_SETTLE = 0.2
+"""Seconds after a change of a session before it is asked: changes come several at a time."""
+_REQUESTS = 5
+"""How often a turn is requested at most, by gateways that die before it begins."""
+_ABANDONED_SECONDS = 3600.0
+"""For how long the resumption of a turn that was stopped before it is awaited, to abort it."""
 _ABORT_SECONDS = 2.0
 _ABORT_PAUSE = 0.15
 _ABORT_TRIES = 5
@@ -77,6 +93,8 @@ class Request(StrEnum):
     ASK = "agent?"
     WAIT = "agent.wait"
     ABORT = "chat.abort"
+    JUDGE = "chat.history"
+    REPLY = "agent.wait?"
 
 
 @dataclass(eq=False, slots=True)
@@ -103,11 +121,17 @@ class Turn:
     aborts: int = 0
     due: float = _NEVER
     """When the next abort or question is to be sent."""
+    stage: Stage | None = None
+    """How far the gateway's recovery of it is; None if the gateway has it."""
+    requests: int = 1
+    """How often it was requested, or will have been."""
+    answers: tuple[str, Said | None] | None = None
+    """The run that has ended well, and what the transcript has of its answer, while the run itself is asked."""
 
     @property
     def key(self) -> str:
-        """The idempotency key, which becomes the run's id: the call's."""
-        return Path(self.directory).name
+        """The idempotency key, which becomes the run's id: the call's. A turn that never began needs another one."""
+        return request_key(self.directory, self.requests)
 
 
 @dataclass(slots=True)
@@ -129,8 +153,16 @@ class Program:
     _broken_at: float | None = None
     """When the connection broke, until there is another or it is given up."""
     _connect_at: float = 0.0
+    _pause: float = RECONNECT_PAUSE
+    """Seconds until the next try to connect, after one that failed."""
     _busy_at: float = 0.0
     _is_stopping: bool = False
+    _subscribed: bool = False
+    """To changes of sessions, on this connection."""
+    _abandoned: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Sessions whose turn was stopped before the gateway resumed it: the agent, and until when that is awaited."""
+    _late_aborts: dict[str, str] = field(default_factory=dict)
+    """Their sessions, by the request to abort what runs there."""
 
     def run(self) -> None:
         """Carry turns until there is nothing left to do."""
@@ -147,7 +179,7 @@ class Program:
             self.client.close()
 
     def _carry(self) -> None:
-        while self.turns or (self._daemons and not self._is_stopping and self._idle < IDLE_SECONDS):
+        while self.turns or self._awaits_resumptions or (self._daemons and not self._is_stopping and not self._is_idle):
             self._advance()
             self._wait(self._next() - self.clock.monotonic())
 
@@ -162,20 +194,25 @@ class Program:
         self._is_stopping = True
 
     @property
-    def _idle(self) -> float:
-        return self.clock.monotonic() - self._busy_at
+    def _is_idle(self) -> bool:
+        return self.clock.monotonic() - self._busy_at >= IDLE_SECONDS
+
+    @property
+    def _awaits_resumptions(self) -> bool:
+        return bool(self._abandoned) and not self._is_stopping
 
     def _next(self) -> float:
         """When there is something to do, at the latest."""
         if not self.turns:
-            return self._busy_at + IDLE_SECONDS
+            ends = [until for _, until in self._abandoned.values()]
+            return min([self._busy_at + IDLE_SECONDS, *ends, *([self._connect_at] if ends and not self.client else [])])
         until = min(turn.until for turn in self.turns.values())
         due = self._connect_at if self.client is None else min(turn.due for turn in self.turns.values())
         return min(until, due)
 
     def _wait(self, seconds: float) -> bool:
         """Do what comes within so many seconds; returns whether anything came."""
-        ready = self._selector.select(max(seconds, 0.0))
+        ready = self._selector.select(min(max(seconds, 0.0), IDLE_SECONDS))
         for key, _ in ready:
             key.data()
         return bool(ready)
@@ -191,15 +228,24 @@ class Program:
                 self.listener.close()
             for turn in list(self.turns.values()):
                 self._stop(turn)
-        if self.client is None and self.turns and self.clock.monotonic() >= self._connect_at:
+        now = self.clock.monotonic()
+        self._abandoned = {key: told for key, told in self._abandoned.items() if now < told[1]}
+        needed = bool(self.turns) or self._awaits_resumptions
+        if self.client is None and needed and self.clock.monotonic() >= self._connect_at:
             self._connect()
+        self._subscribe()
         now = self.clock.monotonic()
         for turn in list(self.turns.values()):
             if now >= turn.until:
                 self._end(turn, lost(f"gateway timeout after {_patience(turn.timeout) * 1000:.0f}ms", turn.run_id))
             elif now >= turn.due and self.client is not None:
                 turn.due = _NEVER
-                self._abort(turn) if turn.is_stopping else self._ask(turn)
+                if turn.is_stopping:
+                    self._abort(turn)
+                elif turn.stage is None:
+                    self._ask(turn)
+                else:
+                    self._judge(turn)
 
     # the daemon's side
 
@@ -250,6 +296,8 @@ class Program:
         _, agent, session_key, timeout = known.argv
         until = self.clock.monotonic() + _patience(int(timeout))
         turn = Turn(directory, agent, session_key, int(timeout), until, mark, may_run=again, run_id=known.run_id)
+        turn.requests = known.requests
+        self._abandoned.pop(session_key, None)
         record(mark, os.getpid())
         self.turns[directory] = turn
         return turn
@@ -300,18 +348,24 @@ class Program:
         try:
             self.client = _client(self.pairing, self.clock)
         except Unreachable as problem:
-            since = self._broken_at
-            if since is not None and now - since < RECONNECT_SECONDS and not problem.is_final:
-                self._connect_at = now + _RECONNECT_PAUSE
-                return
+            was_there = self._broken_at is not None and now - self._broken_at < RECONNECT_SECONDS
             for turn in list(self.turns.values()):
-                self._end(turn, lost(str(problem), turn.run_id) if turn.may_run else TurnResult.failure(str(problem)))
-        else:
-            self._selector.register(self.client, selectors.EVENT_READ, self._receive)
-            for turn in list(self.turns.values()):
-                if self.client is not None:  # else it has just broken again
-                    self._request(turn)
-        self._broken_at = None
+                if turn.may_run and not problem.is_final:
+                    self._is_recovered(turn, Stage.AWAY)
+                elif turn.may_run:
+                    self._end(turn, lost(str(problem), turn.run_id))
+                elif problem.is_final or not was_there:
+                    self._end(turn, TurnResult.failure(str(problem)))
+            self._connect_at = self.clock.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            return
+        self._broken_at, self._pause = None, RECONNECT_PAUSE
+        self._selector.register(self.client, selectors.EVENT_READ, self._receive)
+        for key in self._abandoned:
+            self._on_change(key)
+        for turn in list(self.turns.values()):
+            if self.client is not None:  # else it has just broken again
+                self._request(turn)
 
     def _on_closed(self, end: Closed) -> None:
         """The connection broke: turns that may run are asked about on the next one."""
@@ -320,6 +374,8 @@ class Program:
             self.client.close()
             self.client = None
         self._requests.clear()
+        self._late_aborts.clear()
+        self._subscribed = False
         self._broken_at = self._connect_at = self.clock.monotonic()
         for turn in list(self.turns.values()):
             turn.is_requested, turn.due = False, _NEVER
@@ -329,8 +385,11 @@ class Program:
     def _receive(self) -> None:
         """Take all answers that have arrived."""
         try:
-            while self.client is not None and (response := self.client.receive(0.0)) is not None:
-                self._handle(response)
+            while self.client is not None and (said := self.client.receive(0.0)) is not None:
+                if isinstance(said, SessionChanged):
+                    self._on_change(said.key)
+                else:
+                    self._handle(said)
         except Closed as end:
             self._on_closed(end)
 
@@ -345,8 +404,20 @@ class Program:
             return
         self._requests[request_id] = (kind, turn)
         turn.may_run = turn.is_requested = True
+        self._transmit(frame)
+
+    def _tell(self, method: str, params: Mapping[str, object]) -> str:
+        """Send a request that is about no turn; returns its id, which is empty without a connection."""
+        if self.client is None:
+            return ""
+        request_id, frame = self.client.request(method, params)
+        self._transmit(frame)
+        return request_id
+
+    def _transmit(self, frame: str) -> None:
         try:
-            self.client.send(frame)
+            if self.client is not None:
+                self.client.send(frame)
         except Closed as end:
             self._on_closed(end)
 
@@ -378,14 +449,21 @@ class Program:
 
     def _abort(self, turn: Turn) -> None:
         if turn.aborts == _ABORT_TRIES:
+            if turn.stage is not None:
+                self._abandoned[turn.session_key] = turn.agent, self.clock.monotonic() + _ABANDONED_SECONDS
+                self._on_change(turn.session_key)
             self._end(turn, _unconfirmed(turn))
             return
         turn.aborts += 1
         turn.due = self.clock.monotonic() + _ABORT_SECONDS
-        params = {"sessionKey": turn.session_key, "runId": turn.run_id or turn.key, "agentId": turn.agent}
+        params = {"sessionKey": turn.session_key, "agentId": turn.agent}
+        if turn.stage is None:  # else it is resumed under a run of another name
+            params["runId"] = turn.run_id or turn.key
         self._send(turn, Request.ABORT, params)
 
     def _handle(self, response: Response) -> None:
+        if (key := self._late_aborts.pop(response.id, None)) is not None and is_aborted(response, None):
+            self._abandoned.pop(key, None)
         kind, turn = self._requests.get(response.id, (None, None))
         if kind is None or turn is None:
             return
@@ -398,15 +476,22 @@ class Program:
         match kind:
             case Request.RUN | Request.ASK if response.payload.get("status") == "in_flight":
                 self._accepted(turn, response)
+                self._is_recovered(turn, None)
                 seconds = turn.until - self.clock.monotonic()
                 self._send(turn, Request.WAIT, {"runId": turn.run_id or turn.key, "timeoutMs": int(seconds * 1000)})
             case Request.RUN:
                 self._finish(turn, result(response, turn.run_id))
+            case Request.ASK if is_unknown(response):
+                self._judge(turn)
             case Request.ASK:
                 self._finish(turn, answer(response, turn.run_id))
+            case Request.JUDGE if not turn.is_stopping:
+                self._take_session(turn, response)
+            case Request.REPLY if not turn.is_stopping:
+                self._take_reply(turn, response)
             case Request.WAIT if not turn.is_stopping:
                 turn.due = self.clock.monotonic() + _ASK_PAUSE
-            case Request.ABORT if is_aborted(response, turn.run_id or turn.key):
+            case Request.ABORT if is_aborted(response, None if turn.stage else turn.run_id or turn.key):
                 self._end(turn, TurnResult(STOPPED))
             case Request.ABORT:
                 turn.due = self.clock.monotonic() + _ABORT_PAUSE
@@ -419,6 +504,85 @@ class Program:
             turn.run_id = run_id
             with suppress(OSError):
                 note(turn.mark, {"run_id": run_id})
+
+    # a gateway that has died since
+
+    def _is_recovered(self, turn: Turn, stage: Stage | None) -> None:
+        """Note how far the recovery of a turn is; None: it is over, and its time begins anew."""
+        if turn.stage is stage:
+            return
+        turn.stage = stage
+        turn.until = _NEVER if stage is not None else self.clock.monotonic() + _patience(turn.timeout)
+        with suppress(OSError):
+            note(turn.mark, {"stage": stage.name if stage is not None else "", "mono": self.clock.monotonic()})
+
+    def _judge(self, turn: Turn) -> None:
+        """Ask what the turn's session says of it."""
+        if turn.stage in (None, Stage.AWAY):
+            self._is_recovered(turn, Stage.UNCLEAR)
+        self._subscribe()
+        self._send(turn, Request.JUDGE, {"sessionKey": turn.session_key, "limit": recovery.HISTORY})
+
+    def _subscribe(self) -> None:
+        """Hear of changes of sessions while there is a turn that the gateway recovers, and not otherwise."""
+        wanted = self._awaits_resumptions or any(turn.stage is not None for turn in self.turns.values())
+        if self.client is not None and wanted is not self._subscribed:
+            self._subscribed = wanted
+            self._tell("sessions.subscribe" if wanted else "sessions.unsubscribe", {})
+
+    def _on_change(self, key: str) -> None:
+        soon = self.clock.monotonic() + _SETTLE
+        for turn in self.turns.values():
+            if turn.session_key == key and turn.stage is not None and not turn.is_stopping:
+                turn.due = min(turn.due, soon)
+        if self.client is not None and (abandoned := self._abandoned.get(key)) is not None:
+            # whatever runs in it: the run that resumes the turn has another name
+            request_id = self._tell("chat.abort", {"sessionKey": key, "agentId": abandoned[0]})
+            self._late_aborts[request_id] = key
+
+    def _take_session(self, turn: Turn, response: Response) -> None:
+        if response.problem is not None:
+            self._end(turn, lost(f"the gateway does not show its session: {response.problem.message}", turn.run_id))
+            return
+        match recovery.judge(recovery.parse_session(response.payload, turn.key)):
+            case recovery.Wait(stage):
+                self._is_recovered(turn, stage)
+                turn.due = min(turn.due, self.clock.monotonic() + RECOVERY_PAUSE)
+            case recovery.SendAgain():
+                self._request_again(turn)
+            case recovery.Answered(run_id, said):
+                self._end(turn, answered(run_id, said))
+            case recovery.AskRun(run_id, said):
+                turn.answers = run_id, said
+                self._send(turn, Request.REPLY, {"runId": run_id, "timeoutMs": 0})
+            case recovery.Ended(error):
+                self._end(turn, failed(turn.key, error))
+            case recovery.Undecided(error, harmless):
+                self._end(turn, undecided(turn.key, error, harmless=harmless))
+
+    def _request_again(self, turn: Turn) -> None:
+        """Request a turn that never began, under another key: the gateway refuses one that it had accepted."""
+        if turn.requests >= _REQUESTS:
+            said = f"the gateway died {turn.requests} times before the turn had begun"
+            self._end(turn, TurnResult.failure(f"Gateway cannot start the turn now: {said}"))
+            return
+        turn.requests, turn.may_run, turn.run_id = turn.requests + 1, False, None
+        with suppress(OSError):
+            note(turn.mark, {"requests": turn.requests})
+        self._is_recovered(turn, None)
+        self._request(turn)
+
+    def _take_reply(self, turn: Turn, response: Response) -> None:
+        """Take the answer of a run that has ended: what it says itself, else what the transcript has."""
+        run_id, known = turn.answers or (turn.key, None)
+        said = said_in_wait(response.payload)
+        if said is not None and (said.cut and known is not None):
+            said = known if len(known.text) > len(said.text) else said
+        if (said or known) is None:
+            error = f"the gateway died during the turn; OpenClaw resumed it (run {run_id}), and its answer is gone"
+            self._end(turn, undecided(run_id, error, harmless=False))
+        else:
+            self._end(turn, answered(run_id, said or known))
 
     def _finish(self, turn: Turn, ended: TurnResult) -> None:
         # a run that succeeded before the abort counts as succeeded
@@ -441,16 +605,38 @@ def answer(response: Response, run_id: str | None) -> TurnResult:
     """The end of a turn that was asked about."""
     if response.problem is None:
         return result(response, run_id)
-    if NOBODY in response.problem.message:
-        return lost("the gateway does not know the run: it was restarted, or the run ended long ago", run_id)
     stored = text_at(response.payload, "runId") or run_id
     return lost(response.problem.message, None) if stored is None else _failure(response.problem.message, stored)
 
 
-def is_aborted(response: Response, run: str) -> bool:
-    """Whether the gateway confirms that it aborted this run."""
+def is_unknown(response: Response) -> bool:
+    """Whether the gateway does not know the turn it was asked about: it was restarted, or the run ended long ago."""
+    return response.problem is not None and NOBODY in response.problem.message
+
+
+def is_aborted(response: Response, run: str | None) -> bool:
+    """Whether the gateway confirms that it aborted this run; None: whatever ran in the session."""
     runs = response.payload.get("runIds")
-    return response.payload.get("aborted") is True and (not isinstance(runs, list) or run in runs)
+    is_it = run is None or not isinstance(runs, list) or run in runs
+    return response.payload.get("aborted") is True and is_it
+
+
+def answered(run_id: str, said: Said | None) -> TurnResult:
+    """A turn that ended well under this run, as the gateway reports one; its usage is not known."""
+    text, stop = (said.text, "length" if said.cut else "stop") if said is not None else ("", "stop")
+    found = {"payloads": [{"text": text}], "meta": {"stopReason": stop}}
+    return TurnResult(0, {"runId": run_id, "status": "ok", "result": found})
+
+
+def failed(run_id: str, error: str) -> TurnResult:
+    """A turn that ended without success."""
+    found = {"payloads": [], "meta": {"error": {"kind": "interrupted", "message": error}}}
+    return TurnResult(1, {"runId": run_id, "status": "error", "result": found})
+
+
+def undecided(run_id: str, error: str, *, harmless: bool) -> TurnResult:
+    """A turn of which the gateway cannot say what became: there is nothing left to ask."""
+    return TurnResult.failure(error, runId=run_id, origin="gateway", **{LOOKED_UP: {"harmless": harmless}})
 
 
 def lost(problem: str, run_id: str | None) -> TurnResult:
@@ -554,6 +740,12 @@ def _put(directory: str, name: str, raw: bytes) -> None:
         write(file, raw)
     finally:
         os.close(file)
+
+
+def request_key(directory: str, requests: int) -> str:
+    """The idempotency key of a turn's latest request: the call's id, then with the number of the request."""
+    name = Path(directory).name
+    return name if requests == 1 else f"{name}.{requests}"
 
 
 def _patience(timeout: int) -> float:

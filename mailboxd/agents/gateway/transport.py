@@ -41,9 +41,10 @@ from mailboxd.agents.call_dir import (
     world,
     write,
 )
+from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.json_output import at, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import Child, NotStarted, State, claim, disclaim, has_ended
+from mailboxd.agents.process import Child, NotStarted, Recovery, State, claim, disclaim, has_ended
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.pip_extras import to_add
@@ -261,6 +262,11 @@ class CarriedTurn(Child):
         self.leave()
         return exit_
 
+    def recovery(self) -> Recovery | None:
+        mark = Mark.read(self.directory)
+        stage = Stage[mark.stage] if mark.stage in Stage.__members__ else ""
+        return Recovery(stage, mark.since) if mark.since else None
+
     def leave(self) -> None:
         self._connection.close()
         self._reaped = True
@@ -294,6 +300,12 @@ class Mark:
     """Its run, once the gateway has accepted it."""
     status: int | None = None
     """Its exit status."""
+    requests: int = 1
+    """How often it was requested, counting those that never began."""
+    stage: str = ""
+    """The stage of its recovery by a restarted gateway, the name of a `Stage`; empty if it needs none."""
+    since: float = 0.0
+    """When this recovery began or, without one, when the last ended (monotonic clock)."""
 
     @classmethod
     def read(cls, directory: Path | str) -> Mark:
@@ -309,7 +321,14 @@ class Mark:
         runs = [run for record in records if isinstance(run := at(record, "run_id"), str)]
         statuses = [status for record in records if type(status := at(record, "status")) is int]
         orders = 1 + sum(at(record, "again") is True for record in records)
-        return cls(tuple(argv), pids, orders, runs[-1] if runs else None, statuses[-1] if statuses else None)
+        requests = [n for record in records if type(n := at(record, "requests")) is int and n > 0]
+        stage, since = "", 0.0
+        for record in records:
+            said, at_ = at(record, "stage"), at(record, "mono")
+            if isinstance(said, str) and isinstance(at_, float):
+                stage, since = said, since if stage and said else at_
+        last = runs[-1] if runs else None, statuses[-1] if statuses else None, requests[-1] if requests else 1
+        return cls(tuple(argv), pids, orders, *last, stage, since)
 
     @property
     def is_turn(self) -> bool:
