@@ -18,7 +18,7 @@ from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
 from mailboxd.core.fixpoint import announce_end, cancel_at_peer, synthesise
 from mailboxd.core.inputs import Imported, ImportedDispatched, ImportedDone, ImportedFailed, Progress, Reply, TurnEnded
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import Trigger, join_is_met, may_start
+from mailboxd.core.lifecycle import Trigger, awaits_late_answer, join_is_met, may_start
 from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task, changed
 from mailboxd.core.outcomes import (
     Aborted,
@@ -134,6 +134,8 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     if attempt is not None and attempt.id == ended.attempt_id:
         for made in ended.made:
             builder.artifact(made.kind, made.body, made.summary, ended.agent)
+    if attempt is not None and attempt.id == ended.attempt_id and isinstance(ended.outcome, Succeeded):
+        attempt = _close_by_late_answer(builder, ended.answer, ended.agent, Waiting.TURN) or attempt
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         if isinstance(ended.answer, Acknowledged):
@@ -343,6 +345,7 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
     must_echo = attempt.token_echoed or attempt.executor.startswith(POOL)
     if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or must_echo):
         raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
+    attempt = _close_by_late_answer(builder, reply.answer, reply.sender, Waiting.REPLY) or attempt
     if attempt.status is not AttemptStatus.RUNNING:
         _after_the_end(builder, reply)
         return
@@ -353,6 +356,22 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
         builder.record(Kind.USAGE_REPORTED, agent=reply.sender, attempt=attempt.id, usage=to_json(reply.usage))
         builder.checkpoint("it reports its cost", usage=attempt.usage.plus(reply.usage))
     answered(builder, reply.answer, Turn.DISPATCH, reply.sender)
+
+
+def _close_by_late_answer(
+    builder: DecisionBuilder, answer: Answer | Progress | None, agent: str, waiting_for: Waiting
+) -> Attempt | None:
+    """Close the circuit that the absence of this answer opened, unless a person has decided meanwhile.
+
+    Returns the attempt, which goes on as if the answer had come in time; None if the circuit stays as it is.
+    """
+    if not isinstance(answer, Results | Failure | Planned | Question) or not awaits_late_answer(builder.view):
+        return None
+    builder.resume_attempt(f"the answer of {agent} has come", waiting_for)
+    failures = max(builder.task.failures - 1, 0)
+    reason = f"the answer of {agent} came after all"
+    builder.move(Trigger.ANSWERED_LATE, reason, failures=failures, error="")
+    return builder.live
 
 
 def _after_the_end(builder: DecisionBuilder, reply: Reply) -> None:

@@ -136,6 +136,19 @@ class DecisionBuilder:
             self._extend(before, Kind.ATTEMPT_ENDED, **data)
         self.view = changed(self.view, attempt=changed(attempt, **changes))
 
+    def resume_attempt(self, note: str, waiting_for: Waiting) -> None:
+        """Take back that the latest attempt ended with an unknown outcome: it is known now."""
+        if self.attempt is None:
+            raise AssertionError(f"{self.task.local_id}: no attempt")
+        changes: dict[str, Any] = {
+            "status": AttemptStatus.RUNNING,
+            "waiting_for": waiting_for,
+            "finished_at": None,
+            "error_summary": "",
+        }
+        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=self.attempt.id, note=note, attempt_changes=to_json(changes))
+        self.view = changed(self.view, attempt=changed(self.attempt, **changes))
+
     def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:
         """Record an artifact of the task, a text or what is at `uri`; returns its id."""
         artifact_id = self.ctx.new_id("art")

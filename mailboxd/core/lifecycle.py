@@ -31,7 +31,17 @@ from mailboxd.core.model import Condition, Policy, Task, changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import lint
 from mailboxd.core.task_view import TaskView
-from mailboxd.core.vocabulary import TERMINAL, CheckVerdict, Gate, Join, Phase, Quorum, Verdict, same_agent
+from mailboxd.core.vocabulary import (
+    TERMINAL,
+    AttemptStatus,
+    CheckVerdict,
+    Gate,
+    Join,
+    Phase,
+    Quorum,
+    Verdict,
+    same_agent,
+)
 from mailboxd.errors import Refused
 
 P = Phase
@@ -64,6 +74,7 @@ class Trigger(StrEnum):
     SPEC_REWRITTEN = "a person rewrote the spec"
     OPERATOR_ACCEPT = "operator: accept the last good artifact"
     OPERATOR_FAIL = "operator: give up"
+    ANSWERED_LATE = "the answer came whose absence had opened the circuit"
     HOLD_OVER = "not decided in time"
     DEADLINE_PASSED = "its deadline passed"
     REDISPATCHED = "the sender dispatched it again"
@@ -109,6 +120,7 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.CIRCUIT_OPEN, T.OPERATOR_ACCEPT): P.COMPLETED,
     (P.CIRCUIT_OPEN, T.OPERATOR_FAIL): P.FAILED,
     (P.CIRCUIT_OPEN, T.HOLD_OVER): P.FAILED,
+    (P.CIRCUIT_OPEN, T.ANSWERED_LATE): P.EXECUTING,
     # Work that mailboxd has no record of, as its task.md says: older than mailboxd, or the database is being rebuilt.
     **{(phase, T.IMPORTED_DONE): P.COMPLETED for phase in _IMPORTABLE},
     **{(phase, T.IMPORTED_FAILED): P.FAILED for phase in _IMPORTABLE},
@@ -204,6 +216,12 @@ def is_exhausted(policy: Policy, failures: int) -> bool:
 def may_repeat(task: Task, *, harmless: bool) -> bool:
     """Whether work of unknown outcome may run again (section 7, rule 3): it is idempotent, or used no tool."""
     return task.policy.idempotent or harmless
+
+
+def awaits_late_answer(view: TaskView) -> bool:
+    """Whether the circuit is open only because nobody could tell how the attempt ended: its answer closes it."""
+    attempt = view.attempt
+    return attempt is not None and attempt.status is AttemptStatus.UNKNOWN and applies(view.task, T.ANSWERED_LATE)
 
 
 def retry_trigger(view: TaskView) -> Trigger:

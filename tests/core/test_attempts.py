@@ -216,14 +216,72 @@ def test_an_acknowledgement_that_comes_after_the_plan_or_the_question_is_late(an
     assert desk.attempt("t.a").waiting_for is before
 
 
-def test_what_an_open_circuit_waited_to_know_is_kept_for_the_operator_to_accept() -> None:
+def test_a_late_answer_closes_the_circuit_that_its_own_absence_opened() -> None:
     desk = given_to_bob(with_policy(reply_within=60))
     desk.wait(60)
-    assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
+    assert (desk.phase("t.a"), desk.task("t.a").failures) == (Phase.CIRCUIT_OPEN, 1)
     desk.handle("t.a", reply(desk, Results("here it is")))
+    assert (desk.phase("t.a"), desk.task("t.a").result) == (Phase.COMPLETED, "here it is")
+    assert (desk.attempt("t.a").ordinal, desk.attempt("t.a").status) == (1, AttemptStatus.SUCCEEDED)
+
+
+@pytest.mark.parametrize("said", [Failure("it broke"), Question("Which one?")])
+def test_any_late_answer_says_how_the_attempt_stands(said: Answer) -> None:
+    desk = given_to_bob(with_policy(reply_within=60, max_attempts=3))
+    desk.wait(60)
+    desk.handle("t.a", reply(desk, said))
+    task = desk.task("t.a")
+    assert not task.circuit_open
+    assert (task.phase, task.failures) == (
+        (Phase.EXECUTION_READY, 1) if isinstance(said, Failure) else (Phase.EXECUTING, 0)
+    )
+
+
+@pytest.mark.parametrize("said", [Progress("still at it"), Acknowledged(), Unreadable("no YAML", "x")])
+def test_what_is_no_answer_leaves_the_circuit_open(said: Answer | Progress) -> None:
+    desk = given_to_bob(with_policy(reply_within=60))
+    desk.wait(60)
+    desk.handle("t.a", reply(desk, said))
+    assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
+
+
+@pytest.mark.parametrize("remedy", [Remedy.FAIL, Remedy.RETRY])
+def test_a_late_answer_changes_nothing_about_what_a_person_has_decided_meanwhile(remedy: Remedy) -> None:
+    desk = given_to_bob(with_policy(reply_within=60))
+    desk.wait(60)
+    late = reply(desk, Results("here it is"))
+    desk.command("t.a", Unblock(remedy))
+    decided = desk.phase("t.a")
+    desk.handle("t.a", late)
+    assert desk.phase("t.a") is decided
+    assert desk.task("t.a").result == ""
+
+
+def test_a_circuit_that_something_else_opened_waits_for_a_person_although_a_late_answer_comes() -> None:
+    desk = given_to_bob(with_policy(max_attempts=2))
+    for _ in range(2):
+        late = reply(desk, Results("here it is"))
+        desk.handle("t.a", reply(desk, Failure("it broke")))
+        if desk.phase("t.a") is Phase.EXECUTION_READY:
+            desk.wait(3600)
+            desk.start()
+            desk.ends("t.a", Acknowledged())
+    assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
+    desk.handle("t.a", late)
     assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
     desk.command("t.a", Unblock(Remedy.ACCEPT))
     assert (desk.phase("t.a"), desk.task("t.a").result) == (Phase.COMPLETED, "here it is")
+
+
+def test_the_late_answer_of_a_turn_closes_its_circuit_too() -> None:
+    desk = Desk(with_policy(max_attempts=1, idempotent=False))
+    desk.give()
+    attempt = desk.attempt()
+    lost = TurnEnded(Turn.WORK, attempt.id, attempt.executor, Unknown("gone", looked_up=True))
+    desk.handle("t", lost)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+    desk.handle("t", replace(lost, outcome=Succeeded("Done."), answer=Results("Done.")))
+    assert (desk.phase(), desk.task("t").result) == (Phase.COMPLETED, "Done.")
 
 
 def test_a_peer_that_may_still_have_the_work_is_told_when_it_may_not_be_tried_again() -> None:

@@ -150,7 +150,7 @@ spec_gate -> quality_gate execution_ready circuit_open
 quality_gate -> completed execution_ready awaiting_approval circuit_open
 awaiting_approval -> ready_to_resume execution_ready failed circuit_open
 ready_to_resume -> completed circuit_open awaiting_approval
-circuit_open -> execution_ready completed failed
+circuit_open -> execution_ready completed failed executing
 failed -> execution_ready spec_draft
 completed -> execution_ready
 cancelled -> execution_ready spec_draft
