@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import STATES, State, state_words
+from mailboxd.core.vocabulary import NO_SUCH_AGENT, STATES, State, state_words
 from mailboxd.errors import ConfigError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
@@ -237,6 +237,8 @@ def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, 
                     yield Item(Need.PEER, f"the peer {agent}: {one_line(known)}", command, trouble.since, id=agent)
             case Component.HUB:
                 yield Item(Need.HUB, text, f"{program} hub status", trouble.since)
+            case Component.AGENTS if trouble.why.startswith(NO_SUCH_AGENT):
+                yield Item(Need.HEALTH, text, command, trouble.since, id=trouble.slug)
             case Component.GATEWAY:
                 yield Item(Need.GATEWAY, text, command, trouble.since)
             case _:
@@ -258,6 +260,10 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for task_id in found.tasks:
         if (task := found.snapshot.tasks.get(task_id)) is not None:
             yield _of_task(task, found.snapshot, program)
+    for row in found.agents:
+        text = f"{row['count']} tasks wait for an agent: {first_line(row['why'])}"
+        command = f"{program} ls --state needs-you --agent {row['agent']}"
+        yield Item(Need.AGENT, text, command, row["at"], id=row["agent"])
     for task_id, ended in found.failed:
         yield replace(_of_task(found.snapshot.tasks[task_id], found.snapshot, program), since=ended, id=task_id)
     for row in found.approvals:

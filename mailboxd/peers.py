@@ -39,7 +39,7 @@ from mailboxd.agents.openclaw_versions import Version, offer, why_too_old, why_u
 from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_loopback
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.vocabulary import OPERATORS, SELF
+from mailboxd.core.vocabulary import NO_SUCH_AGENT, OPERATORS, SELF
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
@@ -295,7 +295,16 @@ class Peers:
 
     def is_gone(self, agent: str) -> str | None:
         """Why `agent` no longer exists or may no longer be reached, according to OpenClaw; None = it may."""
+        if agent.lower() == self.agent.lower():
+            return self.own_missing() or None
         return self._refused(agent) if (self.has_rules and self.known) or self.is_remote(agent) else None
+
+    def own_missing(self) -> str:
+        """Why this daemon's own agent gets no work: OpenClaw has answered, and does not know it. Empty if it does."""
+        if not (self.enabled and self.has_rules and self.known) or self.is_local(self.agent):
+            return ""
+        has, named = ", ".join(sorted(self.known)), "`agent:` in .mailboxd/config.yaml"
+        return f"{NO_SUCH_AGENT}{self.agent}, only {has}; add it, or name one of these ({named})"
 
     def _refused(self, agent: str) -> str | None:
         if agent == SELF or agent.lower() == self.agent.lower():

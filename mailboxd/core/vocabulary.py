@@ -20,6 +20,8 @@ ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
 POOL = "pool:"
 """The prefix of pools: roles that agents on several hosts serve, like `pool:reviewer`."""
 
+NO_SUCH_AGENT = "OpenClaw has no agent "
+"""The beginning of the trouble of a daemon whose own agent OpenClaw does not know."""
 CANNOT_HELP = "retrying cannot help"
 """In the reason of a task that has failed for good: what has to be mended first."""
 TURN_SECONDS = 600

@@ -359,6 +359,8 @@ class Daemon:
         """Log what was recorded, and clean up after ended calls."""
         self._logged_event = self.on_events(self._logged_event)
         why, lasts = breaker.trouble(self.engine.broken)
+        if missing := self.peers.own_missing():
+            why, lasts = missing, True
         self.health.report(Component.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
         self.health.report(Component.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
         self.calls.discard_recorded()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.sanitize import beyond_first_line, first_line
 from mailboxd.core.times import moment, plus, to_epoch
-from mailboxd.core.vocabulary import CANNOT_HELP, LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import CANNOT_HELP, LOOKUP_SECONDS, NO_SUCH_AGENT, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
 # Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
@@ -53,6 +53,9 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         text = f"gets no turn: {task.held_by} above it is on hold"
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
     if (why := snapshot.gone.get(agent)) is not None:
+        if why.startswith(NO_SUCH_AGENT):
+            hint = "mailboxd doctor  # names the command that adds it"
+            return Cause(task.local_id, "gone", f"waits for its agent: {first_line(why)}", hint=hint)
         hint = f"restore {agent}, name another agent in task.md, or mailboxd cancel {task.local_id}"
         if task.phase in _GATES:
             hint = _NEW_REVIEWERS

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.vocabulary import NO_SUCH_AGENT, Phase
 from mailboxd.explain.model import Snapshot
-from mailboxd.store.conditions import NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
+from mailboxd.store.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
 
 _APPROVALS = (
@@ -30,6 +30,12 @@ _UNTOLD = (
     " WHERE dismissed IS NULL GROUP BY addressee ORDER BY 3, 1"
 )
 """Notices that have not reached people, one row for each addressee: one cause holds them up."""
+_MISSING = (
+    f"SELECT g.key AS agent, g.value AS why, count(*) AS count, min(w.updated_at) AS at, min(w.id) AS task"
+    f" FROM {WAITING_FOR_PERSON} w JOIN tasks e ON e.id = w.id JOIN {MISSING_AGENTS} g ON g.key = e.executor"
+    f" WHERE w.need = 'agent' AND g.value NOT LIKE '{NO_SUCH_AGENT}%' GROUP BY 1, 2 ORDER BY 4"
+)
+"""The agents for which tasks wait: all wait for one cause. Not the own one, which is a trouble of the daemon."""
 _FAILED = (
     "SELECT id, completed_at FROM tasks"
     " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? ORDER BY completed_at, seq"
@@ -54,6 +60,8 @@ class Waiting:
 
     tasks: Sequence[str]
     """Ids, except of those that only wait for the decisions in `approvals`."""
+    agents: Sequence[Row]
+    """Agents that are gone and for which several tasks wait: `agent`, `why`, `count`, `at`."""
     failed: Sequence[tuple[str, str]]
     """Failed tasks that the user has not seen: their ids, and when they ended."""
     approvals: Sequence[Row]
@@ -75,8 +83,11 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     with report.snapshot():
         counts = report.db.execute(WAITING_BY_PHASE).fetchall()
         tasks = report.db.execute(
-            f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need <> 'approval' ORDER BY updated_at, seq LIMIT ?", (limit,)
+            f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need NOT IN ('approval', 'agent')"
+            " ORDER BY updated_at, seq LIMIT ?",
+            (limit,),
         ).fetchall()
+        agents = report.rows(_MISSING)
         approvals = report.rows(f"{_APPROVALS} ORDER BY p.at, p.id LIMIT ?", limit)
         rejected = report.rows(f"SELECT id, name, path, sender, reason, at {_REJECTED} ORDER BY id LIMIT ?", limit)
         noticed = report.rows(
@@ -89,20 +100,26 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
         unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
         failed, found = unseen[:most], [row[0] for row in tasks]
+        found += [row["task"] for row in agents if row["count"] == 1]
         snapshot = report.task_snapshot([*found, *(task for task, _ in failed)], now, daemon, neighbours=False)
         phases: dict[str, int] = {}
         for phase, _, count in counts:
             phases[phase] = phases.get(phase, 0) + count
         if unseen:
             phases[Phase.FAILED] = len(unseen)
-        elsewhere = ("approval", "subtasks")
-        total = sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
+        elsewhere = ("approval", "subtasks", "agent")
+        total = (
+            len(agents) + sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
+        )
         total += (
             len(unseen) + len(refused) + len(untold) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
         )
         total += report.db.execute(f"SELECT count(*) {_NOTICED}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
-    return Waiting(found, failed, approvals, parsed, noticed, refused[:most], untold[:most], snapshot, phases, total)
+    several = [row for row in agents if row["count"] > 1][:most]
+    return Waiting(
+        found, several, failed, approvals, parsed, noticed, refused[:most], untold[:most], snapshot, phases, total
+    )
 
 
 def need_of(report: Report, task_id: str) -> str | None:

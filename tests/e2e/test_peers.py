@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,61 @@ def test_work_for_an_agent_that_is_no_more_waits_for_a_person_and_goes_on_when_i
     company.rewrite({"alpha": WORK, "beta": WORK})
     alpha.until("job")
     company.at_rest()
+
+
+def test_an_own_agent_that_openclaw_does_not_know_is_one_red_item_and_nothing_runs(found: Found) -> None:
+    company = found({"alpha": WORK}, openclaw=DISCOVERS, inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    company.rewrite({"other": WORK})
+    alpha.start()
+    for number in range(3):
+        alpha.drop(f"{number}.md", task(f"job{number}"))
+    (item,) = eventually(lambda: alpha.json("inbox"), why=alpha.last_words)
+    assert "OpenClaw has no agent alpha, only other" in item["text"]
+    assert item["kind"] == "health"
+    doctor = alpha.call(*shlex.split(item["command"])[1:]).stdout
+    assert "agents add alpha --workspace" in doctor
+    eventually(lambda: alpha.phases() == {f"job{number}": "execution_ready" for number in range(3)})
+    assert "health     red" in alpha.call("status").stdout
+    assert len(alpha.json("inbox")) == 1
+    assert "OpenClaw has no agent alpha" in alpha.call("why", "job0").stdout
+    company.rewrite({"alpha": WORK})
+    for number in range(3):
+        alpha.until(f"job{number}")
+    assert alpha.json("inbox") == []
+    assert [len(alpha.attempts(f"job{number}")) for number in range(3)] == [1, 1, 1]
+    company.at_rest()
+
+
+def test_several_tasks_that_wait_for_one_agent_are_one_item(found: Found) -> None:
+    plan = {key: {"agent": "beta", "description": key, "depends_on": ["x"]} for key in ("y", "z")} | gives_to("beta")
+    slow = {"default": {"reply": "Done.", "delay": 4}}
+    company = found({"alpha": WORK, "beta": slow}, openclaw=DISCOVERS, synthesis="concat", inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=plan))
+    eventually(lambda: company.executions(agent="beta"), why=alpha.last_words)
+    company.rewrite({"alpha": WORK})
+    eventually(lambda: alpha.json("inbox"), why=alpha.last_words)
+    eventually(lambda: "2 tasks wait for an agent: there is no agent beta" in alpha.json("inbox")[0]["text"])
+    assert len(alpha.json("inbox")) == 1
+    listed = alpha.call(*shlex.split(alpha.json("inbox")[0]["command"])[1:]).stdout
+    assert all(name in listed for name in ("job.y", "job.z"))
+    company.rewrite({"alpha": WORK, "beta": WORK})
+    alpha.until("job")
+    company.at_rest()
+
+
+def test_init_says_that_openclaw_has_no_such_agent(found: Found, tmp_path: Path) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.config.write_text(alpha.config.read_text().replace("agent: alpha", "agent: zeta"))
+    made = alpha.call("init", str(alpha.root), "--agent", "zeta")
+    assert made.returncode == 0
+    assert "OpenClaw has no agent zeta, only alpha" in made.stdout
+    assert f"agents add zeta --workspace {alpha.root}" in made.stdout
+    alpha.config.write_text(alpha.config.read_text().replace("agent: zeta", "agent: alpha"))
+    assert "has no agent" not in alpha.call("init", str(alpha.root), "--agent", "alpha").stdout
 
 
 def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(found: Found) -> None:

@@ -15,9 +15,11 @@ import click
 from mailboxd.cli.bars import bars, checking
 from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import folded_list, to_json
-from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
+from mailboxd.core.vocabulary import NO_SUCH_AGENT
+from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
+    from mailboxd.mailbox.layout import Workspace
     from mailboxd.setup.plan import Installation, Part, Plan, Result, SetupRecord
 
 
@@ -209,7 +211,8 @@ def _outcome(result: Result) -> dict[str, Any]:
 def init_command(session: Session, directory: Path | None, agent: str) -> None:
     """Create the directories, configuration and database in WORKSPACE (default: the current directory).
 
-    Directories are private to their owner (0700). Existing files are kept, so it is safe to run again.
+    Directories are private to their owner (0700). Existing files are kept, so it is safe to run again. If OpenClaw can
+    be asked and has no such agent, it says so, with the command that adds it.
     """
     from mailboxd.mailbox.layout import Workspace
     from mailboxd.setup.plan import create_workspace
@@ -221,7 +224,34 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
         "made " + ", ".join(made) if made else "everything already exists",
         f"next: check {ws.config}, start `mailboxd run`, and drop a file into mailbox/inbox/",
     ]
-    session.answer({"workspace": str(ws.root), "agent": agent, "made": made}, "\n".join(lines))
+    missing, add = _unknown_agent(ws, agent)
+    if missing:
+        lines.append(f"! {missing}: nothing is dispatched until it does\n  -> {add}")
+    facts = {"workspace": str(ws.root), "agent": agent, "made": made, "problem": missing or None}
+    session.answer(facts, "\n".join(lines))
+
+
+def _unknown_agent(ws: Workspace, agent: str) -> tuple[str, str]:
+    """That OpenClaw does not have this agent, and the command that adds it; empty if it does or cannot be asked."""
+    import shlex
+    import shutil
+
+    from mailboxd import config
+    from mailboxd.agents.openclaw import OpenClaw, child_environment
+    from mailboxd.doctor.openclaw import OpenClawProbes
+
+    section = config.load(ws.config).openclaw
+    if shutil.which(section.command[0]) is None:
+        return "", ""
+    environment = child_environment(os.environ, section.environment)
+    try:
+        known = [peer.id for peer in OpenClawProbes(OpenClaw(section.command), environment, agent).peers()]
+    except UnavailableError:
+        return "", ""
+    if not known or agent.lower() in {name.lower() for name in known}:
+        return "", ""
+    add = shlex.join([*section.command, "agents", "add", agent, "--workspace", str(ws.root)])
+    return f"{NO_SUCH_AGENT}{agent}, only {', '.join(sorted(known))}", add
 
 
 @verb(
