@@ -115,6 +115,10 @@ class Attention:
     def more(self) -> int:
         return self.total - len(self.items)
 
+    def keeps_off(self, pid: int | None) -> bool:
+        """Whether an invalid configuration keeps the daemon from running: that is red."""
+        return pid is None and any(item.kind is Need.CONFIG for item in self.items[:1])
+
     def states(self, phases: Mapping[str, int]) -> dict[str, int]:
         """The number of tasks by `state_words`, made of those by phase."""
         counts = dict.fromkeys(STATES, 0) | {State.NEEDS_YOU: sum(self.phases.values())}
@@ -171,6 +175,12 @@ def of_configuration(ws: Workspace, pid: int | None) -> Item | None:
         text = f"the configuration is invalid: {one_line(first)}{more}{then}"
         return Item(Need.CONFIG, text, error.fix or f"${{EDITOR:-vi}} {shlex.quote(str(ws.config))}")
     return None
+
+
+def cannot_run(ws: Workspace, pid: int | None) -> tuple[str, str] | None:
+    """Why no daemon can start, and the command that mends it; None if one runs (`pid`) or can."""
+    item = of_configuration(ws, pid) if pid is None else None
+    return None if item is None else (item.text, item.command)
 
 
 def _is_sound(ws: Workspace) -> bool:
@@ -287,7 +297,9 @@ def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
         cause.command.replace("mailboxd", program, 1),
     )
     since = task.question.at if task.question else task.since
-    return Item(kind, one_line(cause.text), command, since, cause.task, until=cause.at, details=_bounded(cause.details))
+    mend = cause.hint.partition("  # ")[2] if kind is Need.FAILED else ""
+    text = f"{cause.text}; {mend.replace('mailboxd', program)}" if mend else cause.text
+    return Item(kind, one_line(text), command, since, cause.task, until=cause.at, details=_bounded(cause.details))
 
 
 def _bounded(text: str) -> str:

@@ -163,7 +163,9 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     if found.pid is None:
         waiting = facts.mailbox.waiting if facts.mailbox is not None else 0
         unit = f'"mailboxd@$(systemd-escape --path {_root(facts)}).service"'
-        start = ("mailboxd run", f"systemctl --user start {unit}")
+        start: tuple[str, ...] = ("mailboxd run", f"systemctl --user start {unit}")
+        if facts.settings.problem:
+            start = (facts.settings.fix or edit(facts.settings.path, "then: mailboxd config"),)
         if waiting:
             yield warning("daemon", f"no daemon is running; files waiting in the inbox: {waiting}", *start)
         else:

@@ -106,13 +106,17 @@ class Explanation:
     last_activity: LastEvent | None
 
 
-def explain(snapshot: Snapshot, task_id: str) -> Explanation:
-    """The causes of a task's waiting: its own first, below it those of the tasks that it waits for, recursively."""
+def explain(snapshot: Snapshot, task_id: str, cannot_run: tuple[str, str] | None = None) -> Explanation:
+    """The causes of a task's waiting: its own first, below it those of the tasks that it waits for, recursively.
+
+    `cannot_run`: why no daemon can start, and the command that mends it.
+    """
     task = snapshot.tasks[task_id]
     causes = list(_walk(snapshot, task))
     if snapshot.daemon is None and not task.phase.is_terminal:
-        text = "no daemon is running in this workspace: nothing happens until one is"
-        causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
+        why, mend = cannot_run or ("nothing happens until one is", "mailboxd run")
+        text = f"no daemon is running in this workspace: {why}"
+        causes.insert(0, Cause(task.local_id, "daemon", text, hint=mend))
     return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.last_activity)
 
 

@@ -144,6 +144,7 @@ class PageModels:
         common = {"key": workspace.key, "agent": self.workspaces.agent(workspace)}
         items = [_with_form(item, asked.get(item.id), tasks.get(item.task)) for item in waiting.items]
         return {
+            **({"grade": Grade.RED.value} if waiting.keeps_off(lock.holder(workspace.ws)) else {}),
             "phases": phases,
             "states": waiting.states(phases),
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
@@ -187,7 +188,7 @@ class PageModels:
     def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
         found = details(report, task_id, children=False) | task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
-        told = why.explain(snapshot, task_id)
+        told = why.explain(snapshot, task_id, attention.cannot_run(workspace.ws, snapshot.daemon))
         results = task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
         return found | {
             "above": task_queries.ancestors(report, task_id),

@@ -26,6 +26,7 @@ CASES = {
 @pytest.mark.parametrize("text", CASES)
 def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     (stage.ws.inbox / "one.md").write_text("do it")
+    stage.create("job")
     stage.ws.config.write_text(f"agent: alpha\n{text}")
     (item,) = stage.json("inbox")
     assert item["kind"] == "config"
@@ -36,13 +37,20 @@ def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     assert "for you    the configuration is invalid" in status
     assert "mailboxd run" not in status
     assert "cannot start" in status
-    assert stage.json("status")["attention"][0] == item
+    red = stage.run("status", "--json")
+    assert (red.exit_code, json.loads(red.stdout)["attention"][0]) == (1, item)
     fleet = stage.run("fleet", str(stage.ws.root))
     assert (fleet.exit_code, "the configuration is invalid" in fleet.stdout) == (1, True)
     (shown,) = PageModels(WebWorkspaces([stage.ws.root]), stage.clock).overview()["workspaces"]
-    assert (shown["attention"][0]["text"], "error" in shown) == (item["text"], False)
+    assert (shown["attention"][0]["text"], shown["grade"], "error" in shown) == (item["text"], "red", False)
     found = json.loads(stage.run("doctor", "--quick", "--json").stdout)["findings"]
     assert (found[0]["id"], found[0]["level"]) == ("config", "error")
+    assert "mailboxd run" not in str(found)
+    assert "mailboxd run" not in stage.run("why", "job").stdout
+    assert "the configuration is invalid" in stage.run("why", "job").stdout
+    sent = stage.run("send", "More work")
+    assert (sent.exit_code, "mailboxd run" in sent.output) == (0, False)
+    assert "the configuration is invalid" in sent.output
 
 
 def test_the_printed_command_opens_the_file(stage: Stage) -> None:

@@ -123,7 +123,8 @@ def test_the_agent_is_read_however_it_is_written(stage: Stage, line: str) -> Non
 
 def test_status_works_without_a_configuration(stage: Stage) -> None:
     stage.ws.config.unlink()
-    assert stage.json("status")["agent"] is None
+    result = stage.run("status", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["agent"]) == (1, None), "no daemon can start"
 
 
 # Ls, tree

@@ -113,7 +113,7 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
     return {
         "daemon": {"running": pid is not None, "pid": pid or None},
-        "health": str(grade),
+        "health": str(Grade.RED if waiting.keeps_off(pid) else grade),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
         **found,

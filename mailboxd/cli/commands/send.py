@@ -319,7 +319,8 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
     file = str(ws.inbox / put(ws, task_id, raw))
     sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": runs}}
     if not runs:
-        say(f"no daemon is running there: `{for_terminal(session.program(ws))} run` starts the task", err=True)
+        start = f"`{session.program(ws)} run` starts the task"
+        say(for_terminal(f"no daemon is running there: {(attention.cannot_run(ws, None) or (start,))[0]}"), err=True)
     if said["wait"]:
         return _wait(session, ws, sent, said["wait_timeout"])
     session.answer(sent, f"{task_id}\n{file}")

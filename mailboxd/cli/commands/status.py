@@ -37,9 +37,9 @@ _OF_TASK = ("local_id", "title", "state", "phase", "need", "status", "reason")
 def status_command(session: Session) -> int:
     """Show the daemon's health, the open and blocked tasks, and what happens next.
 
-    Health is green; amber (degraded, or soon to be); red (something has stopped, or the daemon has not responded for
-    60 s); or off (no daemon, and the last one stopped cleanly). Every incoming file is accounted for: received =
-    archived + rejected + pending.
+    Health is green; amber (degraded, or soon to be); red (something has stopped, the daemon has not responded for 60 s,
+    or an invalid configuration keeps it from starting); or off (no daemon, and the last one stopped cleanly). Every
+    incoming file is accounted for: received = archived + rejected + pending.
     """
     ws = session.workspace()
     well = _health(ws, session.clock)
@@ -47,12 +47,19 @@ def status_command(session: Session) -> int:
         with session.report() as report, report.snapshot():
             found, counts = _found(session, ws, report, None if session.as_json else _SHOWN)
             found["health"] = well
+            if not found["daemon"]["running"] and _is_invalid(found):
+                well["grade"] = Grade.RED
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
         found, counts = {"workspace": str(ws.root), "health": well, "error": str(error)}, {}
     session.show(found, _lines(found, counts))
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
+
+
+def _is_invalid(found: dict[str, Any]) -> bool:
+    """Whether the configuration is: that is the first item."""
+    return any(item["kind"] == Need.CONFIG for item in found["attention"][:1])
 
 
 def _health(ws: Workspace, clock: Clock) -> dict[str, Any]:
@@ -135,8 +142,7 @@ def _entries(found: dict[str, Any], counts: dict[str, int]) -> Iterator[tuple[st
         yield "", [for_terminal(found["error"])]
         return
     daemon, files = found["daemon"], found["messages"]
-    invalid = any(item["kind"] == Need.CONFIG for item in found["attention"][:1])
-    start = "cannot start" if invalid else "start `mailboxd run`"
+    start = "cannot start" if _is_invalid(found) else "start `mailboxd run`"
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
     yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)
     if found["attention_count"] > _SHOWN:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd import attention
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
@@ -253,7 +254,8 @@ def why_command(session: Session, task: str) -> None:
         task_id = report.find(task)
         snapshot = report.task_snapshot([task_id], session.clock.now(), pid)
         notices, need = report.notices(task_id), need_of(report, task_id)
-    told, standing = explain(snapshot, task_id), snapshot.tasks[task_id]
+    cannot_run = attention.cannot_run(session.workspace(), pid)
+    told, standing = explain(snapshot, task_id, cannot_run), snapshot.tasks[task_id]
     lines = [f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}"]
     lines += _why_lines(told, snapshot.now, pid is not None or standing.phase.is_terminal)
     lines += [f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}" for notice in notices]
