@@ -37,10 +37,12 @@ _MISSING = (
 )
 """The agents for which tasks wait: all wait for one cause. Not the own one, which is a trouble of the daemon."""
 _FAILED = (
-    "SELECT id, completed_at FROM tasks"
-    " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? ORDER BY completed_at, seq"
+    "SELECT id, completed_at FROM tasks t"
+    " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? AND NOT EXISTS"
+    " (SELECT 1 FROM events e WHERE e.task = t.id AND e.at = t.completed_at AND e.role = 'operator')"
+    " ORDER BY completed_at, seq"
 )
-"""Failed tasks that are no part of another one, here or at the agent that sent them."""
+"""Failed tasks that are no part of another one, here or at the agent that sent them, and that no person has failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, child
-from tests.cli.test_inbox import TASK, kinds, put
+from tests.cli.test_inbox import TASK, kinds, loses, put
 
 UNKNOWN = 'Unknown agent id "zeta". Use "openclaw agents list".'
 
@@ -69,6 +70,17 @@ def test_one_that_fails_again_is_new(stage: Stage) -> None:
     stage.clock.advance(10)
     stage.end_turn("job", Failed("again", Permanence.PERMANENT))
     assert stage.item("failed")["text"].startswith("has failed for good: again;")
+
+
+def test_what_a_person_has_failed_needs_nobody(stage: Stage) -> None:
+    loses(stage, "lost")
+    ask(stage, "job", PUBLISH)
+    stage.clock.advance(5)
+    assert stage.run("fail", "lost").exit_code == 0
+    (row,) = stage.json("approval", "list")
+    assert stage.run("approval", "reject", row["short_id"], "--note", "no").exit_code == 0
+    assert {stage.phase("lost"), stage.phase("job")} == {"failed"}
+    assert kinds(stage) == []
 
 
 def test_all_are_dismissed_at_once_and_later_ones_are_not(stage: Stage) -> None:
