@@ -249,6 +249,8 @@ def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, 
                 yield Item(Need.HUB, text, f"{program} hub status", trouble.since)
             case Component.AGENTS if trouble.why.startswith(NO_SUCH_AGENT):
                 yield Item(Need.HEALTH, text, command, trouble.since, id=trouble.slug)
+            case Component.PLACE:
+                yield Item(Need.HEALTH, text, command, trouble.since, id=trouble.slug)
             case Component.GATEWAY:
                 yield Item(Need.GATEWAY, text, command, trouble.since)
             case _:

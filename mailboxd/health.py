@@ -52,6 +52,7 @@ class Component(StrEnum):
     SPACE = "disk space"
     DESCRIPTORS = "file descriptors"
     JOURNAL = "journal"
+    PLACE = "agent workspace"
     GATEWAY = "gateway"
     RECOVERY = "recovery"
     PEERS = "peers"

@@ -49,6 +49,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.identity import brief_role, read_identity
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.placement import Misplaced, misplaced
 from mailboxd.protocol.prompts import Peer
 from mailboxd.store.meta import PEERS
 
@@ -103,6 +104,10 @@ class Peers:
     version: Version | None = None
     too_old: str = ""
     """Why this OpenClaw must not be used; empty = it may be."""
+    root: Path = Path()
+    """The workspace of this daemon."""
+    misplaced: Misplaced | None = None
+    """Why this daemon must not work for its agent here; None = it may."""
     _config_file: str = ""
     _queue: list[str] = field(default_factory=list)
     _waiting: set[str] = field(default_factory=set)
@@ -121,6 +126,7 @@ class Peers:
         self._stored = self.engine.store.meta.get(PEERS) or "{}"
         stored: dict[str, Any] = json.loads(self._stored)
         self.known = {name: Known(*fields) for name, fields in stored.get("known", {}).items()}
+        self._find_place()
         self._blocks_intake = not self.known
         self.roles = stored.get("roles", {})
         allowed = stored.get("allowed")
@@ -171,10 +177,11 @@ class Peers:
         """Whether no turn may start and no message may be taken yet.
 
         No turn before the version is known, no plan before the peers are or while their rules are being read again. At
-        the start, the answers of an earlier daemon are used until there are new ones.
+        the start, the answers of an earlier daemon are used until there are new ones, unless they say that this is the
+        wrong place.
         """
         asking = {*self._waiting, *self._queue}
-        return _VERSION in asking or (bool(asking) and self._blocks_intake)
+        return _VERSION in asking or (bool(asking) and (self._blocks_intake or self.misplaced is not None))
 
     @property
     def is_asking(self) -> bool:
@@ -209,8 +216,13 @@ class Peers:
         if self._config_file and _stamp(self._config_file) != self._seen:
             _log.info("%s has changed: asking OpenClaw for its agents", self._config_file)
             self._queue, self._blocks_intake, self._gateway_is_asked = list(_CHANGEABLE), True, False
-        elif now - self._asked_at >= (_RECHECK_SECONDS if self._was_refused else _REFRESH_SECONDS):
+        elif now - self._asked_at >= self._shelf_life:
             self._queue = list(_CHANGEABLE)
+
+    @property
+    def _shelf_life(self) -> float:
+        """For how many seconds an answer counts."""
+        return _RECHECK_SECONDS if self._was_refused or self.misplaced is not None else _REFRESH_SECONDS
 
     def _must_pause(self, name: str, now: float) -> bool:
         """One query at a time if memory is short; none about the rules before the file to watch is known."""
@@ -235,6 +247,13 @@ class Peers:
             )
         if found:
             self.known = {peer.id: Known(peer.name, peer.workspace) for peer in found if peer.id not in people}
+            self._find_place()
+
+    def _find_place(self) -> None:
+        """Judge whether OpenClaw runs the agent in this workspace."""
+        if self.enabled:
+            homes = {name: one.workspace for name, one in self.known.items()}
+            self.misplaced = misplaced(self.root, self.agent, homes)
 
     def _take_rules(self, exit_: Exit) -> None:
         rules = parse_rules(exit_, self.agent)

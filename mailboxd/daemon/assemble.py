@@ -151,7 +151,7 @@ def put_together(
     openclaw = OpenClaw(config.openclaw.command)
     membership = Membership.of(os.environ)
     view = HubView(ws, config.agent, membership.state)
-    peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery, hub=view)
+    peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery, root=ws.root, hub=view)
     core.may_reach, core.is_gone, core.is_remote = peers.may_reach, peers.is_gone, peers.is_remote
     templates = Templates(ws.templates)
     trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)

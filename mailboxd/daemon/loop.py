@@ -8,6 +8,7 @@ so it may be killed at any point.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -225,12 +226,15 @@ class Daemon:
     def run(self, *, until_idle: bool = False) -> None:
         """Serve until a signal asks to stop, or, with `until_idle`, until there is nothing left to do.
 
-        Raises WorldError when the database or the disk fails: then the process must end and be started again.
+        Raises WorldError when the database or the disk fails: then the process must end and be started again;
+        ConfigError with `until_idle` if OpenClaw runs the agent elsewhere.
         """
         self.start()
         idle_rounds = 0
         while not self._stopping:
             busy = self.round()
+            if until_idle and (why := self._misplaced()):
+                raise ConfigError(f"{why}; `mailboxd -w {shlex.quote(str(self.peers.root))} doctor` says what mends it")
             idle_rounds = idle_rounds + 1 if until_idle and not busy and self._is_idle() else 0
             if idle_rounds == 2:
                 break
@@ -261,7 +265,8 @@ class Daemon:
             self._poll_peers()
         with self.engine.batch():
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
-            self._try(Component.SCANNING, self.taskmd.restore)
+            if not self._misplaced():
+                self._try(Component.SCANNING, self.taskmd.restore)
             self.effects.notifying.try_again()
         self.health.report(Component.DATABASE, "")
         self.health.notifier.ready(self.health.line)
@@ -271,6 +276,9 @@ class Daemon:
         """Record what has happened, then perform what it ordered; returns whether there is more to do at once."""
         self._poll_peers()
         if self.peers.must_wait:
+            return False
+        self.health.report(Component.PLACE, why := self._misplaced())
+        if why:
             return False
         more = self._record_round(self._schedule.is_due(self.engine.clock.monotonic()))
         if self._stopping:
@@ -285,6 +293,10 @@ class Daemon:
         self._try(Component.INDEX, lambda: self.index.perform(self._logged_event))
         self._checkpoints.perform()
         return begun + self._try(Component.SIGNING, self.heads.perform) > 0 or more or bool(self.reports)
+
+    def _misplaced(self) -> str:
+        """Why nothing may be done here, since OpenClaw runs the agent elsewhere; empty if it may, or is not known."""
+        return "" if self.peers.must_wait or self.peers.misplaced is None else self.peers.misplaced.text
 
     def _record_round(self, look: bool) -> bool:
         """Record what this wake-up brought in one transaction, and start the work it allows in a second one."""
@@ -481,7 +493,7 @@ class Daemon:
     def _timeout(self) -> float:
         """Seconds until the next timer."""
         mono = self.engine.clock.monotonic()
-        if self.peers.must_wait:
+        if self.peers.must_wait or self.peers.misplaced is not None:
             return 1.0
         # From the time of the last round, not from now: what became due since then has not been handled.
         due, is_stale = self.engine.store.schedule.next_due(self.engine.now)

@@ -43,6 +43,7 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.ids import Ids
 from mailboxd.integration import SkillState
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.placement import misplaced
 from mailboxd.protocol.messages import AckMessage, parse_message
 from mailboxd.store.reports import opened
 
@@ -70,10 +71,13 @@ def workspace(facts: Facts, workspace: WorkspaceFacts) -> Iterator[CheckResult]:
     peer = _own(facts)
     if peer is None:
         return
-    if PurePath(peer.workspace) != PurePath(workspace.root):
+    homes = {one.id: one.workspace for one in facts.peers or ()}
+    if not peer.workspace:
         move = ["openclaw", "config", "set", f"{_entry(facts)}.workspace", workspace.root]
-        text = f"OpenClaw runs {peer.id} in {peer.workspace or 'no workspace'}, this workspace is {workspace.root}"
+        text = f"OpenClaw names no workspace of {peer.id}, this workspace is {workspace.root}"
         yield error("agent-workspace", text, shlex.join(move))
+    elif (wrong := misplaced(Path(workspace.root), peer.id, homes, _entry(facts))) is not None:
+        yield error("agent-workspace", wrong.text, wrong.command)
     else:
         yield ok("agent-workspace", f"OpenClaw runs {peer.id} in this workspace")
 
