@@ -69,7 +69,7 @@ def _exchange(one: str, other: str) -> str:
 
 
 def _move(here: str, home: str, is_taken: bool) -> str:
-    if is_taken:
-        return shlex.join(["mailboxd", "-w", here, "doctor"])
+    if is_taken:  # by a third one: who belongs where has to be looked up
+        return "openclaw agents list"
     parts = " ".join(shlex.quote(f"{here}/{name}") for name in ("mailbox", "tasks", ".mailboxd"))
     return f"mkdir -p {shlex.quote(home)} && mv {parts} {shlex.quote(home)}/"

@@ -113,16 +113,13 @@ def test_a_copy_does_no_work_and_the_original_does(found: Found) -> None:
     assert len(company.executions()) == 2
 
 
-def test_a_workspace_of_another_agents_directory_and_of_no_agent(found: Found) -> None:
+def test_a_workspace_in_another_agents_directory_waits_until_openclaw_says_otherwise(found: Found) -> None:
     company = found({"alpha": WORK, "beta": WORK}, openclaw=DISCOVERS, inbox={"rescan_seconds": 1})
     alpha = company["alpha"]
-    company.rewrite({"beta": {**WORK, "workspace": "ws/alpha"}})
+    company.rewrite({"alpha": {**WORK, "workspace": "ws/elsewhere"}, "beta": {**WORK, "workspace": "ws/alpha"}})
     alpha.drop("1.md", task("job"))
     alpha.start()
-    assert "OpenClaw has no agent alpha; it has beta" in until_red(alpha)
-    nothing_done(company, alpha)
-    company.rewrite({"alpha": {**WORK, "workspace": "ws/elsewhere"}, "beta": {**WORK, "workspace": "ws/alpha"}})
-    eventually(lambda: "this directory is beta's" in trouble(alpha), why=alpha.last_words)
+    assert "this directory is beta's" in until_red(alpha)
     nothing_done(company, alpha)
     company.rewrite({"alpha": WORK, "beta": WORK})
     alpha.until("job")
