@@ -6,6 +6,7 @@ A mark that is written before acting must not be lost, so FULL stays; commits ar
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -150,6 +151,17 @@ def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreErro
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and full):
         return NoRoomError(f"{text}; {full}" if full else text)
     return StoreError(text)
+
+
+def mark_of(database: Path) -> Path:
+    """The file with the id of the database that belongs here."""
+    return database.with_name(f"{database.name}.id")
+
+
+def recreation(database: Path) -> str:
+    """How a lost or damaged database comes back, as part of a sentence."""
+    command = shlex.join(["mailboxd", "-w", str(database.parent.parent), "db", "rebuild", "--replace"])
+    return f"`{command}` recreates it from mailbox/archive/events/"
 
 
 def path_of(db: sqlite3.Connection) -> Path | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sqlite3
 import stat
 import struct
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from mailboxd.errors import DamagedError, WorldError
 from mailboxd.store import event_log
 from mailboxd.store.backup import make_durable, prove, remove
-from mailboxd.store.database import connect, migrations, storage_errors
+from mailboxd.store.database import connect, migrations, recreation, storage_errors
 from mailboxd.store.event_log import GENESIS, Tip, chain
 
 _NEWEST = 1_000
@@ -210,8 +209,7 @@ class DatabaseFile:
         except (OSError, sqlite3.Error, WorldError) as error:
             with suppress(OSError):
                 remove(saved)
-            rebuild = shlex.join(["mailboxd", "-w", str(self.database.parent.parent), "db", "rebuild", "--replace"])
-            return f"Its contents could not be saved ({error}). `{rebuild}` recreates it from mailbox/archive/events/"
+            return f"Its contents could not be saved ({error}). {recreation(self.database)}"
         return "Its contents were saved and put back in place: start the daemon again"
 
 

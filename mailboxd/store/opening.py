@@ -20,7 +20,15 @@ from mailboxd.errors import DamagedError, OutdatedError, UnavailableError, World
 from mailboxd.host.system import system
 from mailboxd.store import event_log
 from mailboxd.store.backup import back_up, make_durable
-from mailboxd.store.database import connect, migrations, require_file, schema_version, storage_errors
+from mailboxd.store.database import (
+    connect,
+    mark_of,
+    migrations,
+    recreation,
+    require_file,
+    schema_version,
+    storage_errors,
+)
 from mailboxd.store.event_log import Tip
 from mailboxd.store.integrity import DatabaseFile, Seal
 from mailboxd.store.journal import Journal, uuid_of
@@ -28,11 +36,6 @@ from mailboxd.store.store import Store
 
 _UUID = "uuid"
 _FORM = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def mark_of(database: Path) -> Path:
-    """The file with the id of the database that belongs here."""
-    return database.with_name(f"{database.name}.id")
 
 
 def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_older: bool = False) -> Store:
@@ -94,7 +97,7 @@ def older(database: Path, what: str) -> str:
         f"{database}: the database is older than the rest of the workspace: {what}. It is a restored copy, or its "
         "-wal file was lost. Nothing was started. To continue, one of: "
         f"(1) put the newest database in its place, with the {database.name}-wal that belongs to it; "
-        f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/; "
+        f"(2) {recreation(database)}; "
         f"(3) `mailboxd -w {root} db accept-older` continues with this one: open tasks then need your attention, and "
         "what was done later is not repeated"
     )
@@ -102,11 +105,10 @@ def older(database: Path, what: str) -> str:
 
 def changed(database: Path, what: str) -> str:
     """The error for a log, or tables beside it, that another program changed, with the ways to continue."""
-    root = database.parent.parent
     return (
         f"{database}: another program changed what was recorded: {what}. Nothing was started. To continue, one of: "
         f"(1) restore a copy made by `mailboxd db backup` and delete {database.name}-wal and {database.name}-shm; "
-        f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/. "
+        f"(2) {recreation(database)}. "
         "Find out which program wrote to the file"
     )
 
@@ -209,12 +211,11 @@ def _put_aside(database: Path) -> str:
 
 def _how(database: Path) -> str:
     """The remedies of the operator, in the order to try them."""
-    root = database.parent.parent
     return (
         "Nothing is recreated automatically. To continue, one of: "
         f"(1) restore a copy made by `mailboxd db backup` to {database} and delete {database.name}-wal and "
         f"{database.name}-shm; "
-        f"(2) `mailboxd -w {root} db rebuild --replace` recreates it from mailbox/archive/events/; "
+        f"(2) {recreation(database)}; "
         f"(3) to start from scratch, move {database.name}* and mailbox/archive/events out of the workspace. "
         "Then `mailboxd db verify`"
     )

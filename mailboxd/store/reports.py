@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
-from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_queries
 from mailboxd.store.conditions import BELOW, LABELLED, NEED, OPEN, RUNNABLE
-from mailboxd.store.database import connect, other_schema, schema_version
+from mailboxd.store.database import connect, mark_of, other_schema, recreation, schema_version, store_error
 from mailboxd.store.meta import PEERS, Meta
 
 if TYPE_CHECKING:
@@ -40,14 +40,23 @@ SUMMARY = (
 
 @contextmanager
 def opened(path: Path) -> Iterator[Report]:
-    """Open a report on the database. Raises UnavailableError if there is none, WorldError if it is damaged."""
+    """Open a report on the database. Raises UnavailableError if there never was one, WorldError if it is damaged."""
     if not path.exists():
+        if mark_of(path).exists():
+            raise DamagedError(
+                f"{path}: the database is missing, but {mark_of(path).name} is there; {recreation(path)}"
+            )
         raise UnavailableError(f"{path}: there is no database yet; `mailboxd init --agent ID` or the daemon creates it")
     db = connect(path, read_only=True)
     try:
         yield Report(db)
     except sqlite3.Error as error:
-        raise WorldError(f"{path}: the database {_of_another(db) or f'cannot be read: {error}'}") from error
+        if another := _of_another(db):
+            raise WorldError(f"{path}: the database {another}") from error
+        found = store_error(error, "cannot be read", path)
+        if isinstance(found, DamagedError):
+            raise DamagedError(f"{found}; {recreation(path)}") from error
+        raise found from error
     finally:
         db.close()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from mailboxd.core.vocabulary import Gate
 from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
+from mailboxd.store.database import mark_of
 from tests.cli.stage import NOW, Stage, child, task_of
 from tests.store.crowd import multiply
 
@@ -431,17 +435,33 @@ def test_a_large_plan_is_explained_in_a_few_lines(stage: Stage) -> None:
 
 def test_without_a_database_it_is_said_how_to_get_one(stage: Stage) -> None:
     stage.ws.database.unlink()
+    mark_of(stage.ws.database).unlink()
     for verb in (["status"], ["ls"], ["show", "x"], ["tree", "x"], ["log"], ["why", "x"]):
         result = stage.run(*verb)
         assert result.exit_code == 69, verb
         assert "there is no database yet" in result.stderr
 
 
-def test_a_damaged_database_is_the_worlds_fault(stage: Stage) -> None:
-    stage.ws.database.write_bytes(b"not a database, but long enough to be read as one" * 100)
-    result = stage.run("status")
-    assert result.exit_code == 75
-    assert "cannot be read" in result.stderr
+def cut(database: Path) -> None:
+    os.truncate(database, 8192)
+
+
+def garbage(database: Path) -> None:
+    database.write_bytes(b"not a database, but long enough to be read as one" * 100)
+
+
+@pytest.mark.parametrize("hurt", [cut, garbage, Path.unlink])
+def test_a_database_that_is_damaged_or_gone_is_named_with_the_command_that_helps(
+    stage: Stage, hurt: Callable[[Path], None]
+) -> None:
+    stage.create("job")
+    hurt(stage.ws.database)
+    for verb in (["inbox"], ["ls"], ["show", "job"], ["log"], ["why", "job"]):
+        result = stage.run(*verb)
+        assert result.exit_code == 75, verb
+        assert f"mailboxd -w {stage.ws.root} db rebuild --replace" in result.stderr
+    assert stage.run("db", "rebuild", "--replace").exit_code == 0
+    assert stage.run("show", "job").exit_code == 0
 
 
 def test_reading_changes_nothing(plan: Stage) -> None:

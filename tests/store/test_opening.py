@@ -14,8 +14,8 @@ import pytest
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, OutdatedError, StoreError, WorldError
 from mailboxd.store import database, event_log, opening
-from mailboxd.store.database import migrations, store_error
-from mailboxd.store.opening import mark_of, open_workspace
+from mailboxd.store.database import mark_of, migrations, store_error
+from mailboxd.store.opening import open_workspace
 from mailboxd.store.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"
