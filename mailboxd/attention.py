@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import NO_SUCH_AGENT, STATES, State, state_words
+from mailboxd.core.vocabulary import NO_SUCH_AGENT, STATES, State, WaitsFor, state_words
 from mailboxd.errors import ConfigError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
@@ -285,6 +285,12 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
         yield Item(Need.REJECTED, _rejected(row), command, row["at"], id=row["id"])
     for row in found.refused:
         yield _of_edit(ws, row, program)
+    for row in found.at_peers:
+        text, command = (
+            why.waits_at_peer(row["executor"], WaitsFor(row["waits_for"]), row["why"]),
+            f"{program} why {row['task']}",
+        )
+        yield Item(Need.PEER, text, command, row["at"], row["task"], row["executor"])
     for row in found.untold:
         yield _of_untold(row, program)
     for row in found.noticed:

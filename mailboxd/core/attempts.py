@@ -57,6 +57,8 @@ from mailboxd.core.vocabulary import (
 )
 from mailboxd.errors import PlanError, Refused
 
+MOST_WHY = 300
+"""The longest text, in characters, that a peer may give for its waiting."""
 CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of the model, or of OpenClaw."
 """Appended to a result that is known to be cut."""
 
@@ -238,8 +240,11 @@ def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, ag
             _acknowledged(builder, agent)
         case Acknowledged():
             failed_attempt(builder, f"{agent} acknowledged a {turn} turn instead of doing it")
-        case Progress(note):
+        case Progress(note, waits_for):
             builder.checkpoint(note)
+            if waits_for is not None:
+                why = first_line(note, MOST_WHY)
+                builder.record(Kind.PEER_WAITS, agent=agent, attempt=builder.live.id, waits_for=waits_for, why=why)
             if builder.live.waiting_for is Waiting.REPLY:
                 renew_lease(builder)
         case Question(text):

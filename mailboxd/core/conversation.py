@@ -15,7 +15,7 @@ from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt
 from mailboxd.core.fixpoint import stop_turns
-from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.inputs import SenderTold, TurnEnded
 from mailboxd.core.lifecycle import join_is_met
 from mailboxd.core.outcomes import Results, Silence, Succeeded
 from mailboxd.core.sanitize import blockquote, first_line
@@ -65,6 +65,15 @@ def reports_progress(builder: DecisionBuilder) -> bool:
     """Whether the sender is a mailboxd peer, which gets progress messages."""
     task = builder.task
     return task.parent is None and task.origin.attempt_id is not None and task.sender not in OPERATORS
+
+
+def tell_sender(builder: DecisionBuilder, told: SenderTold) -> None:
+    """Tell the sender what its work waits for, or that it goes on."""
+    if builder.task.phase.is_terminal or not reports_progress(builder):
+        return
+    sender, note = builder.task.sender, told.why or "goes on"
+    builder.order(Send(builder.ctx.new_id("msg"), "progress", sender, note, waits_for=told.waits_for))
+    builder.record(Kind.SENDER_TOLD, to=sender, waits_for=told.waits_for, why=told.why)
 
 
 # Questions

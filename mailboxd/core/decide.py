@@ -47,6 +47,7 @@ from mailboxd.core.inputs import (
     Redispatch,
     Reply,
     ReviewGiven,
+    SenderTold,
     Start,
     TimePassed,
     TurnEnded,
@@ -167,6 +168,8 @@ def decide(
             time_passed(builder, given)
         case LookAgain():
             pass  # the fixpoint judges it anew
+        case SenderTold():
+            conversation.tell_sender(builder, given)
         case ImportedDone() | ImportedFailed() | ImportedDispatched():
             imported(builder, given)
         case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():

@@ -77,6 +77,8 @@ class Send:
     note: str = ""
     attempt: int = 0
     """For a message to the executing peer: the ordinal of its attempt."""
+    waits_for: str = ""
+    """For progress: what the work waits for, as `WaitsFor`; empty if that has not changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Kind(StrEnum):
     TURN_ENDED = "turn.ended"  # the attempt continues; as in `attempt.ended`, what it cost -> tasks up to the root
     USAGE_REPORTED = "usage.reported"  # by a peer, unchecked -> what it cost, in tasks up to the root
     PEER_SILENT = "peer.silent"  # the executing peer missed its heartbeat
+    PEER_WAITS = "peer.waits"  # -> a row in waits_at_peers: what the executing peer says that it waits for
+    SENDER_TOLD = "sender.told"  # -> a row in waits_told: what the sender was told that its work waits for
     BREAKER_OPENED = "breaker.opened"  # closed | half_open -> open
     BREAKER_HALF_OPEN = "breaker.half_open"  # open -> half_open
     BREAKER_CLOSED = "breaker.closed"  # open | half_open -> closed

@@ -13,7 +13,7 @@ from typing import Any
 from mailboxd.core.approvals import OfApproval
 from mailboxd.core.model import NO_USAGE, Finding, NewChild, Origin, Plan, PlannedChild, Policy, Spec, Usage
 from mailboxd.core.outcomes import Answer, Made, Outcome
-from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict
+from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict, WaitsFor
 
 # Inputs of callers of MCP tools. A verdict also comes by message.
 
@@ -153,6 +153,16 @@ class Progress:
     """A heartbeat or checkpoint: extends the lease."""
 
     note: str
+    waits_for: WaitsFor | None = None
+    """What the peer waits for, if it says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderTold:
+    """What a task of a peer waits for has changed: its sender is told. `why` is one line."""
+
+    waits_for: WaitsFor
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +333,7 @@ Input = (
     | Reply
     | TimePassed
     | LookAgain
+    | SenderTold
     | CheckEnded
     | ByTool
     | OfApproval

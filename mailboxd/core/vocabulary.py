@@ -191,6 +191,26 @@ class Waiting(StrEnum):
     NOTHING = ""
 
 
+class WaitsFor(StrEnum):
+    """What work of a sender waits for that the sender cannot see: the header `x-waits-for` of a progress message."""
+
+    PERSON = "person"
+    REVIEWER = "reviewer"
+    BUDGET = "budget"
+    LIMIT = "limit"
+    """A limit on turns per hour."""
+    AGENT = "agent"
+    """An agent that does not exist, or may no longer be asked."""
+    BREAKER = "breaker"
+    GATEWAY = "gateway"
+    NOTHING = "nothing"
+    """It goes on."""
+
+
+FOR_PERSON = frozenset({WaitsFor.PERSON, WaitsFor.REVIEWER, WaitsFor.BUDGET, WaitsFor.AGENT})
+"""Those that last until somebody acts."""
+
+
 class Turn(StrEnum):
     """The purpose of a turn. DISPATCH gives work to a peer; the others are about this agent's work."""
 

@@ -23,6 +23,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.daemon.health_writer import Health
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.process_table import CallKind, ProcessTable
+from mailboxd.effects.senders import SenderNotifier
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
@@ -209,10 +210,12 @@ class Daemon:
     _schedule: ScanSchedule = field(default_factory=ScanSchedule)
     _rendering: RenderSchedule = field(init=False)
     _checkpoints: Checkpoints = field(init=False)
+    _senders: SenderNotifier = field(init=False)
     _tidied_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         self._checkpoints = Checkpoints(self.engine.store, self.engine.clock)
+        self._senders = SenderNotifier(self.engine)
         self._rendering = RenderSchedule(
             self.engine.clock,
             self.pace.render,
@@ -308,6 +311,7 @@ class Daemon:
             self._check_gateway()
             self._check_peers()
             self._check_hub()
+            self._senders.perform()
             if look and not self.health.is_troubled(Component.SCANNING):
                 more = self._take_files(mail)
             more = self.engine.tick(self.arrivals.read_until()) or more

@@ -28,6 +28,7 @@ from mailboxd.errors import MessageError
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
+    WAITS_FOR,
     AnswerMessage,
     CancelMessage,
     ProgressMessage,
@@ -383,6 +384,8 @@ class MessageBuilder:
                 return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now, files)
         if effect.type in ("question", "progress"):
             headers = self._upward(effect, task) | {"preamble": effect.note}
+            if effect.waits_for:
+                headers[WAITS_FOR] = effect.waits_for
             kind = QuestionMessage if effect.type == "question" else ProgressMessage
             return render_message(kind.model_validate(headers))
         headers = self._downward(effect, task) | {"preamble": effect.note}

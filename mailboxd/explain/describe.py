@@ -10,7 +10,7 @@ from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import moment
-from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting
+from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting, WaitsFor
 
 _ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DISMISSED)
 
@@ -148,6 +148,12 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.PEER_SILENT:
             until = f" until {moment(data['until'], data['at'])}" if data["until"] else ""
             return f"{data['agent']} has missed its heartbeat; waiting for it{until}"
+        case Kind.PEER_WAITS:
+            how = f"waits for the {data['waits_for']}: {first_line(data['why'])}"
+            return f"{data['agent']} says that it {'goes on' if data['waits_for'] == WaitsFor.NOTHING else how}"
+        case Kind.SENDER_TOLD:
+            how = f"waits for the {data['waits_for']}: {first_line(data['why'])}"
+            return f"told {data['to']} that it {'goes on' if data['waits_for'] == WaitsFor.NOTHING else how}"
         case Kind.REPLY_LATE:
             return f"late, ignored: {data['said']} from {data['agent']}"
         case _:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mailboxd.core.schedule import Capacity
-from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting, WaitsFor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class AttemptSummary:
     """Whether the executor has confirmed it; until then only the delivery is known."""
     holder: str = ""
     """The host that has it, if it was given to a pool."""
+    peer_waits: tuple[WaitsFor, str] | None = None
+    """What the executing peer says that it waits for, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.budget import is_paused, limit_of, money
-from mailboxd.core.sanitize import beyond_first_line, first_line
+from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
 from mailboxd.core.times import moment, plus, to_epoch
-from mailboxd.core.vocabulary import CANNOT_HELP, LOOKUP_SECONDS, NO_SUCH_AGENT, AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import (
+    CANNOT_HELP,
+    FOR_PERSON,
+    LOOKUP_SECONDS,
+    NO_SUCH_AGENT,
+    AttemptStatus,
+    Phase,
+    Waiting,
+    WaitsFor,
+)
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
 # Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
@@ -118,6 +127,37 @@ def explain(snapshot: Snapshot, task_id: str, cannot_run: tuple[str, str] | None
         text = f"no daemon is running in this workspace: {why}"
         causes.insert(0, Cause(task.local_id, "daemon", text, hint=mend))
     return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.last_activity)
+
+
+_TOLD: Mapping[str, WaitsFor] = {
+    "question": WaitsFor.PERSON,
+    "circuit": WaitsFor.PERSON,
+    "approval": WaitsFor.PERSON,
+    "spec": WaitsFor.PERSON,
+    "paused": WaitsFor.PERSON,
+    "reviewers": WaitsFor.REVIEWER,
+    "budget": WaitsFor.BUDGET,
+    "pace": WaitsFor.LIMIT,
+    "gone": WaitsFor.AGENT,
+    "breaker": WaitsFor.BREAKER,
+    "gateway": WaitsFor.GATEWAY,
+}
+"""The kinds of causes that the sender of the work is told of, because it cannot see them."""
+
+
+def told_to_sender(explanation: Explanation) -> tuple[WaitsFor, str]:
+    """What the sender of a task is told that it waits for, with the reason in a line: NOTHING if it goes on."""
+    causes = [cause for cause in explanation.causes if cause.kind in _TOLD and (cause.hint or cause.at or cause.then)]
+    # what a person must do comes before what passes by itself
+    causes.sort(key=lambda cause: _TOLD[cause.kind] not in FOR_PERSON)
+    if not causes:
+        return WaitsFor.NOTHING, ""
+    cause = causes[0]
+    where = f"{cause.task} " if cause.depth else ""
+    return _TOLD[cause.kind], first_line(f"{where}{cause.text}", _TOLD_CHARS)
+
+
+_TOLD_CHARS = 300
 
 
 def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
@@ -308,6 +348,8 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
         text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
         text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not confirmed reading it"
+    if tried.peer_waits:
+        text = waits_at_peer(tried.executor, *tried.peer_waits)
     text += f"; the host {tried.holder} has it" if tried.holder else ""
     text += ", and has missed its heartbeat" if tried.silent else ""
     away = snapshot.away.get(tried.executor.lower(), "")
@@ -315,6 +357,19 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
     return Cause(
         task.local_id, "reply", f"{text}; {away}" if away else text, at=task.due, then=then if task.due else ""
     )
+
+
+_AT_PEER = {
+    WaitsFor.PERSON: "a person",
+    WaitsFor.REVIEWER: "a reviewer",
+    WaitsFor.LIMIT: "a limit on turns",
+    WaitsFor.AGENT: "an agent",
+}
+
+
+def waits_at_peer(agent: str, waits_for: WaitsFor, said: str) -> str:
+    """What the work that a peer has waits for, as the peer says it."""
+    return f"waits for {_AT_PEER.get(waits_for, f'the {waits_for}')} at {agent}: {one_line(said)}"
 
 
 def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:

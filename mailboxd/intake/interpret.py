@@ -380,7 +380,7 @@ class Intake:
 
 def _report_of(message: AnyMessage) -> Answer | Progress:
     if isinstance(message, ProgressMessage):
-        return Progress(message.text)
+        return Progress(message.text, message.waits_for)
     answer = answer_of(message)
     if isinstance(answer, Unreadable):
         raise MessageError("unreadable", answer.problem, "`mailboxd explain unreadable` says what to send.")

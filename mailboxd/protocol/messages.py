@@ -37,7 +37,7 @@ from pydantic_core import PydanticCustomError
 from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, is_id
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, WaitsFor, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
@@ -301,10 +301,21 @@ class AnswerMessage(Message):
     type: Literal["answer"] = "answer"
 
 
+WAITS_FOR = "x-waits-for"
+"""The header of a progress message that says what the work waits for, as `WaitsFor`. Versions that do not know it keep
+it like any header of the sender's own."""
+
+
 class ProgressMessage(Message):
     """A heartbeat or checkpoint of running work."""
 
     type: Literal["progress"] = "progress"
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """What the work waits for; None if the message does not say so."""
+        said = self.own_headers().get(WAITS_FOR)
+        return WaitsFor(said) if isinstance(said, str) and said in set(WaitsFor) else None
 
 
 class ReviewMessage(Message):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mailboxd.core.vocabulary import NO_SUCH_AGENT, Phase
+from mailboxd.core.vocabulary import FOR_PERSON, NO_SUCH_AGENT, Phase
 from mailboxd.explain.model import Snapshot
 from mailboxd.store.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
@@ -45,6 +45,15 @@ _FAILED = (
 """Failed tasks that are no part of another one, here or at the agent that sent them, and that no person has failed."""
 
 
+_AT_PEERS = (
+    "SELECT t.local_id AS task, a.executor, w.waits_for, w.why, w.at FROM waits_at_peers w"
+    " JOIN attempts a ON a.id = w.attempt AND a.status = 'running'"
+    " JOIN tasks t ON t.id = a.task AND t.attempt = a.ordinal"
+    f" WHERE w.waits_for IN {tuple(sorted(map(str, FOR_PERSON)))} ORDER BY w.at, w.attempt"
+)
+"""Work that waits at a peer until somebody there acts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end)."""
@@ -73,6 +82,8 @@ class Waiting:
     """Texts of task.md."""
     untold: Sequence[Row]
     """Notices that have not reached people."""
+    at_peers: Sequence[Row]
+    """Work that waits at a peer until somebody there acts."""
     snapshot: Snapshot
     phases: dict[str, int]
     """The number of tasks that wait for a person, by phase."""
@@ -99,6 +110,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         )
         refused = report.rows(f"{_REFUSED} ORDER BY r.at, r.local_id") if report.has_table("refused_files") else []
         untold = report.rows(_UNTOLD) if report.has_table("untold_notices") else []
+        at_peers = report.rows(_AT_PEERS) if report.has_table("waits_at_peers") else []
         ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
         unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
         failed, found = unseen[:most], [row[0] for row in tasks]
@@ -114,14 +126,17 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             len(agents) + sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
         )
         total += (
-            len(unseen) + len(refused) + len(untold) + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
+            len(unseen)
+            + len(refused)
+            + len(untold)
+            + len(at_peers)
+            + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
         )
         total += report.db.execute(f"SELECT count(*) {_NOTICED}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
     several = [row for row in agents if row["count"] > 1][:most]
-    return Waiting(
-        found, several, failed, approvals, parsed, noticed, refused[:most], untold[:most], snapshot, phases, total
-    )
+    others = (refused[:most], untold[:most], at_peers[:most])
+    return Waiting(found, several, failed, approvals, parsed, noticed, *others, snapshot, phases, total)
 
 
 def need_of(report: Report, task_id: str) -> str | None:

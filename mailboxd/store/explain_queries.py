@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any
 
-from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting, WaitsFor
 from mailboxd.explain.model import (
     AttemptSummary,
     LastEvent,
@@ -179,7 +179,8 @@ def _raised(policy: str, usd: float, tokens: int) -> str:
 
 def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[AttemptSummary, ...]:
     rows = db.execute(
-        "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key, finished_at,"
+        "SELECT id, ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key,"
+        " finished_at,"
         " model, escalated, silent, coalesce(json_extract(usage, '$.input_tokens'), 0)"
         " + coalesce(json_extract(usage, '$.output_tokens'), 0), coalesce(json_extract(usage, '$.cost_usd'), 0),"
         " token_echoed, coalesce((SELECT h.value FROM meta, json_each(meta.value) h"
@@ -187,10 +188,19 @@ def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[AttemptSummary, ...
         " FROM attempts WHERE task = ? ORDER BY ordinal DESC LIMIT ?",
         (task_id, ATTEMPTS),
     ).fetchall()
+    waits = waits_at_peer(db, task_id)
     return tuple(
-        AttemptSummary(ordinal, executor, AttemptStatus(status), Waiting(waiting_for), *rest)
-        for ordinal, executor, status, waiting_for, *rest in reversed(rows)
+        AttemptSummary(ordinal, executor, AttemptStatus(status), Waiting(waiting_for), *(*rest, waits.get(attempt)))
+        for attempt, ordinal, executor, status, waiting_for, *rest in reversed(rows)
     )
+
+
+def waits_at_peer(db: sqlite3.Connection, task_id: str) -> dict[str, tuple[WaitsFor, str]]:
+    """What the peer that has the task waits for, by attempt. A database of an earlier version does not have it."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'waits_at_peers'").fetchone() is None:
+        return {}
+    rows = db.execute("SELECT attempt, waits_for, why FROM waits_at_peers WHERE task = ?", (task_id,))
+    return {attempt: (WaitsFor(waits_for), why) for attempt, waits_for, why in rows}
 
 
 def _pending(db: sqlite3.Connection, task_id: str) -> tuple[PendingEffect, ...]:

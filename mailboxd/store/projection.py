@@ -11,7 +11,7 @@ from mailboxd.core.budget import tokens
 from mailboxd.core.events import OF_TASKS, Event, Kind
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Task, Usage
-from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss
+from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss, WaitsFor
 from mailboxd.store.conditions import ABOVE
 from mailboxd.store.row_mapping import (
     APPROVAL_COLUMNS,
@@ -295,6 +295,21 @@ def _notice_settled(db: sqlite3.Connection, event: Event) -> None:
         db.execute("DELETE FROM untold_notices WHERE id = ?", (data["id"],))
 
 
+def _sender_told(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute("DELETE FROM waits_told WHERE task = ?", (event.task,))
+    if data["waits_for"] != WaitsFor.NOTHING:
+        db.execute("INSERT INTO waits_told VALUES (?, ?, ?)", (event.task, data["waits_for"], data["why"]))
+
+
+def _peer_waits(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute("DELETE FROM waits_at_peers WHERE task = ?", (event.task,))
+    if data["waits_for"] != WaitsFor.NOTHING:
+        row = (data["attempt"], event.task, data["at"], data["waits_for"], data["why"])
+        db.execute("INSERT INTO waits_at_peers VALUES (?, ?, ?, ?, ?)", row)
+
+
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
@@ -319,6 +334,8 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.NOTICE_SENT: _notice_sent,
     Kind.NOTICE_FAILED: _notice_failed,
     Kind.NOTICE_SETTLED: _notice_settled,
+    Kind.SENDER_TOLD: _sender_told,
+    Kind.PEER_WAITS: _peer_waits,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,

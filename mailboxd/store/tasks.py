@@ -417,6 +417,21 @@ class Tasks:
         )
         return [row[0] for row in rows]
 
+    def of_peers(self, after: int, most: int) -> tuple[list[tuple[str, str]], int]:
+        """Open tasks that peers have given, at most `most` after the event `after`, each with what its sender was told.
+
+        Also returns the event of the last one; 0 if there are no more.
+        """
+        rows = self._db.execute(
+            "SELECT id, seq,"
+            " coalesce((SELECT w.waits_for || ': ' || w.why FROM waits_told w WHERE w.task = tasks.id), '')"
+            f" FROM tasks WHERE parent IS NULL AND {OPEN} AND seq > ?1"
+            " AND json_extract(origin, '$.attempt_id') IS NOT NULL ORDER BY seq LIMIT ?2",
+            (after, most),
+        ).fetchall()
+        last = rows[-1][1] if len(rows) == most else 0
+        return [(task_id, told) for task_id, _, told in rows], last
+
     def is_held(self, task_id: str) -> bool:
         """Whether the task or an ancestor is held."""
         return any(task.held for task in self.with_ancestors(task_id))

@@ -17,6 +17,7 @@ from mailboxd.core.inputs import (
     Remedy,
     Reply,
     Retry,
+    SenderTold,
     Steer,
     TurnEnded,
     Unblock,
@@ -25,8 +26,8 @@ from mailboxd.core.model import Origin, Policy, Spec
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Planned, Question, Results, Silence, Unknown
 from mailboxd.core.task_view import Limits
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn, Waiting, WeakSpec
-from mailboxd.store import event_log
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn, Waiting, WaitsFor, WeakSpec
+from mailboxd.store import event_log, explain_queries
 from tests.core.desk import PUBLISH, Desk, again, child, plan, refused, with_policy
 
 START = "2026-01-01T00:00:00.000Z"
@@ -278,6 +279,31 @@ def test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once() ->
     assert desk.task("t.a").due == plus(desk.clock.now(), 10_000)
     desk.wait(60 * PATIENCE)
     assert kinds(desk, "t.a", "peer.silent") == 2
+    event_log.check(desk.store.db)
+
+
+def test_what_a_peer_waits_for_is_on_record_until_it_says_that_it_goes_on() -> None:
+    desk = given_to_bob(reply_within=10_000)
+    attempt = desk.attempt("t.a").id
+    for waits_for, why in ((WaitsFor.PERSON, "its circuit is open\n" + "x" * 5000), (WaitsFor.NOTHING, "goes on")):
+        desk.handle("t.a", Reply("bob", Progress(why, waits_for), attempt))
+        found = explain_queries.waits_at_peer(desk.store.db, desk.task("t.a").id)
+        assert found == ({} if waits_for is WaitsFor.NOTHING else {attempt: (waits_for, "its circuit is open")})
+    desk.handle("t.a", Reply("bob", Progress("half"), attempt))
+    assert kinds(desk, "t.a", "peer.waits") == 2, "a heartbeat says nothing of it"
+    event_log.check(desk.store.db)
+
+
+@pytest.mark.parametrize(
+    ("sender", "attempt_id", "told"), [("boss", "theirs", 2), ("boss", None, 0), ("operator", "x", 0)]
+)
+def test_a_sender_is_told_if_it_is_a_peer_that_understands_it(sender: str, attempt_id: str | None, told: int) -> None:
+    desk = Desk()
+    desk.give(sender=sender, origin=Origin(attempt_id=attempt_id))
+    desk.handle("t", SenderTold(WaitsFor.BUDGET, "is on hold"))
+    desk.handle("t", SenderTold(WaitsFor.NOTHING, ""))
+    sent = [(send.type, send.note, send.waits_for) for send in desk.orders(Send)]
+    assert sent == [("progress", "is on hold", "budget"), ("progress", "goes on", "nothing")][:told]
     event_log.check(desk.store.db)
 
 

@@ -29,6 +29,8 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.ARTIFACT_RECORDED: {"artifacts": [{"kind": "other", "produced_by": "bob", "summary": EVIL}]},
     Kind.TURN_ENDED: {"turn": {"purpose": "work", "agent": "bob", "outcome": "failed", "usage": {"output_tokens": 3}}},
     Kind.USAGE_REPORTED: {"agent": "bob", "usage": {"cost_usd": 0.5}},
+    Kind.PEER_WAITS: {"agent": "bob", "attempt": "att_1", "waits_for": "person", "why": EVIL},
+    Kind.SENDER_TOLD: {"to": "bob", "waits_for": "person", "why": EVIL},
     Kind.PEER_SILENT: {"agent": "bob", "until": None},
     Kind.BREAKER_OPENED: {"agent": "bob", "until": AT["at"], "reason": EVIL},
     Kind.BREAKER_HALF_OPEN: {"agent": "bob", "until": None, "reason": EVIL},

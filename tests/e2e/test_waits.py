@@ -1,0 +1,62 @@
+"""What work waits for at a peer is told to its sender: by `why`, in the inbox, and again when it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, eventually, task
+
+PLAN = {"x": {"agent": "beta", "description": "X", "expected_output": "One line."}}
+ALPHA: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+BREAKS = {"match": {"kind": "work"}, "times": "3", "fail": {"kind": "transient", "error": "it broke"}}
+BETA: dict[str, Any] = {"mailbox": "true", "rules": [BREAKS], "default": {"reply": "Mended."}}
+
+
+def causes(agent: Agent, name: str) -> str:
+    return " ".join(cause["text"] for cause in agent.json("why", name)["because"])
+
+
+@pytest.mark.slow
+def test_a_sender_hears_that_its_work_waits_for_a_person_at_the_peer_and_that_it_goes_on(found: Found) -> None:
+    company = found({"alpha": ALPHA, "beta": BETA}, daemons=["alpha", "beta"], synthesis="concat")
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start()
+    beta.start()
+    alpha.drop("go.md", task("job", plan=PLAN))
+    eventually(lambda: "waits for a person at beta: its circuit is open" in causes(alpha, "job"), 40, alpha.last_words)
+    assert "it broke" in causes(alpha, "job")
+    assert "has not replied" not in causes(alpha, "job")
+    (item,) = [item for item in alpha.json("inbox") if item["kind"] == "peer"]
+    assert item["task"] == "job.x"
+    assert item["text"].startswith("waits for a person at beta: ")
+    assert len(beta.sent("progress")) == 1
+    beta.kill()
+    beta.start()
+    alpha.kill()
+    alpha.start()
+    assert "waits for a person at beta" in causes(alpha, "job"), "durable"
+    beta.call("retry", beta.json("ls")[0]["local_id"])
+    assert "Mended." in alpha.until("job")["result"]
+    assert [item for item in alpha.json("inbox") if item["kind"] == "peer"] == []
+    assert len(beta.sent("progress")) <= 2, "once for each change, whatever restarts"
+    company.at_rest()
+
+
+@pytest.mark.slow
+def test_a_sender_hears_that_its_work_goes_on_while_that_takes_long(found: Found) -> None:
+    slow = {**BETA, "default": {"reply": "Mended.", "delay": "15"}}
+    company = found({"alpha": ALPHA, "beta": slow}, daemons=["alpha", "beta"], synthesis="concat")
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start()
+    beta.start()
+    alpha.drop("go.md", task("job", plan=PLAN))
+    eventually(lambda: "waits for a person at beta" in causes(alpha, "job"), 40, alpha.last_words)
+    beta.call("retry", beta.json("ls")[0]["local_id"])
+    eventually(lambda: "waits for a person" not in causes(alpha, "job"), 40, alpha.last_words)
+    assert alpha.json("inbox") == []
+    assert alpha.phase("job") == "executing"
+    alpha.until("job")
+    company.at_rest()
