@@ -30,6 +30,7 @@ from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import INDEX, is_day, read_message
+from mailboxd.progress import Progress, silent
 from mailboxd.protocol.messages import Parsed, ReplyMessage, TaskMessage, parse_message
 from mailboxd.store import audit_queries
 from mailboxd.store.journal import folder_of
@@ -66,14 +67,14 @@ class _Found:
         return self.parsed.message.message_id or ""
 
 
-def require_newest(ws: Workspace, store: Store) -> None:
-    """Raise OutdatedError if archive/ or outbox/ are newer than the database, or its log was changed.
+def require_newest(ws: Workspace, store: Store, progress: Progress = silent) -> None:
+    """Raise OutdatedError if archive/ or outbox/ are newer than the database, or its log or tables were changed.
 
     Call before anything is accepted or started. Raises WorldError if the database cannot be read.
     """
     if store.is_sealed():
         return
-    if problem := store.verify_log():
+    if problem := store.verify_log(progress):
         raise OutdatedError(changed(ws.database, problem))
     if unknown := [found.path for found in _later(ws, store, store.last_event_at())]:
         raise OutdatedError(older(ws.database, _unknown(unknown)))

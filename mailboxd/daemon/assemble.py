@@ -96,6 +96,17 @@ def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> 
     return Sidecar(f"mailboxd {extra}", argv, child_environment(os.environ, passed))
 
 
+_STEP = 10_000
+"""Events after which a start that takes long says how far it is."""
+
+
+def _say_what_is_verified(health: Health, what: str, done: int, total: int) -> None:
+    if done % _STEP == 0 and total > _STEP:
+        health.notifier.starting(f"verifying {what}: {done:,} of {total:,} events")
+        if not done:
+            _log.info("verifying %s before the start (%d events): the seal of the database is broken", what, total)
+
+
 @contextmanager
 def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterator[Daemon]:
     """The whole daemon; the caller holds the workspace's lock (`serving`). `polls`: why they cannot be watched.
@@ -107,7 +118,7 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
         report_missing(config)
         store = open_workspace(ws.database, clock.now(), thorough=True)
         held.callback(store.close)
-        stale_database.require_newest(ws, store)
+        stale_database.require_newest(ws, store, partial(_say_what_is_verified, health))
         selector = held.enter_context(selectors.DefaultSelector())
         environment = child_environment(os.environ, config.openclaw.environment)
         openclaw, paired = OpenClaw(config.openclaw.command), gateway.pairing_file(ws.root, os.environ)

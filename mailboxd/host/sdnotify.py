@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from mailboxd.core.sanitize import one_line
 
 
+_EXTENSION = 60
+
+
 class Notifier:
     """One per daemon. `environ` is the process's environment, passed in."""
 
@@ -24,6 +27,10 @@ class Notifier:
     def ready(self, status: str) -> None:
         """The daemon has its lock, its store and its watcher; `status` is a line for `systemctl status`."""
         self._send(f"READY=1\nSTATUS={one_line(status)}")
+
+    def starting(self, status: str) -> None:
+        """It is not ready yet, and works on: systemd waits another minute."""
+        self._send(f"EXTEND_TIMEOUT_USEC={_EXTENSION * 1_000_000}\nSTATUS={one_line(status)}")
 
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""

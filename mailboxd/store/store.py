@@ -13,6 +13,7 @@ from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Task
 from mailboxd.core.task_view import TaskView
 from mailboxd.errors import StoreError
+from mailboxd.progress import Progress, silent
 from mailboxd.store import event_log
 from mailboxd.store.database import (
     BUSY_MS,
@@ -172,7 +173,7 @@ class Store:
             pass  # compares the seal
         return self.seal is not None and self.seal.is_intact
 
-    def verify_log(self) -> str:
+    def verify_log(self, progress: Progress = silent) -> str:
         """Return the first error in the chain of events, or in tables that do not follow from them; or an empty string.
 
         The tables decide what runs next, so a changed row is as bad as a changed event. Replays the whole log. Call
@@ -180,7 +181,9 @@ class Store:
         """
         self._verified = self.cache.data_version()
         with storage_errors(self.db):
-            return event_log.verify_chain(self.db) or next(iter(event_log.differences(self.db)), "")
+            total = self.last_event()
+            broken = event_log.verify_chain(self.db, progress, total)
+            return broken or next(iter(event_log.differences(self.db, progress, total)), "")
 
     def trust_log(self) -> None:
         """Seal what `verify_log` verified, unless another connection has written since. Raises WorldError."""

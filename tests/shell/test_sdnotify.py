@@ -23,11 +23,13 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[s
 def test_each_notice_is_one_datagram(listener: tuple[socket.socket, str]) -> None:
     bound, name = listener
     notifier = Notifier({"NOTIFY_SOCKET": name})
+    notifier.starting("verifying events")
     notifier.ready("watching the inbox")
     notifier.watchdog()
     notifier.status("3 turns running")
     notifier.stopping("draining")
-    assert [bound.recv(4096) for _ in range(4)] == [
+    assert [bound.recv(4096) for _ in range(5)] == [
+        b"EXTEND_TIMEOUT_USEC=60000000\nSTATUS=verifying events",
         b"READY=1\nSTATUS=watching the inbox",
         b"WATCHDOG=1",
         b"STATUS=3 turns running",
