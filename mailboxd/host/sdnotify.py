@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from mailboxd.core.sanitize import one_line
 
-
 _EXTENSION = 60
 
 
