@@ -7,6 +7,7 @@ screen as `Text`, which has no markup.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -14,32 +15,45 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Button, DataTable, Footer, Input, Static
+from textual.widgets import Button, Checkbox, DataTable, Footer, Input, Static
 
 from mailboxd.attention import DISMISSIBLE
 from mailboxd.cli.operator_actions import require_operator
 from mailboxd.cli.text import COLORS, counted
-from mailboxd.core.operator_orders import OPERATOR
+from mailboxd.core.operator_orders import OPERATOR, Field, FieldKind
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.core.vocabulary import State, state_words
 from mailboxd.drawing.style import fit, style_of
 from mailboxd.errors import MailboxdError, Refused
 from mailboxd.store.task_queries import Filter
 from mailboxd.web.page_models import PageModels, search
-from mailboxd.web.workspaces import FormActions, WebWorkspace
+from mailboxd.web.workspaces import HELD, FormActions, WebWorkspace
 
 REFRESH_SECONDS = 1.0
 _OTHER_COLUMNS = 56
 """Characters of a line beside the title."""
 _LEAST_TITLE = 24
 Row = dict[str, Any]
-Choice = tuple[str, str, str]
-"""The field of a form, its value, and what its button says."""
 
-_DECISIONS: tuple[Choice, ...] = (
-    ("decision", "approved", "Approve"),
-    ("decision", "request_changes", "Request changes"),
-    ("decision", "rejected", "Reject"),
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something that can be done about a line: the form's field and value, its label, and the fields that it takes."""
+
+    name: str
+    value: str
+    label: str
+    fields: tuple[Field, ...] = ()
+    ends: bool = False
+    """It ends the work: it is asked about once more, and can be taken back for some seconds."""
+
+
+_NOTE = Field("note", FieldKind.TEXT, "Note", "Recorded with the decision.")
+_REASON = Field("note", FieldKind.TEXT, "Reason", "Write why.", required=True)
+_DECISIONS = (
+    Choice("decision", "approved", "Approve", (_NOTE,)),
+    Choice("decision", "request_changes", "Request changes", (_NOTE,)),
+    Choice("decision", "rejected", "Reject", (_REASON,), ends=True),
 )
 _RETRY = ("retry", "unblock-retry")
 
@@ -48,56 +62,96 @@ def choices(row: Row) -> tuple[Choice, ...]:
     """The orders that make sense for a line of the board."""
     if row.get("approval"):
         return _DECISIONS
-    orders = tuple(("order", order.name, order.label) for order in row.get("orders", ()))
-    if row.get("kind") in DISMISSIBLE:
-        return (*orders, ("dismiss", row["id"], "Dismiss"))
-    return orders
+    orders = [Choice("order", order.name, order.label, fields, order.ends) for order, fields in row.get("orders", ())]
+    dismissal = [Choice("dismiss", row["id"], "Dismiss")] if row.get("kind") in DISMISSIBLE else []
+    return (*orders, *dismissal)
+
+
+Do = Callable[[Mapping[str, str]], str]
 
 
 class Act(ModalScreen[str | None]):
-    """Shows what would be done, takes a note, and does it; what is refused is said here, and the note stays."""
+    """Shows what would be done, takes the fields, and does it; what is refused is said here, and the fields stay.
+
+    What ends the work stands apart, and opens a screen of its own, with fields of its own.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]
-    AUTO_FOCUS = "#note"
+    AUTO_FOCUS = "Input, Button"
 
-    def __init__(
-        self, title: str, text: str, offered: Sequence[Choice], do: Callable[[Mapping[str, str]], str]
-    ) -> None:
+    def __init__(self, title: str, text: str, offered: Sequence[Choice], do: Do) -> None:
         super().__init__()
         self._title = title
         self._text = text
         self._offered = offered
         self._do = do
+        self._asks_once = len(offered) == 1 and offered[0].ends
 
     def compose(self) -> ComposeResult:
+        here = [choice for choice in self._offered if self._asks_once or not choice.ends]
+        fields = {field.name: field for choice in here for field in choice.fields}
         with Vertical(id="act"):
             yield Static(Text(self._title, style="bold"))
             with VerticalScroll(id="exact"):
                 yield Static(Text(self._text))
-            yield Input(placeholder="A note or an answer", id="note")
+            for field in fields.values():
+                if field.kind is FieldKind.FLAG:
+                    yield Checkbox(field.label, id=f"field-{field.name}")
+                else:
+                    yield Input(placeholder=field.label, id=f"field-{field.name}")
             yield Static(id="refused")
             with Horizontal(id="buttons"):
-                for number, (_, _, label) in enumerate(self._offered):
-                    yield Button(Text(label), id=f"do{number}", variant="default" if number else "primary")
+                for number, choice in enumerate(self._offered):
+                    if choice in here:
+                        yield Button(Text(choice.label), id=f"do{number}", variant="default" if number else "primary")
+                yield Button("Back, change nothing", id="back")
+            if len(here) < len(self._offered):
+                yield Static(Text("Ends it:", style="dim"))
+                with Horizontal(id="ending"):
+                    for number, choice in enumerate(self._offered):
+                        if choice.ends:
+                            yield Button(Text(f"{choice.label}…"), id=f"do{number}", variant="error")
 
     def on_input_submitted(self) -> None:
-        if self._offered[0][0] == "decision":
-            self.query_one("#do0", Button).focus()  # one key more for a side effect
-        else:
+        first = self._offered[0]
+        if first.name == "decision" or first.ends:
+            self.query_one("#do0", Button).focus()  # one key more for a side effect, or an end
+        elif not any(choice.ends for choice in self._offered[:1]):
             self._try(0)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        self._try(int(str(event.button.id).removeprefix("do")))
+        name = str(event.button.id)
+        if name == "back":
+            self.dismiss(None)
+            return
+        number = int(name.removeprefix("do"))
+        choice = self._offered[number]
+        if choice.ends and not self._asks_once:
+            asked = "This ends it. Nothing is stopped for ten seconds: until then, u takes it back."
+            self.app.push_screen(Act(f"{choice.label}: {self._title}", asked, (choice,), self._do), self.dismiss_if)
+        else:
+            self._try(number)
+
+    def dismiss_if(self, said: str | None) -> None:
+        """Close, too, if the screen above has done it."""
+        if said:
+            self.dismiss(said)
 
     def _try(self, number: int) -> None:
-        name, value, label = self._offered[number]
+        choice = self._offered[number]
+        form = {field.name: self._written(field) for field in choice.fields}
         try:
-            self._do({name: value, "note": self.query_one("#note", Input).value})
+            done = self._do({choice.name: choice.value, **form})
         except MailboxdError as error:
             said = f"{error.problem}. {error.hint}".strip() if isinstance(error, Refused) else str(error)
             self.query_one("#refused", Static).update(Text(for_terminal(said), style="red"))
             return
-        self.dismiss(f"{label}: recorded")
+        self.dismiss(f"{choice.label}: {'held for 10 s, u takes it back' if done == HELD else 'recorded'}")
+
+    def _written(self, field: Field) -> str:
+        if field.kind is FieldKind.FLAG:
+            return "1" if self.query_one(f"#field-{field.name}", Checkbox).value else ""
+        return self.query_one(f"#field-{field.name}", Input).value
 
 
 class Board(App[None]):
@@ -112,8 +166,8 @@ class Board(App[None]):
     #act { width: 90%; max-width: 100; height: auto; max-height: 90%; border: solid $primary; padding: 1 2; }
     #act { background: $surface; }
     #exact { height: auto; max-height: 16; }
-    #buttons { height: auto; }
-    #buttons Button { margin-right: 1; }
+    #buttons, #ending { height: auto; }
+    #buttons Button, #ending Button { margin-right: 1; }
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -121,7 +175,8 @@ class Board(App[None]):
         Binding("k", "step(-1)", "Previous", show=False),
         Binding("a", "act('')", "Answer or approve"),
         Binding("r", "act('retry')", "Retry"),
-        Binding("c", "act('cancel')", "Cancel"),
+        Binding("c", "act('cancel')", "Cancel task"),
+        Binding("u", "undo", "Undo"),
         Binding("slash", "ask('filter')", "Filter"),
         Binding("s", "ask('search')", "Search"),
         Binding("escape", "clear", "All"),
@@ -160,9 +215,11 @@ class Board(App[None]):
             return  # a form is open, or the screen is closing
         shown = self._models.workspace(self._workspace, Filter(words=self._words), 1)
         rows = {f"i{item['target']}": item for item in shown["workspace"]["attention"] if not self._words}
+        held = {f"h{row['id']}": row | {"agent": row["by"], "held": True} for row in shown["workspace"]["held"]}
         waiting = {item["task"] for item in rows.values()}
         rest = [row for row in shown["rows"] if row["local_id"] not in waiting]
         rows |= {f"t{row['local_id']}": row for row in (self._hits() if self._found else rest)}
+        rows = held | rows
         self.query_one("#head", Static).update(_head(shown["workspace"]))
         if rows == self._rows:
             return
@@ -226,6 +283,9 @@ class Board(App[None]):
         row = self._rows.get(self._key())
         if row is None:
             return
+        if row.get("held"):
+            self.notify("It is held for some seconds: u takes it back.", markup=False)
+            return
         if "target" not in row:  # a task, whose orders are not part of its line
             try:
                 row = row | {"orders": self._models.record(self._workspace, row["local_id"])["orders"]}
@@ -235,12 +295,25 @@ class Board(App[None]):
         offered = choices(row)
         if wanted:
             names = _RETRY if wanted == "retry" else (wanted,)
-            offered = tuple(choice for choice in offered if choice[1] in names)
+            offered = tuple(choice for choice in offered if choice.value in names)
         if not offered:
             self.notify("Nothing of that kind can be done about this line.", severity="warning")
             return
         title = for_terminal(one_line(row.get("title") or row.get("text") or ""))
         self.push_screen(Act(title, for_terminal(_item_text(row)), offered, self._doing(row)), self._done)
+
+    def action_undo(self) -> None:
+        """Take back what is held about the task of this line."""
+        row = self._rows.get(self._key())
+        if row is None:
+            return
+        try:
+            require_operator(OPERATOR)
+            self._actions.undo(self._workspace, row.get("task") or row.get("local_id") or "")
+        except MailboxdError as error:
+            self.notify(error.problem if isinstance(error, Refused) else str(error), severity="warning", markup=False)
+            return
+        self._done("taken back: nothing was stopped")
 
     def _doing(self, row: Row) -> Callable[[Mapping[str, str]], str]:
         def do(form: Mapping[str, str]) -> str:
@@ -300,6 +373,10 @@ def _head(workspace: Row) -> Text:
 
 
 def _cells(row: Row, room: int) -> tuple[Text, Text, Text, Text]:
+    if row.get("held"):
+        what = f"{row['label']}: {row['title']} (u takes it back)"
+        when = Text(f"until {row['due'][11:19]}", style="yellow")
+        return when, Text(fit(one_line(what), room)), Text(one_line(row["task"])), Text(one_line(row["agent"]))
     state = State.NEEDS_YOU if "target" in row else state_words(row["phase"], row["need"])
     style = style_of(state)
     title = ": ".join(filter(None, (row["title"], row.get("text"))))

@@ -71,6 +71,10 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
     with open.engine(ws, config.load(ws.config), lambda why: say(why, err=True)) as engine, engine.batch():
         events = act(engine, process.name())
         names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]
+    held = next((number for number, event in enumerate(events) if event.kind == "order.held"), None)
+    if held is not None:
+        undo = f"{session.program(ws)} undo {names[held]}"
+        facts = {**facts, "held": {"until": events[held].data["due"], "undo": undo}}
     told = [{"kind": event.kind, "text": summarize(event, name)} for event, name in zip(events, names, strict=True)]
     # one that is starting or paused does not listen but polls
     runs = wakeup.poke(ws.state) or lock.holder(ws) is not None
@@ -80,6 +84,8 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
     how = f"{session.program(ws)} log -n {len(told)}"
     for line in folded_list(told, lambda some: (for_terminal(one["text"]) for one in some), False, how):
         say(line)
+    if held is not None:
+        say(for_terminal(f"  -> {facts['held']['undo']}  # takes it back, within 10 s"))
     if not runs:
         say("no daemon is running: recorded, and `mailboxd run` will carry it out", err=True)
 

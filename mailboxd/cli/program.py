@@ -36,7 +36,7 @@ from mailboxd.errors import (
 COMMANDS = {
     "Work": {
         "send": "send", "recipe": "recipe", "edit": "orders", "retry": "orders", "pause": "orders",
-        "resume": "orders", "cancel": "orders",
+        "resume": "orders", "cancel": "orders", "undo": "orders",
     },
     "Look": {
         "status": "status", "ls": "status", "show": "task", "tree": "task", "watch": "events", "log": "events",

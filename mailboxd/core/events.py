@@ -70,6 +70,8 @@ class Kind(StrEnum):
     CONTEXT_CUT = "context.cut"  # upstream results did not fit
     QUESTION_ASKED = "question.asked"
     STEERED = "task.steered"
+    ORDER_HELD = "order.held"  # -> a row in held_orders: an order that ends work, for some seconds
+    ORDER_RELEASED = "order.released"  # the row is gone: carried out, taken back, or refused
     REPLY_LATE = "reply.late"  # recorded, changes nothing
     TASK_PUT_AWAY = "task.put_away"  # its directory is now in tasks/.archive/
     MESSAGE_RECEIVED = "message.received"  # -> a row in messages

@@ -1,14 +1,18 @@
 """Everything the operator can order about a task, as one table.
 
-Each row names an order, the input that it is, the function that carries it out, and how it is offered. `decide` calls
-the function; the permission matrix, the engine, the CLI, the web page and MCP read the other columns. A new order is a
-row here, an input in `core.inputs`, and a command with its options in `mailboxd.cli.commands.orders`.
+Each row names an order, the input that it is, the function that carries it out, its fields, and how it is offered.
+`decide` calls the function; the permission matrix, the engine, the CLI, the web page, the screen of `watch` and MCP
+read the other columns: options, forms, dialogs and arguments are made of the fields. A new order is a row here, an
+input in `core.inputs`, and a command in `mailboxd.cli.commands.orders`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from mailboxd.core import conversation, reviews, spec_drafting, specs
@@ -38,7 +42,7 @@ from mailboxd.core.lifecycle import (
     require_unblockable,
     retry_trigger,
 )
-from mailboxd.core.model import Task
+from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.vocabulary import OPERATORS, Phase, WeakSpec, same_agent
 from mailboxd.errors import Refused
 
@@ -57,6 +61,8 @@ class Situation:
     asks: bool = False
     """It has an open question."""
     has_result: bool = False
+    coordinates: bool = False
+    """It has subtasks."""
 
     @property
     def is_open(self) -> bool:
@@ -68,6 +74,68 @@ class Situation:
         return self.is_open or (bool(self.held) and not is_paused(self.held))
 
 
+class FieldKind(StrEnum):
+    """MONEY is in USD, at most a millionth exact; COUNT a number of 0 or more."""
+
+    TEXT = "text"
+    MONEY = "money"
+    COUNT = "count"
+    CHOICE = "choice"
+    FLAG = "flag"
+
+
+_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+_COUNT = re.compile(r"[0-9]{1,12}")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter of an order, in every place where the order can be given."""
+
+    name: str
+    kind: FieldKind
+    label: str
+    """Beside its input on the page and on the screen."""
+    help: str
+    """One sentence."""
+    required: bool = False
+    most: int = 4_000
+    """Characters of a text."""
+    choices: tuple[str, ...] = ()
+    offered: Callable[[Situation], bool] = lambda _situation: True
+    """Whether a form has it. Whoever writes a command may always give it."""
+
+    def read(self, text: str) -> Any:
+        """The value of what a person wrote; None for nothing. Raises Refused."""
+        said = text.strip()
+        match self.kind:
+            case FieldKind.FLAG if said in (*_TRUE, *_FALSE):
+                return said in _TRUE
+            case _ if not said:
+                if self.required:
+                    raise Refused("bad-form", f"{self.label}: nothing is written", self.help)
+                return None
+            case FieldKind.MONEY if _AMOUNT.fullmatch(said):
+                return float(said)
+            case FieldKind.COUNT if _COUNT.fullmatch(said):
+                return int(said)
+            case FieldKind.CHOICE if said in self.choices:
+                return said
+            case FieldKind.TEXT if len(said) <= self.most:
+                return said
+        raise Refused("bad-form", f"{self.label}: {said[:60]!a} {self._wrong(said)}", self.help)
+
+    def _wrong(self, said: str) -> str:
+        return {
+            FieldKind.MONEY: "is not an amount, like 2 or 0.5",
+            FieldKind.COUNT: "is not a whole number",
+            FieldKind.CHOICE: f"is not one of {', '.join(self.choices)}",
+            FieldKind.FLAG: "is neither yes nor no",
+            FieldKind.TEXT: f"... has {len(said)} characters; the maximum is {self.most}",
+        }[self.kind]
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorOrder:
     """One row of the table."""
@@ -76,20 +144,40 @@ class OperatorOrder:
     input: type
     carry_out: Callable[[DecisionBuilder, Any], None]
     """Raises Refused where the task's state does not allow it."""
-    from_text: Callable[[str], OperatorInput] | None = None
-    """The input made of a note alone; None where more is needed."""
+    fields: tuple[Field, ...] = ()
+    make: Callable[..., OperatorInput] | None = None
+    """The input, made of the values of the fields by their names; None where it takes more than fields."""
     makes_sense: Callable[[Situation], bool] = lambda _situation: False
     """Whether to offer it. The engine judges every order that is given."""
     label: str = ""
     """Its button on the web page; empty: the page does not offer it."""
     main: bool = False
     """The usual choice."""
-    dangerous: bool = False
-    """It ends the task."""
+    ends: bool = False
+    """It ends the task: it is asked about once, and can be undone for some seconds (`intake.held_orders`)."""
     done: str = ""
     """The page's confirmation."""
     leads_to: Phase | None = None
     """The phase by which MCP's `task_transition` names it."""
+
+    def offered(self, situation: Situation) -> tuple[Field, ...]:
+        """The fields of its form in this situation."""
+        return tuple(field for field in self.fields if field.offered(situation))
+
+    def read(self, said: Mapping[str, str]) -> dict[str, Any]:
+        """The values of its fields as a person wrote them. Raises Refused."""
+        return {field.name: field.read(said.get(field.name, "")) for field in self.fields}
+
+    @property
+    def note(self) -> str:
+        """The name of the field that says why, if it has one."""
+        return next((field.name for field in self.fields if field.kind is FieldKind.TEXT and not field.required), "")
+
+    def given(self, values: Mapping[str, Any]) -> OperatorInput:
+        """The input with these values of its fields; those that are None or missing have their defaults."""
+        if self.make is None:
+            raise AssertionError(f"the order {self.name} takes more than its fields")
+        return self.make(**{name: value for name, value in values.items() if value is not None})
 
 
 # The orders.
@@ -196,11 +284,21 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
     changes = raised(task.policy, spent, order, builder.ctx.limits)
     policy = replace(task.policy, **changes)
     if why := over(policy, spent):
-        hint = "Raise it: --budget-usd, --budget-tokens."
+        hint = f"Raise it: `mailboxd retry {task.local_id}{_more(policy, spent)}`, or in the form of the task."
         raise Refused("over-budget", f"{task.local_id} is still over its budget: {why}", hint)
     held = task.held if is_paused(task.held) else ""
     if changes or task.held != held:
         builder.amend("released by the operator", policy=policy, held=held)
+
+
+def _more(policy: Policy, spent: Spent) -> str:
+    """The options with which the budgets would be enough for as much work again."""
+    options = ""
+    if policy.budget_usd is not None and spent.usd >= policy.budget_usd:
+        options += f" --budget-usd {max(2 * spent.usd, 0.01):.2f}"
+    if policy.budget_tokens is not None and spent.tokens >= policy.budget_tokens:
+        options += f" --budget-tokens {max(2 * spent.tokens, 1)}"
+    return options
 
 
 def _fresh_start(task: Task, now: str) -> dict[str, Any]:
@@ -258,23 +356,50 @@ def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
 
 # The table.
 
+_NOTE = Field("note", FieldKind.TEXT, "Note", "The reason, shown wherever the task is.")
+_OVER_BUDGET = "over budget"
+
 OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
     OperatorOrder(
         "answer",
         Clarification,
         answer,
+        (Field("text", FieldKind.TEXT, "Your answer", "Write an answer.", required=True, most=100_000),),
         makes_sense=lambda now: now.asks,
         label="Answer",
         main=True,
         done="Answered. The agent continues.",
     ),
-    OperatorOrder("steer", Steer, steer, from_text=lambda text: Steer(OPERATOR, text)),
+    OperatorOrder(
+        "steer",
+        Steer,
+        steer,
+        (Field("text", FieldKind.TEXT, "Instructions", "Write what is to be done.", required=True, most=100_000),),
+        make=lambda text: Steer(OPERATOR, text),
+    ),
     OperatorOrder("spec", SpecWritten, write_spec),
     OperatorOrder(
         "unblock-retry",
         Unblock,
         unblock,
-        from_text=lambda text: Unblock(Remedy.RETRY, text),
+        (
+            Field("note", FieldKind.TEXT, "Note", "Information for the next attempt."),
+            Field(
+                "budget_usd",
+                FieldKind.MONEY,
+                "New cost limit in USD",
+                "New total cost limit of a task on hold; without one, it may cost the same again.",
+                offered=lambda now: now.held.startswith(_OVER_BUDGET),
+            ),
+            Field(
+                "budget_tokens",
+                FieldKind.COUNT,
+                "New token limit",
+                "New total token limit of a task on hold; without one, it may use as many again.",
+                offered=lambda now: now.held.startswith(_OVER_BUDGET),
+            ),
+        ),
+        make=partial(Unblock, Remedy.RETRY),
         makes_sense=lambda now: now.blocked,
         label="Run again",
         main=True,
@@ -285,7 +410,8 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         "unblock-accept",
         Unblock,
         unblock,
-        from_text=lambda text: Unblock(Remedy.ACCEPT, text),
+        (_NOTE,),
+        make=partial(Unblock, Remedy.ACCEPT),
         makes_sense=lambda now: now.is_open and now.has_result,
         label="Accept the last result",
         done="Completed with its last good result.",
@@ -295,18 +421,35 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         "unblock-fail",
         Unblock,
         unblock,
-        from_text=lambda text: Unblock(Remedy.FAIL, text),
+        (_NOTE,),
+        make=partial(Unblock, Remedy.FAIL),
         makes_sense=lambda now: now.is_open,
         label="Give up",
-        dangerous=True,
-        done="Failed, as you decided.",
+        ends=True,
         leads_to=Phase.FAILED,
     ),
     OperatorOrder(
         "retry",
         Retry,
         retry,
-        from_text=Retry,
+        (
+            Field("note", FieldKind.TEXT, "Note", "Information for the next attempt."),
+            Field(
+                "only_failed",
+                FieldKind.FLAG,
+                "Only what failed",
+                "Only failed or blocked tasks, TASK or any below it.",
+                offered=lambda now: now.coordinates and now.phase is Phase.FAILED,
+            ),
+            Field(
+                "with_dependants",
+                FieldKind.FLAG,
+                "Also what used its result",
+                "Also completed tasks that used the result of TASK.",
+                offered=lambda now: now.phase is Phase.COMPLETED,
+            ),
+        ),
+        make=lambda note="", only_failed=False, with_dependants=False: Retry(note, only_failed, with_dependants),
         makes_sense=lambda now: not now.blocked and (now.phase in (Phase.FAILED, Phase.COMPLETED) or now.pausing),
         label="Run again",
         main=True,
@@ -317,7 +460,8 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         "pause",
         Pause,
         pause,
-        from_text=Pause,
+        (_NOTE,),
+        make=Pause,
         makes_sense=lambda now: not (now.phase.is_terminal or now.held or now.is_open or now.asks),
         label="Pause",
         done="Paused: running turns finish, and no other starts.",
@@ -326,7 +470,8 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         "resume",
         Resume,
         resume,
-        from_text=Resume,
+        (_NOTE,),
+        make=Resume,
         makes_sense=lambda now: is_paused(now.held),
         label="Resume",
         main=True,
@@ -336,11 +481,11 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         "cancel",
         Cancel,
         cancel_task,
-        from_text=lambda text: Cancel(OPERATOR, text),
+        (Field("reason", FieldKind.TEXT, "Reason", "Recorded, and sent to the executing peer."),),
+        make=lambda reason="": Cancel(OPERATOR, reason),
         makes_sense=lambda now: not now.phase.is_terminal,
-        label="Cancel",
-        dangerous=True,
-        done="Cancelled, with all its subtasks.",
+        label="Cancel the task",
+        ends=True,
         leads_to=Phase.CANCELLED,
     ),
 )

@@ -30,6 +30,7 @@ from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.health import Component, Grade
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, WakeReason
+from mailboxd.intake import held_orders
 from mailboxd.intake.archive import Archiver
 from mailboxd.intake.arrivals import Arrivals, Mail
 from mailboxd.intake.daily_index import DailyIndex
@@ -314,6 +315,7 @@ class Daemon:
             self._senders.perform()
             if look and not self.health.is_troubled(Component.SCANNING):
                 more = self._take_files(mail)
+            held_orders.carry_out_due(self.engine)
             more = self.engine.tick(self.arrivals.read_until()) or more
             if self.arrivals.seen == seen:
                 return self._begin() or more

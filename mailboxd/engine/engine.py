@@ -21,7 +21,7 @@ from mailboxd.clock import Clock, JumpWatch
 from mailboxd.config.settings import Settings
 from mailboxd.core import breaker, lifecycle, plans, schedule
 from mailboxd.core.approval_requests import derived_key
-from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval
+from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval, Resolve
 from mailboxd.core.breaker import State, turns_at_once
 from mailboxd.core.checks import may_not_run
 from mailboxd.core.decide import decide
@@ -313,6 +313,11 @@ class Engine:
             case _:
                 return view
         return replace(view, same_key=self.store.approvals.started_with_key(key))
+
+    def check(self, task_id: str, order: OperatorInput | Resolve, actor: str) -> None:
+        """Raise Refused if an operator's order would be refused now; record nothing. Inside a batch."""
+        require(Role.OPERATOR, verb_of(order, Role.OPERATOR))
+        decide(self._view(task_id, order), order, self._context(), Role.OPERATOR, actor)
 
     def command(self, task: Task, input_: OperatorInput, actor: str) -> list[Event]:
         """Carry out an operator's order; a retry also reopens what ended around the task. Raises Refused."""

@@ -5,7 +5,8 @@ Each function is called inside one batch of the engine: either all of it counts,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from mailboxd.core.approvals import Approval
 from mailboxd.core.conversation import SKIP
@@ -71,10 +72,8 @@ def settled(engine: Engine, local_id: str, how: str, user: str = "") -> Event:
     return Event(Kind.EDIT_SETTLED, row.task if row else None, data, role, user or "mailboxd")
 
 
-def give(engine: Engine, task: Task, order: OperatorOrder, text: str, user: str) -> list[Event]:
-    """Give an order that needs no more than a text. Raises Refused."""
+def give(engine: Engine, task: Task, order: OperatorOrder, values: Mapping[str, Any], user: str) -> list[Event]:
+    """Give an order with these values of its fields. Raises Refused."""
     if order.input is Clarification:
-        return answer(engine, task, text, user)
-    if order.from_text is None:
-        raise AssertionError(f"the order {order.name} needs more than a text")
-    return engine.command(task, order.from_text(text), user)
+        return answer(engine, task, values["text"], user)
+    return engine.command(task, order.given(values), user)

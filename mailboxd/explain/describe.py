@@ -140,6 +140,12 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             return f"asks {data['to']}: {first_line(data['text'])}"
         case Kind.STEERED:
             return f"new instructions from {data['by']}, {data['into']}: {first_line(data['text'])}"
+        case Kind.ORDER_HELD:
+            which = f" {data['approval'][-6:].lower()}" if data["approval"] else ""
+            return f"{_order(data['name'])}{which} is held for 10 s, ordered by {data['by']}"
+        case Kind.ORDER_RELEASED:
+            which = f" {data['approval'][-6:].lower()}" if data["approval"] else ""
+            return f"the held {_order(data['name'])}{which} is {first_line(data['how'])}"
         case Kind.TURN_ENDED:
             note = first_line(data.get("note", ""))
             return _turn(data["turn"]) + (f": {note}" if note else "")
@@ -198,6 +204,10 @@ def _ended(data: Mapping[str, Any]) -> str:
     said = first_line(changes.get("error_summary", "")) or result
     cost = _cost(data["turn"]["usage"]) if "turn" in data else ""
     return f"attempt {data['ordinal']} {changes['status']}{f' ({cost})' if cost else ''}{f': {said}' if said else ''}"
+
+
+def _order(name: str) -> str:
+    return name.removeprefix("unblock-")
 
 
 def _turn(turn: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 
 from mailboxd.config.model import ID_FORM, such
+from mailboxd.core import operator_orders
 from mailboxd.core.approvals import Action, ActionDeclared, ActionKind, Approval, ApprovalDecision
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
@@ -27,10 +28,11 @@ from mailboxd.core.inputs import (
     Start,
 )
 from mailboxd.core.model import Finding, Spec, Task
-from mailboxd.core.operator_orders import Situation, leading_to
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, FieldKind, Situation, leading_to
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
 from mailboxd.core.sanitize import storable_text
 from mailboxd.core.vocabulary import ADDRESS, Gate, Phase, Verdict, is_id, same_agent, state_of
+from mailboxd.engine import operator_commands
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
@@ -112,6 +114,28 @@ class Transition(TaskArguments):
     from_phase: Annotated[PhaseName, Field(description="refused if it has left this phase")]
     to: Literal["cancelled", "execution_ready", "completed", "failed"]
     reason: Note
+
+
+_ORDERED = tuple(order for order in OPERATOR_ORDERS if order.fields)
+
+
+def _argument(field: operator_orders.Field) -> tuple[Any, Any]:
+    """A field of an order as an argument that may be left out."""
+    kinds: dict[FieldKind, Any] = {
+        FieldKind.TEXT: Annotated[str, AfterValidator(_words(0, field.most))],
+        FieldKind.MONEY: Annotated[float, Field(ge=0, le=1e9)],
+        FieldKind.COUNT: Annotated[int, Field(ge=0, le=10**12)],
+        FieldKind.CHOICE: Literal[field.choices] if field.choices else str,
+        FieldKind.FLAG: bool,
+    }
+    return kinds[field.kind] | None, Field(None, description=field.help)
+
+
+_ORDER_ARGUMENTS: dict[str, Any] = {
+    "order": (Literal[tuple(order.name for order in _ORDERED)], ...),
+    **{field.name: _argument(field) for order in _ORDERED for field in order.fields},
+}
+GiveOrder = create_model("GiveOrder", __base__=TaskArguments, **_ORDER_ARGUMENTS)
 
 
 class RecordCheckpoint(TaskArguments):
@@ -400,13 +424,30 @@ def transition(call: ToolCall, given: Transition) -> Answer:
 def _order(task: Task, to: Phase, note: str) -> OperatorInput:
     # with a result or not: the engine says that none is there
     order = leading_to(to, Situation(task.phase, task.held, task.not_before is not None, has_result=True))
-    if order is None or order.from_text is None:
+    if order is None or order.make is None:
         raise Refused(
             "illegal-transition",
             f"{task.local_id} is {task.phase}: it cannot be moved to {to}",
             "Only a task with an open circuit can be accepted or failed; other work ends by its attempts and gates.",
         )
-    return order.from_text(note)
+    return order.given({order.note: note})
+
+
+def give_order(call: ToolCall, given: TaskArguments) -> Answer:
+    """Give an order of the table, with values of its fields. It is carried out at once."""
+    require(call.caller.role, Verb.COMMAND)
+    said = given.model_dump(exclude_none=True, exclude={"task", "order"})
+    order = BY_NAME[given.order]  # type: ignore[attr-defined]  # a model that is made of the table
+    names = {field.name for field in order.fields}
+    if unknown := [name for name in said if name not in names]:
+        hint = f"It takes: {', '.join(sorted(names)) or 'nothing'}."
+        raise Refused("bad-arguments", f"{order.name} has no field {', '.join(unknown)}", hint)
+    if missing := [field.name for field in order.fields if field.required and not said.get(field.name)]:
+        raise Refused("bad-arguments", f"{order.name} needs {', '.join(missing)}", "Write it.")
+    with call.engine.batch():
+        task = call.task(given.task)
+        events = operator_commands.give(call.engine, task, order, said, process.name())
+    return call.state(task) | {"recorded": [str(event.kind) for event in events]}
 
 
 def start_attempt(call: ToolCall, given: TaskArguments) -> Answer:
@@ -507,6 +548,10 @@ TOOLS: Mapping[str, Tool] = {
     "task_transition": Tool(
         "Cancel, retry (execution_ready), or decide an open circuit.", Transition, transition,
         (V.TRANSITION, V.COMMAND), destructive=True,
+    ),
+    "task_order": Tool(
+        "Give any order about a task, with its fields: answer, retry with a higher budget, pause, cancel ...",
+        GiveOrder, give_order, (V.COMMAND,), destructive=True,
     ),
     "task_start_attempt": Tool("Start the next attempt now.", TaskArguments, start_attempt, (V.START_ATTEMPT,)),
     "task_record_checkpoint": Tool(

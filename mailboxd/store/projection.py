@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -310,6 +311,17 @@ def _peer_waits(db: sqlite3.Connection, event: Event) -> None:
         db.execute("INSERT INTO waits_at_peers VALUES (?, ?, ?, ?, ?)", row)
 
 
+def _order_held(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    said = json.dumps(data["said"], separators=(",", ":"), sort_keys=True)
+    row = (data["id"], event.task, data["name"], said, data["approval"], data["by"], data["at"], data["due"])
+    db.execute("INSERT INTO held_orders VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _order_released(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("DELETE FROM held_orders WHERE id = ?", (event.data["id"],))
+
+
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
@@ -336,6 +348,8 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.NOTICE_SETTLED: _notice_settled,
     Kind.SENDER_TOLD: _sender_told,
     Kind.PEER_WAITS: _peer_waits,
+    Kind.ORDER_HELD: _order_held,
+    Kind.ORDER_RELEASED: _order_released,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,

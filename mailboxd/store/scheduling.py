@@ -118,9 +118,12 @@ class Schedule:
         return [read_task(row) for row in rows]
 
     def has_pending(self) -> bool:
-        """Whether an effect is pending and not held; a notice that failed counts no more, nothing waits for it."""
+        """Whether an effect is pending and not held, or an order is held for some seconds.
+
+        A notice that failed counts no more: nothing waits for it.
+        """
         counts = f"(kind <> 'run_turn' OR {is_not_held('task')}) AND (kind <> 'notify' OR tries = 0)"
-        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND {counts} LIMIT 1"
+        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND {counts} UNION ALL SELECT 1 FROM held_orders LIMIT 1"
         return self._db.execute(sql).fetchone() is not None
 
     def _waiting_for_claims(self) -> str:
@@ -146,6 +149,7 @@ class Schedule:
             f" SELECT min(deadline) FROM tasks WHERE deadline > ?1 AND {OPEN} UNION ALL"
             f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {OPEN} UNION ALL"
             " SELECT min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > ?1 UNION ALL"
+            " SELECT min(due) FROM held_orders WHERE due > ?1 UNION ALL"
             " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
             " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"
             " SELECT min(not_before) FROM tasks INDEXED BY tasks_pausing"

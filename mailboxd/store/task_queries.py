@@ -13,7 +13,7 @@ from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import state_of
+from mailboxd.core.vocabulary import is_id, state_of
 from mailboxd.errors import UnavailableError
 from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, in_state
 from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
@@ -221,11 +221,16 @@ _KINDS = (
 
 
 def find_approval(report: Report, name: str) -> str:
-    """The id of the approval with this id or suffix, ignoring case. Raises UnavailableError."""
+    """The id of the approval with this id or suffix, ignoring case, or the only one that its task asks for.
+
+    Of a task, pending requests count before others. Raises UnavailableError.
+    """
+    if is_id(name) and (task := find_exact(report, name)) is not None:
+        return _only_approval(report, task, name)
     if _NAME.fullmatch(name) is None:
         raise UnavailableError(
-            f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id; "
-            "`mailboxd approval list` lists them"
+            f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id, "
+            "or the task that asks; `mailboxd approval list` lists them"
         )
     rows = report.rows(
         "SELECT a.id, t.local_id, a.status, a.requested_action FROM approvals a JOIN tasks t ON t.id = a.task"
@@ -241,6 +246,18 @@ def find_approval(report: Report, name: str) -> str:
     some = "; ".join(f"{row['id']} ({row['local_id']}, {row['status']})" for row in rows[:_SHOWN])
     more = " ..." if len(rows) > _SHOWN else ""
     raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the end of the id")
+
+
+def _only_approval(report: Report, task: str, name: str) -> str:
+    """The request of a task: its pending one, or if none is, its only one. Raises UnavailableError."""
+    rows = approvals(report, " WHERE a.task = ?1", task)
+    chosen = [row for row in rows if row["status"] == "pending"] or rows
+    if not chosen:
+        raise UnavailableError(f"{name} has not asked for an approval; `mailboxd approval list` lists those that have")
+    if len(chosen) > 1:
+        some = "; ".join(f"{row['short_id']} ({row['requested_action']})" for row in chosen[:_SHOWN])
+        raise UnavailableError(f"{name} has {len(chosen)} requests: {some}; name one by its id")
+    return str(chosen[0]["id"])
 
 
 def list_approvals(report: Report, *, everything: bool = False, task_id: str | None = None) -> list[Row]:
@@ -401,6 +418,17 @@ def split(report: Report, task_id: str) -> Row:
         task_id,
     )
     return row
+
+
+def list_held_orders(report: Report, task_id: str | None = None) -> list[Row]:
+    """The orders that are held for some seconds, oldest first: all, or those about one task."""
+    if not report.has_table("held_orders"):
+        return []
+    return report.rows(
+        "SELECT h.id, h.name, h.approval, h.by, h.at, h.due, t.local_id AS task, t.title FROM held_orders h"
+        " JOIN tasks t ON t.id = h.task WHERE ?1 IS NULL OR h.task = ?1 ORDER BY h.due, h.id",
+        task_id,
+    )
 
 
 def count_events(report: Report, task_id: str) -> int:

@@ -50,12 +50,15 @@ _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 _DONE = {
     "approved": "Approved and recorded under your name. The daemon will perform it.",
     "rejected": "Rejected and recorded under your name.",
+    "held": "Nothing is stopped yet: for ten seconds, Undo takes it back.",
+    "undone": "Taken back. Nothing was stopped.",
+    "cancel": "Cancelled.",
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "dismissed": "Dismissed and recorded under your name.",
     "carried": "Signed and on its way. The other host takes it as soon as it can: mailboxd hub status.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
-    **{order.name: order.done for order in OPERATOR_ORDERS if order.label},
+    **{order.name: order.done for order in OPERATOR_ORDERS if order.done},
 }
 """The messages shown after a form; the parameter `done` of the address selects one."""
 
@@ -295,6 +298,8 @@ class WebApp:
                 return _redirect(f"/w/{workspace.key}?done={self.actions.send(workspace, form)}")
             elif "dismiss" in form:
                 done = self.actions.dismiss(workspace, form["dismiss"])
+            elif "undo" in form:
+                done = self.actions.undo(workspace, form["undo"])
             elif "decision" in form:
                 done = self.actions.decide(workspace, named.get("approval", ""), form)
             else:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import unified_diff
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from mailboxd import attention, health, user_state
 from mailboxd import search as search_of
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
-from mailboxd.core.operator_orders import BY_NAME, OperatorOrder, Situation, sensible
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
@@ -113,7 +113,7 @@ class PageModels:
     def summary(self, workspace: WebWorkspace) -> Row:
         """One workspace; if it cannot be read, `error` says why. Raises nothing."""
         shown: Row = {"key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": ""}
-        shown |= {"attention": [], "attention_total": 0}
+        shown |= {"attention": [], "attention_total": 0, "held": []}
         try:
             shown |= {"agent": self.workspaces.agent(workspace)}
             shown |= self.daemon_status(workspace)
@@ -151,6 +151,7 @@ class PageModels:
             "total": sum(phases.values()),
             "attention": [item | common | {"title": titles.get(item["task"], "")} for item in items],
             "attention_total": waiting.total,
+            "held": [row | {"key": workspace.key} for row in _held(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
         }
@@ -201,6 +202,7 @@ class PageModels:
             "checks": task_queries.list_check_runs(report, task_id, 50),
             "made": results,
             "diffs": comparisons(results),
+            "held_orders": _held(report, task_id),
             "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
         }
 
@@ -303,7 +305,8 @@ def _urgency(row: Row) -> int:
 def _together(places: Sequence[Row]) -> Row:
     """The items that need a person in these workspaces and on these hosts."""
     items = [item for place in places for item in place["attention"]]
-    return {"attention": items, "attention_total": sum(place["attention_total"] for place in places)}
+    held = [row for place in places for row in place.get("held", ())]
+    return {"attention": items, "held": held, "attention_total": sum(place["attention_total"] for place in places)}
 
 
 def _of_host(row: Row) -> Row:
@@ -314,7 +317,7 @@ def _of_host(row: Row) -> Row:
             asked = item.get("details") or item["text"]
             item["question"] = asked if item["kind"] == Need.QUESTION else ""
             names = ("answer", "cancel") if item["question"] else ("cancel",)
-            item["orders"] = tuple(BY_NAME[name] for name in names)
+            item["orders"] = tuple((BY_NAME[name], BY_NAME[name].fields) for name in names)
     return {"attention": items, "attention_total": row["attention_count"]}
 
 
@@ -329,7 +332,8 @@ def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> R
     if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
         question = task.question
         now = Situation(task.phase, task.held, task.not_before is not None, question is not None, task.has_result)
-        row |= {"question": question.text if question else "", "orders": sensible(now)}
+        now = replace(now, coordinates=task.coordinates)
+        row |= {"question": question.text if question else "", "orders": offered(now)}
         row["coordinates"] = task.coordinates
     return row
 
@@ -347,10 +351,29 @@ def hidden_tokens(raw: bytes) -> bytes:
     return _TOKEN.sub(rb"\1(hidden)", raw)
 
 
-def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
+def _orders(found: Row, *, asks: bool) -> tuple[Offered, ...]:
     """The orders that make sense now; the engine checks them in any case."""
     pausing, has_result = bool(found["not_before"]), bool(found["results"])
-    return sensible(Situation(Phase(found["phase"]), found["held"] or "", pausing, asks, has_result))
+    now = Situation(
+        Phase(found["phase"]), found["held"] or "", pausing, asks, has_result, bool(found["children_total"])
+    )
+    return offered(now)
+
+
+Offered = tuple[OperatorOrder, tuple[Field, ...]]
+"""An order, and the fields of its form."""
+
+
+def offered(now: Situation) -> tuple[Offered, ...]:
+    """The orders that make sense in this situation."""
+    return tuple((order, order.offered(now)) for order in sensible(now))
+
+
+def _held(report: Report, task_id: str | None = None) -> list[Row]:
+    """The orders that are held for some seconds: all, or those about one task."""
+    rows = task_queries.list_held_orders(report, task_id)
+    labels = {order.name: order.label for order in OPERATOR_ORDERS}
+    return [row | {"label": labels.get(row["name"], "Reject")} for row in rows]
 
 
 def recipe_form(workspace: WebWorkspace, name: str) -> Row:

@@ -19,6 +19,7 @@ from typing import Any
 from mailboxd import config, user_state
 from mailboxd.clock import Clock
 from mailboxd.core.approvals import ApprovalDecision
+from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import first_line, storable_text
 from mailboxd.engine import open, operator_commands, sending
@@ -30,7 +31,7 @@ from mailboxd.hub.membership import Membership
 from mailboxd.hub.protocol import Address
 from mailboxd.hub.report import hub_report
 from mailboxd.ids import Ids, readable
-from mailboxd.intake import decisions
+from mailboxd.intake import decisions, held_orders
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
@@ -124,6 +125,8 @@ def recipes(workspace: WebWorkspace) -> Recipes:
 
 Form = Mapping[str, str]
 
+HELD = "held"
+"""What became of an order that ends a task: it is held for some seconds."""
 _MAX_NOTE = 4_000
 _MAX_TITLE = 200
 _MAX_ANSWER = 100_000
@@ -148,13 +151,19 @@ class FormActions:
         return "sent" if lock.holder(workspace.ws) is not None else "left"
 
     def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
-        """Approve, reject or request changes; returns the decision. Raises MailboxdError."""
+        """Approve or request changes, or hold a rejection; returns what was done. Raises MailboxdError."""
         decision, note, digest = _decision(form)
         with _engine(workspace) as engine, engine.batch():
             (row,) = operator_commands.requested(engine, [approval])
             _require_shown(row.short_id, row.digest, digest)
-            (done,) = decisions.decide(engine, [row.id], decision, note, process.name())
+            if decision is ApprovalDecision.REJECTED:
+                held_orders.hold_rejection(engine, [row.id], note, process.name())
+                done = None
+            else:
+                (done,) = decisions.decide(engine, [row.id], decision, note, process.name())
         wakeup.poke(workspace.ws.state)
+        if done is None:
+            return HELD
         if not done.events:
             raise Refused("already-decided", f"{row.short_id} is {row.status} already, by {row.resolved_by}")
         return decision.value
@@ -177,15 +186,21 @@ class FormActions:
         return "dismissed"
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
-        """Retry, cancel, accept, fail or answer; returns the name of the order. Raises MailboxdError."""
-        order, text = _order(form)
+        """Give an order, or hold one that ends the task; returns what was done. Raises MailboxdError."""
+        order, values = _order(form)
         with _engine(workspace) as engine, engine.batch():
-            found = engine.store.tasks.by_local_id(task)
-            if found is None:
-                raise UnavailableError(f"there is no task {ascii(task)[:100]}")
-            operator_commands.give(engine, found, order, text, process.name())
+            found = _task(engine, task)
+            ordered = held_orders.hold if order.ends else operator_commands.give
+            ordered(engine, found, order, values, process.name())
         wakeup.poke(workspace.ws.state)
-        return order.name
+        return HELD if order.ends else order.name
+
+    def undo(self, workspace: WebWorkspace, task: str) -> str:
+        """Take back what is held about this task. Raises MailboxdError."""
+        with _engine(workspace) as engine, engine.batch():
+            held_orders.take_back(engine, _task(engine, task), process.name())
+        wakeup.poke(workspace.ws.state)
+        return "undone"
 
     def elsewhere(self, membership: Membership, agent: Address, form: Form) -> str:
         """What a form says about work of an agent on another host; returns what was done. Raises MailboxdError."""
@@ -197,16 +212,19 @@ class FormActions:
             headers = {"task_id": row.task, "approval_id": row.id, "decision": decision.value, "preamble": note}
             done = decision.value
         else:
-            order, text = _order(form)
+            order, values = _order(form)
             if order.name not in _ELSEWHERE:
                 raise Refused("bad-form", "that order is given on its own host", "Open the overview again.")
             kind, done = _ELSEWHERE[order.name], order.name
-            headers = {"task_id": form.get("task", ""), "preamble": text}
-        said = deciding.decide(membership, self.clock, _pause, _PATIENCE, agent, kind, **headers)
-        if said.outcome == deciding.UNDER_WAY:
+            headers = {
+                "task_id": form.get("task", ""),
+                "preamble": values["text" if order.name == "answer" else order.note] or "",
+            }
+        receipt = deciding.decide(membership, self.clock, _pause, _PATIENCE, agent, kind, **headers)
+        if receipt.outcome == deciding.UNDER_WAY:
             return "carried"
-        if said.outcome not in deciding.FINE:
-            raise Refused("refused-there", f"{agent}: {said.outcome}, {said.why or 'without a reason'}")
+        if receipt.outcome not in deciding.FINE:
+            raise Refused("refused-there", f"{agent}: {receipt.outcome}, {receipt.why or 'without a reason'}")
         return done
 
 
@@ -240,16 +258,20 @@ def _require_shown(name: str, digest: str, shown: str) -> None:
         raise Refused("digest-mismatch", problem, "Read it again.")
 
 
-def _order(form: Form) -> tuple[OperatorOrder, str]:
-    """The order of a form, and its note. Raises Refused."""
+def _task(engine: Engine, name: str) -> Task:
+    found = engine.store.tasks.by_local_id(name)
+    if found is None:
+        raise UnavailableError(f"there is no task {ascii(name)[:100]}")
+    return found
+
+
+def _order(form: Form) -> tuple[OperatorOrder, dict[str, Any]]:
+    """The order of a form, and the values of its fields. Raises Refused."""
     name = form.get("order", "")
     order = BY_NAME.get(name)
     if order is None or not order.label:
         raise Refused("bad-form", "the form has no valid order", "Open the task again.")
-    text = _text(form, "note", _MAX_ANSWER if name == "answer" else _MAX_NOTE)
-    if name == "answer" and not text:
-        raise Refused("bad-form", "the answer is empty", "Write an answer.")
-    return order, text
+    return order, order.read({name: _plain(text) for name, text in form.items()})
 
 
 def _written(form: Form) -> sending.Draft:
@@ -270,8 +292,12 @@ def _of_recipe(workspace: WebWorkspace, form: Form) -> sending.Draft:
     return sending.filled_in(workspace.ws, recipe, given)
 
 
+def _plain(text: str) -> str:
+    return storable_text(text.replace("\r\n", "\n")).strip()
+
+
 def _text(form: Form, name: str, most: int) -> str:
-    text = storable_text(form.get(name, "").replace("\r\n", "\n")).strip()
+    text = _plain(form.get(name, ""))
     if len(text) > most:
         raise Refused("bad-form", f"{name} has {len(text)} characters; the maximum is {most}", "Shorten it.")
     return text

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import Button, DataTable, Input, Static
 
 from mailboxd.cli.board import Act, Board
 from mailboxd.clock import SystemClock
+from mailboxd.core.model import Policy
 from mailboxd.store.reports import opened
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
@@ -87,6 +88,12 @@ def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
     driven(stage, play)
 
 
+def held(stage: Stage) -> list[dict[str, Any]]:
+    with stage.engine() as engine:
+        rows = engine.store.db.execute("SELECT name, said FROM held_orders").fetchall()
+    return [{"name": name, "said": said} for name, said in rows]
+
+
 def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:
     ask(stage, "site", PUBLISH)
 
@@ -95,18 +102,58 @@ def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:
         await pilot.press("a")
         await pilot.press("enter")
         assert has_form(board)  # Enter alone approves nothing
-        await pilot.click("#do2")  # rejected without a note: refused, and nothing is lost
-        assert "A note" in str(board.screen.query_one("#refused", Static).render()).capitalize()
-        board.screen.query_one("#note", Input).value = "not today"
-        while board.screen.query_one("#do2").has_class("-active"):  # just pressed, it takes no other press
-            await pilot.pause()
-        await pilot.click("#do2")
+        assert len(board.screen.query("#back")) == 1
+        await pilot.click("#do2")  # a screen of its own asks once more
+        await pilot.pause()
+        board.screen.query_one("#do0", Button).press()
+        await pilot.pause()
+        assert "required" in str(board.screen.query_one("#refused", Static).render())
+        board.screen.query_one("#field-note", Input).value = "not today"
+        board.screen.query_one("#do0", Button).press()
         await pilot.pause()
         assert not has_form(board)
-        assert not [title for title in titles(board) if "asks for your approval" in title]
+        assert any("Reject" in title and "u takes it back" in title for title in titles(board))
 
     driven(stage, play)
-    assert approvals(stage) == [{"status": "rejected", "note": "not today"}]
+    assert approvals(stage) == [{"status": "pending", "note": ""}], "it is held"
+    assert [row["name"] for row in held(stage)] == ["reject"]
+
+
+def test_what_is_held_is_taken_back_by_one_key(stage: Stage) -> None:
+    loses(stage)
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "circuit is open")
+        await pilot.press("c")
+        await pilot.pause()
+        labels = [str(button.label) for button in board.screen.query(Button)]
+        assert labels == ["Cancel the task", "Back, change nothing"]
+        board.screen.query_one("#do0", Button).press()
+        await pilot.pause()
+        assert len(held(stage)) == 1
+        await to(board, pilot, "Cancel the task")
+        await pilot.press("u")
+        await pilot.pause()
+
+    driven(stage, play)
+    assert (held(stage), stage.phase("job")) == ([], "circuit_open")
+
+
+def test_a_used_up_budget_is_raised_on_the_screen(stage: Stage) -> None:
+    stage.create("job", policy=Policy(budget_usd=0.0))
+    stage.start()
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "over budget")
+        await pilot.press("a")
+        await pilot.pause()
+        board.screen.query_one("#field-budget_usd", Input).value = "2.5"
+        board.screen.query_one("#do0", Button).press()
+        await pilot.pause()
+        assert not has_form(board)
+
+    driven(stage, play)
+    assert stage.json("show", "job")["policy"]["budget_usd"] == 2.5
 
 
 def test_a_question_is_answered_by_keyboard_alone(stage: Stage) -> None:
@@ -122,7 +169,7 @@ def test_a_question_is_answered_by_keyboard_alone(stage: Stage) -> None:
     assert "question" not in [item["kind"] for item in stage.json("inbox")]
 
 
-@pytest.mark.parametrize(("key", "phase"), [("r", "execution_ready"), ("c", "cancelled")])
+@pytest.mark.parametrize(("key", "phase"), [("r", "execution_ready"), ("c", "circuit_open")])
 def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: str) -> None:
     loses(stage)
 
@@ -133,6 +180,7 @@ def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: st
 
     driven(stage, play)
     assert stage.phase("job") == phase
+    assert held(stage) == [], "Enter alone ends nothing"
 
 
 def test_a_key_that_does_not_apply_does_nothing(stage: Stage) -> None:

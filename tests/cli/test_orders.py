@@ -108,7 +108,7 @@ def test_three_commands_decide_how_an_open_circuit_continues(stage: Stage, verb:
         (["resume", "--agent", "no such"], "is not an id"),
         (["accept", "job", "--budget-usd", "3"], "No such option"),
         (["retry", "job", "--budget-usd", "much"], "not an amount"),
-        (["retry", "job", "--budget-tokens", "-5"], "out of range"),
+        (["retry", "job", "--budget-tokens", "-5"], "is not a whole number"),
     ],
 )
 def test_invalid_decisions_are_refused(stage: Stage, order: list[str], says: str) -> None:

@@ -126,7 +126,7 @@ def test_only_one_daemon_runs_and_commands_work_meanwhile(company: Stage) -> Non
         assert json.loads(call(company, "status", "--json").stdout)["daemon"] == {"running": True, "pid": daemon.pid}
         call(company, "send", "--task-id", "hang", "hang")
         lines_until(log, "attempt 1 started")
-        cancelled = call(company, "cancel", "hang", "--json")
+        cancelled = call(company, "cancel", "hang", "--now", "--json")
         assert json.loads(cancelled.stdout)["daemon"] == {"running": True}
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(timeout=300) == 0

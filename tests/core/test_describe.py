@@ -45,6 +45,8 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.EDIT_REFUSED: {"file": "tasks/t/task.md", "kept_as": "x", "why": EVIL},
     Kind.CONTEXT_CUT: {"key": "a", "kept": 10, "size": 20, "path": EVIL},
     Kind.QUESTION_ASKED: {"to": "boss", "text": EVIL, "turn": 1},
+    Kind.ORDER_HELD: {"name": EVIL, "approval": "apr_1", "by": EVIL},
+    Kind.ORDER_RELEASED: {"name": EVIL, "approval": None, "how": EVIL},
     Kind.STEERED: {"by": "boss", "text": EVIL, "into": EVIL},
     Kind.REPLY_LATE: {"said": "results: x", "agent": "bob", "attempt": None},
     Kind.MESSAGE_RECEIVED: {"message": MESSAGE},

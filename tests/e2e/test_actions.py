@@ -298,7 +298,7 @@ def test_a_cancel_does_not_stop_what_has_begun(found: Found, witness: Path) -> N
     alpha.drop("job.md", acting("job", [effect(witness, f"while [ ! -e {go} ]; do sleep 0.05; done")]))
     approve(alpha, *asked(alpha))
     until_state(alpha, "started")
-    assert alpha.call("cancel", "job").returncode == 0
+    assert alpha.call("cancel", "job", "--now").returncode == 0
     alpha.until("job", "cancelled")
     assert row(alpha)["state"] == "started"
     go.touch()

@@ -226,7 +226,7 @@ def test_a_cancel_stops_a_running_check(found: Found) -> None:
     alpha.drop("go.md", checked("job", f"- id: slow\n  command: {python(code)!r}"))
     eventually((alpha.root / "pid").exists)
     assert "waits for 1 check" in alpha.call("why", "job").stdout
-    assert alpha.call("cancel", "job").returncode == 0
+    assert alpha.call("cancel", "job", "--now").returncode == 0
     pid = int((alpha.root / "pid").read_text())
     eventually(lambda: not alive(pid))
     assert alpha.phase("job") == "cancelled"

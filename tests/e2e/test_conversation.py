@@ -204,7 +204,7 @@ def test_a_cancel_goes_down_through_two_daemons_to_the_third_and_what_comes_late
     eventually(lambda: gamma.phase("job.x.y") == "executing", why=beta.last_words)
     eventually(lambda: waits_for(beta, "job.x.y") == "reply" and waits_for(alpha, "job.x") == "reply")
     beta.kill()
-    assert alpha.call("cancel", "job").returncode == 0
+    assert alpha.call("cancel", "job", "--now").returncode == 0
     alpha.until("job", "cancelled")
     eventually(lambda: alpha.sent("cancel"))
     beta.start()

@@ -259,9 +259,9 @@ def test_cancel_retry_and_unblock_are_orders_to_a_daemon_that_runs(found: Found)
     assert done.returncode == 0, done.stderr
     alpha.until("broken")
     eventually(lambda: alpha.phase("long") == "executing")
-    assert alpha.call("cancel", "long").returncode == 0
+    assert alpha.call("cancel", "long", "--now").returncode == 0
     alpha.until("long", "cancelled")
-    assert alpha.call("cancel", "long").returncode == 1
+    assert alpha.call("cancel", "long", "--now").returncode == 1
     company.at_rest()
 
 
@@ -273,7 +273,7 @@ def test_an_order_that_was_given_while_the_daemon_was_down_is_carried_out(found:
     alpha.drop("go.md", task("job"))
     eventually(company.executions)
     alpha.kill()
-    assert alpha.call("cancel", "job").returncode == 0
+    assert alpha.call("cancel", "job", "--now").returncode == 0
     alpha.start()
     eventually(lambda: [entry["status"] for entry in company.entries() if entry["event"] == "end"] == ["cancelled"])
     assert alpha.phase("job") == "cancelled"

@@ -368,7 +368,7 @@ def test_a_command_that_meets_a_lock_names_its_holder(found: Found) -> None:
         assert locker.stdin is not None
         assert locker.stdout is not None
         locker.stdout.readline()
-        done = alpha.call("cancel", "job")
+        done = alpha.call("cancel", "job", "--now")
         locker.send_signal(signal.SIGKILL)
     assert done.returncode == TRY_AGAIN
     assert f"pid {locker.pid} (python" in done.stderr

@@ -216,7 +216,7 @@ def test_a_cancel_ends_a_harness_that_ignores_it_with_all_its_processes(shop: An
     place = shop(odd=harness("stubborn"))
     place.start()
     eventually(lambda: place.said("child"))
-    assert place.alpha.call("cancel", "job").returncode == 0
+    assert place.alpha.call("cancel", "job", "--now").returncode == 0
     place.alpha.until("job", "cancelled")
     place.none_is_left()
     place.company.at_rest()
@@ -226,7 +226,7 @@ def test_a_cancel_answers_what_is_parked(shop: Any) -> None:
     place = shop(odd=harness("runs=made"))
     place.start()
     place.parked()
-    assert place.alpha.call("cancel", "job").returncode == 0
+    assert place.alpha.call("cancel", "job", "--now").returncode == 0
     place.alpha.until("job", "cancelled")
     eventually(lambda: place.said("answer"))
     assert place.said("answer") == ["cancelled"]

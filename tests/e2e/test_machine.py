@@ -357,7 +357,7 @@ def test_twelve_restarts_leave_no_trace_in_the_log(found: Found) -> None:
         alpha.kill()
     assert events() - before <= 12
     alpha.start()
-    assert alpha.call("cancel", "long").returncode == 0
+    assert alpha.call("cancel", "long", "--now").returncode == 0
     alpha.until("long", "cancelled")
     assert len(company.executions(local_id="long")) == 1
     assert len(list(Path(alpha.root / ".mailboxd").iterdir())) < 20

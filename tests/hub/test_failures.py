@@ -154,7 +154,7 @@ def test_work_that_was_cancelled_before_the_other_host_took_it_is_cancelled_ther
     farm = joined({"alpha": {"main": WORK}, "beta": {"writer": {"mailbox": "true", "default": {"delay": 60}}}})
     work_waits(farm)
     main = farm["alpha"]["main"]
-    assert main.call("cancel", "job").returncode == 0
+    assert main.call("cancel", "job", "--now").returncode == 0
     farm["beta"].start_hub()
     eventually(lambda: farm["beta"]["writer"].phases() == {"job.x0": "cancelled"}, 40, farm.last_words)
 

@@ -108,7 +108,7 @@ def test_cancelled_work_is_cancelled_where_it_is_and_taken_by_nobody_else(joined
     main, rev = farm["alpha"]["main"], farm["beta"]["rev"]
     main.drop("go.md", task("job", plan=jobs(2)))
     eventually(lambda: "1 with beta" in farm["alpha"].hub("status").stdout, 30, farm.last_words)
-    assert main.call("cancel", "job").returncode == 0
+    assert main.call("cancel", "job", "--now").returncode == 0
     eventually(lambda: list(rev.phases().values()) == ["cancelled"], 30, farm.last_words)
     eventually(lambda: not farm["alpha"].spooled("sent"), 30, farm.last_words)
     eventually(lambda: not held(farm["beta"]), 30, farm.last_words)

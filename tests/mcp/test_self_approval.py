@@ -116,7 +116,7 @@ def test_a_decision_in_any_role_is_recorded_under_the_systems_user(stand: Stand,
     assert row == {"role": "lobster", "actor": process.name()}
 
 
-@pytest.mark.parametrize("name", ["apr_none", "nothing", "t"])
+@pytest.mark.parametrize("name", ["apr_none", "nothing", "u"])
 def test_an_unknown_approval_is_said_to_be_one(stand: Stand, waiting: str, name: str) -> None:
     answer = stand.call(OPERATOR, "task_resolve_approval", approval_id=name, decision="approved")
     assert answer["error"]["rule"] == "no-such-approval"

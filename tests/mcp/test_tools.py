@@ -14,8 +14,8 @@ from mailboxd.mcp.tokens import AGENT_ROLES, Caller, parse
 from mailboxd.mcp.tools import TOOLS
 from tests.mcp.stand import EVERYBODY, EXECUTOR, Stand
 
-ELEVEN = {
-    "task_create", "task_get", "task_transition", "task_start_attempt", "task_record_checkpoint",
+TWELVE = {
+    "task_create", "task_get", "task_transition", "task_order", "task_start_attempt", "task_record_checkpoint",
     "task_record_artifact", "task_append_review", "task_request_approval", "task_resolve_approval",
     "task_open_circuit", "task_list_ready",
 }  # fmt: skip
@@ -26,7 +26,7 @@ executor          get record_checkpoint record_artifact list_ready
 spec_reviewer     get record_checkpoint record_artifact append_review list_ready
 quality_reviewer  get record_checkpoint record_artifact append_review list_ready
 lobster           get record_checkpoint record_artifact request_approval resolve_approval list_ready
-operator          create get transition resolve_approval list_ready
+operator          create get transition order resolve_approval list_ready
 """  # noqa: E501
 
 
@@ -36,8 +36,8 @@ def _all() -> list[dict[str, Any]]:
     return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in seen.values()]
 
 
-def test_each_of_the_eleven_tools_is_visible_to_some_role() -> None:
-    assert set(TOOLS) == ELEVEN == {tool["name"] for tool in _all()}
+def test_each_of_the_twelve_tools_is_visible_to_some_role() -> None:
+    assert set(TOOLS) == TWELVE == {tool["name"] for tool in _all()}
 
 
 @pytest.mark.parametrize("line", SHOWN.strip().splitlines(), ids=lambda line: line.split()[0])
@@ -107,7 +107,7 @@ def test_an_unknown_tool_is_refused_with_the_existing_tools(stand: Stand) -> Non
 def test_a_tool_that_is_not_shown_is_refused_by_the_rule_all_the_same(stand: Stand, who: str) -> None:
     stand.executing()
     before = stand.last_event()
-    for name in ELEVEN - {tool.name for tool in stand.listed(who)}:
+    for name in TWELVE - {tool.name for tool in stand.listed(who)}:
         assert stand.call(who, name, task="t")["error"]["rule"] == "permission-denied"
     assert stand.last_event() == before
 

@@ -74,7 +74,10 @@ def test_an_approval_is_bound_to_the_shown_digest(found: Found, opened: Opened, 
     for decision, note in (("rejected", ""), ("request_changes", " "), ("maybe", "x"), ("", "x")):
         assert page.form(path, decision=decision, note=note).status == 409
     assert asked(company["alpha"])["status"] == "pending"
-    assert page.form(path, decision="rejected", note="not today").status == 303
+    assert page.form(path, decision="rejected", note="not today").headers["location"] == f"{path}?done=held"
+    assert asked(company["alpha"])["status"] == "pending", "nothing is stopped yet"
+    assert "Undo" in page.get("/").words
+    company["alpha"].until("job", "failed")
     (recorded,) = company["alpha"].query("SELECT status, resolved_by, note FROM approvals")
     assert recorded == {"status": "rejected", "resolved_by": ME, "note": "not today"}
     assert not happened(tmp_path / "witness")
@@ -90,8 +93,9 @@ def test_what_is_refused_on_the_overview_keeps_what_was_written(found: Found, op
     assert answer.status == 409
     assert "Take &lt;b&gt;care&lt;/b&gt;</textarea>" in answer.text
     assert f'aria-describedby="problem-{row["id"]}"' in answer.text
-    assert page.form("/", decision="rejected", note="not today").headers["location"] == "/?done=rejected"
-    assert "Nothing waits for you" in page.get("/").words
+    assert page.form("/", decision="rejected", note="not today").headers["location"] == "/?done=held"
+    assert page.form("/", undo="job").headers["location"] == "/?done=undone"
+    assert asked(company["alpha"])["status"] == "pending"
 
 
 def test_changes_are_requested_and_a_second_word_is_refused(found: Found, opened: Opened, tmp_path: Path) -> None:
@@ -128,8 +132,8 @@ def test_orders_are_those_of_the_command_line(found: Found, opened: Opened) -> N
     page = opened(company)
     key = page.key()
     eventually(lambda: "Which figures?" in page.get(f"/w/{key}/t/asks").words, 30, alpha.last_words)
-    assert page.form(f"/w/{key}/t/asks", order="answer", note="").status == 409
-    assert page.form(f"/w/{key}/t/asks", order="answer", note="The audited ones.").status == 303
+    assert page.form(f"/w/{key}/t/asks", order="answer", text="").status == 409
+    assert page.form(f"/w/{key}/t/asks", order="answer", text="The audited ones.").status == 303
     alpha.until("asks")
     eventually(lambda: {alpha.phase("breaks"), alpha.phase("stuck")} <= _OVER, 30, alpha.last_words)
     for name in ("breaks", "stuck"):
@@ -139,9 +143,13 @@ def test_orders_are_those_of_the_command_line(found: Found, opened: Opened) -> N
     eventually(lambda: alpha.phase("stuck") in _OVER, 30, alpha.last_words)
     if alpha.phase("stuck") == "circuit_open":
         assert page.form(f"/w/{key}/t/stuck", order="unblock-fail").status == 303
-        assert alpha.phase("stuck") == "failed"
+        alpha.until("stuck", "failed")
     eventually(lambda: alpha.phase("lasts") == "executing", 30, alpha.last_words)
-    assert page.form(f"/w/{key}/t/lasts", order="cancel", note="not wanted").status == 303
+    assert page.form(f"/w/{key}/t/lasts", order="cancel", reason="not wanted").status == 303
+    assert alpha.phase("lasts") == "executing", "it is held"
+    assert page.form(f"/w/{key}/t/lasts", undo="lasts").headers["location"].endswith("?done=undone")
+    assert page.form(f"/w/{key}/t/lasts", undo="lasts").status == 409
+    assert page.form(f"/w/{key}/t/lasts", order="cancel", reason="not wanted").status == 303
     alpha.until("lasts", "cancelled")
     refused = page.post(f"/w/{key}/t/lasts", _hidden(page, f"/w/{key}/t/stuck") | {"order": "cancel"})
     assert refused.status == 409

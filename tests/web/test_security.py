@@ -196,7 +196,7 @@ def test_large_and_endless_bodies_are_refused(page: Browser, key: str) -> None:
         page.ask("POST", f"/w/{key}/t/plain", "", {"content-length": None, "transfer-encoding": "chunked"}).status
         == 413
     )
-    assert page.form(f"/w/{key}/t/plain", order="cancel", note="x" * 5_000).status == 409
+    assert page.form(f"/w/{key}/t/plain", order="cancel", reason="x" * 5_000).status == 409
 
 
 def test_every_answer_carries_the_policy(page: Browser, key: str) -> None:

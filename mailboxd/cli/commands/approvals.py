@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import MOST_COMPLETIONS, Session, Text, verb
-from mailboxd.cli.text import dated, entries, fit, folded_list, pad, say, sections, stamp
+from mailboxd.cli.text import columns, dated, entries, fit, folded_list, pad, say, sections, stamp
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import MailboxdError
 
@@ -33,12 +34,13 @@ _LINE = 300
 def approval_command() -> None:
     """Show and decide the approvals that agents ask for; `mailboxd approve` grants them.
 
-    ID is the last six or more characters of an approval's id; that of an agent on another host is HOST.AGENT:ID.
+    ID is the last six or more characters of an approval's id, or the task that asks. That of an agent on another host
+    is HOST.AGENT:ID.
     """
 
 
 def approval_argument(*, many: bool = False) -> Callable[[Any], Any]:
-    """The argument ID: the last six or more characters of an approval's id."""
+    """The argument ID: the last six or more characters of an approval's id, or the task that asks."""
     name, shown, count = ("ids", "ID...", -1) if many else ("id", "ID", 1)
     return click.argument(name, metavar=shown, required=True, nargs=count, shell_complete=_complete)
 
@@ -55,21 +57,38 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     return []
 
 
-def decide(session: Session, names: Sequence[str], decision: str, note: str = "", digest: str = "") -> int | None:
+def decide(
+    session: Session, names: Sequence[str], decision: str, note: str = "", digest: str = "",
+    *, sure: bool = False, now: bool = False,
+) -> int | None:  # fmt: skip
     """Decide these approvals in one transaction, or one of another host by mail, and print the outcome.
 
-    Raises Refused (then nothing is recorded), UnavailableError, ConfigError, WorldError.
+    A terminal shows them and asks first, unless the person is `sure`. A rejection is held for some seconds where a
+    daemon runs, unless it is to be `now`. Raises Refused (then nothing is recorded), UnavailableError, ConfigError,
+    WorldError, Abort.
     """
     from mailboxd.core.approvals import ApprovalDecision
-    from mailboxd.intake import decisions
+    from mailboxd.intake import decisions, held_orders
+    from mailboxd.mailbox import lock
 
     if decision != "approved" and not note.strip():
         raise click.UsageError("--note is empty; give a reason")
     if any(map(elsewhere.found, names)):
-        return _decide_elsewhere(session, names, decision, note, digest)
+        return _decide_elsewhere(session, names, decision, note, digest, sure=sure)
+    rows = [_read(session, name) for name in names]
+    digests = {row["id"]: row["digest"] for row in rows}
     if not session.as_json and is_terminal():
-        for name in names:
-            _print(session, _read(session, name))
+        for row in rows:
+            _print(session, row)
+        pending = [row for row in rows if row["status"] == "pending"]
+        if pending and not sure and can_ask():
+            _ask(decision, pending)
+    names = list(digests)
+    if decision == "rejected" and not now and lock.holder(session.workspace()) is not None:
+        carry_out_any(
+            session, lambda engine, user: held_orders.hold_rejection(engine, names, note, user, digest=digest), {}
+        )
+        return None
     decided: list[dict[str, Any]] = []
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
@@ -90,7 +109,25 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
     return None
 
 
-def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, note: str, digest: str) -> int | None:
+def _ask(decision: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Ask whether to decide so about what was shown; no is the default. Raises Abort."""
+    for row in rows:
+        width = columns()
+        say(textwrap.fill(for_terminal(f"{row['short_id']}: {_what(row)}"), width, break_on_hyphens=False))
+        say(textwrap.fill(for_terminal(f"risk: {row['risk'] or 'none declared'}"), width))
+        say(f"digest: {row['digest'] or 'none'}")
+    verb = {"approved": "Approve", "rejected": "Reject"}.get(decision, "Request changes to")
+    click.confirm(f"{verb} {'this' if len(rows) == 1 else f'these {len(rows)} requests'}?", abort=True, err=True)
+
+
+def can_ask() -> bool:
+    """Whether a person can answer at standard input."""
+    return sys.stdin.isatty()
+
+
+def _decide_elsewhere(
+    session: Session, names: Sequence[str], decision: str, note: str, digest: str, *, sure: bool
+) -> int | None:
     from mailboxd.intake.decisions import require_digest
     from mailboxd.protocol.messages import ApprovalMessage
 
@@ -100,6 +137,8 @@ def _decide_elsewhere(session: Session, names: Sequence[str], decision: str, not
     row = _read(session, names[0])
     if not session.as_json and is_terminal():
         _print(session, row)
+        if not sure and can_ask():
+            _ask(decision, [row])
     require_digest(str(row["digest"]), digest, row["short_id"], names[0])
     said: dict[str, Any] = {"approval_id": row["id"], "decision": decision, "preamble": note}
     return elsewhere.decide(session, place[0], ApprovalMessage, row["task"], **said)
@@ -152,7 +191,7 @@ def status_text(row: dict[str, Any], now: str) -> str:
 
 def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
     """Everything needed to decide."""
-    yield f"{row['short_id']}: {fit(_what(row), _LINE)}"
+    yield from textwrap.wrap(for_terminal(f"{row['short_id']}: {_what(row)}"), columns(), break_on_hyphens=False)
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
     ended = f"{dated(row['finished_at'], now)}: {row['state']}: {row['summary']}" if row["finished_at"] else ""
     shown = [
@@ -232,6 +271,9 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     return str(value)
 
 
+_YES = click.option("-y", "--yes", "sure", is_flag=True, help="Do not ask on a terminal.")
+
+
 @verb(
     "approve",
     "approve 3f9k2q",
@@ -248,8 +290,11 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     callback=_prefix,
     help="Approve only if the digest starts with PREFIX.",
 )
-def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str) -> int | None:
-    """Approve requests; each action is performed once. A terminal shows them first.
+@_YES
+def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str, sure: bool) -> int | None:
+    """Approve requests; each action is performed once. A terminal shows them and asks first.
+
+    ID may also be the task that asks, if it has one request.
 
     Several requests are approved together or not at all. Your system user name is recorded. A request of an agent on
     another host is called HOST.AGENT:ID; it is decided by a signed message, which that host takes if `decide` in its
@@ -257,23 +302,29 @@ def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: s
     """
     if digest and len(ids) > 1:
         raise click.UsageError("--digest applies to one request: approve them one by one")
-    return decide(session, ids, "approved", note, digest)
+    return decide(session, ids, "approved", note, digest, sure=sure)
 
 
 @approval_command.verb("reject", 'approval reject 3f9k2q --note "not before the audit"')
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="The reason, with which the task fails.")
-def reject_command(session: Session, ids: tuple[str, ...], note: str) -> int | None:
-    """Reject requests: the actions are never performed and their tasks fail. An ACP agent continues without it."""
-    return decide(session, ids, "rejected", note)
+@click.option("--now", is_flag=True, help="At once: it cannot be undone. Scripts use this.")
+@_YES
+def reject_command(session: Session, ids: tuple[str, ...], note: str, now: bool, sure: bool) -> int | None:
+    """Reject requests: the actions are never performed and their tasks fail. An ACP agent continues without it.
+
+    The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; without a daemon it is final at once.
+    """
+    return decide(session, ids, "rejected", note, sure=sure, now=now)
 
 
 @approval_command.verb("request-changes", 'approval request-changes 3f9k2q --note "to the staging site first"')
 @approval_argument(many=True)
 @click.option("--note", type=Text(), required=True, help="What to change; given to the next attempt.")
-def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> int | None:
+@_YES
+def request_changes_command(session: Session, ids: tuple[str, ...], note: str, sure: bool) -> int | None:
     """Send work back for another attempt, which gets your note and asks again."""
-    return decide(session, ids, "request_changes", note)
+    return decide(session, ids, "request_changes", note, sure=sure)
 
 
 @approval_command.verb("undo", "approval undo 3f9k2q")

@@ -1,9 +1,9 @@
-"""`mailboxd edit|retry|pause|resume|cancel|answer|accept|fail`: operator orders about a task."""
+"""`mailboxd edit|retry|pause|resume|cancel|undo|answer|accept|fail`: operator orders about a task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,8 @@ from mailboxd.cli import elsewhere
 from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
+from mailboxd.core.operator_orders import BY_NAME, Field, FieldKind
+from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
@@ -18,27 +20,90 @@ if TYPE_CHECKING:
     from mailboxd.engine.engine import Engine
 
 
+class _Value(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """The value of an order's field."""
+
+    def __init__(self, field: Field) -> None:
+        self._field = field
+        shown = {FieldKind.MONEY: "USD", FieldKind.COUNT: "N"}
+        self.name = "|".join(field.choices) or shown.get(field.kind, "TEXT")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from mailboxd.core.sanitize import storable_text
+        from mailboxd.errors import Refused
+
+        try:
+            return self._field.read(storable_text(str(value)))
+        except Refused as refused:
+            self.fail(refused.problem, param, ctx)
+
+
+def fields_of(*orders: str) -> Callable[[Any], Any]:
+    """Decorate a command with an option for each field of these orders."""
+    named = {field.name: field for order in orders for field in BY_NAME[order].fields}
+
+    def decorate(command: Any) -> Any:
+        for field in reversed(named.values()):
+            option = f"--{field.name.replace('_', '-')}"
+            if field.kind is FieldKind.FLAG:
+                command = click.option(option, field.name, is_flag=True, help=field.help)(command)
+            else:
+                command = click.option(option, field.name, type=_Value(field), default=None, help=field.help)(command)
+        return command
+
+    return decorate
+
+
+NOW = click.option("--now", is_flag=True, help="At once: it cannot be undone. Scripts use this.")
+
+
+def _ending(order: str, session: Session, task: str, now: bool, values: Mapping[str, Any]) -> None:
+    """Give an order that ends a task: where a daemon runs it is held for some seconds, unless it is to be `now`."""
+    from mailboxd.intake import held_orders
+
+    later = not now and lock.holder(session.workspace()) is not None
+    ordered = held_orders.hold if later else held_orders.give_now
+
+    def act(engine: Engine, found: Task, user: str) -> Sequence[Event]:
+        return ordered(engine, found, BY_NAME[order], values, user)
+
+    carry_out(session, task, act)
+
+
 @verb(
     "cancel",
     "cancel q3-report",
     'cancel q3-report.extract --reason "the figures have changed"',
+    "cancel q3-report --now",
     "cancel beta.writer:q3-report",
 )
 @task_argument()
-@click.option("--reason", type=Text(), default="", help="Recorded, and sent to the executing peer.")
-def cancel_command(session: Session, task: str, reason: str) -> int | None:
-    """Cancel a task and its subtasks, and stop their running turns. This is final.
+@fields_of("cancel")
+@NOW
+def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int | None:
+    """Cancel a task and its subtasks, and stop their running turns.
 
-    A task of an agent on another host is called HOST.AGENT:TASK.
+    The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; then it is final. Without a daemon it
+    is final at once. So it is for a task of an agent on another host, which is called HOST.AGENT:TASK.
     """
-    from mailboxd.core.inputs import Cancel
-
     if place := elsewhere.found(task):
         from mailboxd.protocol.messages import CancelMessage
 
-        return elsewhere.decide(session, place[0], CancelMessage, place[1], preamble=reason)
-    give(session, task, Cancel(OPERATOR, reason))
+        return elsewhere.decide(session, place[0], CancelMessage, place[1], preamble=values["reason"] or "")
+    _ending("cancel", session, task, now, values)
     return None
+
+
+@verb("undo", "undo q3-report")
+@task_argument()
+def undo_command(session: Session, task: str) -> None:
+    """Take back the orders about a task that are still held: a cancel, a rejection, giving up.
+
+    They are held for ten seconds. `mailboxd approval undo` is for an action that was performed.
+    """
+    from mailboxd.intake import held_orders
+
+    carry_out(session, task, held_orders.take_back)
 
 
 _MAX_TEXT = 1 << 20
@@ -53,71 +118,59 @@ _MAX_TEXT = 1 << 20
     "retry q3-report --budget-usd 5",
 )
 @task_argument()
-@click.option("--note", type=Text(), default="", help="Information for the next attempt.")
-@click.option("--instructions", metavar="FILE", help="The same, from FILE (- is standard input).")
-@click.option("--only-failed", is_flag=True, help="Only failed or blocked tasks, TASK or any below it.")
-@click.option("--with-dependants", is_flag=True, help="Also completed tasks that used the result of TASK.")
-@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="New total cost limit of a task on hold.")
-@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="New total token limit of a task on hold.")
-def retry_command(
-    session: Session, task: str, note: str, instructions: str | None, only_failed: bool, with_dependants: bool,
-    budget_usd: float | None, budget_tokens: int | None,
-) -> None:  # fmt: skip
+@fields_of("retry", "unblock-retry")
+@click.option("--instructions", metavar="FILE", help="The note, from FILE (- is standard input).")
+def retry_command(session: Session, task: str, instructions: str | None, **values: Any) -> None:
     """Run a task again, with what failed because of it; all other good results are kept.
 
     TASK may be blocked: it gets a fresh set of attempts. It may be on hold, its budget used up: it goes on. It may have
     completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
     failure runs immediately. `mailboxd why TASK` explains what blocks it.
     """
-    from mailboxd.core.inputs import Remedy, Retry, Unblock
     from mailboxd.core.vocabulary import Phase
+    from mailboxd.engine import operator_commands
 
-    if only_failed and with_dependants:
+    whole = values["only_failed"] or values["with_dependants"]
+    if values["only_failed"] and values["with_dependants"]:
         raise click.UsageError("--only-failed and --with-dependants are mutually exclusive")
     more = "" if instructions is None else read_text(instructions, _MAX_TEXT).strip()
-    words = "\n\n".join(filter(None, [note, more]))
-    budgets = (budget_usd, budget_tokens)
+    values["note"] = "\n\n".join(filter(None, [values["note"], more]))
+    unblocks = {field.name for field in BY_NAME["unblock-retry"].fields}
 
     def act(engine: Engine, found: Task, user: str) -> Sequence[Event]:
         blocked = found.phase is Phase.CIRCUIT_OPEN or found.held
-        again = (
-            Unblock(Remedy.RETRY, words, *budgets)
-            if budgets != (None, None) or (blocked and not (only_failed or with_dependants))
-            else Retry(words, only_failed, with_dependants)
-        )
-        return engine.command(found, again, user)
+        raises = any(values[name] is not None for name in unblocks - {"note"})
+        order = BY_NAME["unblock-retry" if raises or (blocked and not whole) else "retry"]
+        given = {field.name: values[field.name] for field in order.fields}
+        return operator_commands.give(engine, found, order, given, user)
 
     carry_out(session, task, act)
 
 
-def _with_note(order: str, example: str, text: str) -> click.Command:
-    """The command of an order that needs no more than a note."""
+def _command(order: str, example: str, text: str) -> click.Command:
+    """The command of an order that its fields describe."""
 
     @verb(example.partition(" ")[0], example, text=text)
     @task_argument()
-    @click.option("--note", type=Text(), default="", help="The reason, shown wherever the task is.")
-    def command(session: Session, task: str, note: str) -> None:
-        from mailboxd.core.operator_orders import BY_NAME
+    @fields_of(order)
+    def command(session: Session, task: str, **values: Any) -> None:
         from mailboxd.engine import operator_commands
 
         carry_out(
-            session, task, lambda engine, found, user: operator_commands.give(engine, found, BY_NAME[order], note, user)
+            session,
+            task,
+            lambda engine, found, user: operator_commands.give(engine, found, BY_NAME[order], values, user),
         )
 
     return command
 
 
-accept_command = _with_note(
+accept_command = _command(
     "unblock-accept",
     "accept q3-report.extract",
     "Complete a blocked task with its last good result.",
 )
-fail_command = _with_note(
-    "unblock-fail",
-    'fail q3-report.extract --note "the source is gone"',
-    "Fail a blocked task, and the tasks that depend on it.",
-)
-pause_command = _with_note(
+pause_command = _command(
     "pause",
     'pause q3-report --note "until the audit is over"',
     """Pause a task and everything below it: running turns finish, and no other starts.
@@ -127,20 +180,30 @@ pause_command = _with_note(
 )
 
 
+@verb("fail", 'fail q3-report.extract --note "the source is gone"', "fail q3-report.extract --now")
+@task_argument()
+@fields_of("unblock-fail")
+@NOW
+def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
+    """Fail a blocked task, and the tasks that depend on it.
+
+    The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; without a daemon it is final at once.
+    """
+    _ending("unblock-fail", session, task, now, values)
+
+
 @verb("resume", "resume q3-report", "resume --agent analyst")
 @task_argument(required=False)
-@click.option("--note", type=Text(), default="", help="Record this with the order.")
+@fields_of("resume")
 @click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
-def resume_command(session: Session, task: str | None, note: str, agent: str | None) -> None:
+def resume_command(session: Session, task: str | None, agent: str | None, **values: Any) -> None:
     """Resume a paused task, or close an agent's circuit breaker."""
-    from mailboxd.core.inputs import Resume
-
     if (task is None) is (agent is None):
         raise click.UsageError("give a task, or an agent with --agent")
     if agent is not None:
         carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user), {})
     elif task is not None:
-        give(session, task, Resume(note))
+        give(session, task, BY_NAME["resume"].given(values))
 
 
 @verb(

@@ -127,6 +127,17 @@
     });
   }
 
+  // How long an order is still held: the time is there without this, too.
+
+  function count() {
+    for (const time of document.querySelectorAll("time[data-countdown]")) {
+      const left = Math.ceil((Date.parse(time.dateTime) - Date.now()) / 1000);
+      time.textContent = left > 0 ? `${time.dateTime.slice(11, 19)} UTC, in ${left} s` : "once the daemon runs";
+    }
+  }
+  count();
+  setInterval(count, 500);
+
   const address = document.body.dataset.changed, note = document.getElementById("live");
   if (address && note) follow(address, note, "");
   document.querySelector("[aria-invalid]")?.focus();

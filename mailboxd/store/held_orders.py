@@ -1,0 +1,47 @@
+"""Orders that end work and are held for some seconds, so that they can be taken back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOrder:
+    """An order that is carried out at `due`; `name` is a row of `core.operator_orders`, or `reject`."""
+
+    id: str
+    task: str
+    name: str
+    said: Mapping[str, Any]
+    """The values of its fields."""
+    approval: str | None
+    """The request that is rejected."""
+    by: str
+    """The operator's user name."""
+    at: str
+    due: str
+
+
+_SELECT = "SELECT id, task, name, said, approval, by, at, due FROM held_orders"
+
+
+class HeldOrders:
+    """The held orders of a workspace, oldest first."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def of_task(self, task: str) -> list[HeldOrder]:
+        return [_held(row) for row in self._db.execute(f"{_SELECT} WHERE task = ? ORDER BY id", (task,))]
+
+    def due(self, now: str) -> list[HeldOrder]:
+        return [_held(row) for row in self._db.execute(f"{_SELECT} WHERE due <= ? ORDER BY due, id", (now,))]
+
+
+def _held(row: Sequence[Any]) -> HeldOrder:
+    id_, task, name, said, approval, by, at, due = row
+    return HeldOrder(id_, task, name, json.loads(said), approval, by, at, due)

@@ -1,0 +1,133 @@
+"""Orders that end work are held: nothing is stopped before, they can be taken back, and each is carried out once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS
+from mailboxd.errors import Refused
+from mailboxd.intake import held_orders
+from mailboxd.mailbox import lock
+from mailboxd.store import event_log
+from tests.cli.asking import PUBLISH, ask
+from tests.cli.stage import Stage, make
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return make(tmp_path / "alpha")
+
+
+def hold(stage: Stage, name: str, order: str = "cancel", **values: str) -> None:
+    with stage.engine() as engine:
+        task = engine.store.tasks.by_local_id(name)
+        assert task is not None
+        held_orders.hold(engine, task, BY_NAME[order], values, "ann")
+
+
+def pass_time(stage: Stage, seconds: float) -> None:
+    stage.clock.advance(seconds)
+    with stage.engine() as engine:
+        held_orders.carry_out_due(engine)
+
+
+def names(stage: Stage) -> list[str]:
+    with stage.engine() as engine:
+        return [name for (name,) in engine.store.db.execute("SELECT name FROM held_orders ORDER BY id")]
+
+
+def test_nothing_is_stopped_before_and_it_is_carried_out_once(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    hold(stage, "job", reason="not wanted")
+    pass_time(stage, 9)
+    assert (stage.phase("job"), names(stage)) == ("executing", ["cancel"])
+    pass_time(stage, 1)
+    assert (stage.phase("job"), names(stage)) == ("cancelled", [])
+    pass_time(stage, 60)
+    log = stage.run("log", "job").stdout
+    assert log.count("cancelled by operator: not wanted") == 1
+    assert "the held cancel is carried out" in log
+    assert "[ann]" in log
+
+
+def test_it_is_taken_back_by_whoever_is_an_operator(stage: Stage) -> None:
+    stage.create("job")
+    hold(stage, "job")
+    assert "taken back" in stage.run("undo", "job").stdout
+    pass_time(stage, 60)
+    assert stage.phase("job") == "execution_ready"
+    said = stage.run("undo", "job")
+    assert (said.exit_code, "no order is held" in said.stderr) == (1, True)
+
+
+def test_the_record_alone_restores_what_is_held(stage: Stage) -> None:
+    stage.create("job")
+    hold(stage, "job", reason="enough")
+    with stage.engine() as engine:
+        assert event_log.differences(engine.store.db) == []
+        fresh = event_log.replay(engine.store.db)
+        assert fresh.execute("SELECT name, by FROM held_orders").fetchall() == [("cancel", "ann")]
+
+
+def test_a_second_one_is_refused_and_one_that_makes_no_sense_at_once(stage: Stage) -> None:
+    stage.create("job")
+    with pytest.raises(Refused, match="its circuit is closed"):
+        hold(stage, "job", "unblock-fail")
+    hold(stage, "job")
+    with pytest.raises(Refused, match="is held already"):
+        hold(stage, "job")
+    assert names(stage) == ["cancel"]
+
+
+def test_work_that_ends_meanwhile_is_left_as_it_is_on_record(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    hold(stage, "job")
+    stage.end_turn("job", "Done.")
+    pass_time(stage, 10)
+    assert (stage.phase("job"), names(stage)) == ("completed", [])
+    assert "the held cancel is not carried out: job is done already" in stage.run("log", "job").stdout
+
+
+def test_a_rejection_is_held_and_taken_back(stage: Stage) -> None:
+    ids = ask(stage, "site", PUBLISH)
+    with stage.engine() as engine:
+        held_orders.hold_rejection(engine, ids, "not today", "ann")
+    assert stage.run("undo", "site").exit_code == 0
+    pass_time(stage, 60)
+    assert stage.phase("site") == "awaiting_approval"
+    with stage.engine() as engine:
+        held_orders.hold_rejection(engine, ids, "not today", "ann")
+    pass_time(stage, 10)
+    assert stage.phase("site") == "failed"
+    assert stage.json("approval", "show", ids[0])["resolved_by"] == "ann"
+
+
+def test_commands_hold_where_a_daemon_runs_and_say_how_to_undo(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two", "three"):
+        stage.create(name)
+    assert stage.run("cancel", "one").exit_code == 0
+    assert stage.phase("one") == "cancelled", "no daemon: at once"
+    monkeypatch.setattr(lock, "holder", lambda _ws: 1)
+    said = stage.run("cancel", "two")
+    assert (said.exit_code, stage.phase("two")) == (0, "execution_ready")
+    assert f"-> mailboxd -w {stage.ws.root} undo two" in said.stdout
+    assert stage.run("cancel", "two", "--now").exit_code == 0
+    assert (stage.phase("two"), names(stage)) == ("cancelled", []), "what is done is held no longer"
+    held = stage.json("cancel", "three")["held"]
+    assert held["undo"] == f"mailboxd -w {stage.ws.root} undo three"
+    assert stage.run("undo", "three").exit_code == 0
+    ask(stage, "site", PUBLISH)
+    assert stage.run("approval", "reject", "site", "--note", "no").exit_code == 0
+    assert (stage.phase("site"), names(stage)) == ("awaiting_approval", ["reject"])
+    assert stage.run("approval", "reject", "site", "--note", "no", "--now").exit_code == 0
+    assert stage.phase("site") == "failed"
+
+
+def test_every_order_that_ends_work_has_a_command_with_now(stage: Stage) -> None:
+    assert {order.name for order in OPERATOR_ORDERS if order.ends} == {"cancel", "unblock-fail"}
+    for command in (("cancel",), ("fail",), ("approval", "reject")):
+        assert "--now" in stage.run(*command, "--help").stdout
