@@ -75,6 +75,8 @@ def _headline(event: Event, name: str) -> str:
             return f"{name}: {_passage(passed(event))}"
         case Kind.TASK_AMENDED:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
+        case Kind.ORDER_HELD | Kind.ORDER_RELEASED:
+            return f"{name}: {_held_order(event)}"
         case Kind.PLAN_ADOPTED:
             count = len(data["children"])
             return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}"
@@ -140,12 +142,6 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             return f"asks {data['to']}: {first_line(data['text'])}"
         case Kind.STEERED:
             return f"new instructions from {data['by']}, {data['into']}: {first_line(data['text'])}"
-        case Kind.ORDER_HELD:
-            which = f" {data['approval'][-6:].lower()}" if data["approval"] else ""
-            return f"{_order(data['name'])}{which} is held for 10 s, ordered by {data['by']}"
-        case Kind.ORDER_RELEASED:
-            which = f" {data['approval'][-6:].lower()}" if data["approval"] else ""
-            return f"the held {_order(data['name'])}{which} is {first_line(data['how'])}"
         case Kind.TURN_ENDED:
             note = first_line(data.get("note", ""))
             return _turn(data["turn"]) + (f": {note}" if note else "")
@@ -206,8 +202,14 @@ def _ended(data: Mapping[str, Any]) -> str:
     return f"attempt {data['ordinal']} {changes['status']}{f' ({cost})' if cost else ''}{f': {said}' if said else ''}"
 
 
-def _order(name: str) -> str:
-    return name.removeprefix("unblock-")
+def _held_order(event: Event) -> str:
+    """An order that ends work: that it is held for some seconds, or what became of it."""
+    data = event.data
+    order = data["name"].removeprefix("unblock-")
+    order += f" {data['approval'][-6:].lower()}" if data["approval"] else ""
+    if event.kind is Kind.ORDER_HELD:
+        return f"{order} is held for 10 s, ordered by {data['by']}"
+    return f"the held {order} is {first_line(data['how'])}"
 
 
 def _turn(turn: Mapping[str, Any]) -> str:
