@@ -276,6 +276,8 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
         text = f"{row['count']} tasks wait for an agent: {first_line(row['why'])}"
         command = f"{program} ls --state needs-you --agent {row['agent']}"
         yield Item(Need.AGENT, text, command, row["at"], id=row["agent"])
+    for row in found.circuits:
+        yield of_circuits(row["why"], row["names"], row["at"], program)
     for task_id, ended in found.failed:
         yield replace(_of_task(found.snapshot.tasks[task_id], found.snapshot, program), since=ended, id=task_id)
     for row in found.approvals:
@@ -308,6 +310,15 @@ def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
     mend = cause.hint.partition("  # ")[2] if kind is Need.FAILED else ""
     text = f"{cause.text}; {mend.replace('mailboxd', program)}" if mend else cause.text
     return Item(kind, one_line(text), command, since, cause.task, until=cause.at, details=_bounded(cause.details))
+
+
+def of_circuits(reason: str, names: Sequence[str], since: str, program: str) -> Item:
+    """Many circuits that are open for one reason: one command runs all of them again."""
+    from mailboxd.store.attention_queries import cause_of
+
+    cause, details = f"cause:{cause_of(reason)}", _bounded(", ".join(names))
+    text = one_line(f"{len(names)} circuits are open for one reason: {first_line(reason)}")
+    return Item(Need.CIRCUIT, text, f"{program} retry {cause}", since, id=cause, details=details)
 
 
 def _bounded(text: str) -> str:

@@ -39,6 +39,7 @@ from mailboxd.engine.reports import Reports
 from mailboxd.explain import why
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.markdown import quote_fence
+from mailboxd.store.attention_queries import opened_together
 from mailboxd.store.reports import Report
 from mailboxd.store.store import Order
 
@@ -50,6 +51,8 @@ QUIET_TRIES = 3
 """Failures that nobody has to look at: a restart takes less."""
 MOST_AT_ONCE = 4
 """Programs of notices that run at once; the others wait."""
+_GATHERED = 120.0
+"""Seconds that the notice of an open circuit waits at most for others of the same reason, which it then tells of."""
 CHAT_CHARS = 2_000
 """The longest part of a result or question for a channel; many limit a message to 4,096 characters."""
 AGAIN = 3600.0
@@ -144,6 +147,8 @@ class PeopleNotifier:
         running = sum(call.kind is CallKind.NOTICE for call in self.calls.running.values())
         if self.calls.capacity.is_short or running >= MOST_AT_ONCE:
             return
+        if effect.what is Notice.CIRCUIT and self._more_may_follow(order):
+            return
         task = self.engine.store.tasks.get(order.task) if order.task else None
         said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
         if said is None:
@@ -168,6 +173,11 @@ class PeopleNotifier:
             else:
                 self._start(order, said, way, address, now)
         self._report(order)
+
+    def _more_may_follow(self, order: Order) -> bool:
+        """Whether further circuits may soon open for the same reason: other lost turns are being looked up."""
+        waited = to_epoch(self.engine.clock.now()) - to_epoch(order.at)
+        return waited < _GATHERED and self.engine.store.outbox.has_look_ups()
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result for one target."""
@@ -226,6 +236,10 @@ class PeopleNotifier:
             return NoticeMessage(*about, text, body, command, task.completed_at, None)
         if effect.what is Notice.APPROVAL:
             item = attention.of_approval(report, effect.approval_id, program)
+        elif effect.what is Notice.CIRCUIT and (together := opened_together(report, task.id)):
+            if next(iter(together)) != task.id:
+                return None  # the first of them tells of all
+            item = attention.of_circuits(task.reason, list(together.values()), task.updated_at, program)
         else:
             item = attention.of_task(report, task.id, now, program)
         if item is None or item.kind not in _NEEDS[effect.what]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,12 @@ _MISSING = (
     f" WHERE w.need = 'agent' AND g.value NOT LIKE '{NO_SUCH_AGENT}%' GROUP BY 1, 2 ORDER BY 4"
 )
 """The agents for which tasks wait: all wait for one cause. Not the own one, which is a trouble of the daemon."""
+_CIRCUITS = (
+    f"SELECT w.id, t.local_id, t.reason, w.updated_at AS at FROM {WAITING_FOR_PERSON} w JOIN tasks t ON t.id = w.id"
+    " WHERE w.need = 'circuit' ORDER BY w.updated_at, w.seq"
+)
+MANY = 3
+"""Circuits that are open for one reason, from which on they are one item."""
 _FAILED = (
     "SELECT id, completed_at FROM tasks t"
     " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? AND NOT EXISTS"
@@ -73,6 +80,8 @@ class Waiting:
     """Ids, except of those that only wait for the decisions in `approvals`."""
     agents: Sequence[Row]
     """Agents that are gone and for which several tasks wait: `agent`, `why`, `count`, `at`."""
+    circuits: Sequence[Row]
+    """Reasons for which many circuits are open: `why`, `count`, `at`, `names`."""
     failed: Sequence[tuple[str, str]]
     """Failed tasks that the user has not seen: their ids, and when they ended."""
     approvals: Sequence[Row]
@@ -96,11 +105,11 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     with report.snapshot():
         counts = report.db.execute(WAITING_BY_PHASE).fetchall()
         tasks = report.db.execute(
-            f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need NOT IN ('approval', 'agent')"
+            f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need NOT IN ('approval', 'agent', 'circuit')"
             " ORDER BY updated_at, seq LIMIT ?",
             (limit,),
         ).fetchall()
-        agents = report.rows(_MISSING)
+        agents, (circuits, common) = report.rows(_MISSING), _grouped(report.rows(_CIRCUITS))
         approvals = report.rows(f"{_APPROVALS} ORDER BY p.at, p.id LIMIT ?", limit)
         rejected = report.rows(f"SELECT id, name, path, sender, reason, at {_REJECTED} ORDER BY id LIMIT ?", limit)
         noticed = report.rows(
@@ -114,16 +123,19 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
         unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
         failed, found = unseen[:most], [row[0] for row in tasks]
-        found += [row["task"] for row in agents if row["count"] == 1]
+        found += [row["task"] for row in agents if row["count"] == 1] + circuits[:most]
         snapshot = report.task_snapshot([*found, *(task for task, _ in failed)], now, daemon, neighbours=False)
         phases: dict[str, int] = {}
         for phase, _, count in counts:
             phases[phase] = phases.get(phase, 0) + count
         if unseen:
             phases[Phase.FAILED] = len(unseen)
-        elsewhere = ("approval", "subtasks", "agent")
+        elsewhere = ("approval", "subtasks", "agent", "circuit")
         total = (
-            len(agents) + sum(count for _, need, count in counts if need not in elsewhere) + report.pending_approvals()
+            len(agents)
+            + len(circuits)
+            + sum(count for _, need, count in counts if need not in elsewhere)
+            + report.pending_approvals()
         )
         total += (
             len(unseen)
@@ -136,7 +148,44 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
     several = [row for row in agents if row["count"] > 1][:most]
     others = (refused[:most], untold[:most], at_peers[:most])
-    return Waiting(found, several, failed, approvals, parsed, noticed, *others, snapshot, phases, total)
+    return Waiting(found, several, common[:most], failed, approvals, parsed, noticed, *others, snapshot, phases, total)
+
+
+def _grouped(circuits: Sequence[Row]) -> tuple[list[str], list[Row]]:
+    """The tasks whose open circuits stand for themselves, and the reasons for which many are open."""
+    reasons: dict[str, list[Row]] = {}
+    for row in circuits:
+        reasons.setdefault(row["reason"], []).append(row)
+    alone = [row["id"] for row in circuits if len(reasons[row["reason"]]) < MANY]
+    common = [
+        {"why": reason, "count": len(rows), "at": rows[0]["at"], "names": [row["local_id"] for row in rows]}
+        for reason, rows in reasons.items()
+        if len(rows) >= MANY
+    ]
+    return alone, common
+
+
+def circuits_of(report: Report, cause: str) -> list[str]:
+    """The tasks whose circuit is open for this cause (`cause_of`), oldest first."""
+    return [row["id"] for row in report.rows(_CIRCUITS) if cause_of(row["reason"]) == cause]
+
+
+def opened_together(report: Report, task_id: str) -> dict[str, str]:
+    """The tasks whose circuits were opened for the same reason within ten minutes of this one, this one included: the
+    local ids by id, the first in order first. Empty if they are not many.
+    """
+    sql = (
+        "SELECT o.id, o.local_id FROM tasks t JOIN tasks o ON o.phase = t.phase AND o.reason = t.reason AND o.held = ''"
+        " AND abs(julianday(o.updated_at) - julianday(t.updated_at)) < 600 / 86400.0"
+        " WHERE t.id = ? AND t.phase = 'circuit_open' ORDER BY o.id"
+    )
+    found = dict(report.db.execute(sql, (task_id,)).fetchall())
+    return found if len(found) >= MANY else {}
+
+
+def cause_of(reason: str) -> str:
+    """The name of the cause of open circuits: six characters, the same for all that were opened for this reason."""
+    return hashlib.sha256(reason.encode()).hexdigest()[:6]
 
 
 def need_of(report: Report, task_id: str) -> str | None:

@@ -157,6 +157,11 @@ class Outbox:
         """Mark the effect as `done` or `failed`."""
         self._db.execute(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
 
+    def has_look_ups(self) -> bool:
+        """Whether the outcome of a lost turn is being looked up."""
+        sql = "SELECT 1 FROM outbox WHERE state = 'pending' AND kind = 'look_up' LIMIT 1"
+        return self._db.execute(sql).fetchone() is not None
+
     def is_settled(self, order_id: str) -> bool:
         """Whether the files of a call of this effect are no longer needed: it succeeded, or its task has ended."""
         row = self._db.execute(

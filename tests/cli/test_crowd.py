@@ -20,6 +20,7 @@ def crowd(tmp_path: Path) -> Stage:
     stage.create("big", child("a"))
     with closing(sqlite3.connect(stage.ws.database)) as db, db:
         multiply(db, "big.a", 1_000, dict.fromkeys(PHASES, 100))
+        db.execute("UPDATE tasks SET reason = 'for a reason of its own: ' || seq WHERE phase = 'circuit_open'")
     return stage
 
 

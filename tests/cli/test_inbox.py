@@ -340,3 +340,32 @@ def test_a_weak_spec_that_the_sender_has_to_complete_waits_for_you(stage: Stage)
         engine.handle(None, NewTask("job", None, "job", "operator", "Do it", Spec(goal="Do it"), policy))
     item = stage.item("spec")
     assert item["command"].endswith("edit job")
+
+
+def test_circuits_that_one_event_opened_are_one_item_with_one_command_for_all(stage: Stage) -> None:
+    for number in range(7):
+        loses(stage, f"t{number}")
+    item = stage.item("circuit")
+    assert item["text"].startswith("7 circuits are open for one reason: outcome unknown: the gateway went away")
+    assert item["details"] == ", ".join(f"t{number}" for number in range(7))
+    done = stage.run(*shlex.split(item["command"])[1:])
+    assert done.exit_code == 0, done.stderr
+    assert kinds(stage) == []
+    assert {row["phase"] for row in stage.json("ls")} == {"execution_ready"}
+    again = stage.run(*shlex.split(item["command"])[1:])
+    assert again.exit_code != 0
+    assert "no circuit is open for cause:" in again.stderr
+
+
+def test_circuits_that_were_opened_for_other_reasons_stand_for_themselves(stage: Stage) -> None:
+    for number in range(4):
+        loses(stage, f"t{number}")
+    for number in range(2):
+        stage.create(f"u{number}", policy=Policy(max_attempts=1))
+        stage.start()
+        stage.end_turn(f"u{number}", Unknown("the machine was restarted", looked_up=True))
+    found = [item for item in stage.json("inbox") if item["kind"] == "circuit"]
+    assert sorted(item["task"] for item in found) == ["", "u0", "u1"]
+    common = next(item for item in found if not item["task"])
+    assert stage.run(*shlex.split(common["command"])[1:]).exit_code == 0
+    assert sorted(item["task"] for item in stage.json("inbox") if item["kind"] == "circuit") == ["u0", "u1"]

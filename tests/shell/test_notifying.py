@@ -367,6 +367,22 @@ def test_people_are_told_of_an_open_circuit_at_any_depth(keeping: Bell, tmp_path
     assert (told["kind"], told["task"], told["text"]) == ("circuit", "q3.a", keeping.stage.item("circuit")["text"])
 
 
+def test_people_are_told_once_of_many_circuits_that_one_event_opened(keeping: Bell, tmp_path: Path) -> None:
+    stage = keeping.stage
+    stage.create("q3", *(child(f"c{number}", "alpha") for number in range(4)))
+    with stage.engine() as engine:
+        engine.schedule()
+        for number in range(4):
+            engine.handle(task_of(engine, f"q3.c{number}").id, OpenCircuit("the gateway died"), Role.ORCHESTRATOR)
+    keeping.ring()
+    (told,) = kept(tmp_path)
+    assert told["text"].startswith("4 circuits are open for one reason: ")
+    assert "the gateway died" in told["text"]
+    assert told["command"].split()[-2:] == stage.item("circuit")["command"].split()[-2:]
+    assert stage.run(*shlex.split(told["command"])[1:]).exit_code == 0
+    assert [item for item in stage.json("inbox") if item["kind"] == "circuit"] == []
+
+
 def test_people_are_not_told_of_a_circuit_that_is_closed_again(keeping: Bell, tmp_path: Path) -> None:
     open_circuit(keeping.stage)
     assert keeping.stage.run("retry", "q3.a").exit_code == 0

@@ -579,7 +579,7 @@ class Program:
         if said is not None and (said.cut and known is not None):
             said = known if len(known.text) > len(said.text) else said
         if (said or known) is None:
-            error = f"the gateway died during the turn; OpenClaw resumed it (run {run_id}), and its answer is gone"
+            error = "the gateway died during the turn; OpenClaw resumed it, and its answer is gone"
             self._end(turn, undecided(run_id, error, harmless=False))
         else:
             self._end(turn, answered(run_id, said or known))

@@ -12,6 +12,7 @@ from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, ed
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.operator_orders import BY_NAME, Field, FieldKind
+from mailboxd.errors import UnavailableError
 from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def undo_command(session: Session, task: str) -> None:
 
 
 _MAX_TEXT = 1 << 20
+_CAUSE = "cause:"
+"""The beginning of what names all tasks whose circuits are open for one reason."""
 
 
 @verb(
@@ -116,6 +119,7 @@ _MAX_TEXT = 1 << 20
     "retry q3-report --only-failed",
     "retry q3-report.extract --with-dependants --instructions notes.md",
     "retry q3-report --budget-usd 5",
+    "retry cause:1f3a9c",
 )
 @task_argument()
 @fields_of("retry", "unblock-retry")
@@ -126,6 +130,8 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     TASK may be blocked: it gets a fresh set of attempts. It may be on hold, its budget used up: it goes on. It may have
     completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
     failure runs immediately. `mailboxd why TASK` explains what blocks it.
+
+    cause:ID, from `mailboxd inbox`, is every task whose circuit is open for that one reason.
     """
     from mailboxd.core.vocabulary import Phase
     from mailboxd.engine import operator_commands
@@ -144,7 +150,23 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
         given = {field.name: values[field.name] for field in order.fields}
         return operator_commands.give(engine, found, order, given, user)
 
-    carry_out(session, task, act)
+    if not task.startswith(_CAUSE):
+        carry_out(session, task, act)
+        return
+    from mailboxd.store.attention_queries import circuits_of
+    from mailboxd.store.reports import Report
+
+    facts: dict[str, object] = {}
+
+    def act_on_all(engine: Engine, user: str) -> Sequence[Event]:
+        found = circuits_of(Report(engine.store.db), task.removeprefix(_CAUSE))
+        if not found:
+            raise UnavailableError(f"no circuit is open for {task}: `mailboxd inbox` lists what is")
+        tasks = [known for task_id in found if (known := engine.store.tasks.get(task_id)) is not None]
+        facts["tasks"] = [known.local_id for known in tasks]
+        return [event for known in tasks for event in act(engine, known, user)]
+
+    carry_out_any(session, act_on_all, facts)
 
 
 def _command(order: str, example: str, text: str) -> click.Command:
