@@ -308,7 +308,7 @@ def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
     )
     since = task.question.at if task.question else task.since
     mend = cause.hint.partition("  # ")[2] if kind is Need.FAILED else ""
-    text = f"{cause.text}; {mend.replace('mailboxd', program)}" if mend else cause.text
+    text = f"{cause.text.rstrip('.')}; {mend.replace('mailboxd', program)}" if mend else cause.text
     return Item(kind, one_line(text), command, since, cause.task, until=cause.at, details=_bounded(cause.details))
 
 

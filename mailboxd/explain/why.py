@@ -450,16 +450,16 @@ def _failed(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     if (unknown := _UNKNOWN_AGENT.search(error)) is not None:
         name, known = unknown[1], ", ".join(snapshot.agents)
         has = f", which has {known}" if known else ""
-        add = f"`openclaw agents add {name}` adds it, or name another in .mailboxd/config.yaml or task.md"
-        text, hint = f"has failed: OpenClaw has no agent {name}{has}", f"mailboxd doctor  # {add}; then {again}"
+        add = f"add it (`openclaw agents add {name}`) or name another in .mailboxd/config.yaml or task.md"
+        text, hint = f"has failed: OpenClaw has no agent {name}{has}", f"mailboxd doctor  # first {add}, then {again}"
         return Cause(task.local_id, "ended", text, hint=hint)
     command, mend = next(
         ((command, mend) for pattern, command, mend in _MENDED_FIRST if pattern.search(error)),
-        ("mailboxd show {}", "shows the whole error; mend its cause") if CANNOT_HELP in task.reason else ("", ""),
+        ("mailboxd show {}", "mend its cause") if CANNOT_HELP in task.reason else ("", ""),
     )
     if not command:
         return Cause(task.local_id, "ended", f"has failed: {error}", hint=again)
-    hint = f"{command.format(task.local_id)}  # {mend}; then {again}"
+    hint = f"{command.format(task.local_id)}  # first {mend}, then {again}"
     return Cause(task.local_id, "ended", f"has failed for good: {error}", hint=hint)
 
 
@@ -468,15 +468,15 @@ _MENDED_FIRST = (
     (
         re.compile(r"\b(?:unauthorized|missing scope|remote mode misconfigured|unknown method|HTTP 40[13])\b"),
         "mailboxd doctor",
-        "says which credentials are refused",
+        "mend the credentials that are refused",
     ),
     (
         re.compile(r"\bHTTP 40[024]\b|billing error|rejected the request schema"),
         "mailboxd doctor --canary",
-        "runs one turn: mend the model's access or settings in OpenClaw",
+        "mend the model's access or settings in OpenClaw",
     ),
-    (re.compile(r"context_overflow"), "mailboxd show {} --spec", "it is too long for the model: shorten or split it"),
-    (re.compile(r"^its outcome was to be"), "mailboxd tree {}", "a subtask that it needs was skipped"),
+    (re.compile(r"context_overflow"), "mailboxd show {} --spec", "shorten or split it: it is too long for the model"),
+    (re.compile(r"^its outcome was to be"), "mailboxd tree {}", "change the plan: a subtask that it needs was skipped"),
 )
 """Errors that a retry alone would only repeat: what to run, and what to mend."""
 

@@ -44,7 +44,7 @@ def test_a_failed_task_needs_each_user_until_that_user_has_opened_it(
     fails(stage)
     item = stage.item("failed")
     assert (item["task"], item["text"].partition(";")[0]) == ("job", "has failed for good: the roof fell in")
-    assert item["text"].endswith(f"; then mailboxd -w {stage.ws.root} retry job")
+    assert item["text"].endswith(f"; first mend its cause, then mailboxd -w {stage.ws.root} retry job")
     assert stage.json("status")["states"] == {"needs you": 1}
     assert "has failed for good" in stage.run("status").stdout
     stage.json("show", "job")
@@ -133,7 +133,7 @@ def test_a_permanent_error_never_offers_retry_alone(stage: Stage, error: str, sa
     assert item["command"] == f"mailboxd -w {stage.ws.root} {command}"
     why = stage.run("why", "job").stdout
     assert f"-> mailboxd {command}  # " in why
-    assert "; then mailboxd retry job" in why
+    assert ", then mailboxd retry job" in why
 
 
 def test_a_failure_that_may_pass_offers_retry(stage: Stage) -> None:

@@ -177,6 +177,31 @@ def test_a_rejected_file_is_read_and_dismissed_on_the_page(found: Found, opened:
     assert "Nothing waits for you" in page.get("/").words
 
 
+def test_failures_doubts_and_refused_files_are_on_the_page_until_they_are_seen(found: Found, opened: Opened) -> None:
+    broken = {"rules": [{"fail": {"kind": "permanent", "error": "no credit"}}]}
+    company = found({"alpha": broken})
+    alpha = company["alpha"]
+    (alpha.root / "tasks" / "trip").mkdir()
+    (alpha.root / "tasks" / "trip" / "task.md").write_text("---\nfrom: a\nfrom: b\n---\n\n# Trip\n")
+    alpha.drop("1.md", task("one", prority=5))
+    alpha.drop("2.md", task("two"))
+    alpha.run()
+    page = opened(company)
+    shown = page.get("/").words
+    assert shown.count("Has failed for good: ⚠️ scripted/stand-in request failed (no credit, HTTP 400)") == 2
+    assert "A new task is not taken: tasks/trip/task.md:3" in shown
+    assert "unknown header &#39;prority&#39;" in page.get("/").text
+    record = page.get(f"/w/{page.key()}/t/one").words
+    assert "In doubt: 1.md: unknown header" in record
+    assert "mailboxd doctor --canary first mend the model's access" in record
+    assert page.get("/").words.count("Has failed for good") == 1, "the page of one was opened"
+    for _ in range(3):
+        button = re.search(r'name="dismiss" value="([^"]+)"', page.get("/").text)
+        assert button
+        assert page.form("/", dismiss=button[1]).headers["location"] == "/?done=dismissed"
+    assert "Nothing waits for you" in page.get("/").words
+
+
 def test_tasks_that_wait_for_a_person_are_told_apart(found: Found, opened: Opened, tmp_path: Path) -> None:
     company, _ = waiting(found, tmp_path / "witness")
     company["alpha"].drop("plain.md", task("plain"))
