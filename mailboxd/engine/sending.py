@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from mailboxd.errors import MessageError
+from mailboxd.errors import MessageError, PlanError
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from mailboxd.core.model import Plan
     from mailboxd.protocol.plan import Dag
     from mailboxd.protocol.recipe import Recipe
 
@@ -36,20 +36,52 @@ def filled_in(ws: Workspace, recipe: Recipe, given: Sequence[tuple[str, str]]) -
 
     made = expand(recipe, values_of(recipe, given))
     texts = {"instructions": made.title, **made.texts}
-    return Draft(made.title, **texts, criteria=made.criteria, dag=admitted(made.dag, ws.config))
+    return Draft(made.title, **texts, criteria=made.criteria, dag=admitted(made.dag, ws))
 
 
-def admitted(dag: Dag, config_file: Path) -> str:
-    """The `## DAG` section with this plan. Raises PlanError; ConfigError if the receiver's limits cannot be read."""
+def admitted(dag: Dag, ws: Workspace) -> str:
+    """The `## DAG` section with this plan, for the agent of this workspace.
+
+    Raises PlanError, also for agents that it cannot give work to; ConfigError if the receiver's limits cannot be read.
+    """
     from mailboxd import config
     from mailboxd.config.settings import limits as limits_of
     from mailboxd.core import plans
     from mailboxd.core.task_view import Limits
     from mailboxd.protocol.plan import render_dag
 
-    limits = limits_of(config.load(config_file)) if config_file.exists() else Limits()
-    plans.admit(dag.plan, limits, 0)
+    settings = config.load(ws.config) if ws.config.exists() else None
+    plans.admit(dag.plan, Limits() if settings is None else limits_of(settings), 0)
+    if settings is not None and ws.database.exists():
+        _require_known(dag.plan, settings.agent, ws)
     return f"```yaml\n{render_dag(dag)}```"
+
+
+def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
+    """Raise PlanError for an agent of the plan that OpenClaw does not have or does not let `own` give work to.
+
+    As the daemon will judge it, by OpenClaw's latest answer; without one nothing is known, and nothing is refused.
+    Agents on other hosts and pools are left to the daemon.
+    """
+    from mailboxd.core.plans import walk
+    from mailboxd.core.vocabulary import POOL, SELF
+    from mailboxd.store.reports import opened
+
+    with opened(ws.database) as report:
+        known, reachable = report.agents(), report.reachable(own)
+    if not known:
+        return
+    names = {name.lower() for name in reachable} | {SELF, own.lower()}
+    for child in walk(plan.children):
+        for agent in child.agents:
+            local = agent.lower() in {name.lower() for name in known}
+            if agent.lower() in names or (not local and (agent.startswith(POOL) or "." in agent)):
+                continue
+            why = f"OpenClaw does not let {own} give work to {agent}" if local else f"there is no agent {agent}"
+            near = get_close_matches(agent, reachable, 1)
+            hint = f"Did you mean {near[0]}? " if near and not local else ""
+            hint += f"{own} may give work to {', '.join(sorted(reachable)) or 'nobody else'}, and to itself (self)."
+            raise PlanError("unknown-agent", f"{child.key}: {why}", hint)
 
 
 def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:

@@ -96,6 +96,12 @@ class Meta:
         """The ids of the agents that OpenClaw listed (`peers.Peers`); empty before it did."""
         return list(json.loads(self.get(PEERS) or "{}").get("known", {}))
 
+    def reachable(self, own: str) -> list[str]:
+        """Those of `agents` whom `own` may give work to, as OpenClaw's `allowAgents` says."""
+        allowed = json.loads(self.get(PEERS) or "{}").get("allowed")
+        others = [name for name in self.agents() if name.lower() != own.lower()]
+        return [name for name in others if allowed is None or name.lower() in allowed]
+
     def set_away(self, away: Mapping[str, str]) -> None:
         """Which agents whose replies are awaited have no daemon, and how that is known."""
         self.report("away", json.dumps(away, sort_keys=True))

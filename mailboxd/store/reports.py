@@ -236,6 +236,10 @@ class Report:
         """The agents of this OpenClaw, as the latest daemon found; empty if none has."""
         return Meta(self.db).agents()
 
+    def reachable(self, own: str) -> list[str]:
+        """The other agents that this one may give work to, by OpenClaw's latest answer."""
+        return Meta(self.db).reachable(own)
+
     def phase(self, task_id: str) -> str:
         return str(self.db.execute("SELECT phase FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 

@@ -224,6 +224,8 @@ class WebApp:
     def _list(self, request: Request, workspace: WebWorkspace, wanted: Filter, above: str = "") -> Response:
         found = self.models.workspace(workspace, wanted, _number(request.query_params.get("page", "1")))
         asked = {"state": wanted.state, "agent": wanted.agent, "q": wanted.words, "children": "1" * wanted.children}
+        sent = request.query_params.get("sent", "")
+        found["sent"] = self.models.became_of(workspace, sent) if is_id(sent) else None
         shown = found | {"filter": wanted, "parent": above, "query": _query(asked)}
         return self._answer(request, "workspace.html", shown, live=[workspace])
 
@@ -295,7 +297,8 @@ class WebApp:
             if workspace is None:
                 done = self._elsewhere(named)
             elif "send" in form:
-                return _redirect(f"/w/{workspace.key}?done={self.actions.send(workspace, form)}")
+                done, message = self.actions.send(workspace, form)
+                return _redirect(f"/w/{workspace.key}?done={done}&sent={message}")
             elif "dismiss" in form:
                 done = self.actions.dismiss(workspace, form["dismiss"])
             elif "undo" in form:

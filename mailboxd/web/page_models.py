@@ -166,6 +166,14 @@ class PageModels:
                 found["events_shown"] = task_queries.latest_events(report, None, 12)
         return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
 
+    def became_of(self, workspace: WebWorkspace, message_id: str) -> Row | None:
+        """What became of a message that was sent: its verdict, reason and task (local id); None until it is read."""
+        with self.report(workspace) as report:
+            found = report.received(message_id)
+            if found is None:
+                return None
+            return found | {"task": report.local_id(found["task"]) if found["task"] else ""}
+
     def task(self, workspace: WebWorkspace, name: str, window: Window | None = None) -> Row:
         """Everything on record about a task; `window` is that of its timeline. Raises UnavailableError."""
         with self.report(workspace) as report:

@@ -140,15 +140,18 @@ class FormActions:
 
     clock: Clock
 
-    def send(self, workspace: WebWorkspace, form: Form) -> str:
-        """Send a task to the agent of this workspace, as `mailboxd send` and `recipe run` do. Raises MailboxdError."""
+    def send(self, workspace: WebWorkspace, form: Form) -> tuple[str, str]:
+        """Send a task to the agent of this workspace, as `mailboxd send` and `recipe run` do.
+
+        Returns what was done, and the id of the message. Raises MailboxdError.
+        """
         draft = _of_recipe(workspace, form) if form.get("recipe") else _written(form)
         now = self.clock.now()
         message_id = Ids().new("msg", now)
         task_id = readable(message_id[-6:].lower(), draft.title)
         identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now}
         sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
-        return "sent" if lock.holder(workspace.ws) is not None else "left"
+        return ("sent" if lock.holder(workspace.ws) is not None else "left"), message_id
 
     def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
         """Approve or request changes, or hold a rejection; returns what was done. Raises MailboxdError."""

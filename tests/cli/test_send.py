@@ -439,3 +439,45 @@ def test_a_file_is_written_once_and_never_over_another(stage: Stage, tmp_path: P
     assert stage.run(*command, "--context", "other").exit_code == 2
     assert (tmp_path / "m.md").read_bytes() == before
     assert stage.run(*command[:-1], str(tmp_path / "no" / "m.md")).exit_code == 75
+
+
+# The agents of a plan
+
+
+def knows(stage: Stage, allowed: list[str] | None) -> None:
+    """OpenClaw has answered: there are these agents, and alpha may give work to the allowed ones."""
+    answer = {"known": {name: [name, ""] for name in ("alpha", "critic", "writer")}, "allowed": allowed}
+    with stage.engine() as engine:
+        engine.store.meta.set("peers", json.dumps(answer | {"has_rules": True}))
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("critik", "there is no agent critik (unknown-agent). Did you mean critic?"),
+        ("nobody", "alpha may give work to critic, and to itself (self)."),
+        ("writer", "OpenClaw does not let alpha give work to writer"),
+        ("critic, nobody", "there is no agent nobody"),
+    ],
+)
+def test_a_plan_with_an_agent_that_cannot_be_asked_is_not_sent(stage: Stage, agent: str, said: str) -> None:
+    knows(stage, ["critic"])
+    plan = stage.ws.root / "plan.yaml"
+    plan.write_text(f"subtasks:\n  a: {{agent: [{agent}], description: Write}}\n")
+    done = stage.run("send", "--title", "T", "--plan", str(plan))
+    assert (done.exit_code, said in done.stderr) == (65, True), done.stderr
+    words = ("--with", "question=Ready?", "--with", f"panel=alpha,{agent.rpartition(' ')[2]}")
+    done = stage.run("recipe", "run", "panel", *words)
+    assert (done.exit_code, said in done.stderr) == (65, True), done.stderr
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+def test_a_plan_with_agents_that_can_be_asked_is_sent(stage: Stage) -> None:
+    plan = stage.ws.root / "plan.yaml"
+    plan.write_text(
+        "subtasks:\n  a: {agent: [Critic, self, alpha], description: Write}\n"
+        "  b: {agent: 'pool:reviewer', description: Check}\n  c: {agent: beta.writer, description: Far}\n"
+    )
+    assert stage.run("send", "--title", "T", "--plan", str(plan)).exit_code == 0, "nothing is known of any agent"
+    knows(stage, None)
+    assert stage.run("send", "--title", "T", "--plan", str(plan)).exit_code == 0

@@ -357,7 +357,7 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
     if said["plan"] is not None:
         from mailboxd.protocol.plan import parse_dag
 
-        dag = admitted(parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"]), ws.config)
+        dag = admitted(parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"]), ws)
     return Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag)
 
 
