@@ -96,7 +96,8 @@ class Attachments:
                         some = enumerate(pieces[start : start + _AT_ONCE], start)
                         await asyncio.gather(*(js.publish(subject.piece(n), part, headers=headers) for n, part in some))
         except (NatsError, WorldError) as error:
-            self.hub.wait(message_id, f"a file for {to} is not with the server: {first_line(str(error))}")
+            why = f"a file for {to} is not with the server: {first_line(str(error))}"
+            self.hub.wait(message_id, why, str(to))
             return
         self._sent.add(message_id)
         self.hub.woken.set()

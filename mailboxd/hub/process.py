@@ -86,7 +86,7 @@ class Hub:
     """By agent id in lower case."""
     hosts: dict[str, HostSigns] = field(default_factory=dict)
     trouble: str = "the hub process is starting"
-    refused_by_server: dict[str, tuple[float, str]] = field(default_factory=dict)
+    refused_by_server: dict[str, tuple[float, str, str]] = field(default_factory=dict)
     """Until when a message is not offered again, and why it was refused, by its id."""
     sent_at: dict[str, float] = field(default_factory=dict)
     copies: Counter[str] = field(default_factory=Counter)
@@ -188,7 +188,8 @@ class Hub:
             for agent, card in state.agents.items()
         }
         info = HubInfo(self.settings.host, tuple(sorted(hosts)), peers, self.pools.known())
-        heard = Heard(self.trouble, {host: self.hosts[host].at if host in self.hosts else "" for host in hosts})
+        signs = {host: self.hosts[host].at if host in self.hosts else "" for host in hosts}
+        heard = Heard(self.trouble, signs, {to: why for _, why, to in self.refused_by_server.values() if to})
         if (is_changed := info != self._info) or heard.is_news(self._heard):
             with _logged("tell the daemons"):
                 if is_changed:
@@ -218,7 +219,7 @@ class Hub:
             "send": self.settings.send,
             "accept": self.settings.accept,
             "trouble": self.trouble,
-            "refused_by_server": sorted({why for _, why in self.refused_by_server.values()}),
+            "refused_by_server": sorted({why for _, why, _ in self.refused_by_server.values()}),
             "hosts": {
                 host: self.hosts.get(host, HostSigns()).model_dump()
                 for host in self.keys.members().hosts
@@ -255,12 +256,13 @@ class Hub:
         if not self.nc.is_connected:
             return
         now = self.clock.monotonic()
-        self.refused_by_server = {name: (at, why) for name, (at, why) in self.refused_by_server.items() if at > now}
+        self.refused_by_server = {name: said for name, said in self.refused_by_server.items() if said[0] > now}
         for one in self.spools():
             with _logged(f"send the mail of {one.agent}"):
                 names = [name for name in one.spool.names(NEW) if name not in self.refused_by_server]
                 for start in range(0, len(names), BATCH):
                     await asyncio.gather(*(self._publish(js, one, name) for name in names[start : start + BATCH]))
+        self.tell_daemons()
 
     async def _publish(self, js: JetStreamContext, one: Local, message_id: str) -> None:
         raw = one.spool.message(message_id)
@@ -288,7 +290,8 @@ class Hub:
             await js.publish(str(route), raw, headers=headers)
         except (NatsError, APIError) as error:
             if not (isinstance(route, JobSubject) and is_queued(error)):
-                self.wait(message_id, f"the server does not take mail for {message.to}: {reason_of(error)}")
+                why = f"the server does not take mail for {message.to}: {reason_of(error)}"
+                self.wait(message_id, why, message.to or "")
                 return
         one.spool.stored(message_id)
         self.attachments.send_again(message_id)
@@ -296,8 +299,9 @@ class Hub:
         self.copies[message_id] += 1
         self.counts["sent"] += 1
 
-    def wait(self, message_id: str, why: str) -> None:
-        self.refused_by_server[message_id] = (self.clock.monotonic() + RETRY, why)
+    def wait(self, message_id: str, why: str, to: str = "") -> None:
+        """Try a message again later; `to` is the receiver, if the server does not take its mail."""
+        self.refused_by_server[message_id] = (self.clock.monotonic() + RETRY, why, to.lower())
 
     def _route(self, one: Local, message: AnyMessage) -> Subject | JobSubject:
         """Where it goes now. Raises Refusal."""

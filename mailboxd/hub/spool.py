@@ -267,9 +267,12 @@ class Heard:
     """Why nothing can be sent or received; empty if it can."""
     hosts: Mapping[str, str] = field(default_factory=dict)
     """When each of the other hosts was last heard from; empty = never."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Receivers, in lower case, whose mail the server does not take now, and why."""
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        """Without `refused` if there is nothing: daemons of earlier versions do not know it."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "refused" or value}).encode()
 
     @classmethod
     def parse(cls, raw: bytes) -> Heard | None:
@@ -280,7 +283,8 @@ class Heard:
 
     def is_news(self, told: Heard | None) -> bool:
         """Whether this is news: another problem, a new host, or a sign of life at least a minute later."""
-        if told is None or (told.trouble, told.hosts.keys()) != (self.trouble, self.hosts.keys()):
+        known = None if told is None else (told.trouble, told.hosts.keys(), told.refused)
+        if told is None or known != (self.trouble, self.hosts.keys(), self.refused):
             return True
         since = ((told.hosts[host], at) for host, at in self.hosts.items() if at)
         return any(not before or to_epoch(at) - to_epoch(before) >= _TOLD for before, at in since)
@@ -398,6 +402,9 @@ class HubView:
             return ""
         if trouble := self.trouble:
             return f"mail for {agent} waits for the hub: {trouble}"
+        heard_of = self._heard()
+        if heard_of is not None and (why := heard_of.refused.get(agent.lower())):
+            return f"mail for {agent} waits: {why}"
         address = self.address(agent)
         if address is None:
             hosts = info.pools[role].hosts if (role := role_of(agent)) in info.pools else ()

@@ -48,6 +48,8 @@ def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: J
     main.drop("go.md", task("job", plan=gives_to("beta.writer")))
     eventually(lambda: "does not take mail for beta.writer" in alpha.hub("status").stdout, 30, farm.last_words)
     assert len(alpha.spooled("new")) == 1
+    said = "the server does not take mail for beta.writer"
+    eventually(lambda: said in main.json("why", "job.x")["because"][0]["text"], 60, farm.last_words)
     farm["beta"].start_hub()
     main.until("job", seconds=120)
     assert len(farm["beta"].executions(agent="writer")) == 1

@@ -228,7 +228,7 @@ def an_abort_that_nobody_confirms_is_unknown(company: LiveCompany, turns: Turns)
 # ---------------------------------------------------------------- a gateway that goes, or does not want us
 
 
-def test_with_a_gateway_that_stands_still_or_dies_a_turn_is_unknown_and_one_that_is_down_has_started_nothing(
+def test_with_a_gateway_that_stands_still_an_abort_is_unknown_and_one_that_is_down_has_started_nothing(
     found_apart: FoundApart,
 ) -> None:
     company = found_apart(run_of(["alpha"]))
@@ -238,9 +238,9 @@ def test_with_a_gateway_that_stands_still_or_dies_a_turn_is_unknown_and_one_that
     turn = turns.begin()
     until_asked(company.model, turn)
     company.gateway.kill()
-    outcome = turn.outcome()
-    assert isinstance(outcome, Unknown)
-    assert outcome.run_id == turn.call
+    mark = Path(turn.child.directory)
+    assert eventually(lambda: Mark.read(mark).stage == "AWAY", 30)
+    assert not has_ended(turn.child.pidfd), "it waits for the gateway"
 
     outcome = turns.run()
     assert isinstance(outcome, Failed)
