@@ -148,7 +148,7 @@ def test_why_says_whom_the_plan_of_a_task_that_pauses_may_not_name(found: Found)
     (cause,) = alpha.json("why", "job")["because"]
     assert cause["kind"] == "backoff"
     assert "does not let alpha give work to gamma; it may reach nobody" in cause["text"]
-    assert alpha.call("cancel", "job").returncode == 0
+    assert alpha.call("cancel", "job", "--now").returncode == 0
     company.at_rest()
 
 
