@@ -173,3 +173,11 @@ def test_one_that_read_the_mailbox_or_was_asked_to_end_has_not_failed(
 def test_a_clock_that_was_set_back_makes_no_pause_longer(ws: Workspace, clock: ManualClock) -> None:
     noted(ws, clock).__enter__()
     assert failed_starts(ws, plus(clock.now(), -86_400.0), clock.monotonic() + 1).wait == 0.0
+
+
+def test_a_recovery_needs_a_person_after_half_an_hour_and_a_gateway_that_is_down_after_a_minute() -> None:
+    since = "2026-11-26T20:00:00.000Z"
+    for where, patience in ((Component.RECOVERY, 1800.0), (Component.GATEWAY, 60.0)):
+        trouble = Trouble(where, "3 turns were under way", Grade.AMBER, since)
+        assert not trouble.needs_person(plus(since, patience - 1))
+        assert trouble.needs_person(plus(since, patience))

@@ -233,15 +233,16 @@ def _undecided(openclaw: OpenClaw, lost: LostTurn, answer: RunRecord, fetched: F
         return _later(lost, RETRY_SECONDS, "the gateway went away during the turn and is not back", run_id)
     if lost.ready_for < SETTLE_SECONDS:
         return CheckAgain(SETTLE_SECONDS - lost.ready_for)
-    tools = f"after {answer.tool_use_count} tool calls" if answer.tool_use_count else "no tool call is on record"
-    lost_turn = Unknown(f"the gateway went away during the turn, {tools}", run_id, looked_up=True)
-    if answer.tool_use_count:
-        return lost_turn
+    lost_turn = Unknown("the gateway went away during the turn", run_id, looked_up=True)
+    if count := answer.tool_use_count:
+        return replace(lost_turn, error=f"{lost_turn.error}, after {count} tool call{'s' * (count != 1)}")
     if fetched is None:
         return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, run_id)
     if not fetched.answered:
         return _later(lost, RETRY_SECONDS, "the gateway went away during the turn and does not answer", run_id)
-    return replace(lost_turn, harmless=not fetched.used_tools)
+    # a ledger without tool calls says nothing: a gateway that dies may not have counted one
+    seen = "its session may have tool calls" if fetched.used_tools else "its session shows no tool call"
+    return replace(lost_turn, error=f"{lost_turn.error}; {seen}", harmless=not fetched.used_tools)
 
 
 def _with_reply(openclaw: OpenClaw, lost: LostTurn, run_id: str | None, fetched: FetchedReply | None) -> _Step:

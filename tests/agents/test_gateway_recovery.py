@@ -358,6 +358,9 @@ def test_a_turn_that_is_stopped_while_it_waits_to_be_resumed_is_aborted_when_it_
             child = talk.begin(transport)
             eventually(lambda: Mark.read(talk.directory).stage == Stage.MARKED.name, 20)
             assert not has_ended(child.pidfd)
+            recovery = child.recovery()
+            assert recovery is not None
+            assert recovery.stage == Stage.MARKED
             child.terminate()
             assert isinstance(classify(finish(child, 20)), Aborted)
     assert replay.complaints == []

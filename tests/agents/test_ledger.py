@@ -216,6 +216,16 @@ def test_after_a_crash_of_the_gateway_its_own_rerun_is_waited_for(status: RunSta
     assert "2 tool calls" in outcome.error
 
 
+@pytest.mark.parametrize(("used_tools", "says"), [(True, "may have tool calls"), (False, "shows no tool call")])
+def test_a_lost_turn_is_told_with_what_was_seen_and_nothing_else(used_tools: bool, says: str) -> None:
+    """A row that counts no tool proves nothing: the gateway may have died before it had counted one."""
+    back, gone = replace(SETTLED, ready_for=46), answer(RunStatus.INTERRUPTED)
+    seen = FetchedReply(ReplySource.HISTORY, answered=True, used_tools=used_tools)
+    outcome = resolve(OPENCLAW, back, gone, seen)
+    assert isinstance(outcome, Unknown)
+    assert outcome.error == f"the gateway went away during the turn; its session {says}"
+
+
 @pytest.mark.parametrize("status", [RunStatus.INTERRUPTED, RunStatus.LOST])
 def test_a_lost_turn_is_harmless_if_neither_its_row_nor_its_session_knows_of_a_tool(status: RunStatus) -> None:
     back, gone = replace(SETTLED, ready_for=46), answer(status)

@@ -14,7 +14,7 @@ import pytest
 
 from mailboxd.agents import process
 from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit, remove
-from mailboxd.agents.process import State
+from mailboxd.agents.process import Recovery, State
 from mailboxd.effects.process_table import Call, CallKind, Caps, ProcessTable
 from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
@@ -164,6 +164,24 @@ def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(ca
     calls.enforce_limits(1000.0)
     [(call, exit_)] = list(calls.ended())
     assert (call.stopped, exit_.rc) == ("", 0)
+
+
+def test_no_time_of_a_call_passes_while_its_gateway_recovers_it(calls: ProcessTable) -> None:
+    """Then it has all of its time again; a call that is to be stopped gets no more."""
+    start(calls, "a", seconds="60")
+    call, found = calls.running["a"], [Recovery("the gateway died", 5.0)]
+    call.child.recovery = lambda: found[-1]  # type: ignore[method-assign]
+    assert calls.recovering() == {"a": found[0]}
+    for now in (100.0, 1000.0, 100_000.0):
+        calls.enforce_limits(now)
+        assert (call.stopped, (calls.next_deadline() or 0) > now) == ("", True)
+    found.append(Recovery("", 100_000.0))
+    assert calls.recovering() == {}
+    calls.enforce_limits(100_000.0 + call.timeout - 1)
+    assert call.stopped == ""
+    calls.enforce_limits(100_000.0 + call.timeout)
+    assert call.stopped == "timed out"
+    call.child.kill()
 
 
 ENDLESS = "trap '' TERM; head -c {size} /dev/zero; head -c {size} /dev/zero >&2; exec sleep 60"
