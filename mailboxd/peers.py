@@ -277,6 +277,7 @@ class Peers:
     def _store(self) -> None:
         answer = {
             "known": {name: (one.name, one.workspace) for name, one in self.known.items()},
+            "command": shlex.join(self.openclaw.command),
             "roles": self.roles,
             "allowed": self.allowed,
             "has_rules": self.has_rules,

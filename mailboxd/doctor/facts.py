@@ -125,7 +125,7 @@ class Daemon:
 
     pid: int | None
     service: str = ""
-    """Its systemd unit."""
+    """Its systemd unit; without a daemon, the one that is installed."""
     inside_agent: bool = False
 
 

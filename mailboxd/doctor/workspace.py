@@ -31,6 +31,7 @@ from mailboxd.doctor.facts import (
 from mailboxd.errors import ConfigError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
+from mailboxd.host.systemd_units import unit_of, user_units
 from mailboxd.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -162,8 +163,9 @@ def database(_: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
 def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     if found.pid is None:
         waiting = facts.mailbox.waiting if facts.mailbox is not None else 0
-        unit = f'"mailboxd@$(systemd-escape --path {_root(facts)}).service"'
-        start: tuple[str, ...] = ("mailboxd run", f"systemctl --user start {unit}")
+        start: tuple[str, ...] = ("mailboxd run",)
+        if found.service:
+            start = (f"systemctl --user start {shlex.quote(found.service)}",)
         if facts.settings.problem:
             start = (facts.settings.fix or edit(facts.settings.path, "then: mailboxd config"),)
         if waiting:
@@ -231,11 +233,12 @@ def mount_of(path: Path, mounts: Iterable[tuple[str, str]]) -> tuple[str, str]:
     return found
 
 
-def probe_daemon(ws: Workspace) -> Daemon:
-    """The process that holds the lock, and how it was started. Raises WorldError."""
+def probe_daemon(ws: Workspace, environ: Mapping[str, str]) -> Daemon:
+    """The process that holds the lock, and how it was started; without one, its installed unit. Raises WorldError."""
     pid = lock.holder(ws)
     if not pid:
-        return Daemon(pid)
+        unit_name = unit_of(ws.root)
+        return Daemon(pid, unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else "")
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
     return Daemon(pid, unit[1] if unit else "", any(variable in environment for variable in _AGENT_VARIABLES))

@@ -170,5 +170,7 @@ class Snapshot:
     """The agents of this OpenClaw, as far as they are known."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Agents that no longer exist in OpenClaw or may no longer be given work, and why."""
+    openclaw: str = "openclaw"
+    """OpenClaw's command line, as the latest daemon had it."""
     recovering: Mapping[str, str] = field(default_factory=dict)
     """Turns (the ids of their effects) whose gateway died, and how far their recovery is."""

@@ -185,7 +185,7 @@ def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
         seen.add(task.id)
         yield replace(cause_of(task, snapshot), depth=depth)
         if task.phase is Phase.CIRCUIT_OPEN:
-            yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
+            yield from (_attempt(task, tried, depth + 1, snapshot) for tried in task.attempts)
         shown, hidden = _neighbours(snapshot, task)
         if shown and hidden:
             text = f"and {hidden} more, most of which wait for these"
@@ -216,7 +216,7 @@ def _waiting(task: TaskSnapshot) -> Waiting:
     return latest.waiting_for if latest and latest.status is AttemptStatus.RUNNING else Waiting.NOTHING
 
 
-def _attempt(task: TaskSnapshot, tried: AttemptSummary, depth: int) -> Cause:
+def _attempt(task: TaskSnapshot, tried: AttemptSummary, depth: int, snapshot: Snapshot) -> Cause:
     said = first_line(tried.error)
     with_ = f" with {tried.model}" if tried.model else ""
     text = f"attempt {tried.ordinal} by {tried.executor}{with_}: {tried.status}{_took(tried)}"
@@ -224,7 +224,9 @@ def _attempt(task: TaskSnapshot, tried: AttemptSummary, depth: int) -> Cause:
     if tried.status is not AttemptStatus.UNKNOWN:
         return Cause(task.local_id, "attempt", text, depth)
     run = f"run {tried.run_id}, " if tried.run_id else ""
-    return Cause(task.local_id, "attempt", f"{text} ({run}session {tried.session_key})", depth, hint=_check(tried))
+    return Cause(
+        task.local_id, "attempt", f"{text} ({run}session {tried.session_key})", depth, hint=_check(tried, snapshot)
+    )
 
 
 def _took(tried: AttemptSummary) -> str:
@@ -235,8 +237,8 @@ def _took(tried: AttemptSummary) -> str:
     return f" after {', '.join(took)}" if took else ""
 
 
-def _check(tried: AttemptSummary) -> str:
-    return f"openclaw tasks show {tried.session_key} --json"
+def _check(tried: AttemptSummary, snapshot: Snapshot) -> str:
+    return f"{snapshot.openclaw} tasks show {tried.session_key} --json"
 
 
 # One function per phase
@@ -404,13 +406,13 @@ def _lookup(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Ca
     if snapshot.gateway:
         text = f"the outcome of attempt {tried.ordinal} by {tried.executor}{run} is unknown: {snapshot.gateway}"
         then = "OpenClaw is queried when the gateway is back"
-        return Cause(task.local_id, "lookup", text, then=then, hint=_check(tried))
+        return Cause(task.local_id, "lookup", text, then=then, hint=_check(tried, snapshot))
     if order is None:
-        return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is queried", hint=_check(tried))
+        return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is queried", hint=_check(tried, snapshot))
     over = plus(order.at, task.timeout + LOOKUP_SECONDS)
     again = f", next at {moment(order.not_before, snapshot.now)}" if order.not_before else ""
     then = "without an answer its outcome counts as unknown"
-    return Cause(task.local_id, "lookup", f"{text}{again}", at=over, then=then, hint=_check(tried))
+    return Cause(task.local_id, "lookup", f"{text}{again}", at=over, then=then, hint=_check(tried, snapshot))
 
 
 def _approval(task: TaskSnapshot, _: Snapshot) -> Cause:
@@ -450,7 +452,7 @@ def _failed(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     if (unknown := _UNKNOWN_AGENT.search(error)) is not None:
         name, known = unknown[1], ", ".join(snapshot.agents)
         has = f", which has {known}" if known else ""
-        add = f"add it (`openclaw agents add {name}`) or name another in .mailboxd/config.yaml or task.md"
+        add = f"add it (`{snapshot.openclaw} agents add {name}`) or name another in .mailboxd/config.yaml or task.md"
         text, hint = f"has failed: OpenClaw has no agent {name}{has}", f"mailboxd doctor  # first {add}, then {again}"
         return Cause(task.local_id, "ended", text, hint=hint)
     command, mend = next(

@@ -244,7 +244,9 @@ class Membership:
     def settings(self) -> HubSettings:
         """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
         if not self.exists():
-            raise UnavailableError("this host belongs to no hub; `mailboxd hub init` founds one, `hub join` joins one")
+            raise UnavailableError(
+                "this host belongs to no hub; `mailboxd hub init --help` says how to found one, `mailboxd hub join --help` how to join"
+            )
         return load_section(self.folder / SETTINGS, HubSettings)
 
     def key(self) -> PrivateKey:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.errors import UnavailableError
+from mailboxd.host.systemd_units import user_units
 from mailboxd.mailbox.files import world_errors
 from mailboxd.setup.service import command, write_file
-from mailboxd.setup.service_unit import UserManager, exec_start, packaged_unit, user_units, variable
+from mailboxd.setup.service_unit import UserManager, exec_start, packaged_unit, variable
 
 HUB, SERVER = "mailboxd-hub.service", "mailboxd-hub-server.service"
 

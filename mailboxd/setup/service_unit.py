@@ -8,8 +8,6 @@ A person's changes belong in another file of that directory (`systemctl --user e
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,35 +18,20 @@ from pathlib import Path
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, ask
 from mailboxd.errors import ConfigError, UnavailableError
+from mailboxd.host.systemd_units import TEMPLATE, unit_of, user_units
 from mailboxd.mailbox.files import world_errors
 from mailboxd.setup.service import Service, ServiceState, command, error_text, read, show
 
 # The user's service manager, through systemctl
 
-TEMPLATE = "mailboxd@.service"
 _SECONDS = 30.0
 _START_SECONDS = 180.0
 """Longer than the unit's TimeoutStartSec (120) and TimeoutStopSec (90): `systemctl start` waits for the daemon."""
 _ALIVE = {"initializing", "starting", "running", "degraded", "maintenance", "stopping"}
-_PLAIN = re.compile(rb"[A-Za-z0-9:_.]")
 _PROPERTIES = (
     "LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "Result", "ExecMainStatus", "StatusText",
 )  # fmt: skip
 _PASSED = ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS", "HOME", "PATH", "USER", "LANG", "TERM")
-
-
-def escaped(path: Path) -> str:
-    """The path as an instance name, like `systemd-escape --path`."""
-    parts = [part for part in os.fsencode(path).split(b"/") if part]
-    if not parts:
-        return "-"
-    name = b"-".join(b"".join(_escape(part, n) for n in range(len(part))) for part in parts)
-    return (name if name[:1] != b"." else b"\\x2e" + name[1:]).decode("ascii")
-
-
-def unit_of(workspace: Path) -> str:
-    """The unit name of a workspace's service."""
-    return TEMPLATE.replace("@", f"@{escaped(workspace)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +74,6 @@ class UserManager:
 
     def environment(self) -> dict[str, str]:
         return {name: self.environ[name] for name in _PASSED if name in self.environ}
-
-
-def _escape(part: bytes, at: int) -> bytes:
-    char = part[at : at + 1]
-    return char if _PLAIN.fullmatch(char) else f"\\x{char[0]:02x}".encode("ascii")
 
 
 # The unit file and its drop-in
@@ -229,13 +207,6 @@ class Unit(Service):
         return _HEAD.format(unit=self.name.replace("\\", "\\\\")) + "\n".join(
             [*lines, "ExecStart=", exec_start(command()), ""]
         )
-
-
-def user_units(environ: Mapping[str, str]) -> Path:
-    """The directory of this user's units."""
-    home = environ.get("XDG_CONFIG_HOME", "")
-    base = Path(home) if home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".config"
-    return base / "systemd" / "user"
 
 
 def packaged_unit(name: str = TEMPLATE) -> bytes:

@@ -54,7 +54,7 @@ def load(
     paced, gone, held_up = meta.paced(now), meta.gone(), meta.held_up()
     known = tuple(sorted(meta.agents()))
     recovering = {} if daemon is None else meta.recovering()
-    reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, recovering)
+    reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, meta.openclaw(), recovering)
     return Snapshot(now, daemon, found, _calls(db), sign, *reported)
 
 

@@ -96,6 +96,10 @@ class Meta:
         """The ids of the agents that OpenClaw listed (`peers.Peers`); empty before it did."""
         return list(json.loads(self.get(PEERS) or "{}").get("known", {}))
 
+    def openclaw(self) -> str:
+        """OpenClaw's command line, as the latest daemon had it."""
+        return str(json.loads(self.get(PEERS) or "{}").get("command", "openclaw"))
+
     def reachable(self, own: str) -> list[str]:
         """Those of `agents` whom `own` may give work to, as OpenClaw's `allowAgents` says."""
         allowed = json.loads(self.get(PEERS) or "{}").get("allowed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Failed, Unknown
 from mailboxd.core.vocabulary import WeakSpec
+from mailboxd.mailbox import lock
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, child, make
 
@@ -124,3 +126,40 @@ def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Pa
             printed = list(suggested(stage, look))[other]
             assert run_as_printed(stage, printed) == 0, f"after `mailboxd {shlex.join(look)}`: {printed}"
     assert tried or state == "executing"
+
+
+@pytest.mark.parametrize("look", [*LOOKS[:4], ["hub", "status"], ["hub", "invite", "beta"]], ids=" ".join)
+def test_where_no_daemon_can_start_nothing_says_to_start_one(stage: Stage, look: list[str]) -> None:
+    stage.create("job")
+    stage.ws.config.write_text("agent: alpha\nlimts: {}\n")
+    assert not [said for said in suggested(stage, look) if re.match(r"mailboxd (-w \S+ )?run", said)]
+
+
+@pytest.mark.parametrize("look", [["hub", "status"], ["hub", "invite", "beta"], ["hub", "leave"]], ids=" ".join)
+def test_a_host_without_a_hub_is_told_by_commands_that_run(stage: Stage, look: list[str]) -> None:
+    for printed in suggested(stage, look):
+        assert run_as_printed(stage, printed) == 0, printed
+
+
+def test_what_is_held_names_the_command_that_takes_it_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.create("job")
+    monkeypatch.setattr(lock, "holder", lambda _ws: 1)
+    (printed,) = suggested(stage, ["cancel", "job"])
+    assert run_as_printed(stage, printed) == 0
+    (refused,) = suggested(stage, ["undo", "job"])
+    assert run_as_printed(stage, refused) == 0
+
+
+def test_openclaw_is_named_by_its_configured_command(stage: Stage) -> None:
+    job(stage, LOST, max_attempts=1)
+    assert "-> openclaw tasks show agent:alpha:" in stage.run("why", "job").stdout
+    with stage.engine() as engine:
+        engine.store.meta.set("peers", json.dumps({"command": "npx openclaw@2026.9.6"}))
+    assert "-> npx openclaw@2026.9.6 tasks show agent:alpha:" in stage.run("why", "job").stdout
+
+
+def test_a_budget_that_is_still_used_up_names_an_order_that_raises_it(stage: Stage) -> None:
+    held(stage)
+    (printed, *_) = suggested(stage, ["retry", "job", "--budget-usd", "0"])
+    assert "--budget-usd 0.01 --budget-tokens 1" in printed
+    assert run_as_printed(stage, printed) == 0

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError
+from mailboxd.host.systemd_units import escaped, unit_of
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup.service import command
-from mailboxd.setup.service_unit import Unit, escaped, unit_of
+from mailboxd.setup.service_unit import Unit
 from mailboxd.setup.service_unit import UserManager as Asked
 from tests.e2e.conftest import Found
 from tests.e2e.support import BIN, MAILBOXD, Agent, task

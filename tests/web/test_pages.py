@@ -222,7 +222,7 @@ def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
     assert 'value="Empty"' in refused.text
     assert "A task needs instructions" in refused.words
     sent = page.form("/new", send="task", workspace=key, title="", instructions="Count <b>all</b>\nof them")
-    assert sent.headers["location"] == f"/w/{key}?done=left"
+    assert sent.headers["location"].startswith(f"/w/{key}?done=left&sent=msg_")
     company["alpha"].run()
     (row,) = company["alpha"].query("SELECT title, phase, sender, local_id FROM tasks")
     assert (row["title"], row["phase"], row["sender"]) == ("Count <b>all</b>", "completed", "operator")
@@ -251,7 +251,7 @@ def test_a_recipe_is_started_from_the_page(found: Found, opened: Opened) -> None
     assert refused.status == 409  # the agents of a broadcast differ
     assert ">\nalpha\nalpha</textarea>" in refused.text
     sent = start(debaters="self", rounds="1")
-    assert sent.headers["location"] == f"/w/{key}?done=left"
+    assert sent.headers["location"].startswith(f"/w/{key}?done=left&sent=msg_")
     company["alpha"].run()
     (row,) = company["alpha"].query("SELECT title, phase FROM tasks WHERE parent IS NULL")
     assert row == {"title": "Now?", "phase": "completed"}
