@@ -244,9 +244,8 @@ class Membership:
     def settings(self) -> HubSettings:
         """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
         if not self.exists():
-            raise UnavailableError(
-                "this host belongs to no hub; `mailboxd hub init --help` says how to found one, `mailboxd hub join --help` how to join"
-            )
+            how = "see `mailboxd hub init --help` to found one, `mailboxd hub join --help` to join one"
+            raise UnavailableError(f"this host belongs to no hub; {how}")
         return load_section(self.folder / SETTINGS, HubSettings)
 
     def key(self) -> PrivateKey:
