@@ -60,6 +60,9 @@ def test_agents_of_openclaw_use_the_tools_of_their_role_and_no_others(
     before = json.loads(gateway.config.read_text())
     assert alpha.call("connect", "mcp", "install", seconds=SECONDS).returncode == 0
     assert "nothing to do" in alpha.call("connect", "mcp", "install", seconds=SECONDS).stdout
+    assert list(entries(alpha)) == ["executor:alpha"]
+    asked = alpha.call("connect", "mcp", "install", "--as", "quality_reviewer:critic", seconds=SECONDS)
+    assert asked.returncode == 0, asked.stderr
     known = entries(alpha)
     own, theirs = known["executor:alpha"], known["quality_reviewer:critic"]
     gateway.start()

@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.support import MAILBOXD, eventually
-from tests.live.conftest import FoundApart
+from tests.e2e.support import MAILBOXD, eventually, task
+from tests.live.conftest import FoundApart, some_of
 from tests.live.gateway import Gateway, run_of
+from tests.live.install import OLDER, OPENCLAW
+from tests.live.model import Text
 from tests.setup.usermanager import UserManager, why_not
 
 SECONDS = 1800.0
+BOTH = (OPENCLAW, OLDER[-1])
+"""The newest and the oldest version that is supported."""
+APPROVAL = "---\ntype: review\nverdict: approved\n---\n## Summary\n\nClear.\n"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -85,3 +90,87 @@ def test_from_an_openclaw_to_a_green_doctor_and_back(found_apart: FoundApart, ma
     assert (gateway.workspace("alpha") / ".mailboxd" / "mailboxd.db").exists()
     if manager is not None:
         assert manager.systemctl("list-units", "--plain", "--no-legend", "mailboxd@*") == ""
+
+
+def without_meta(gateway: Gateway) -> Any:
+    """Its configuration without OpenClaw's own stamp."""
+    return {name: value for name, value in said(gateway).items() if name != "meta"}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("count", some_of((1, 4, 12), 4))
+@pytest.mark.parametrize("release", BOTH)
+def test_a_strict_setup_is_taken_back_completely(found_apart: FoundApart, release: str, count: int) -> None:
+    agents = [f"agent{number}" for number in range(count)]
+    gateway = found_apart(run_of(agents), daemons=[], release=release).gateway
+    run = runner(gateway, None)
+    change = gateway.openclaw("config", "set", "agents.defaults.maxConcurrent", "8", "--strict-json", seconds=300)
+    assert change.returncode == 0, change.stderr
+    before = without_meta(gateway)
+
+    done = run("setup", "--strict", "--yes", "--json", "--no-canary")
+    assert done.returncode == 0, done.stdout + done.stderr
+    servers = said(gateway)["mcp"]["servers"]
+    denied = [
+        one for entry in said(gateway)["agents"]["entries"].values() for one in entry.get("tools", {}).get("deny", [])
+    ]
+    assert (len(servers), len(denied)) == (count, count * (count - 1))
+    undone = run("setup", "--undo", "--yes", "--json")
+    assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert without_meta(gateway) == before
+    assert list(gateway.config.parent.glob("*.rejected*")) == []
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("release", BOTH)
+def test_where_nobody_may_be_asked_the_printed_change_lets_a_strict_workspace_be_reviewed(
+    found_apart: FoundApart, release: str
+) -> None:
+    alone: dict[str, Any] = {"subagents": {"allowAgents": []}}
+    company = found_apart({"alpha": alone, "beta": alone}, daemons=[], release=release)
+    gateway = company.gateway
+    run, words = runner(gateway, None), ("setup", "--strict", "--yes", "--json", "--no-canary", "--agent", "alpha")
+    first = json.loads(run(*words).stdout)
+    said_first = next(one["says"] for one in first["steps"] if one["kind"] == "workspace")
+    assert "OpenClaw lets alpha ask nobody" in said_first
+    assert {one["healthy"] for one in first["doctor"]} == {True}, first["doctor"]
+    alpha = company["alpha"]
+    alpha.drop("one.md", "Say that it is done.\n")
+    alpha.start()
+    eventually(lambda: "completed" in alpha.phases().values(), 300, alpha.last_words)
+    alpha.stop()
+    for one in said_first.split("`")[1::2]:
+        if one.startswith("openclaw "):
+            changed = subprocess.run(
+                one, shell=True, env=gateway.env, cwd=gateway.root, capture_output=True, text=True, timeout=300
+            )
+            assert changed.returncode == 0, changed.stderr
+    again = json.loads(run(*words).stdout)
+    assert "reviewers beta" in next(one["done"] for one in again["steps"] if one["kind"] == "workspace")
+    assert {one["healthy"] for one in again["doctor"]} == {True}, again["doctor"]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("release", BOTH)
+def test_a_task_that_nobody_may_review_goes_on_by_itself_with_what_doctor_prints(
+    found_apart: FoundApart, release: str
+) -> None:
+    gates = {"spec_review": "true", "reviewers": ["beta"]}
+    company = found_apart(
+        {"alpha": {"subagents": {"allowAgents": []}}, "beta": {}}, release=release, gates=gates,
+        openclaw={"discovery": "true"},
+    )  # fmt: skip
+    alpha, gateway = company["alpha"], company.gateway
+    company.model.on(Text(APPROVAL), agent="beta", kind="review")
+    alpha.drop("job.md", task("job"))
+    alpha.start()
+    eventually(lambda: "cannot be asked" in alpha.task("job").get("reason", ""), 120, alpha.last_words)
+    findings = json.loads(alpha.call("doctor", "--json", seconds=300).stdout)["findings"]
+    [red] = [one for one in findings if one["id"] == "reviewers"]
+    assert red["level"] == "error"
+    for one in (fix for fix in red["fixes"] if " config set " in fix):
+        changed = subprocess.run(
+            one, shell=True, env=gateway.env, cwd=gateway.root, capture_output=True, text=True, timeout=300
+        )
+        assert changed.returncode == 0, changed.stderr
+    alpha.until("job", seconds=300)
