@@ -419,9 +419,12 @@ def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[
 def unregister(ws: Workspace, owner: str, openclaw: OpenClawConfig, *, dry_run: bool) -> Change:
     """Remove what `register` added for the workspace of the agent `owner`, and revoke its tokens.
 
-    Works for a workspace that is gone, too. Raises ConfigError, UnavailableError, WorldError.
+    Works as well for a workspace that is gone, or whose tokens are lost. Raises UnavailableError, WorldError.
     """
-    held = tokens.load(ws) if ws.state.is_dir() else ()
+    try:
+        held = tokens.load(ws) if ws.state.is_dir() else ()
+    except ConfigError:  # damaged: its entries have names that only this workspace gives
+        held = ()
     current = openclaw.read()
     named = entries_of(current, owner, held)
     if dry_run:

@@ -318,6 +318,8 @@ class SkillPart(Part):
         return f"wrote {', '.join(written)}" if written else "it is up to date"
 
     def undo(self, before: str) -> str:  # noqa: ARG002
+        if not self.root.is_dir():
+            return f"it went with its workspace {self.root}"
         removed, kept = integration.uninstall_skill(self.ws, force=False)
         stays = f"; kept because a person changed it: {', '.join(kept)}" if kept else ""
         return (f"removed {', '.join(removed)}" if removed else "it is already removed") + stays

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -250,6 +251,17 @@ def test_a_shared_workspace_gets_no_mailbox(beside: Beside) -> None:
     told = json.loads(done.stdout)
     assert set(told["passed_over"]) == {"alpha", "beta"}
     assert {one["agent"] for one in told["steps"]} == {None, "gamma"}
+
+
+def test_an_undo_ends_although_a_workspace_is_gone_and_the_tokens_of_another_are_damaged(beside: Beside) -> None:
+    before = json.loads(beside.config.read_text())
+    beside.steps("--yes", "--no-canary")
+    shutil.rmtree(beside.workspace("beta"))
+    (Workspace(beside.workspace("alpha")).state / "mcp.json").write_text("{")
+    undone = beside.setup("--undo", "--yes")
+    assert undone.returncode == 0, undone.stdout
+    assert json.loads(beside.config.read_text()) == before
+    assert "nothing to undo" in beside.setup("--undo").stdout
 
 
 def test_an_unknown_agent_and_a_missing_openclaw(beside: Beside) -> None:
