@@ -277,7 +277,8 @@ def _effect_runner(
     sign = signer(Keyring.of(ws.root, os.environ))
     posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, hub, sign, peers.gateway)
     dispatches = DispatchedMessages(core, ws, reports)
-    recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway)
+    transport = dispatcher if isinstance(dispatcher, GatewayTransport) else None
+    recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway, transport)
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)

@@ -346,7 +346,7 @@ class Daemon:
             return
         self._recovery_at = mono + _RECOVERY
         store, recovering = self.engine.store, self.calls.recovering()
-        store.meta.set_recovering({call_id: one.stage for call_id, one in recovering.items()})
+        store.meta.set_recovering({call_id.partition(".")[0]: one.stage for call_id, one in recovering.items()})
         found = (store.tasks.get(self.calls.running[call_id].task) for call_id in recovering)
         names = dict.fromkeys(task.local_id for task in found if task is not None)
         self.health.report(Component.RECOVERY, _in_recovery(len(recovering), list(names)), Grade.AMBER)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw, refuse_message
 from mailboxd.agents.openclaw_runs import (
     CheckAgain,
@@ -251,7 +252,10 @@ class TurnStarter:
                 self.calls.adopt(call, self.engine.clock.monotonic())
                 return
             case Next.LOOK_UP:
-                lost = Unknown("the machine was restarted, or the database is a copy: whether it ran is unknown")
+                # over the gateway a run is called as its call
+                run_id = effect.turn_id if isinstance(self.dispatcher, GatewayTransport) and not effect.model else None
+                why = "the machine was restarted, or the database is a copy: whether it ran is unknown"
+                lost = Unknown(why, run_id)
                 self.reports.append(TurnReport(order, effect, lost))
                 return
             case Next.WAIT:
@@ -351,6 +355,8 @@ def _unsendable(error: MessageError) -> Failed:
 # Turns whose outcome is unknown: OpenClaw's ledger is queried before anything is repeated.
 
 _CALL_SECONDS = 60.0
+_ASKED = "asked"
+"""The end of the name of a look-up that the gateway's program makes."""
 _LATER = 30.0
 
 
@@ -371,6 +377,10 @@ class TurnLookup:
     openclaw: OpenClaw
     reports: Reports
     gateway: Gateway = field(default_factory=Gateway)
+    transport: GatewayTransport | None = None
+    """Over which lost runs are asked about; None: by OpenClaw's CLI, and so if it does not let us in."""
+    _by_cli: set[str] = field(default_factory=set)
+    """Orders that the transport could not look up."""
     _lookups: dict[str, _Lookup] = field(default_factory=dict)
     """By call."""
     _to_fetch: list[_Lookup] = field(default_factory=list)
@@ -393,12 +403,43 @@ class TurnLookup:
 
         Nothing is asked while the gateway is down: it may run the turn again once it is back.
         """
+        if self.transport is not None and effect.run_id is not None and order.id not in self._by_cli:
+            self._ask_gateway(self.transport, order, effect, effect.run_id)
+            return
         if self.gateway.is_down or not self.calls.capacity.has_slot() or self.calls.free_cli_processes() <= 0:
             return
         self._start(_Lookup(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 
+    def _ask_gateway(self, transport: GatewayTransport, order: Order, effect: LookUp, run_id: str) -> None:
+        """Have the gateway's program ask about the run until the gateway can tell what became of it."""
+        task = self.engine.store.tasks.get(order.task)
+        timeout = (task.policy.timeout if task else self.engine.settings.policy.timeout) + LOOKUP_SECONDS
+        call = Call(f"{order.id}.{_ASKED}", CallKind.LOOKUP, "", f"{_ASKED}:{effect.session_key}", timeout, order)
+        call.task, call.without_slot = order.task, True
+        now = self.engine.clock.monotonic()
+        if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
+            return
+        self.calls.discard(call.id)
+        argv = transport.lookup_argv(effect.agent, effect.session_key, run_id, timeout)
+        try:
+            self.calls.start(call, argv, now)
+        except NotStarted:
+            self._by_cli.add(order.id)
+
+    def _take_answer(self, order: Order, effect: LookUp, call: Call, exit_: Exit) -> None:
+        """Take what the gateway says of the run; what it does not say is looked up by the CLI."""
+        self.calls.discard(call.id)
+        found = classify(exit_)
+        if isinstance(found, Aborted) or (isinstance(found, Unknown) and not found.looked_up):
+            self._by_cli.add(order.id)
+        else:
+            self.reports.append(LookupReport(order, effect, found))
+
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the end of a look-up call; the outcome is reported once it is known."""
+        if call.id.endswith(f".{_ASKED}") and isinstance(order.effect, LookUp):
+            self._take_answer(order, order.effect, call, exit_)
+            return
         lookup = self._lookups.pop(call.id)
         self.calls.discard(call.id)
         fetched: FetchedReply | None = None

@@ -332,7 +332,7 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         case Waiting.TURN:
             return _turn(task, tried, snapshot)
         case Waiting.LOOKUP:
-            return _lookup(task, tried, snapshot)
+            return _recovery(task, snapshot) or _lookup(task, tried, snapshot)
         case Waiting.REPLY:
             return _reply(task, tried, snapshot)
         case _:

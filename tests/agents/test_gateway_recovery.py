@@ -447,3 +447,43 @@ def test_the_table_has_every_verdict() -> None:
     verdicts = {type(verdict) for _, verdict in TABLE.values()}
     assert verdicts == {Wait, SendAgain, Answered, AskRun, Ended, Undecided}
     assert {verdict.stage for _, verdict in TABLE.values() if isinstance(verdict, Wait)} == set(Stage) - {Stage.AWAY}
+
+
+# A lost run that is only asked about: after a power cut, or when its turn had to be killed
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_lost_run_is_asked_about_and_never_requested(tmp_path: Path, began: bool) -> None:
+    gateway = Recovery(tmp_path)
+    talk = gateway.talk
+    answer = history(prompt(talk.key), prompt(RUN, RESUME), says(RUN, "It ran."), **ENDED, lastRunId=RUN)
+    gateway.does_not_know_it().looks(answer if began else history(pending=talk.key))
+    with Replay(gateway.frames) as replay:
+        talk.pair(replay.url)
+        with carrying(talk.path) as transport:
+            words = transport.lookup_argv("alpha", talk.asked["sessionKey"], talk.key, 60)
+            outcome = classify(finish(transport.spawn(tmp_path / "lookup.asked", words, {}), 20))
+    if began:
+        assert outcome == Succeeded("It ran.", run_id=RUN)
+    else:
+        assert isinstance(outcome, Failed)
+        assert not outcome.started
+    assert replay.complaints == []
+    assert [said["params"]["message"] for said in replay.heard if said["method"] == "agent"] == ["?"]
+
+
+def test_a_question_that_is_given_up_leaves_its_run_alone(tmp_path: Path) -> None:
+    gateway = Recovery(tmp_path)
+    talk = gateway.talk
+    gateway.does_not_know_it().looks(history(prompt(talk.key), **MARKED))
+    with Replay(gateway.frames) as replay:
+        talk.pair(replay.url)
+        with carrying(talk.path) as transport:
+            place = tmp_path / "lookup.asked"
+            words = transport.lookup_argv("alpha", talk.asked["sessionKey"], talk.key, 60)
+            child = transport.spawn(place, words, {})
+            eventually(lambda: Mark.read(place).stage == Stage.MARKED.name, 20)
+            child.terminate()
+            assert isinstance(classify(finish(child, 20)), Aborted)
+    assert "chat.abort" not in [said["method"] for said in replay.heard]
+    assert replay.complaints == []

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
-from mailboxd.core.outcomes import Outcome, Unknown
+from mailboxd.core.outcomes import Outcome, Succeeded, Unknown
 from mailboxd.effects.process_table import ProcessTable
 from mailboxd.effects.turns import LookupReport, TurnLookup
 from mailboxd.engine.reports import Reports
 from tests.agents.recorded import recorded
+from tests.agents.replay import Replay
+from tests.agents.test_gateway import carrying
+from tests.agents.test_gateway_recovery import ENDED, RUN, Recovery, history, prompt, says
 from tests.core.desk import Desk
 from tests.e2e.support import eventually
 
@@ -141,3 +145,41 @@ def test_it_is_given_up_after_the_timeout_and_two_minutes(asked: Asked) -> None:
     asked.desk.clock.advance(600 + 119)
     run = json.loads(recorded("tasks-show-gateway-down").stdout)["runId"]
     assert asked.look() == Unknown("the gateway went away during the turn and is not back", run, looked_up=True)
+
+
+# Over the gateway
+
+
+def asked_over_the_gateway(asked: Asked, transport: GatewayTransport) -> Outcome | None:
+    """One look-up by the gateway's program; None if it has to be made by the CLI."""
+    asked.calls.launcher = asked.recovery.transport = transport
+    (order,) = asked.desk.store.outbox.pending(asked.desk.clock.now(), 10)
+    assert isinstance(order.effect, LookUp)
+    asked.recovery.begin(order, order.effect)
+    ((call, exit_),) = eventually(lambda: list(asked.calls.ended()))
+    with asked.desk.engine.batch():
+        asked.recovery.ended(order, call, exit_)
+        asked.reports.record_all()
+    return asked.found
+
+
+def test_a_paired_workspace_asks_its_gateway_and_waits_for_no_settling(asked: Asked, tmp_path: Path) -> None:
+    gateway = Recovery(tmp_path)
+    gateway.talk.key, gateway.talk.asked["sessionKey"] = "run_1", asked.desk.attempt().session_key
+    resumed = history(prompt("run_1"), says(RUN, "It ran."), **ENDED, lastRunId=RUN)
+    gateway.does_not_know_it().looks(resumed)
+    with Replay(gateway.frames) as replay:
+        gateway.talk.pair(replay.url)
+        with carrying(gateway.talk.path) as transport:
+            outcome = asked_over_the_gateway(asked, transport)
+    assert outcome == Succeeded("It ran.", run_id=RUN)
+    assert replay.complaints == []
+
+
+def test_a_gateway_that_does_not_let_us_in_any_more_is_asked_by_the_cli(asked: Asked, tmp_path: Path) -> None:
+    asked.says(show="tasks-show-succeeded", history="chat-history")
+    with carrying(tmp_path / "nothing.json") as transport:
+        assert asked_over_the_gateway(asked, transport) is None
+        outcome = asked.look()
+    assert isinstance(outcome, Succeeded)
+    assert outcome.text == "All done."

@@ -125,13 +125,15 @@ class Turn:
     """How far the gateway's recovery of it is; None if the gateway has it."""
     requests: int = 1
     """How often it was requested, or will have been."""
+    asks_about: str = ""
+    """The lost run that this only asks about; empty: it is a turn."""
     answers: tuple[str, Said | None] | None = None
     """The run that has ended well, and what the transcript has of its answer, while the run itself is asked."""
 
     @property
     def key(self) -> str:
         """The idempotency key, which becomes the run's id: the call's. A turn that never began needs another one."""
-        return request_key(self.directory, self.requests)
+        return self.asks_about or request_key(self.directory, self.requests)
 
 
 @dataclass(slots=True)
@@ -293,10 +295,11 @@ class Program:
         if not known.is_turn:
             os.close(mark)
             return None
-        _, agent, session_key, timeout = known.argv
+        _, agent, session_key, timeout, *lost = known.argv
         until = self.clock.monotonic() + _patience(int(timeout))
         turn = Turn(directory, agent, session_key, int(timeout), until, mark, may_run=again, run_id=known.run_id)
         turn.requests = known.requests
+        turn.asks_about = next(iter(lost), "")
         self._abandoned.pop(session_key, None)
         record(mark, os.getpid())
         self.turns[directory] = turn
@@ -441,6 +444,9 @@ class Program:
     def _stop(self, turn: Turn) -> None:
         if turn.is_stopping:
             return
+        if turn.asks_about:  # the run itself goes on
+            self._end(turn, TurnResult(STOPPED))
+            return
         turn.is_stopping, turn.due = True, self.clock.monotonic()
         if not turn.may_run:
             self._end(turn, TurnResult(STOPPED))
@@ -562,6 +568,9 @@ class Program:
 
     def _request_again(self, turn: Turn) -> None:
         """Request a turn that never began, under another key: the gateway refuses one that it had accepted."""
+        if turn.asks_about:
+            self._end(turn, TurnResult.failure("Gateway cannot start the turn now: it died before the turn had begun"))
+            return
         if turn.requests >= _REQUESTS:
             said = f"the gateway died {turn.requests} times before the turn had begun"
             self._end(turn, TurnResult.failure(f"Gateway cannot start the turn now: {said}"))

@@ -61,7 +61,8 @@ TURN_BYTES = 1 << 20
 PROGRAMS = 4
 """Processes of OpenClaw's CLI at once, for look-ups and turns with a model of their own: more are not faster."""
 PROGRAM = "mailboxd-gateway"
-"""The first word in the mark of a turn over the gateway; agent, session key and timeout follow."""
+"""The first word in the mark of a turn over the gateway; agent, session key and timeout follow, and the run's id if
+this only asks about a run that was lost."""
 STOP, DROP = b"stop", b"drop"
 """Abort the turn; forget it at once."""
 _WAITING = 512
@@ -97,6 +98,10 @@ class GatewayTransport:
         argv = self.cli.turn_argv(agent, session_key, message_file, timeout, model)
         return (PROGRAM, agent, session_key, str(timeout)) if model is None else argv
 
+    def lookup_argv(self, agent: str, session_key: str, run_id: str, timeout: int) -> tuple[str, ...]:
+        """A question about this run, in the words that `spawn` takes: nothing is requested, only asked and awaited."""
+        return (PROGRAM, agent, session_key, str(timeout), run_id)
+
     def warm_up(self) -> None:
         """Start the program unless it runs, and keep it until `close`. Raises NotStarted, WorldError."""
         try:
@@ -131,7 +136,7 @@ class GatewayTransport:
         try:
             mark = claim(directory, argv, durable=not marked)
             try:
-                return self._hand_over(directory, mark, again=False)
+                return self._hand_over(directory, mark, again=len(argv) > _WORDS)
             except (NotStarted, OSError):
                 disclaim(directory)
                 raise
@@ -333,7 +338,7 @@ class Mark:
     @property
     def is_turn(self) -> bool:
         """Whether the program carries it, or carried it."""
-        return len(self.argv) == _WORDS and self.argv[0] == PROGRAM
+        return len(self.argv) in (_WORDS, _WORDS + 1) and self.argv[0] == PROGRAM
 
     def is_given_up(self, directory: Path | str) -> bool:
         """Whether too many attempts to hand it over have failed. Raises WorldError."""
