@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,10 @@ def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]
         times = ", ".join([*since, *([f"until {moment(item['until'], now)}"] if item["until"] else [])])
         age = f" ({times})" if times else ""
         about = f"{item['task']}: " if item["task"] else ""
-        yield fit(f"{about}{item['text']}", room - width(age)) + age
+        if item["kind"] == "approval":  # whoever decides reads all of the action
+            yield from textwrap.wrap(for_terminal(about + item["text"] + age), room, subsequent_indent="     ")
+        else:
+            yield fit(f"{about}{item['text']}", room - width(age)) + age
         if item["details"]:
             yield from question_lines(item["details"], item["task"], "     ", room)
         yield f"  -> {for_terminal(item['command'])}"

@@ -352,6 +352,55 @@ def test_on_a_terminal_it_is_shown_before_it_is_approved(stage: Stage, monkeypat
     assert said.index("What would happen") < said.index("approved by")
 
 
+@pytest.mark.parametrize(
+    ("words", "answer", "after"),
+    [
+        (("approve",), "n", "pending"),
+        (("approve",), "", "pending"),
+        (("approve",), "y", "approved"),
+        (("approve", "--yes"), "", "approved"),
+        (("approval", "reject", "--note", "no"), "n", "pending"),
+        (("approval", "reject", "--note", "no", "-y"), "", "rejected"),
+        (("approval", "request-changes", "--note", "more"), "n", "pending"),
+    ],
+)
+def test_on_a_terminal_it_asks_first(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], answer: str, after: str
+) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    for name in ("is_terminal", "can_ask"):
+        monkeypatch.setattr(f"mailboxd.cli.commands.approvals.{name}", lambda: True)
+    said = stage.run(*words, short(one), text=f"{answer}\n")
+    assert stage.json("approval", "show", one)["status"] == after
+    assert said.exit_code == (0 if after != "pending" else 130)
+    if "-y" not in words and "--yes" not in words:
+        asked = said.stdout.rpartition("mailboxd approval request-changes")[2]
+        assert "run make publish" in asked
+        assert "risk: " in asked
+        assert f"digest: {stage.json('approval', 'show', one)['digest']}" in asked
+        assert "[y/N]" in said.output
+
+
+def test_a_request_is_named_by_its_task_unless_it_has_several(stage: Stage) -> None:
+    ask(stage, "job", PUBLISH)
+    assert stage.run("approve", "job").exit_code == 0
+    assert stage.json("approval", "show", "job")["status"] == "approved", "its only one"
+    one, other = ask(stage, "two", PUBLISH, TELL)
+    said = stage.run("approve", "two")
+    assert said.exit_code == 69
+    assert all(f"{short(name)} (" in said.stderr for name in (one, other))
+    stage.create("quiet")
+    assert "has not asked for an approval" in stage.run("approve", "quiet").stderr
+
+
+def test_a_narrow_terminal_shows_all_of_the_action(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    action = stage.json("approval", "show", one)["requested_action"]
+    for look in (("inbox",), ("approval", "show", short(one)), ("status",)):
+        said = stage.run(*look, env={"COLUMNS": "40"}).stdout
+        assert action in " ".join(said.split()), look
+
+
 def test_the_unknown_is_named_as_such(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     stage.run("approve", short(one))

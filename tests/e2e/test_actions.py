@@ -106,7 +106,7 @@ def test_after_a_no_nothing_happens(found: Found, witness: Path, verb: str, phas
     alpha.start()
     alpha.drop("job.md", acting("job", [effect(witness)]))
     [name] = asked(alpha)
-    assert alpha.call(*verb.split(), "job" if verb == "cancel" else name).returncode == 0
+    assert alpha.call(*verb.split(), "job" if verb == "cancel" else name, "--now").returncode == 0
     alpha.until("job", phase)
     refused = runner(alpha, name)
     assert refused.wait(20) == 1

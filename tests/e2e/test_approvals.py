@@ -88,7 +88,7 @@ def test_a_rejection_is_the_reason_that_the_sender_reads(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", task("job", sender="boss", subtask_id="x"))
     (row,) = waiting(alpha)
-    decide(alpha, "approval reject", row, "--note", "not before the audit")
+    decide(alpha, "approval reject", row, "--note", "not before the audit", "--now")
     alpha.until("job.x", "failed")
     assert "not before the audit" in alpha.task("job.x")["reason"]
     (reply,) = eventually(lambda: alpha.sent("reply"))
@@ -186,7 +186,7 @@ def test_nothing_an_agent_writes_into_its_files_approves_anything(found: Found) 
     assert (inside.returncode, "(permission-denied)" in inside.stderr) == (1, True)
     assert alpha.phase("job") == "awaiting_approval"
     assert [now["status"] for now in alpha.json("approval", "list", "--all")] == ["pending"]
-    decide(alpha, "approval reject", row, "--note", "enough")
+    decide(alpha, "approval reject", row, "--note", "enough", "--now")
     alpha.until("job", "failed")
     company.at_rest()
 
@@ -211,7 +211,9 @@ def test_two_approvers_at_once_are_one_approval(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", task("job"))
     (row,) = waiting(alpha)
-    both = _at_once(alpha, ["approve", row["short_id"]], ["approval", "reject", row["short_id"], "--note", "no"])
+    both = _at_once(
+        alpha, ["approve", row["short_id"]], ["approval", "reject", row["short_id"], "--note", "no", "--now"]
+    )
     assert sorted(both) == [0, 1]
     status = alpha.json("approval", "show", row["short_id"])["status"]
     assert status == ("approved" if both[0] == 0 else "rejected")

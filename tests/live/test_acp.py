@@ -43,7 +43,7 @@ def test_exec_approvals_of_the_gateway_are_parked_and_then_allowed_rejected_or_c
         assert f"touch {alpha.root}/{name}" in row["preview"]
         assert not (alpha.root / name).exists()  # it waits
         whom = (name,) if verb == "cancel" else (row["id"][-6:].lower(), "--note", "so be it")
-        done = alpha.call(*verb.split(), *whom)
+        done = alpha.call(*verb.split(), *whom, *(() if verb == "approve" else ("--now",)))
         assert done.returncode == 0, done.stderr
         alpha.until(name, "cancelled" if verb == "cancel" else "completed")
         eventually(lambda: not alpha.query("SELECT 1 FROM approvals WHERE status = 'pending'"))

@@ -132,7 +132,7 @@ def test_yes(place: GateDir) -> None:
 def test_no(place: GateDir) -> None:
     name = place.asked()
     gate = place.gate
-    assert place.alpha.call("approval", "reject", name, "--note", "no").returncode == 0
+    assert place.alpha.call("approval", "reject", name, "--note", "no", "--now").returncode == 0
     place.alpha.until("job", "failed")
     eventually(lambda: not gate.exists(), 20, place.alpha.last_words)
     assert place.resumed() == ["no"]
