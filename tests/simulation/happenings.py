@@ -60,6 +60,20 @@ def reply(world: World) -> None:
         world.handle(attempt.task, heard)
 
 
+def answer_late(world: World) -> None:
+    """A peer answers after its lease, although its silence has opened the circuit."""
+    world.clock.advance(4000.0)
+    with world.engine.batch():
+        world.engine.tick()
+    silent = world.attempts(
+        "status = 'unknown' AND executor <> 'main' AND EXISTS (SELECT 1 FROM tasks t WHERE t.id = task"
+        " AND t.attempt = ordinal AND t.phase = 'circuit_open')"
+    )
+    if silent:
+        attempt = world.script.random.choice(silent)
+        world.handle(attempt.task, Reply(attempt.executor, Results("after all"), attempt.id, attempt.reply_token))
+
+
 def judge(world: World) -> None:
     """Somebody's verdict by message: a reviewer's as a rule, about the attempt under review or an older one."""
     tasks = world.tasks_where("phase IN ('spec_review', 'spec_gate', 'quality_gate')")
@@ -249,6 +263,7 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "look_up": (8, World.look_up),
     "deliver": (8, World.deliver),
     "reply": (12, reply),
+    "answer_late": (1, answer_late),
     "judge": (3, judge),
     "mischief": (6, mischief),
     "operate": (11, operate),

@@ -48,6 +48,7 @@ TABLE = {
     ("circuit_open", "execution_ready"),
     ("circuit_open", "completed"),
     ("circuit_open", "failed"),
+    ("circuit_open", "executing"),  # beyond the protocol: the answer came whose absence had opened it
 }
 """The protocol's table, typed off once more, without "any not terminal -> cancelled"."""
 ANEW = {"operator: retry, it had not started", "the sender dispatched it again, it had not started"}
@@ -305,7 +306,14 @@ class Book:
         return any(not _holds(one, said[one["of"]]) for one in known.flow.get("when", ()) if one["of"] in said)
 
     def _attempt_checkpoint(self, task: str, data: dict[str, Any], _role: str) -> None:
-        assert data["attempt"] == self.tasks[task].live, "only a live attempt goes on"
+        known = self.tasks[task]
+        if data.get("attempt_changes", {}).get("status") == "running":
+            assert known.phase == "circuit_open", "only a circuit that its absence opened is closed by a late answer"
+            assert known.lost, "an attempt goes on whose outcome was unknown"
+            assert data["attempt"] == known.last["id"], "a late answer is about the latest attempt"
+            known.live, known.lost, known.permitted = data["attempt"], "", True
+            known.spent = max(known.spent - 1, 0)
+        assert data["attempt"] == known.live, "only a live attempt goes on"
 
     def _turn_is_over(self, task: str, turn: dict[str, Any]) -> None:
         if turn["outcome"] == "failed" and not turn["ran"]:
