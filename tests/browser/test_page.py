@@ -214,11 +214,15 @@ def test_a_request_is_rejected_by_keyboard_alone(window: Window, company: Compan
     page = window("/")
     _tab_to(page, "Asks for your approval: run rsync")
     assert "web.example:/srv/www/" in page.inner_text("#attention")
+    _tab_to(page, "Reject…")
+    page.keyboard.press("Enter")  # unfolds its form: this is the question
     _tab_to(page, "Reject", field="note")
     page.keyboard.type("Not on a Friday.")
     _tab_to(page, "Reject")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("Rejected")
+    expect(page.get_by_role("status")).to_contain_text("Nothing is stopped yet")
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    eventually(lambda: analyst.query("SELECT 1 FROM approvals WHERE status = 'rejected'"), 60, analyst.last_words)
     (row,) = analyst.query("SELECT status, note FROM approvals")
     assert row == {"status": "rejected", "note": "Not on a Friday."}
 

@@ -132,7 +132,7 @@
   function count() {
     for (const time of document.querySelectorAll("time[data-countdown]")) {
       const left = Math.ceil((Date.parse(time.dateTime) - Date.now()) / 1000);
-      time.textContent = left > 0 ? `${time.dateTime.slice(11, 19)} UTC, in ${left} s` : "once the daemon runs";
+      time.textContent = left > 0 ? `at ${time.dateTime.slice(11, 19)} UTC, in ${left} s` : "as soon as the daemon runs";
     }
   }
   count();
