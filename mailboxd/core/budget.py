@@ -130,7 +130,7 @@ def raised(policy: Policy, spent: Spent, order: Unblock, limits: Limits) -> dict
     if order.budget_tokens is not None:
         changes["budget_tokens"] = order.budget_tokens
     if changes and policy.named is not None:
-        changes["named"] = policy.named | changes.keys()
+        changes["named"] = policy.named | frozenset(changes)
     if policy.max_turns and spent.turns >= policy.max_turns:
         changes["max_turns"] = limits.turns and spent.turns + limits.turns
     if policy.max_tree_turns and spent.tree_turns >= policy.max_tree_turns:

@@ -113,6 +113,6 @@ def test_agents_that_plan_without_end_are_held_at_the_default_limit_with_the_way
     assert alpha.call("retry", "job").returncode == 0
     eventually(lambda: len(alpha.phases()) - 1 > count + 200 and held(alpha, "job"), 60, alpha.last_words)
     assert len(alpha.phases()) - 1 <= count + 240
-    assert alpha.call("cancel", "job").returncode == 0
+    assert alpha.call("cancel", "job", "--now").returncode == 0
     alpha.until("job", "cancelled")
     company.at_rest()
