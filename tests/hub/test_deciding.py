@@ -149,7 +149,7 @@ def test_the_page_decides_and_searches_on_other_hosts(farm: Farm, tmp_path: Path
         assert page.form(request, decision="approved").status == 303
         writer.until("job")
         assert happened(witness) == 1
-        assert page.form("/", order="answer", task="one", note="The audited ones.").status == 303
+        assert page.form("/", order="answer", task="one", text="The audited ones.").status == 303
         assert page.form("/", order="retry", task="two").status == 409
         assert page.form("/", order="cancel", task="two").status == 303
         eventually(lambda: asker.phase("two") == "cancelled", 30, farm.last_words)
