@@ -95,7 +95,7 @@ def test_work_that_is_cancelled_while_its_turn_waits_to_be_resumed_does_not_go_o
     company = over_the_gateway(found_apart, release, turns=12)
     alpha, model = company["alpha"], company.model
     killed_with(company, 3, 0)
-    alpha.call("cancel", "t01")
+    alpha.call("cancel", "t01", "--now")
     company.gateway.start()
     alpha.until("t00")
     alpha.until("t02")
