@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mailboxd.core.vocabulary import FOR_PERSON, NO_SUCH_AGENT, Phase
+from mailboxd.core.vocabulary import FOR_PERSON, NO_SUCH_AGENT
 from mailboxd.explain.model import Snapshot
 from mailboxd.store.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
 from mailboxd.store.reports import Report, Row
@@ -128,8 +128,6 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         phases: dict[str, int] = {}
         for phase, _, count in counts:
             phases[phase] = phases.get(phase, 0) + count
-        if unseen:
-            phases[Phase.FAILED] = len(unseen)
         elsewhere = ("approval", "subtasks", "agent", "circuit")
         total = (
             len(agents)
