@@ -185,10 +185,14 @@ class GatewayTransport:
         return socket_path(self.pairing, self.environment)
 
     def _hand_over(self, directory: Path | str, mark: int | None, *, again: bool) -> CarriedTurn:
-        """Send the order, with the locked mark unless the program has it. Raises NotStarted, OSError."""
+        """Send the order, with the locked mark unless the program has it. Raises NotStarted, OSError.
+
+        A program that dies before it has taken the order leaves what one leaves that dies afterwards.
+        """
         connection = self._connect()
         try:
-            socket.send_fds(connection, [order(directory, again=again)], [] if mark is None else [mark])
+            with suppress(BrokenPipeError, ConnectionResetError):
+                socket.send_fds(connection, [order(directory, again=again)], [] if mark is None else [mark])
         except BaseException:
             connection.close()
             raise
