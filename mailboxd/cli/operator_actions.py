@@ -87,7 +87,7 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
     if held is not None:
         say(for_terminal(f"  -> {facts['held']['undo']}  # takes it back, within 10 s"))
     if not runs:
-        say("no daemon is running: recorded, and `mailboxd run` will carry it out", err=True)
+        say(f"no daemon is running: recorded, and `{session.program(ws)} run` will carry it out", err=True)
 
 
 def require_operator(sender: str = OPERATOR) -> None:

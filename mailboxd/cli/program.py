@@ -77,7 +77,7 @@ class Program(LazyGroup):
             raise_on_sigint()
             return super(Program, self).main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
 
-        status = guarded(action, arguments)
+        status = guarded(action, arguments, extra["obj"])
         if not standalone_mode:
             return status
         sys.exit(status)
@@ -128,7 +128,7 @@ _DASH = "- "
 _TEXT = 'an argument that begins with - is taken for an option; put -- before it: `{} ... -- "- ..."`'
 
 
-def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
+def guarded(action: Callable[[], Any], arguments: Sequence[str], session: Session) -> int:
     """Run `action` and return its exit status; report errors on standard error. `arguments` are the command line."""
     as_json = "--json" in list(arguments)[: arguments.index("--")] if "--" in arguments else "--json" in arguments
     try:
@@ -136,7 +136,7 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         flush()
         return result if isinstance(result, int) else EXIT_OK
     except MailboxdError as error:
-        _report(_facts(error), as_json)
+        _report(_facts(error, session), as_json)
         return error.exit_code
     except click.ClickException as error:
         wrong = _plainer(error)
@@ -156,10 +156,10 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         return EXIT_NO
     except Exception as error:
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
-            _report(_facts(UnavailableError(_GONE)), as_json)
+            _report(_facts(UnavailableError(_GONE), session), as_json)
             return EXIT_UNAVAILABLE
         if why := shortage(error):
-            _report(_facts(WorldError(why)), as_json)
+            _report(_facts(WorldError(why), session), as_json)
             return EXIT_TRY_AGAIN
         _report(_bug_report(error, arguments), as_json)
         return EXIT_BUG
@@ -213,9 +213,12 @@ def _unwritable(error: Unwritable) -> dict[str, Any]:
     return {"kind": type(error).__name__, "exit": EXIT_NO, "message": text}
 
 
-def _facts(error: MailboxdError) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(error).items() if isinstance(value, str | int)}
-    return {"kind": type(error).__name__, "exit": error.exit_code, "message": str(error), **facts}
+def _facts(error: MailboxdError, session: Session) -> dict[str, Any]:
+    said = {"message": str(error)} | {
+        name: value for name, value in vars(error).items() if isinstance(value, str | int)
+    }
+    facts = {name: session.runnable(value) if isinstance(value, str) else value for name, value in said.items()}
+    return {"kind": type(error).__name__, "exit": error.exit_code, **facts}
 
 
 def _report(facts: dict[str, Any], as_json: bool) -> None:

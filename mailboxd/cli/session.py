@@ -34,6 +34,10 @@ POLL_INTERVAL = 0.25
 """Seconds between two polls of the database, each an indexed query of 20 µs."""
 MOST_COMPLETIONS = 100
 _CONFIG_HEAD = 65_536
+_COMMAND = re.compile(
+    r"(?:^|(?<=[`(])|(?<=\bor )|(?<=\bthen )|(?<=[,;:] ))mailboxd (?!-w |explain |setup|init |hub |fleet)(?=[a-z])"
+)
+"""A command about a workspace, in a text of mailboxd's own."""
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
 
 
@@ -63,6 +67,13 @@ class Session:
             if Workspace.find(Path.cwd()).root == ws.root:
                 return "mailboxd"
         return attention.program_for(ws)
+
+    def runnable(self, text: str) -> str:
+        """One of mailboxd's own hints, whose commands run as printed: with -w where the current directory needs it."""
+        with suppress(MailboxdError, OSError):
+            if self.path is not None:
+                return _COMMAND.sub(f"{self.program(self.workspace())} ".replace("\\", r"\\"), text)
+        return text
 
     def seen(self, ws: Workspace) -> Seen:
         """What this user has seen of the failed tasks of `ws`. Raises nothing."""
@@ -105,7 +116,7 @@ class Session:
             say(line)
             shown = True
         if none and not shown:
-            say(none, err=True)
+            say(self.runnable(none), err=True)
 
     def write(self, text: str) -> None:
         """Print a file as it is; with --json as its `text`."""

@@ -101,8 +101,11 @@ def _says(node: Node, name: str) -> str:
 # Items that wait for a person
 
 
-def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]:
-    """Each item (of `Attention.as_json`) in a sentence of at most `room` columns, and below it its command."""
+def attention_lines(items: Sequence[Item], now: str, room: int, program: str) -> Iterator[str]:
+    """Each item (of `Attention.as_json`) in a sentence of at most `room` columns, and below it its command.
+
+    `program` is how a command begins (`Session.program`).
+    """
     for item in items:
         since = [lasted(to_epoch(now) - to_epoch(item["since"]))] if item["since"] else []
         times = ", ".join([*since, *([f"until {moment(item['until'], now)}"] if item["until"] else [])])
@@ -113,16 +116,16 @@ def attention_lines(items: Sequence[Item], now: str, room: int) -> Iterator[str]
         else:
             yield fit(f"{about}{item['text']}", room - width(age)) + age
         if item["details"]:
-            yield from question_lines(item["details"], item["task"], "     ", room)
+            yield from question_lines(item["details"], item["task"], "     ", room, program)
         yield f"  -> {for_terminal(item['command'])}"
 
 
 _QUESTION_LINES = 15
 
 
-def question_lines(text: str, task: str, indent: str, room: int) -> Iterator[str]:
+def question_lines(text: str, task: str, indent: str, room: int, program: str) -> Iterator[str]:
     """A question with its options; `mailboxd show` prints all of a long one."""
-    yield from shortened(text, indent, room, _QUESTION_LINES, f"`mailboxd show {task}`")
+    yield from shortened(text, indent, room, _QUESTION_LINES, f"`{program} show {task}`")
 
 
 # What happens next

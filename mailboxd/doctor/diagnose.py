@@ -275,18 +275,18 @@ GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
 
 def judge(facts: Facts) -> Iterator[tuple[str, CheckResult]]:
     """Every result with the name of its group. Pure."""
-    command = "openclaw" if facts.program is not None and facts.program.scripted else facts.settings.command
     for group, checks in GROUPS.items():
         for check, needed in checks.items():
             found = [getattr(facts, name) for name in needed]
             if None not in found:
-                yield from ((group, _with_command(command, result)) for result in check(facts, *found))
+                yield from ((group, as_configured(facts, result)) for result in check(facts, *found))
     for failure in facts.failures:
         text = f"{failure.probe} could not be checked: {failure.reason}"
-        yield "unknown", warning(f"{failure.probe}-unknown", text, failure.command)
+        yield "unknown", as_configured(facts, warning(f"{failure.probe}-unknown", text, failure.command))
 
 
-def _with_command(command: str, result: CheckResult) -> CheckResult:
-    """Call OpenClaw in the fixes as the configuration does."""
+def as_configured(facts: Facts, result: CheckResult) -> CheckResult:
+    """The result, whose fixes call OpenClaw as the configuration does."""
+    command = "openclaw" if facts.program is not None and facts.program.scripted else facts.settings.command
     fixes = (f"{command}{fix.removeprefix('openclaw')}" if fix.startswith("openclaw ") else fix for fix in result.fixes)
     return replace(result, fixes=tuple(fixes))

@@ -67,9 +67,7 @@ def found(facts: Facts) -> Iterator[CheckResult]:
 
 def config(facts: Facts) -> Iterator[CheckResult]:
     if facts.settings.problem:
-        yield error(
-            "config", facts.settings.problem, facts.settings.fix or edit(facts.settings.path, "then: mailboxd config")
-        )
+        yield error("config", facts.settings.problem, _valid_configuration(facts))
     elif facts.settings.path:
         yield ok("config", f"the configuration is valid (agent {facts.settings.agent})")
 
@@ -128,7 +126,7 @@ def _move(facts: Facts) -> str:
 
 
 def space(facts: Facts, found: Filesystem) -> Iterator[CheckResult]:
-    free, usage = f"{found.free_bytes // _MB:,} MB", f"du -xsh {_root(facts)}/* | sort -h"
+    free, usage = f"{found.free_bytes // _MB:,} MB", f"du -xhd2 {_root(facts)} | sort -h"
     if found.free_bytes < ERROR_BYTES:
         yield error("space", f"only {free} of disk space are free", usage)
     elif found.free_bytes < WARNING_BYTES:
@@ -141,19 +139,22 @@ def space(facts: Facts, found: Filesystem) -> Iterator[CheckResult]:
         yield result("inodes", f"only {found.free_files} more files can be created on {found.mount}", inodes)
 
 
-def database(_: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
+def database(facts: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
     path = shlex.quote(found.path)
-    if not found.exists:
-        yield note("database", "there is no database yet", "mailboxd run")
+    rebuild = "mailboxd db rebuild --replace  # from mailbox/archive/events/; stop the daemon first"
+    if found.lost:
+        yield error("database", f"{found.path} is missing, although there was one", rebuild)
+    elif not found.exists:
+        yield note("database", "there is no database yet", _start(facts))
     elif found.damage:
         text = f"{found.path} is damaged: {'; '.join(found.damage[:_SHOWN])}"
-        yield error("database", text, f"sqlite3 {path} .recover | sqlite3 {path}.recovered  # stop the daemon first")
+        yield error("database", text, rebuild, f"sqlite3 {path} .recover | sqlite3 {path}.recovered")
     elif found.schema > found.known:
         text = f"the database has schema {found.schema}, this mailboxd knows {found.known}"
         yield error("database", text, "mailboxd --version  # install the newer version that wrote it")
     elif found.schema < found.known:
         text = f"the database has schema {found.schema}, the daemon upgrades it to {found.known} when it starts"
-        yield note("database", text, "mailboxd run")
+        yield note("database", text, _start(facts))
     elif found.broken:
         yield error("database", f"the audit trail is broken: {found.broken}", "mailboxd db verify")
     else:
@@ -163,21 +164,30 @@ def database(_: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
 def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     if found.pid is None:
         waiting = facts.mailbox.waiting if facts.mailbox is not None else 0
-        start: tuple[str, ...] = ("mailboxd run",)
-        if found.service:
-            start = (f"systemctl --user start {shlex.quote(found.service)}",)
-        if facts.settings.problem:
-            start = (facts.settings.fix or edit(facts.settings.path, "then: mailboxd config"),)
         if waiting:
-            yield warning("daemon", f"no daemon is running; files waiting in the inbox: {waiting}", *start)
+            yield warning("daemon", f"no daemon is running; files waiting in the inbox: {waiting}", _start(facts))
         else:
-            yield note("daemon", "no daemon is running", *start)
+            yield note("daemon", "no daemon is running", _start(facts))
     elif found.inside_agent:
         text = f"the daemon (pid {found.pid}) runs inside an agent's turn: OpenClaw refuses its calls"
         yield error("daemon", text, f"kill {found.pid}; mailboxd run  # in your own shell")
     else:
         how = f"as {found.service}" if found.service else "started manually"
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
+
+
+def _start(facts: Facts) -> str:
+    """The command that starts the daemon anew, or what it needs before."""
+    if facts.settings.problem:
+        return _valid_configuration(facts)
+    pid, service = (facts.daemon.pid, facts.daemon.service) if facts.daemon is not None else (None, "")
+    if service:
+        return f"systemctl --user {'start' if pid is None else 'restart'} {shlex.quote(service)}"
+    return f"kill {pid}; mailboxd run" if pid else "mailboxd run"
+
+
+def _valid_configuration(facts: Facts) -> str:
+    return facts.settings.fix or edit(facts.settings.path, "then: mailboxd config")
 
 
 def mailbox(facts: Facts, found: MailboxFacts) -> Iterator[CheckResult]:

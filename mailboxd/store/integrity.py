@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mailboxd.errors import DamagedError, WorldError
 from mailboxd.store import event_log
 from mailboxd.store.backup import make_durable, prove, remove
-from mailboxd.store.database import connect, migrations, recreation, storage_errors
+from mailboxd.store.database import connect, mark_of, migrations, recreation, storage_errors
 from mailboxd.store.event_log import GENESIS, Tip, chain
 
 _NEWEST = 1_000
@@ -31,6 +31,8 @@ class DatabaseCheck:
     exists: bool
     schema: int = 0
     known: int = 0
+    lost: bool = False
+    """Whether it is missing although its mark says that there was one."""
     damage: tuple[str, ...] = ()
     """Errors that SQLite reports about the file."""
     broken: str = ""
@@ -42,7 +44,7 @@ class DatabaseCheck:
 def check_database(path: Path) -> DatabaseCheck:
     """Check the database at `path` read-only; works on a damaged one. Raises WorldError if it cannot be opened."""
     if not path.exists():
-        return DatabaseCheck(str(path), exists=False)
+        return DatabaseCheck(str(path), exists=False, lost=mark_of(path).exists())
     with closing(connect(path, read_only=True)) as db:
         try:
             return _check_database(db, path)

@@ -40,6 +40,11 @@ class Stage:
     clock: ManualClock
     pause: Callable[[float], None]
 
+    @property
+    def program(self) -> str:
+        """How a command begins where it is asked for: outside the workspace."""
+        return f"mailboxd -w {self.ws.root}"
+
     def run(self, *arguments: str, text: str | None = None, env: dict[str, str | None] | None = None) -> Result:
         """The program with these arguments, in this process, through its error boundary."""
         session = Session(path=self.ws.root, clock=self.clock, pause=self.pause)

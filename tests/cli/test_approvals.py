@@ -259,7 +259,7 @@ def test_an_unknown_request_is_reported(stage: Stage, verb: list[str], name: str
     ask(stage, "job", TELL)
     refused = stage.run(*verb, name)
     assert refused.exit_code == 69
-    assert "`mailboxd approval list" in refused.stderr
+    assert f"`{stage.program} approval list" in refused.stderr
 
 
 def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
@@ -320,7 +320,7 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
             PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"),
         )
     assert "abcdef  permission  edit /etc/hosts" in stage.run("approval", "list").output
-    assert stage.json("why", "job")["because"][-1]["hint"] == "mailboxd approval show abcdef"
+    assert stage.json("why", "job")["because"][-1]["hint"] == f"{stage.program} approval show abcdef"
     assert stage.run("approval", "reject", "abcdef", "--note", "no").exit_code == 0
     assert stage.phase("job") == "executing"
 
@@ -332,7 +332,7 @@ def test_status_and_why_show_pending_approvals_and_how_to_decide(stage: Stage) -
     assert items[0]["command"].endswith(f" approval show {short(one)}")
     (cause,) = [cause for cause in stage.json("why", "job")["because"] if cause["kind"] == "approval"]
     assert all(part in cause["text"] for part in (short(one), "run make publish", "1 more")), cause
-    assert cause["hint"] == f"mailboxd approval show {short(one)}"
+    assert cause["hint"] == f"{stage.program} approval show {short(one)}"
     assert "expires" in cause["then"]
 
 

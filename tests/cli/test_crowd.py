@@ -30,7 +30,7 @@ def test_status_counts_all_that_are_blocked_and_lists_some(crowd: Stage) -> None
     assert (found["attention_count"], len(found["attention"])) == (100 + no_daemon, 50 + no_daemon)
     shown = crowd.run("status").output
     listed = shown.count("its circuit is open")
-    assert f"and {100 - listed} more: `mailboxd inbox`\n" in shown
+    assert f"and {100 - listed} more: `{crowd.program} inbox`\n" in shown
 
 
 def test_the_lines_of_status_fit_on_eighty_columns(crowd: Stage) -> None:

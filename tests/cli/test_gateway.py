@@ -39,7 +39,7 @@ def test_a_workspace_that_is_not_paired_says_so(stage: Stage) -> None:
     assert json.loads(result.stdout) == {
         "paired": False,
         "works": False,
-        "problem": "not paired: run `mailboxd connect gateway pair`",
+        "problem": f"not paired: run `{stage.program} connect gateway pair`",
     }
     assert stage.run("connect", "gateway", "unpair").exit_code == EXIT_UNAVAILABLE
 
@@ -71,7 +71,7 @@ def test_a_gateway_that_wants_a_person(stage: Stage) -> None:
         result = stage.run("connect", "gateway", "pair", "--url", replay.url, env=SECRET)
     assert result.exit_code == EXIT_TRY_AGAIN
     assert "openclaw devices approve " in result.stdout
-    assert "run `mailboxd connect gateway pair` again" in result.stdout
+    assert f"run `{stage.program} connect gateway pair` again" in result.stdout
 
 
 def test_a_gateway_that_refuses_the_token_says_how_to_give_another(stage: Stage) -> None:
@@ -122,4 +122,4 @@ def test_the_daemon_does_not_start_unpaired(stage: Stage) -> None:
         config.write("\nopenclaw:\n  transport: gateway\n")
     result = stage.run("run", "--until-idle")
     assert result.exit_code == EXIT_CONFIG
-    assert "run `mailboxd connect gateway pair`, or set `openclaw.transport: cli`" in result.output
+    assert f"run `{stage.program} connect gateway pair`, or set `openclaw.transport: cli`" in result.output

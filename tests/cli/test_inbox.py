@@ -213,7 +213,7 @@ def test_files_are_dismissed_one_by_one_or_all(stage: Stage) -> None:
     assert kinds(stage) == []
     assert "dismissed by" in stage.json("log")[-1]["text"]
     unknown = stage.run("inbox", "--dismiss", "zzzzzz")
-    assert (unknown.exit_code, "`mailboxd inbox` lists all" in unknown.stderr) == (69, True)
+    assert (unknown.exit_code, f"`{stage.program} inbox` lists all" in unknown.stderr) == (69, True)
     assert stage.run("db", "verify").exit_code == 0
 
 

@@ -194,7 +194,7 @@ def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
     stage.create("job")
     result = stage.run("retry", "job")
     assert result.exit_code == 1
-    assert "there is nothing to retry (not-failed). See `mailboxd why job`." in result.stderr
+    assert f"there is nothing to retry (not-failed). See `{stage.program} why job`." in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -201,9 +201,9 @@ def test_an_expected_error_is_one_sentence_and_an_exit_status(
     def fail() -> None:
         raise error
 
-    assert guarded(fail, ["show"]) == status
+    assert guarded(fail, ["show"], Session()) == status
     assert capsys.readouterr().err == f"mailboxd: {error}\n"
-    assert guarded(fail, ["show", "--json"]) == status
+    assert guarded(fail, ["show", "--json"], Session()) == status
     told = json.loads(capsys.readouterr().err)["error"]
     assert (told["kind"], told["exit"], told["message"]) == (type(error).__name__, status, str(error))
 
@@ -212,7 +212,7 @@ def test_an_unexpected_error_is_a_bug_report(capsys: pytest.CaptureFixture[str])
     def fail() -> None:
         raise ZeroDivisionError("\x1b[31m")
 
-    assert guarded(fail, ["show", "a b"]) == EXIT_BUG
+    assert guarded(fail, ["show", "a b"], Session()) == EXIT_BUG
     said = capsys.readouterr().err
     assert "Please report it" in said
     assert "$ mailboxd show 'a b'" in said
@@ -234,7 +234,7 @@ def test_a_shortage_of_memory_is_not_reported_as_a_bug(error: Exception, capsys:
     def fail() -> None:
         raise error
 
-    assert guarded(fail, []) == EXIT_TRY_AGAIN
+    assert guarded(fail, [], Session()) == EXIT_TRY_AGAIN
     (line,) = capsys.readouterr().err.splitlines()
     assert "no more memory, threads or file descriptors" in line
 
@@ -244,7 +244,7 @@ def test_ctrl_c_is_quiet(stop: BaseException, capsys: pytest.CaptureFixture[str]
     def interrupted() -> None:
         raise stop
 
-    assert guarded(interrupted, []) == 130
+    assert guarded(interrupted, [], Session()) == 130
     assert capsys.readouterr() == ("", "")
 
 
@@ -252,7 +252,7 @@ def test_json_after_a_double_dash_is_no_option(capsys: pytest.CaptureFixture[str
     def fail() -> None:
         raise WorldError("no")
 
-    guarded(fail, ["send", "--", "--json"])
+    guarded(fail, ["send", "--", "--json"], Session())
     assert capsys.readouterr().err == "mailboxd: no\n"
 
 

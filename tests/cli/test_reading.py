@@ -109,7 +109,7 @@ def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(s
     assert [item["kind"] for item in stage.json("inbox")] == ["daemon"]
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(5, "`mailboxd run` migrates it"), (99, "install a newer mailboxd")])
+@pytest.mark.parametrize(("version", "remedy"), [(5, " run` migrates it"), (99, "install a newer mailboxd")])
 def test_a_database_of_another_mailboxd_is_not_called_unreadable(stage: Stage, version: int, remedy: str) -> None:
     broken(stage, "DROP INDEX tasks_open")
     broken(stage, f"PRAGMA user_version = {version}")
@@ -361,7 +361,7 @@ def test_why_speaks_of_states_and_of_how_long_ago(stage: Stage) -> None:
     assert stage.run("why", "job").output.splitlines()[:5] == [
         "job  ▶ running",
         "  job: no daemon is running in this workspace: nothing happens until one is",
-        "    -> mailboxd run",
+        f"    -> {stage.program} run",
         "  job: asks boss: Which airport?",
         "    in 50m00s: the operator is asked",
     ]
@@ -532,7 +532,9 @@ def test_show_tells_times_in_words_and_counts_the_subtasks_that_it_leaves_out(pl
     lines = plan.run("show", "job").stdout.splitlines()
     assert len([line for line in lines if "✓ done" in line or "✗ done: failed" in line]) < 50
     assert any("✗ done: failed" in line for line in lines)
-    assert any(line.startswith("  … ") and "more: " in line and "`mailboxd tree`" in line for line in lines)
+    assert any(
+        line.startswith("  … ") and "more: " in line and f"`{plan.program} tree job --all`" in line for line in lines
+    )
     assert len(plan.json("show", "job")["children"]) > 100
     lines = plan.run("show", "job", "--timeline").stdout.splitlines()
     assert len(lines) < 110

@@ -132,8 +132,8 @@ def test_a_permanent_error_never_offers_retry_alone(stage: Stage, error: str, sa
     assert says in item["text"]
     assert item["command"] == f"mailboxd -w {stage.ws.root} {command}"
     why = stage.run("why", "job").stdout
-    assert f"-> mailboxd {command}  # " in why
-    assert ", then mailboxd retry job" in why
+    assert f"-> {stage.program} {command}  # " in why
+    assert f", then {stage.program} retry job" in why
 
 
 def test_a_failure_that_may_pass_offers_retry(stage: Stage) -> None:
@@ -202,7 +202,7 @@ def test_a_long_question_is_folded_and_show_prints_all(stage: Stage) -> None:
     stage.end_turn("job", QUESTION.format("".join(f"- option {number}\n" for number in range(500))))
     for verb in (["inbox"], ["status"], ["why", "job"], ["log"]):
         shown = stage.run(*verb).stdout
-        assert "more lines: `mailboxd show job`" in shown, verb
+        assert f"more lines: `{stage.program} show job`" in shown, verb
         assert len(shown.splitlines()) < 60, verb
     assert "- option 499\n" in stage.run("show", "job").stdout
 

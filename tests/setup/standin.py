@@ -36,6 +36,8 @@ def main() -> None:
                 sys.exit(refusal)
         case ["config", "set", name, value, "--strict-json"]:
             write(path, apply(said, nested(name, json.loads(value))))
+        case ["config", "set", name, value]:
+            write(path, apply(said, nested(name, value)))
         case ["config", "unset", name]:
             write(path, apply(said, nested(name, None)))
         case ["plugins", "inspect", _, "--runtime"]:

@@ -346,7 +346,11 @@ def undo_command(session: Session, id: str) -> None:
         return asked
 
     carry_out_any(session, act, {})
-    session.tell("the undo needs approval: see `mailboxd approval list`" if asked else "it has already been undone")
+    session.tell(
+        session.runnable("the undo needs approval: see `mailboxd approval list`")
+        if asked
+        else "it has already been undone"
+    )
 
 
 @click.group("effect", cls=Group, hidden=True)

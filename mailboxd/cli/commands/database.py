@@ -83,7 +83,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
     lines = [f"{account.database}: {counts}"]
     lines += [f"the old database is kept as {account.kept}"] if account.kept else []
-    lines += [] if taken_in is None else _waiting(taken_in)
+    lines += [] if taken_in is None else map(session.runnable, _waiting(taken_in))
     session.answer(facts | account.counts | {"problems": account.problems, "taken_in": taken}, "\n".join(lines))
     for problem in account.problems:
         session.tell(problem, err=True)
@@ -121,4 +121,4 @@ def accept_older_command(session: Session) -> None:
         intake = Intake(core, accept_plain=loaded.inbox.accept_plain_files, trust=trust)
         account = stale_database.accept(core, intake, ws)
     facts = {"why": account.why, "messages": account.messages, "waiting": account.waiting}
-    session.answer(facts, "\n".join([f"accepted: {account.why}", *_waiting(account)]))
+    session.answer(facts, "\n".join([f"accepted: {account.why}", *map(session.runnable, _waiting(account))]))

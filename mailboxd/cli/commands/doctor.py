@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,15 +71,20 @@ def _examine(session: Session, target: Target, *, canary: bool, local: bool) -> 
 
     facts = diagnose.collect(target, os.environ, session.clock, checking, local=local)
     checking("")
-    results = list(diagnose.judge(facts))
+    results = [(group, _pasted(session, result)) for group, result in diagnose.judge(facts)]
     if not session.as_json:
         show(results)
     if canary:
-        canary_results = [("canary", result) for result in _canary(session, target, facts, results)]
+        found = _canary(session, target, facts, results)
+        canary_results = [("canary", _pasted(session, diagnose.as_configured(facts, result))) for result in found]
         results += canary_results
         if not session.as_json:
             show(canary_results)
     return results
+
+
+def _pasted(session: Session, result: CheckResult) -> CheckResult:
+    return replace(result, fixes=tuple(map(session.runnable, result.fixes)))
 
 
 def _canary(session: Session, target: Target, facts: Facts, results: Results) -> Iterable[CheckResult]:

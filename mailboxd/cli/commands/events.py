@@ -62,16 +62,17 @@ def log_command(
         if following:
             return _follow(session, report, wanted, after, tree=tree, brief=brief)
         events = report.events(wanted, tree=tree, after=after, brief=brief)
-        _print_list(events) if session.as_json else _print_lines(events)
+        _print_list(events) if session.as_json else _print_lines(session, events)
     return None
 
 
-def _print_lines(events: Iterable[Row]) -> None:
+def _print_lines(session: Session, events: Iterable[Row]) -> None:
     for event in events:
         by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
         say(f"{event['seq']:>6}  {stamp(event['at'])}  {for_terminal(event['text'] + by)}")
         if event["kind"] == "question.asked" and (whole := beyond_first_line(event["data"]["text"])):
-            for line in question_lines(whole, event["task"], " " * 10, room()):
+            program = session.program(session.workspace())
+            for line in question_lines(whole, event["task"], " " * 10, room(), program):
                 say(line)
 
 
@@ -91,7 +92,7 @@ def _follow(session: Session, report: Report, task: str | None, after: int, **wh
             phase = "" if task is None else report.phase(task)
             last = report.last_event()
             for event in report.events(task, after=after, **which) if last > after else ():
-                say(to_json(event, indent=None)) if session.as_json else _print_lines([event])
+                say(to_json(event, indent=None)) if session.as_json else _print_lines(session, [event])
                 last = max(last, event["seq"])
             after = last
             if phase in ("completed", "failed", "cancelled"):

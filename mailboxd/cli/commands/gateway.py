@@ -58,7 +58,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
             f"{found.pairing.url} requires an operator to approve {name}.",
             "On the gateway's host, within 5 minutes:",
             f"  openclaw devices approve {found.request}",
-            "then run `mailboxd connect gateway pair` again",
+            session.runnable("then run `mailboxd connect gateway pair` again"),
         ]
         session.answer(facts, "\n".join(remedy))
         return EXIT_TRY_AGAIN
@@ -81,7 +81,7 @@ def _status(session: Session) -> int | None:
     path, config = _pairing_file(session), session.config()
     paired = pairing.read(path)
     if paired is None or paired.token is None:
-        problem = "not paired: run `mailboxd connect gateway pair`"
+        problem = session.runnable("not paired: run `mailboxd connect gateway pair`")
         session.answer({"paired": False, "works": False, "problem": problem}, problem)
         return EXIT_NO
     try:

@@ -169,8 +169,10 @@ def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | 
     if session.as_json:
         say(to_json({**(task or sent), "attention": shown}))
     if shown:
-        now, how = session.clock.now(), f"{session.program(ws)} inbox --all"
-        for line in folded_list(shown, lambda some: attention_lines(some, now, columns()), False, how):
+        now, program = session.clock.now(), session.program(ws)
+        for line in folded_list(
+            shown, lambda some: attention_lines(some, now, columns(), program), False, f"{program} inbox --all"
+        ):
             say(line, err=session.as_json)
         return EXIT_WAITING_FOR_YOU
     if task is None:

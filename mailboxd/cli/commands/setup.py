@@ -86,6 +86,7 @@ def _secret(session: Session) -> Callable[[], str] | None:
 
 
 def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
+    from mailboxd.mailbox.layout import Workspace
     from mailboxd.setup import plan as planning
 
     results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
@@ -95,9 +96,13 @@ def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: boo
     if failed:
         lines = ["some steps failed; completed steps are kept. Fix the problems above, then run `mailboxd setup` again"]
     elif healthy:
-        lines = ["ready: drop a file into an agent's mailbox/inbox/, or `mailboxd -w WORKSPACE send ...`"]
-        if any(step.part.kind == "service" and step.state.status.value == "left_out" for step in plan.steps):
-            lines.append("it is processed while a daemon runs: `mailboxd -w WORKSPACE run`")
+        programs = {agent: session.program(Workspace(root)) for agent, root in plan.homes.items()}
+        services = [step for step in plan.steps if step.part.kind == "service"]
+        served = {step.part.agent for step in services if step.state.status.value != "left_out"}
+        example = f'`{next(iter(programs.values()), "mailboxd")} send "Say hello"`'
+        lines = [f"ready: drop a file into an agent's mailbox/inbox/, or {example}"]
+        idle = [agent for agent in programs if agent not in served]
+        lines += [f"{agent} works while a daemon runs: `{programs[agent]} run`" for agent in idle]
     session.show(_facts(plan, results) | {"applied": True, "doctor": checked}, lines)
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
@@ -222,7 +227,7 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
     lines = [
         f"{ws.root}: the workspace of agent {agent}",
         "made " + ", ".join(made) if made else "everything already exists",
-        f"next: check {ws.config}, start `mailboxd run`, and drop a file into mailbox/inbox/",
+        f"next: check {ws.config}, start `{session.program(ws)} run`, and drop a file into mailbox/inbox/",
     ]
     missing, add = _unknown_agent(ws, agent)
     if missing:
@@ -277,11 +282,12 @@ def import_command(session: Session) -> int:
     ws = session.workspace()
     with assemble.importer(ws, config.load(ws.config)) as take_over, bars() as progress:
         account = take_over(progress)
+    how = f"{session.program(ws)} ls --all"
     lines = [
         f"{account.messages} archived messages and {len(account.tasks)} tasks imported; {account.known} already known",
-        *folded_list(account.tasks, lambda some: (f"  {local_id}" for local_id in some), False, "mailboxd ls --all"),
+        *folded_list(account.tasks, lambda some: (f"  {local_id}" for local_id in some), False, how),
         *(f"{path}: {problem}" for path, problem in account.problems),
-        "next: `mailboxd status`, then `mailboxd run`",
+        session.runnable("next: `mailboxd status`, then `mailboxd run`"),
     ]
     problems = [{"path": path, "problem": problem} for path, problem in account.problems]
     counts = {"messages": account.messages, "tasks": account.tasks, "known": account.known}

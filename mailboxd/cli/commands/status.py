@@ -53,7 +53,7 @@ def status_command(session: Session) -> int:
         if well["grade"] != Grade.RED:
             raise
         found, counts = {"workspace": str(ws.root), "health": well, "error": str(error)}, {}
-    session.show(found, _lines(found, counts))
+    session.show(found, _lines(found, counts, session.program(ws)))
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
 
 
@@ -124,14 +124,14 @@ def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
     return coming_json(why.first_to_happen(causes, snapshot.now))
 
 
-def _lines(found: dict[str, Any], counts: dict[str, int]) -> Iterator[str]:
-    for name, texts in _entries(found, counts):
+def _lines(found: dict[str, Any], counts: dict[str, int], program: str) -> Iterator[str]:
+    for name, texts in _entries(found, counts, program):
         for number, text in enumerate(texts):
             yield f"{'' if number else name:<9}  {text}".rstrip()
 
 
-def _entries(found: dict[str, Any], counts: dict[str, int]) -> Iterator[tuple[str, Iterable[str]]]:
-    """The entries of the status, each with its name and its lines."""
+def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Iterator[tuple[str, Iterable[str]]]:
+    """The entries of the status, each with its name and its lines. `program` is how a command begins."""
     yield "workspace", [for_terminal(found["workspace"])]
     yield "health", [found["health"]["grade"]]
     for trouble in found["health"]["troubles"]:
@@ -142,11 +142,11 @@ def _entries(found: dict[str, Any], counts: dict[str, int]) -> Iterator[tuple[st
         yield "", [for_terminal(found["error"])]
         return
     daemon, files = found["daemon"], found["messages"]
-    start = "cannot start" if _is_invalid(found) else "start `mailboxd run`"
+    start = "cannot start" if _is_invalid(found) else f"start `{program} run`"
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
-    yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11)
+    yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11, program)
     if found["attention_count"] > _SHOWN:
-        yield "", [f"and {found['attention_count'] - _SHOWN} more: `mailboxd inbox`"]
+        yield "", [f"and {found['attention_count'] - _SHOWN} more: `{program} inbox`"]
     yield "agent", [found["agent"] or "unknown"]
     yield "daemon", [runs]
     if found["calls"]:
@@ -229,8 +229,10 @@ def inbox_command(session: Session, dismissed: tuple[str, ...], everything: bool
     with session.report() as report:
         found = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws), most=None)
     items, now = found.as_json(), session.clock.now()
-    how = f"{session.program(ws)} inbox --all"
-    lines = folded_list(items, lambda some: attention_lines(some, now, room()), everything, how)
+    program = session.program(ws)
+    lines = folded_list(
+        items, lambda some: attention_lines(some, now, room(), program), everything, f"{program} inbox --all"
+    )
     session.show(items, lines, "nothing waits for you")
 
 

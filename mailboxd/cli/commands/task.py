@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
                 standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
                 found = details(report, task_id) | {"question": asdict(asked) if asked else None}
-                session.show(found, _task_lines(found, standing, snapshot.now))
+                session.show(found, _task_lines(found, standing, snapshot.now, session.program(session.workspace())))
 
 
 def _timeline(session: Session, report: Report, task_id: str) -> None:
@@ -92,7 +92,7 @@ _MOST_ROWS = 40
 """Rows of a table, and subtasks of a task in a tree; the others are counted."""
 
 
-def _task_lines(found: dict[str, Any], standing: Cause, now: str) -> Iterator[str]:
+def _task_lines(found: dict[str, Any], standing: Cause, now: str, program: str) -> Iterator[str]:
     """Everything about a task; `standing` is what it waits for."""
     yield f"{found['local_id']}: {fit(found['title'], 200)}"
     why = found["error"] if found["phase"] in TERMINAL else standing.text
@@ -136,10 +136,10 @@ def _task_lines(found: dict[str, Any], standing: Cause, now: str) -> Iterator[st
             ("Notes", found["notes"]),
         ]
     )
-    yield from _tables(found, now)
+    yield from _tables(found, now, program)
 
 
-def _tables(found: dict[str, Any], now: str) -> Iterator[str]:
+def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     attempts = [
         (str(a["ordinal"]), _who(a), _status(a), when(a["started_at"], now), _took(a), a["error_summary"])
         for a in found["attempts"]
@@ -152,6 +152,7 @@ def _tables(found: dict[str, Any], now: str) -> Iterator[str]:
     children = [
         (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"]) for c in shown
     ]
+    left_out = f"{left_out}: `{program} tree {found['local_id']} --all`" if left_out else ""
     yield from _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
     reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
     yield from _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
@@ -211,7 +212,7 @@ def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], l
         yield f"  … {len(rows) - _MOST_ROWS} earlier; --json has all"
     yield from table(head, rows[-_MOST_ROWS:], 2)
     if left_out:
-        yield f"  … {left_out}; `mailboxd tree` and --json have all"
+        yield f"  … {left_out}"
 
 
 _MOST_LINES = 300
@@ -257,14 +258,14 @@ def why_command(session: Session, task: str) -> None:
     cannot_run = attention.cannot_run(session.workspace(), pid)
     told, standing = explain(snapshot, task_id, cannot_run), snapshot.tasks[task_id]
     lines = [f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}"]
-    lines += _why_lines(told, snapshot.now, pid is not None or standing.phase.is_terminal)
+    lines += _why_lines(told, session.runnable, snapshot.now, pid is not None or standing.phase.is_terminal)
     lines += [f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}" for notice in notices]
     found = {
         "task": standing.local_id,
         "state": state_of(standing.phase, need),
         "phase": standing.phase,
         "daemon": {"running": pid is not None, "pid": pid or None},
-        "because": [asdict(cause) for cause in told.causes],
+        "because": [asdict(cause) | {"hint": session.runnable(cause.hint)} for cause in told.causes],
         "notices": notices,
         "last_sign": asdict(told.last_activity) if told.last_activity else None,
         "next": task_output.coming_json(told.next),
@@ -272,17 +273,18 @@ def why_command(session: Session, task: str) -> None:
     session.show(found, lines)
 
 
-def _why_lines(told: Explanation, now: str, running: bool) -> Iterator[str]:
+def _why_lines(told: Explanation, runnable: Callable[[str], str], now: str, running: bool) -> Iterator[str]:
     shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
     for cause in shown[:_MOST_CAUSES]:
         indent = "  " * (min(cause.depth, _DEEPEST) + 1)
         yield f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}"
         if cause.details:
-            yield from task_output.question_lines(cause.details, cause.task, f"{indent}    ", room())
+            program = runnable("mailboxd show").removesuffix(" show")
+            yield from task_output.question_lines(cause.details, cause.task, f"{indent}    ", room(), program)
         if cause.then:
             yield f"{indent}  {when(cause.at, now) if cause.at and cause.at > now else 'next'}: {cause.then}"
         if cause.hint:
-            yield f"{indent}  -> {for_terminal(cause.hint)}"
+            yield f"{indent}  -> {for_terminal(runnable(cause.hint))}"
     if len(told.causes) > len(shown[:_MOST_CAUSES]):
         yield f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more; --json shows all)"
     if told.last_activity is not None:
