@@ -276,7 +276,7 @@ def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[
     executor = specs.executor_of(planned.agents[0], builder.ctx.agent)
     if executor != builder.ctx.agent and (why := builder.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
-    plans.require_worker(planned, builder.ctx)
+    plans.require_worker(planned, builder.ctx.agent, builder.ctx.may_use, builder.ctx.models)
     policy = specs.apply(task.policy, planned.overrides)
     spec, _ = specs.derive(specs.child_spec(planned), policy.weak)
     spec_drafting.back_to_draft(builder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
@@ -260,7 +260,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
     Raises PlanError if the plan cannot be carried out; then nothing is created.
     """
-    _require_worker(new.policy, ctx, new.local_id)
+    _require_worker(new.policy, ctx.may_use, ctx.models, new.local_id)
     if new.plan is None:
         check_synthesis(new.policy.synthesis, (), new.local_id)
     spec, derived = derive(new.spec, new.policy.weak)
@@ -322,7 +322,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         for agent in child.agents:
             if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
                 raise PlanError("unknown-agent", f"{child.key}: {why}")
-        require_worker(child, ctx)
+        require_worker(child, ctx.agent, ctx.may_use, ctx.models)
     _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
@@ -365,22 +365,22 @@ def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: st
             _refuse_loops((*path, step(names[0] if len(names) == 1 else own, goal)), child.children, own)
 
 
-def require_worker(child: PlannedChild, ctx: Context) -> None:
-    """Raise PlanError if the child's harness or model cannot do it."""
+def require_worker(child: PlannedChild, own: str, may_use: Callable[[str], str | None], models: Sequence[str]) -> None:
+    """Raise PlanError if the child's harness or model cannot do it for the agent `own` (see `task_view.Context`)."""
     said = child.overrides
     if said.runtime is None and said.harness is None and said.model is None:
         return
-    _require_worker(inherit(Policy(), said), ctx, child.key)
-    others = [agent for agent in child.agents if executor_of(agent, ctx.agent) != ctx.agent]
+    _require_worker(inherit(Policy(), said), may_use, models, child.key)
+    others = [agent for agent in child.agents if executor_of(agent, own) != own]
     if said.harness and others:
-        why = f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`"
+        why = f"a harness works for {own}, not for {others[0]}; write `agent: self`"
         raise PlanError("unknown-harness", f"{child.key}: {why}")
 
 
-def _require_worker(policy: Policy, ctx: Context, name: str) -> None:
-    if why := refused_harness(policy, ctx.may_use):
+def _require_worker(policy: Policy, may_use: Callable[[str], str | None], models: Sequence[str], name: str) -> None:
+    if why := refused_harness(policy, may_use):
         raise PlanError("unknown-harness", f"{name}: {why}")
-    if why := refused_model(policy, ctx.models):
+    if why := refused_model(policy, models):
         raise PlanError("unknown-model", f"{name}: {why}")
 
 

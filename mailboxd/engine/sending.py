@@ -42,23 +42,32 @@ def filled_in(ws: Workspace, recipe: Recipe, given: Sequence[tuple[str, str]]) -
 def admitted(dag: Dag, ws: Workspace) -> str:
     """The `## DAG` section with this plan, for the agent of this workspace.
 
-    Raises PlanError, also for agents that it cannot give work to; ConfigError if the receiver's limits cannot be read.
+    Raises PlanError, also for agents that it cannot give work to, reviewers that do not exist, and harnesses and models
+    that it does not have; ConfigError if the receiver's configuration cannot be read.
     """
+    from functools import partial
+
     from mailboxd import config
-    from mailboxd.config.settings import limits as limits_of
+    from mailboxd.config.settings import settings as settings_of
     from mailboxd.core import plans
+    from mailboxd.core.specs import unknown_harness
     from mailboxd.core.task_view import Limits
     from mailboxd.protocol.plan import render_dag
 
-    settings = config.load(ws.config) if ws.config.exists() else None
-    plans.admit(dag.plan, Limits() if settings is None else limits_of(settings), 0)
-    if settings is not None and ws.database.exists():
-        _require_known(dag.plan, settings.agent, ws)
+    settings = settings_of(config.load(ws.config)) if ws.config.exists() else None
+    plans.admit(dag.plan, Limits() if settings is None else settings.limits, 0)
+    if settings is not None:
+        for child in plans.walk(dag.plan.children):
+            may_use = partial(unknown_harness, settings.harnesses)
+            plans.require_worker(child, settings.agent, may_use, settings.models)
+        if ws.database.exists():
+            _require_known(dag.plan, settings.agent, ws)
     return f"```yaml\n{render_dag(dag)}```"
 
 
 def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
-    """Raise PlanError for an agent of the plan that OpenClaw does not have or does not let `own` give work to.
+    """Raise PlanError for an agent of the plan that OpenClaw does not have or does not let `own` give work to, and for
+    a reviewer that OpenClaw does not have.
 
     As the daemon will judge it, by OpenClaw's latest answer; without one nothing is known, and nothing is refused.
     Agents on other hosts and pools are left to the daemon.
@@ -73,6 +82,9 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
         return
     names = {name.lower() for name in reachable} | {SELF, own.lower()}
     for child in walk(plan.children):
+        for reviewer in child.overrides.reviewers or ():
+            if "." not in reviewer and (why := unknown_reviewer(reviewer, [*known, own])):
+                raise PlanError("unknown-agent", f"{child.key}: {why}")
         for agent in child.agents:
             local = agent.lower() in {name.lower() for name in known}
             if agent.lower() in names or (not local and (agent.startswith(POOL) or "." in agent)):
@@ -82,6 +94,18 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
             hint = f"Did you mean {near[0]}? " if near and not local else ""
             hint += f"{own} may give work to {', '.join(sorted(reachable)) or 'nobody else'}, and to itself (self)."
             raise PlanError("unknown-agent", f"{child.key}: {why}", hint)
+
+
+def unknown_reviewer(name: str, known: Sequence[str]) -> str | None:
+    """Why nobody of this name can review; None if one of the agents `known` or a person can."""
+    from mailboxd.core.vocabulary import OPERATORS
+
+    names = sorted({*known, *OPERATORS})
+    if name.lower() in {one.lower() for one in names}:
+        return None
+    near = get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
+    return f"there is no agent {name} to review it; {hint}"
 
 
 def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from mailboxd.core.model import Finding, Overrides
@@ -319,6 +320,19 @@ class Source:
         if "gates" in typed:
             typed["gates"] = frozenset(typed["gates"])
         return Overrides(**typed)
+
+
+_MAX_NEAR = 20
+_MAX_NEAR_LENGTH = 40
+
+
+def near_misses(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Those of the unknown `names` that are probably a misspelling of one of `known`, each with that one."""
+    # Limited, because difflib takes about 50 us per pair of words and there may be a thousand keys.
+    some = [name for name in names if len(name) <= _MAX_NEAR_LENGTH][:_MAX_NEAR]
+    words = list(known) if some else []
+    found = {name: get_close_matches(name.casefold(), words, n=1, cutoff=0.75) for name in some}
+    return {name: match[0] for name, match in found.items() if match}
 
 
 def _no_warning(_: str) -> None:

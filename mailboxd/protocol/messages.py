@@ -11,7 +11,6 @@ Unknown headers are kept as pydantic extras, as structures of text. One that has
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -48,6 +47,7 @@ from mailboxd.protocol.headers import (
     PROTOCOL,
     Source,
     findings,
+    near_misses,
     override_headers,
 )
 from mailboxd.protocol.markdown import Section, join_body, split_body, trim
@@ -380,8 +380,6 @@ _OF_ONE = {
 # Reading and writing message files.
 
 PROTOCOL_VERSION = 2
-_MAX_NEAR = 20
-_MAX_NEAR_LENGTH = 40
 _MAX_PLAIN_TITLE = 200
 _MAX_FIRST_LINE = 2000
 _FIRST_LINE = re.compile(r"\s*(?:#+|[-*+][ \t]+\[ ?\])(?P<title>[^\n]*)")
@@ -516,15 +514,9 @@ class _Reader:
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], present: set[str]) -> dict[str, str]:
         """Headers that are probably misspelt: known header -> name in the file. Warns about each."""
-        # Limited, because difflib takes about 50 us per pair of words and there may be a thousand keys.
-        unknown = [key for key in header if key not in known and len(key) <= _MAX_NEAR_LENGTH][:_MAX_NEAR]
-        absent = [name for name in known if name not in present] if unknown else []
-        near = {}
-        for key in unknown:
-            for match in difflib.get_close_matches(key.casefold(), absent, n=1, cutoff=0.75):
-                self.warnings.append(f"unknown header {excerpt(key)}; did you mean {match}?")
-                near[match] = key
-        return near
+        near = near_misses((key for key in header if key not in known), (name for name in known if name not in present))
+        self.warnings += [f"unknown header {excerpt(key)}; did you mean {match}?" for key, match in near.items()]
+        return {match: key for key, match in near.items()}
 
     def _check_present(self, kind: type[AnyMessage], present: set[str], near: dict[str, str]) -> None:
         """Note which headers are absent; refuse a message without those that it needs."""

@@ -21,7 +21,7 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter
-from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
+from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, near_misses, override_headers
 from mailboxd.protocol.markdown import (
     Outline,
     OutlineSection,
@@ -52,6 +52,7 @@ _TIMES = ("created_at", "updated_at")
 _TITLE = re.compile(r"task\s*(?::\s*(.*))?", re.IGNORECASE)
 _KNOWN_HEADERS = frozenset((*_HEADERS, *_TIMES, *OVERRIDES))
 _VALID_STATUSES = frozenset(("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]))
+_ENDED = frozenset({"done", "failed", "cancelled"})
 _VALID_MODES = frozenset(("", *Mode))
 _KNOWN = {
     "instructions": "instructions",
@@ -182,11 +183,12 @@ def _check_complete(found: Outline, title: str, wanted: list[tuple[str, str]], t
         )
 
 
-def parse_task_file(raw: bytes, path: str) -> TaskFile:
-    """Parse the task.md `raw` (at most MAX_BYTES) of the file `path`.
+def parse_task_file(raw: bytes, path: str, *, is_new: bool = False) -> TaskFile:
+    """Parse the task.md `raw` (at most MAX_BYTES) of the file `path`; `is_new`: of a task that does not exist yet.
 
     Raises MessageError with line and field: the rules of `front_matter.split` and `parse_plan`, `duplicate-section`,
-    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for an unclosed code fence.
+    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for an unclosed code fence,
+    `unknown-field` for a header of a new task that has not ended which is probably a misspelt setting, like a budget.
     """
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
     body = storable_text(split.body)
@@ -196,6 +198,8 @@ def parse_task_file(raw: bytes, path: str) -> TaskFile:
         raise MessageError("unterminated", "this code fence is not closed", hint, path, parts.unclosed)
     source = Source(path, 1, split.lines)
     values = _read_headers(source, split.header)
+    if is_new and values["status"] not in _ENDED:
+        _require_settings_spelt(source, split.header)
     values |= _read_sections(parts, path)
     return TaskFile(**values | _read_top(parts, values.get("instructions", "")))
 
@@ -220,6 +224,14 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
     values["overrides"] = source.overrides(header, ())
     values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in _KNOWN_HEADERS)
     return values
+
+
+def _require_settings_spelt(source: Source, header: Mapping[str, Yaml]) -> None:
+    """A budget or gate that is ignored for its spelling would only be missed after the task has run without it."""
+    unknown = (name for name in header if name not in _KNOWN_HEADERS)
+    for name, match in near_misses(unknown, (one for one in OVERRIDES if one not in header)).items():
+        hint = f"Did you mean {match}? Correct or remove it."
+        source.fail("unknown-field", f"unknown header {excerpt(name)}", (name,), hint)
 
 
 def _read_sections(found: Outline, path: str) -> dict[str, Any]:

@@ -441,7 +441,7 @@ class TaskMarkdown:
         task = self.engine.store.tasks.by_local_id(changed.local_id)
         refused = self.engine.store.refused_files.get(changed.local_id)
         try:
-            written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
+            written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md", is_new=task is None)
             if task is not None and written.outline:
                 return  # its agent is about to fill it in
             if task is not None and task.id not in self._shown and task.origin.file == sha256(changed.raw).hexdigest():

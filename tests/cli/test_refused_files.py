@@ -62,6 +62,8 @@ def kept(stage: Stage, name: str = "trip") -> list[str]:
         (CYCLE, "tasks/trip/task.md:7", "a"),
         ("# Trip\n\n## DAG\n\nno plan\n", "tasks/trip/task.md", ""),
         ("---\nbudget_usd: much\n---\n# Trip\n", "tasks/trip/task.md:2", "budget_usd"),
+        ("---\nfrom: operator\nbudgt_usd: 2\n---\n# Trip\n", "tasks/trip/task.md:3", "Did you mean budget_usd?"),
+        ("---\nreviewer: beta\n---\n# Trip\n", "tasks/trip/task.md:2", "Did you mean reviewers?"),
     ],
 )
 def test_a_new_one_waits_with_its_line_and_reason(stage: Stage, text: str, place: str, why: str) -> None:
@@ -75,6 +77,13 @@ def test_a_new_one_waits_with_its_line_and_reason(stage: Stage, text: str, place
     log = stage.run("log").stdout
     assert "tasks/trip/task.md is not taken, its text is saved as tasks/trip/task.rejected-" in log
     assert "reverted" not in log
+
+
+def test_headers_that_are_not_settings_are_kept(stage: Stage) -> None:
+    write(stage, "---\ncreated: 2026-11-01\nproject: q3\n---\n# Trip\n", "plain")
+    write(stage, "---\nstatus: done\nbudgt_usd: 2\n---\n# Trip\n", "ended")
+    daemon(stage)
+    assert kinds(stage) == []
 
 
 def test_a_restart_adds_neither_a_copy_nor_an_item_nor_an_event(stage: Stage) -> None:

@@ -472,6 +472,32 @@ def test_a_plan_with_an_agent_that_cannot_be_asked_is_not_sent(stage: Stage, age
     assert list(stage.ws.inbox.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("child", "said"),
+    [
+        (
+            "gates: [quality_gate], reviewers: [critik]",
+            "a: there is no agent critik to review it; did you mean critic?",
+        ),
+        ("model: gpt/x", "a: the model gpt/x may not be chosen here; allowed is none (openclaw.models)"),
+        ("runtime: acp, harness: gemini", "a: no harness gemini is configured here"),
+        ("subtasks: {b: {agent: self, description: B, model: gpt/x}}", "b: the model gpt/x may not be chosen here"),
+    ],
+)
+def test_a_plan_whose_children_nobody_can_do_or_review_is_not_sent(stage: Stage, child: str, said: str) -> None:
+    knows(stage, ["critic"])
+    plan = stage.ws.root / "plan.yaml"
+    plan.write_text(f"subtasks:\n  a: {{agent: self, description: Write, {child}}}\n")
+    done = stage.run("send", "--title", "T", "--plan", str(plan))
+    assert (done.exit_code, said in done.stderr) == (65, True), done.stderr
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+def test_an_agent_is_not_sent_to_review_its_own_work(stage: Stage) -> None:
+    code, said = refused(stage, "--gates", "quality_gate", "--reviewers", "Alpha", "Go")
+    assert (code, "alpha does not review its own work; name another reviewer" in said) == (2, True)
+
+
 def test_a_plan_with_agents_that_can_be_asked_is_sent(stage: Stage) -> None:
     plan = stage.ws.root / "plan.yaml"
     plan.write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import OPERATORS, Phase, Runtime, is_id
-from mailboxd.engine.sending import Draft, admitted, compose, file_name, put, signed_by
+from mailboxd.core.vocabulary import Phase, Runtime, is_id
+from mailboxd.engine.sending import Draft, admitted, compose, file_name, put, signed_by, unknown_reviewer
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
     EXIT_NO,
@@ -115,17 +114,14 @@ def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], tas
 
     with opened(ws.database) as report:
         known, found = report.agents(), sent_before(report, said["sender"], task_id)
-    for name in said["reviewers"] or ():
-        _require_known(name, [*known, *OPERATORS, *filter(None, [agent_of(ws)])] if known else [])
+    own, reviewers = agent_of(ws), said["reviewers"] or ()
+    for name in reviewers if known else ():
+        if why := unknown_reviewer(name, [*known, *filter(None, [own])]):
+            raise click.UsageError(why)
+    if own is not None and reviewers and all(name.lower() == own.lower() for name in reviewers):
+        raise click.UsageError(f"{own} does not review its own work; name another reviewer")
     if found is not None:
         raise Refused("task-exists", *_what_became_of(found, session.clock.now(), program))
-
-
-def _require_known(reviewer: str, known: Sequence[str]) -> None:
-    if known and reviewer.lower() not in {name.lower() for name in known}:
-        near = get_close_matches(reviewer, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known))}"
-        raise click.UsageError(f"there is no agent {reviewer} to review it; {hint}")
 
 
 def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, str]:
