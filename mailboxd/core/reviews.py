@@ -86,6 +86,9 @@ def ask_again(builder: DecisionBuilder) -> bool:
     follow_configuration(builder)
     if gate in builder.task.policy.gates and (why := _nobody_to_ask(builder.view, builder.ctx, gate)):
         hint = "`mailboxd doctor` names what to change; then it goes on by itself."
+        if "reviewers" in (builder.task.policy.named or ()):
+            hint = "The task names its reviewers itself: let them be asked in OpenClaw, and it goes on by itself; or "
+            hint += f"`mailboxd cancel {builder.task.local_id}`, and send it again with others."
         raise Refused("no-reviewer", f"{builder.task.local_id}: {why}", hint)
     builder.amend("the operator has its reviewers asked")
     return True

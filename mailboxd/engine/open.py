@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from mailboxd.actions.result import ActionContext
 from mailboxd.clock import SystemClock
@@ -62,6 +63,8 @@ def engine(
 ) -> Iterator[Engine]:
     """Open the engine for a command: it records, and leaves effects to the daemon. Raises WorldError.
 
+    Which agents can be reached it knows from the latest daemon.
+
     With `tell`, it waits for up to a minute while the daemon writes, and says so. `accept_older`: check every page, and
     also open a database that is older than the one last served here.
     """
@@ -70,6 +73,6 @@ def engine(
     if tell is not None:
         store.keep_waiting = _Patience(ws, tell).again
     try:
-        yield Engine(store, settings(config), clock)
+        yield Engine(store, settings(config), clock, may_reach=partial(store.meta.refused, config.agent))
     finally:
         store.close()

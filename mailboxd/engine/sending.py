@@ -69,29 +69,24 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
     """Raise PlanError for an agent of the plan that OpenClaw does not have or does not let `own` give work to, and for
     a reviewer that OpenClaw does not have.
 
-    As the daemon will judge it, by OpenClaw's latest answer; without one nothing is known, and nothing is refused.
-    Agents on other hosts and pools are left to the daemon.
+    As the daemon will judge it (`Meta.refused`).
     """
     from mailboxd.core.plans import walk
-    from mailboxd.core.vocabulary import POOL, SELF
     from mailboxd.store.reports import opened
 
     with opened(ws.database) as report:
         known, reachable = report.agents(), report.reachable(own)
-    if not known:
-        return
-    names = {name.lower() for name in reachable} | {SELF, own.lower()}
+        agents = {agent for child in walk(plan.children) for agent in child.agents}
+        refused = {agent: why for agent in agents if (why := report.refused(own, agent)) is not None}
     for child in walk(plan.children):
-        for reviewer in child.overrides.reviewers or ():
+        for reviewer in (child.overrides.reviewers or ()) if known else ():
             if "." not in reviewer and (why := unknown_reviewer(reviewer, [*known, own])):
                 raise PlanError("unknown-agent", f"{child.key}: {why}")
         for agent in child.agents:
-            local = agent.lower() in {name.lower() for name in known}
-            if agent.lower() in names or (not local and (agent.startswith(POOL) or "." in agent)):
+            if (why := refused.get(agent)) is None:
                 continue
-            why = f"OpenClaw does not let {own} give work to {agent}" if local else f"there is no agent {agent}"
             near = get_close_matches(agent, reachable, 1)
-            hint = f"Did you mean {near[0]}? " if near and not local else ""
+            hint = f"Did you mean {near[0]}? " if near and agent not in known else ""
             hint += f"{own} may give work to {', '.join(sorted(reachable)) or 'nobody else'}, and to itself (self)."
             raise PlanError("unknown-agent", f"{child.key}: {why}", hint)
 

@@ -126,6 +126,8 @@ class TaskSnapshot:
     attempts: tuple[AttemptSummary, ...] = ()
     """The latest attempts, oldest first."""
     pending: tuple[PendingEffect, ...] = ()
+    own_reviewers: bool = False
+    """Whether it names its reviewers itself; else the configuration does."""
     silent: tuple[str, ...] = ()
     """Reviewers who were asked at the present gate and have not answered."""
     question: Question | None = None

@@ -67,7 +67,7 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
             return Cause(task.local_id, "gone", f"waits for its agent: {first_line(why)}", hint=hint)
         hint = f"restore {agent}, name another agent in task.md, or mailboxd cancel {task.local_id}"
         if task.phase in _GATES:
-            hint = _NEW_REVIEWERS
+            hint = _new_reviewers(task)
         return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
     if snapshot.gateway:
         then = "it continues within seconds once the gateway is back"
@@ -88,10 +88,16 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
 
 
 _GATES = frozenset({Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE})
-_NEW_REVIEWERS = (
-    "mailboxd doctor  # says what lets a reviewer be asked; then it goes on by itself, as after a restart with other "
-    "gates.reviewers in .mailboxd/config.yaml"
-)
+
+
+def _new_reviewers(task: TaskSnapshot) -> str:
+    if task.own_reviewers:
+        how = "and send it again with other reviewers; or let its own be asked in OpenClaw, and it goes on by itself"
+        return f"mailboxd cancel {task.local_id}  # {how}"
+    return (
+        "mailboxd doctor  # says what lets a reviewer be asked; then it goes on by itself, as after a restart with "
+        "other gates.reviewers in .mailboxd/config.yaml"
+    )
 
 
 def _next_agent(task: TaskSnapshot, snapshot: Snapshot) -> str:
@@ -275,7 +281,7 @@ def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         at = plus(asked[0].at, task.timeout) if asked else None
         return Cause(task.local_id, "review", text, at=at, then="the review ends" if asked else "")
     text = task.reason or f"there is no reviewer for the {gate}"
-    return Cause(task.local_id, "reviewers", text, hint=_NEW_REVIEWERS)
+    return Cause(task.local_id, "reviewers", text, hint=_new_reviewers(task))
 
 
 def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:

@@ -144,6 +144,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
         since=changed_at,
         held=held,
+        own_reviewers="reviewers" in (json.loads(policy).get("named") or ()),
         raised=_raised(policy, *spent) if held else "",
         held_by=_held_by(db, task_id) if parent is not None and phase not in TERMINAL else "",
     )

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from mailboxd.core.schedule import Capacity
+from mailboxd.core.vocabulary import POOL, SELF
 
 PEERS = "peers"
 """The agents that OpenClaw listed."""
@@ -105,6 +106,19 @@ class Meta:
         allowed = json.loads(self.get(PEERS) or "{}").get("allowed")
         others = [name for name in self.agents() if name.lower() != own.lower()]
         return [name for name in others if allowed is None or name.lower() in allowed]
+
+    def refused(self, own: str, agent: str) -> str | None:
+        """Why `own` may not give work to `agent`, by OpenClaw's latest answer; None if it may.
+
+        Without an answer nothing is refused. Agents on other hosts and pools are left to the daemon.
+        """
+        known = {name.lower() for name in self.agents()}
+        if not known or agent == SELF or agent.lower() == own.lower():
+            return None
+        if agent.lower() not in known:
+            return None if agent.startswith(POOL) or "." in agent else f"there is no agent {agent}"
+        reachable = {name.lower() for name in self.reachable(own)}
+        return None if agent.lower() in reachable else f"OpenClaw does not let {own} give work to {agent}"
 
     def set_away(self, away: Mapping[str, str]) -> None:
         """Which agents whose replies are awaited have no daemon, and how that is known."""

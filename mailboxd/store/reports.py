@@ -240,6 +240,10 @@ class Report:
         """The other agents that this one may give work to, by OpenClaw's latest answer."""
         return Meta(self.db).reachable(own)
 
+    def refused(self, own: str, agent: str) -> str | None:
+        """As `Meta.refused`."""
+        return Meta(self.db).refused(own, agent)
+
     def phase(self, task_id: str) -> str:
         return str(self.db.execute("SELECT phase FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 

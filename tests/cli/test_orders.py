@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.model import Policy
+from mailboxd.core.model import Overrides, Policy
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
+from mailboxd.core.specs import apply
+from mailboxd.core.vocabulary import Gate
 from mailboxd.host.wakeup import NAME
 from mailboxd.mailbox import lock
 from tests.cli.stage import Stage, child
@@ -240,3 +242,23 @@ def test_a_paused_task_says_so_with_its_note_everywhere_until_it_is_resumed(stag
         assert "until the audit is over" in stage.run(*words, env={"COLUMNS": "200"}).stdout, words
     assert stage.run("resume", "job").exit_code == 0
     assert "paused by" not in stage.run("tree", "job").stdout
+
+
+# Reviewers that cannot be asked
+
+
+def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_claims_nothing(stage: Stage) -> None:
+    answer = {"known": {name: [name, ""] for name in ("alpha", "critic")}, "allowed": None, "has_rules": True}
+    with stage.engine() as engine:
+        engine.store.meta.set("peers", json.dumps(answer))
+    gates = Overrides(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("nobody",))
+    stage.create("job", policy=apply(Policy(named=frozenset()), gates))
+    stage.start()
+    stage.end_turn("job", "Done.")
+    item = stage.item("review")
+    assert item["text"] == "quality_gate: the reviewer nobody cannot be asked: there is no agent nobody"
+    assert item["command"].endswith("cancel job"), "neither doctor nor the configuration has these reviewers"
+    again = stage.run("retry", "job")
+    assert (again.exit_code, "there is no agent nobody" in again.stderr) == (1, True)
+    assert "`mailboxd cancel job`, and send it again with others" in again.stderr
+    assert "can be asked now" not in stage.run("log", "job").stdout
