@@ -57,9 +57,12 @@ rm -rf -- "$demo"
 mkdir -p -- "$demo"
 cp -R -- "$example/." "$demo/"
 mkdir "$demo/logs"
-# Where mailboxd-scripted-openclaw, which stands in for openclaw here, finds what the agents do.
-export MAILBOXD_SCRIPT="$demo/company.yaml"
-unset MAILBOXD_SCRIPT_LEDGER
+# What the agents do, for mailboxd-scripted-openclaw, which stands in for openclaw here: also for whoever works on in
+# this directory afterwards.
+sed -i.orig "s#\[mailboxd-scripted-openclaw\]#[mailboxd-scripted-openclaw, --script, '${demo//\'/\'\'}/company.yaml']#" \
+    "$demo"/*/.mailboxd/config.yaml
+rm "$demo"/*/.mailboxd/config.yaml.orig
+unset MAILBOXD_SCRIPT MAILBOXD_SCRIPT_LEDGER
 
 # daemons
 
