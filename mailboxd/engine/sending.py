@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from mailboxd.core.sanitize import storable_text
+from mailboxd.core.vocabulary import SELF
 from mailboxd.errors import MessageError, PlanError
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
     from mailboxd.core.model import Plan
+    from mailboxd.hub.spool import HubView
     from mailboxd.protocol.plan import Dag
     from mailboxd.protocol.recipe import Recipe
+    from mailboxd.store.reports import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +69,48 @@ def admitted(dag: Dag, ws: Workspace) -> str:
     return f"```yaml\n{render_dag(dag)}```"
 
 
-def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
-    """Raise PlanError for an agent of the plan that OpenClaw does not have or does not let `own` give work to, and for
-    a reviewer that OpenClaw does not have.
+def with_plan(draft: Draft, ws: Workspace) -> Draft:
+    """The draft, whose plan is also the one that a person typed into its instructions as `## DAG`.
 
-    As the daemon will judge it (`Meta.refused`).
+    Raises MessageError for two plans; as `admitted`.
+    """
+    from mailboxd.protocol.answer import claimed_plans
+    from mailboxd.protocol.markdown import join_body, split_body
+    from mailboxd.protocol.plan import parse_dag
+
+    text = storable_text(draft.instructions)
+    if not (typed := claimed_plans(text)):
+        return draft
+    if draft.dag or len(typed) > 1:
+        raise MessageError("duplicate-section", "there are two plans", "Write one `## DAG`.")
+    (plan,), body = typed, split_body(text)
+    rest = [section for section in body.sections if section != plan]
+    instructions = join_body(body.title, body.preamble, rest).strip()
+    dag = parse_dag(plan.text, path="## DAG", first_line=plan.line)
+    return replace(draft, instructions=instructions, dag=admitted(dag, ws))
+
+
+def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
+    """Raise PlanError for an agent of the plan of which it is known that `own` cannot give it work, and for a reviewer
+    that OpenClaw does not have.
+
+    As the daemon will judge it, by the latest answers of OpenClaw and of the hub.
     """
     from mailboxd.core.plans import walk
+    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.spool import HubView
+    from mailboxd.mailbox import lock
     from mailboxd.store.reports import opened
+
+    membership = Membership.of(os.environ)
+    hub = HubView(ws, own, membership.state)
 
     with opened(ws.database) as report:
         known, reachable = report.agents(), report.reachable(own)
         agents = {agent for child in walk(plan.children) for agent in child.agents}
-        refused = {agent: why for agent in agents if (why := report.refused(own, agent)) is not None}
+        refused = {
+            agent: why for agent in agents if (why := _why_not(report, hub, own, agent, is_member=membership.exists()))
+        }
     for child in walk(plan.children):
         for reviewer in (child.overrides.reviewers or ()) if known else ():
             if "." not in reviewer and (why := unknown_reviewer(reviewer, [*known, own])):
@@ -87,8 +120,28 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
                 continue
             near = get_close_matches(agent, reachable, 1)
             hint = f"Did you mean {near[0]}? " if near and agent not in known else ""
-            hint += f"{own} may give work to {', '.join(sorted(reachable)) or 'nobody else'}, and to itself (self)."
+            others = ", ".join(sorted([*reachable, *hub.offered()]))
+            hint += f"{own} may give work to {others or 'nobody else'}, and to itself (self)."
+            if lock.holder(ws) is None:
+                hint += " Is that out of date? `mailboxd run --until-idle` asks again."
             raise PlanError("unknown-agent", f"{child.key}: {why}", hint)
+
+
+def _why_not(report: Report, hub: HubView, own: str, agent: str, *, is_member: bool) -> str | None:
+    """Why the agent cannot be given work; None = it can, or nobody has said yet."""
+    from mailboxd.agents.openclaw import Messaging
+
+    if agent == SELF or agent.lower() == own.lower():
+        return None
+    known = {name.lower() for name in report.agents()}
+    if agent.lower() not in known and hub.carries(agent):
+        return hub.refused(agent) if hub.is_informed(agent) or not is_member else None
+    if agent.lower() not in known and "." in agent and not (is_member and hub.info is None):
+        return f"there is no agent {agent}" if known else None
+    if (why := report.refused(own, agent)) is not None or not known:
+        return why
+    may_tell = Messaging(*report.peers().get("messaging", (True, ()))).permits(own, agent)
+    return None if may_tell else f"OpenClaw's tools.agentToAgent does not let {own} send work to {agent}"
 
 
 def unknown_reviewer(name: str, known: Sequence[str]) -> str | None:

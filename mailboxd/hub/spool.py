@@ -351,6 +351,13 @@ class HubView:
         """Whether mail for this name goes through the hub: an agent of a host, or a pool."""
         return bool(role_of(agent)) or self.address(agent) is not None
 
+    def is_informed(self, agent: str) -> bool:
+        """Whether the hub process has said what the host of this agent offers, or which pools there are."""
+        address, info = self.address(agent), self.info
+        if address is None or info is None:
+            return info is not None
+        return any(name.startswith(f"{address.host}.") for name in info.peers)
+
     def is_own(self, to: str) -> bool:
         """Whether a message to a pool is for this workspace's agent."""
         pool = self.info.pools.get(role_of(to)) if self.info is not None else None

@@ -148,7 +148,7 @@ def _structure(lines: list[str], inside: list[bool]) -> Answer | None:
         return Unreadable(f"there is other text before the first `---` of the answer; {_QUOTING}", "")
     if _is_failed_body("\n".join(lines)):
         return Unreadable(f"there is a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}", "")
-    plans = _claimed_plans("\n".join(lines))
+    plans = claimed_plans("\n".join(lines))
     if len(plans) > 1:
         return Unreadable(f"there are two plans in one text; write one `## DAG`; {_QUOTING}", "")
     return Planned(_plan(plans[0].text, plans[0].line)) if plans else _mapping(lines, inside)
@@ -367,7 +367,8 @@ def _is_failed_body(text: str) -> bool:
     return own and any(error.strip().casefold() not in _NO_ERROR for error in errors)
 
 
-def _claimed_plans(text: str) -> list[Section]:
+def claimed_plans(text: str) -> list[Section]:
+    """The sections `## DAG` of a text that have subtasks."""
     if not _DAG.search(text):
         return []
     try:

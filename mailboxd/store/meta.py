@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
+from typing import Any
 
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import POOL, SELF
@@ -95,17 +96,22 @@ class Meta:
 
     def agents(self) -> list[str]:
         """The ids of the agents that OpenClaw listed (`peers.Peers`); empty before it did."""
-        return list(json.loads(self.get(PEERS) or "{}").get("known", {}))
+        return list(self.peers().get("known", {}))
 
     def openclaw(self) -> str:
         """OpenClaw's command line, as the latest daemon had it."""
-        return str(json.loads(self.get(PEERS) or "{}").get("command", "openclaw"))
+        return str(self.peers().get("command", "openclaw"))
 
     def reachable(self, own: str) -> list[str]:
         """Those of `agents` whom `own` may give work to, as OpenClaw's `allowAgents` says."""
-        allowed = json.loads(self.get(PEERS) or "{}").get("allowed")
+        allowed = self.peers().get("allowed")
         others = [name for name in self.agents() if name.lower() != own.lower()]
         return [name for name in others if allowed is None or name.lower() in allowed]
+
+    def peers(self) -> dict[str, Any]:
+        """OpenClaw's latest answers, as `peers.Peers` keeps them."""
+        found: dict[str, Any] = json.loads(self.get(PEERS) or "{}")
+        return found
 
     def refused(self, own: str, agent: str) -> str | None:
         """Why `own` may not give work to `agent`, by OpenClaw's latest answer; None if it may.

@@ -240,6 +240,10 @@ class Report:
         """The other agents that this one may give work to, by OpenClaw's latest answer."""
         return Meta(self.db).reachable(own)
 
+    def peers(self) -> dict[str, Any]:
+        """What OpenClaw answered to the latest daemon about agents and their rules; empty if nothing."""
+        return Meta(self.db).peers()
+
     def refused(self, own: str, agent: str) -> str | None:
         """As `Meta.refused`."""
         return Meta(self.db).refused(own, agent)

@@ -145,7 +145,7 @@ class FormActions:
 
         Returns what was done, and the id of the message. Raises MailboxdError.
         """
-        draft = _of_recipe(workspace, form) if form.get("recipe") else _written(form)
+        draft = _of_recipe(workspace, form) if form.get("recipe") else _written(workspace, form)
         now = self.clock.now()
         message_id = Ids().new("msg", now)
         task_id = readable(message_id[-6:].lower(), draft.title)
@@ -277,12 +277,13 @@ def _order(form: Form) -> tuple[OperatorOrder, dict[str, Any]]:
     return order, order.read({name: _plain(text) for name, text in form.items()})
 
 
-def _written(form: Form) -> sending.Draft:
+def _written(workspace: WebWorkspace, form: Form) -> sending.Draft:
     title, instructions = _text(form, "title", _MAX_TITLE), _text(form, "instructions", _MAX_ANSWER)
     if not instructions:
         raise Refused("bad-form", "a task needs instructions", "Write what is to be done.")
     title = title or first_line(instructions)
-    return sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
+    draft = sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
+    return sending.with_plan(draft, workspace.ws)
 
 
 def _of_recipe(workspace: WebWorkspace, form: Form) -> sending.Draft:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,14 @@ from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine.sending import Draft, compose
 from mailboxd.errors import MessageError
+from mailboxd.hub.membership import Membership
+from mailboxd.hub.spool import PEERS, HubInfo, PeerInfo, PoolInfo
 from mailboxd.ids import readable
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import NOW, Stage, make
+from tests.e2e.support import Company
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 PLAN = "subtasks:\n  a: {agent: beta, description: Extract}\n  b: {agent: self, description: Write, depends_on: [a]}\n"
@@ -498,12 +503,130 @@ def test_an_agent_is_not_sent_to_review_its_own_work(stage: Stage) -> None:
     assert (code, "alpha does not review its own work; name another reviewer" in said) == (2, True)
 
 
-def test_a_plan_with_agents_that_can_be_asked_is_sent(stage: Stage) -> None:
-    plan = stage.ws.root / "plan.yaml"
-    plan.write_text(
-        "subtasks:\n  a: {agent: [Critic, self, alpha], description: Write}\n"
-        "  b: {agent: 'pool:reviewer', description: Check}\n  c: {agent: beta.writer, description: Far}\n"
-    )
-    assert stage.run("send", "--title", "T", "--plan", str(plan)).exit_code == 0, "nothing is known of any agent"
+def joins(info: HubInfo | None) -> None:
+    """This host is one of a hub, whose process has written what it knows."""
+    state = Membership.of(os.environ).state
+    with state.writing() as folder:
+        state.write(folder, "hub.yaml", b"")
+        if info is not None:
+            state.write(folder, PEERS, info.to_bytes())
+
+
+FAR = HubInfo(
+    "here",
+    ("beta", "gamma"),
+    {"beta.writer": PeerInfo(permitted=True), "beta.closed": PeerInfo(permitted=False)},
+    {"reviewer": PoolInfo(("beta",), permitted=True), "closed": PoolInfo(("beta",), permitted=False)},
+)
+
+
+@pytest.fixture
+def unjoined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+CAN_BE_ASKED = ["Critic", "self", "alpha", "pool:reviewer", "Beta.writer", "gamma.anyone"]
+"""`gamma` has not said yet whom it has."""
+
+
+@pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize("agent", CAN_BE_ASKED)
+def test_a_plan_with_an_agent_that_can_be_asked_is_sent(stage: Stage, agent: str) -> None:
+    plan = f"subtasks:\n  a: {{agent: ['{agent}'], description: Write}}\n"
+    knows(stage, ["critic"])
+    joins(FAR)
+    assert stage.run("send", "--title", "T", "--plan", "-", text=plan).exit_code == 0
+
+
+@pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("pool:nobody", "no host of the hub serves pool:nobody; there is pool:closed, pool:reviewer"),
+        ("pool:closed", "does not let its agents give work to pool:closed"),
+        ("beta.nobody", "there is no agent nobody on the host beta"),
+        ("beta.closed", "does not let its agents give work to beta.closed"),
+        ("delta.writer", "there is no agent delta.writer"),
+    ],
+)
+def test_an_agent_elsewhere_that_cannot_be_asked_is_refused_before(stage: Stage, agent: str, said: str) -> None:
+    plan = f"subtasks:\n  a: {{agent: ['{agent}'], description: Write}}\n"
+    knows(stage, ["critic"])
+    joins(FAR)
+    done = stage.run("send", "--title", "T", "--plan", "-", text=plan)
+    assert (done.exit_code, said in done.stderr) == (65, True), done.stderr
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unjoined")
+def test_what_nobody_has_said_yet_refuses_nothing(stage: Stage) -> None:
+    plan = "subtasks:\n  a: {agent: [nobody, beta.writer], description: Write}\n"
+    assert stage.run("send", "--title", "T", "--plan", "-", text=plan).exit_code == 0, "OpenClaw was never asked"
     knows(stage, None)
-    assert stage.run("send", "--title", "T", "--plan", str(plan)).exit_code == 0
+    joins(None)
+    far = "subtasks:\n  a: {agent: ['pool:reviewer', beta.writer], description: Write}\n"
+    assert stage.run("send", "--title", "T", "--plan", "-", text=far).exit_code == 0, "the hub has not started"
+
+
+@pytest.mark.usefixtures("unjoined")
+def test_without_a_hub_there_is_no_pool_and_no_agent_of_another_host(stage: Stage) -> None:
+    knows(stage, None)
+    for agent, said in (("pool:reviewer", "no host of the hub serves"), ("beta.writer", "there is no agent")):
+        plan = f"subtasks:\n  a: {{agent: ['{agent}'], description: Write}}\n"
+        done = stage.run("send", "--title", "T", "--plan", "-", text=plan)
+        assert (done.exit_code, said in done.stderr) == (65, True), done.stderr
+
+
+def test_tools_that_forbid_messages_are_known_too(stage: Stage) -> None:
+    knows(stage, None)
+    with stage.engine() as engine:
+        said = json.loads(engine.store.meta.get("peers") or "")
+        engine.store.meta.set("peers", json.dumps(said | {"messaging": [True, ["alpha", "critic"]]}))
+    sent = {}
+    for agent in ("critic", "writer"):
+        plan = f"subtasks:\n  a: {{agent: {agent}, description: Write}}\n"
+        sent[agent] = stage.run("send", "--title", "T", "--plan", "-", text=plan).exit_code
+    assert sent == {"critic": 0, "writer": 65}
+
+
+TYPED = "Write it.\n\n## DAG\n\n```yaml\nsubtasks:\n  a: {{agent: {}, description: Write}}\n```\n\n## Goal\n\nA text\n"
+
+
+def test_a_plan_that_is_typed_into_the_instructions_is_one(stage: Stage) -> None:
+    knows(stage, ["critic"])
+    refused = stage.run("send", "--title", "T", "--file", "-", text=TYPED.format("nobody"))
+    assert (refused.exit_code, "there is no agent nobody" in refused.stderr) == (65, True), refused.stderr
+    refused = stage.run("send", "--title", "T", "--file", "-", text=TYPED.format("critic").replace("agent:", "agnt:"))
+    assert refused.exit_code == 65
+    assert list(stage.ws.inbox.iterdir()) == []
+    assert stage.run("send", "--title", "T", "--file", "-", text=TYPED.format("critic")).exit_code == 0
+    (file,) = stage.ws.inbox.iterdir()
+    message = parse_message(file.read_bytes(), file.name).message
+    assert isinstance(message, TaskMessage)
+    assert message.plan is not None
+    assert [child.agents for child in message.plan.children] == [("critic",)]
+    assert (message.spec().goal, message.spec().instructions) == ("A text", "Write it.")
+
+
+def test_two_plans_are_refused_and_a_heading_without_subtasks_is_text(stage: Stage) -> None:
+    plan = stage.ws.root / "plan.yaml"
+    plan.write_text("subtasks:\n  a: {agent: self, description: Write}\n")
+    twice = stage.run("send", "--title", "T", "--plan", str(plan), "--file", "-", text=TYPED.format("self"))
+    assert (twice.exit_code, "there are two plans" in twice.stderr) == (65, True)
+    text = "Explain this.\n\n## DAG\n\nA directed acyclic graph.\n"
+    assert stage.run("send", "--title", "T", "--file", "-", text=text).exit_code == 0
+
+
+def test_a_refusal_says_how_to_ask_again_and_that_helps(tmp_path: Path) -> None:
+    """An agent was added while no daemon ran."""
+    company = Company(tmp_path, {"alpha": {"mailbox": True}, "beta": {}})
+    alpha = company["alpha"]
+    alpha.settle_in({"openclaw": {"discovery": "true"}})
+    alpha.run()
+    company.rewrite({"alpha": {"mailbox": True}, "beta": {}, "gamma": {}})
+    (alpha.root / "plan.yaml").write_text("subtasks:\n  a: {agent: gamma, description: Write}\n")
+    refused = alpha.call("send", "--title", "T", "--plan", "plan.yaml")
+    assert refused.returncode == 65
+    (command,) = re.findall(r"`mailboxd ([^`]+)` asks again", refused.stderr)
+    assert alpha.call(*command.split()).returncode == 0
+    assert alpha.call("send", "--title", "T", "--plan", "plan.yaml").returncode == 0

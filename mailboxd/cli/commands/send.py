@@ -19,7 +19,7 @@ from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, t
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, Runtime, is_id
-from mailboxd.engine.sending import Draft, admitted, compose, file_name, put, signed_by, unknown_reviewer
+from mailboxd.engine.sending import Draft, admitted, compose, file_name, put, signed_by, unknown_reviewer, with_plan
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
     EXIT_NO,
@@ -294,8 +294,9 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 def send_command(session: Session, **said: Any) -> int | None:
     """Send a task to an agent. INSTRUCTIONS are its text (- reads standard input); without any, an editor opens.
 
-    Sections of a specification in it (`## Goal`, `## Scope Out` ...) count as such. Writes one message,
-    atomically, to the inbox of this workspace or of the agent given by --to.
+    Sections of a specification in it (`## Goal`, `## Scope Out` ...) count as such, and `## DAG` as its plan. A plan
+    with an agent that cannot be asked is refused. Writes one message, atomically, to the inbox of this workspace or of
+    the agent given by --to.
     """
     require_operator(said["sender"])
     ws = receiver(session, said["to"])
@@ -356,7 +357,7 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
         from mailboxd.protocol.plan import parse_dag
 
         dag = admitted(parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"]), ws)
-    return Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag)
+    return with_plan(Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag), ws)
 
 
 def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
