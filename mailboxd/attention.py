@@ -26,7 +26,7 @@ from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, read_file
-from mailboxd.mailbox.unread import Unread, given_to_owner, owner_of
+from mailboxd.mailbox.unread import Unread, sent_again, unread_mail
 from mailboxd.mailbox.unread import unread as unread_files
 
 if TYPE_CHECKING:
@@ -150,9 +150,13 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
     elif pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
-    unread = [_of_unread(ws, found) for found in unread_files(ws, report.are_live, to_epoch(now))]
+    found = unread_files(ws, report.are_live, to_epoch(now))
+    unread, lying = [_of_unread(ws, one) for one in found], {one.path for one in found}
+    # what is rejected but cannot be moved is named once, by what mends it
+    rejected = [row for row in waiting.rejected if row["path"] or f"mailbox/inbox/{row['name']}" not in lying]
+    total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken)
+    waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
-    total = waiting.total + len(unread) + len(broken)
     return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
 
 
@@ -231,7 +235,7 @@ def _work(ws: Workspace, report: Report) -> str:
     """The work that waits for a daemon, in words; empty if there is none."""
     count, _ = report.open_roots(0)
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
-    mail = len(ws.mail())
+    mail = len(ws.mail()) - len(unread_mail(ws))
     found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]
     return f"{' and '.join(found)} wait{'s' * (count + mail == 1)}" if found else ""
 
@@ -377,10 +381,7 @@ def _readable_again(ws: Workspace, row: Row) -> str:
     if rule == "unreadable" and path:
         file = ws.mailbox / path
         if file.exists():
-            target = shlex.join((str(file), str(ws.inbox / row["name"])))
-            return f"{given_to_owner(ws, file)} && cp -- {target}"
-    if path is None and (lying := ws.inbox / row["name"]).is_dir() and lying.stat().st_uid != owner_of(ws):
-        return given_to_owner(ws, lying)
+            return sent_again(ws, file, row["name"])
     return ""
 
 

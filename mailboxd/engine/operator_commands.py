@@ -16,6 +16,7 @@ from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import OPERATOR, OperatorOrder
 from mailboxd.core.vocabulary import Phase
 from mailboxd.engine.engine import Engine
+from mailboxd.errors import UnavailableError
 from mailboxd.protocol.spec import rewritten
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import find_approval
@@ -39,8 +40,8 @@ def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
 
 
 def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
-    """Take rejected files, doubts (ends of their ids), refused task.md (names of tasks) and notices (whom they did not
-    reach) off the inbox; `all`: all.
+    """Take rejected files and doubts (see `to_look_at`), refused task.md (names of tasks) and notices (whom they did
+    not reach) off the inbox; `all`: all.
 
     Raises UnavailableError.
     """
@@ -52,8 +53,11 @@ def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
             data = {"at": engine.now, "to": addressee, "how": f"dismissed by {user}"}
             dismissed.append(Event(Kind.NOTICE_SETTLED, None, data, Role.OPERATOR, user))
             engine.record(dismissed[-1])
-        if name not in (*refused, *untold):
-            found |= engine.store.messages.to_look_at("" if name == ALL else name)
+        called = engine.store.messages.to_look_at("" if name == ALL else name)
+        if not called and name not in (ALL, *refused, *untold):
+            rule = "name a file, a task, or the end of an id; `mailboxd inbox` lists all"
+            raise UnavailableError(f"nothing in the inbox is called {ascii(name)[:100]}: {rule}")
+        found |= called
         for local_id in refused if name == ALL else [name] if name in refused else []:
             dismissed.append(settled(engine, local_id, "dismissed", user))
             engine.record(dismissed[-1])

@@ -267,7 +267,8 @@ class Inbox:
             return MessageError("symlink", "it is a symbolic link", "Send the file itself.", path)
         if not stat.S_ISREG(status.st_mode):
             kind = stat.filemode(status.st_mode)[0]
-            return MessageError("not-regular", f"it is not a file (type {kind!r})", "Send a regular file.", path)
+            what = "it is a directory" if kind == "d" else f"it is not a file (type {kind!r})"
+            return MessageError("not-regular", what, "Send a regular file.", path)
         if status.st_size > self._max_bytes:
             problem = f"it has {status.st_size} bytes, more than {self._max_bytes}"
             return MessageError("too-large", problem, "Send a shorter text that names the large file.", path)

@@ -12,7 +12,7 @@ import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mailboxd.core.vocabulary import is_id
@@ -51,7 +51,27 @@ def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]
     known = are_live(names)
     live = {name for name, _ in zip(filter(known.get, names), range(_MOST), strict=False)}
     looked_at = (name for name in names if name in live or name not in known)
-    return [*(item for name in looked_at for item in _in_tasks(ws, name, live)), *_unfinished(ws, now)]
+    return [
+        *(item for name in looked_at for item in _in_tasks(ws, name, live)),
+        *unread_mail(ws),
+        *_unfinished(ws, now),
+    ]
+
+
+def unread_mail(ws: Workspace) -> list[Unread]:
+    """What the daemon's user may not read in the inbox, or as a directory may not move out of it. Raises WorldError."""
+    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox"):
+        names = _names(ws.inbox)
+    found = []
+    for name in names:
+        path, shown = ws.inbox / name, f"mailbox/inbox/{storable_name(name)}"
+        with suppress(OSError):
+            mode = path.lstat().st_mode
+            # a link is refused unread; to move a directory needs permission to write to it
+            wanted = 7 if stat.S_ISDIR(mode) else 4 if stat.S_ISREG(mode) else 0
+            if wanted and (denied := _denied(ws, path, shown, wanted)) is not None:
+                found.append(replace(denied, why=f"it is a directory, and {denied.why}") if wanted == 7 else denied)
+    return found
 
 
 def owner_of(ws: Workspace) -> int:
@@ -61,14 +81,34 @@ def owner_of(ws: Workspace) -> int:
     return os.geteuid()
 
 
-def given_to_owner(ws: Workspace, path: Path) -> str:
-    """The command that gives a file or directory to the daemon's user, who then may read and move it."""
+def _made_readable(ws: Workspace, path: Path, status: os.stat_result) -> str:
+    """The command after which the daemon's user may read and move this file or directory.
+
+    Only what is wrong is changed: the owner, the mode, or both.
+    """
     uid = owner_of(ws)
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return ("" if os.geteuid() == 0 else "sudo ") + shlex.join(("chown", "-hR", name, "--", str(path)))
+    wanted, bits = (7, "u+rwx") if stat.S_ISDIR(status.st_mode) else (6, "u+rw")
+    as_other, steps = "" if os.geteuid() == 0 else "sudo ", []
+    if status.st_uid != uid:
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            name = str(uid)
+        steps.append(as_other + shlex.join(("chown", "-hR", name, "--", str(path))))
+    if status.st_mode >> 6 & wanted != wanted or not steps:
+        as_owner = "" if os.geteuid() == uid else as_other
+        steps.append(as_owner + shlex.join(("chmod", bits, "--", str(path))))
+    return " && ".join(steps)
+
+
+def sent_again(ws: Workspace, path: Path, name: str) -> str:
+    """The command that puts a rejected file, which could not be read, into the inbox as a file of the daemon's user.
+
+    Raises OSError.
+    """
+    # -P: never what a link names; -p: whoever copies, the copy belongs to the daemon's user
+    copy = shlex.join(("cp", "-pP", "--", str(path), str(ws.inbox / name)))
+    return f"{_made_readable(ws, path, path.lstat())} && {'' if os.geteuid() in (0, owner_of(ws)) else 'sudo '}{copy}"
 
 
 def _in_tasks(ws: Workspace, name: str, live: Collection[str]) -> Iterator[Unread]:
@@ -153,10 +193,7 @@ def _denied(ws: Workspace, path: Path, shown: str, wanted: int) -> Unread | None
     if uid == 0 or _permits(path, status, uid, wanted):
         return None
     why = f"its user ({uid}) may not read it: it belongs to {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}"
-    if status.st_uid == uid:
-        bits = "u+rwx" if wanted & 1 else "u+rw"
-        return Unread(shown, why, shlex.join(("chmod", bits, "--", str(path))))
-    return Unread(shown, why, given_to_owner(ws, path))
+    return Unread(shown, why, _made_readable(ws, path, status))
 
 
 def _permits(path: Path, status: os.stat_result, uid: int, wanted: int) -> bool:

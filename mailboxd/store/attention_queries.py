@@ -204,6 +204,12 @@ def is_refused(report: Report, local_id: str) -> bool:
     return report.has_table("refused_files") and report.db.execute(sql, (local_id,)).fetchone() is not None
 
 
+def _is_doubted(report: Report, task_id: str) -> bool:
+    """Whether a message about this task may mean something else than it says, and was not dismissed."""
+    sql = "SELECT 1 FROM messages WHERE task = ? AND notice IS NOT NULL AND dismissed IS NULL"
+    return report.db.execute(sql, (task_id,)).fetchone() is not None
+
+
 def is_untold(report: Report, addressee: str) -> bool:
     """Whether a notice has not reached this addressee and was not dismissed."""
     sql = "SELECT 1 FROM untold_notices WHERE addressee = ? AND dismissed IS NULL"
@@ -219,7 +225,7 @@ def dismissible(report: Report, names: Sequence[str]) -> tuple[dict[str, str], l
         ).fetchone()
         if row is not None:
             failed[row[0]] = row[1]
-        if row is None or is_refused(report, name):
+        if row is None or is_refused(report, name) or _is_doubted(report, row[0]):
             others.append(name)
     return failed, others
 

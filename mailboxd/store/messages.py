@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mailboxd.core.vocabulary import is_id
-from mailboxd.errors import UnavailableError
 from mailboxd.store.conditions import OPEN
 
 SYNCED = "outbox_synced"
@@ -149,22 +147,22 @@ class Messages:
         ).fetchone()
         return row is not None
 
-    def to_look_at(self, ending: str) -> dict[str, str]:
-        """Ids and names of rejected and doubtful messages that were not dismissed, whose ids end so.
-
-        Raises UnavailableError for an ending that none has.
+    def to_look_at(self, name: str) -> dict[str, str]:
+        """Ids and names of the rejected and doubtful messages that were not dismissed and that are called so: by the
+        name or path of their file, by the task that they are about, or else by the end of their id. Empty: all.
         """
-        if ending and not is_id(ending):
-            raise UnavailableError(f"{ascii(ending)[:100]} is not the end of an id; `mailboxd inbox` lists them")
-        rows = self._db.execute(
-            "SELECT id, name FROM messages WHERE dismissed IS NULL AND (verdict = 'rejected' OR notice IS NOT NULL)"
-            " AND id LIKE '%' || ? ORDER BY id",
-            (ending,),
+        waiting = "m.dismissed IS NULL AND (m.verdict = 'rejected' OR m.notice IS NOT NULL)"
+        called = (
+            "?1 IN ('', m.name, m.path, 'mailbox/' || m.path, 'mailbox/inbox/' || m.name)"
+            " OR m.task = (SELECT id FROM tasks WHERE local_id = ?1)"
         )
-        found = dict(rows.fetchall())
-        if not found and ending:
-            raise UnavailableError(f"nothing in the inbox has the id {ascii(ending)[:100]}; `mailboxd inbox` lists all")
-        return found
+        for condition in (called, "lower(substr(m.id, -length(?1))) = lower(?1)"):
+            rows = self._db.execute(
+                f"SELECT m.id, m.name FROM messages m WHERE {waiting} AND ({condition}) ORDER BY m.id", (name,)
+            )
+            if found := dict(rows.fetchall()):
+                return found
+        return {}
 
     def unfiled(self, limit: int) -> list[Unfiled]:
         """Judged files that are still in the inbox, oldest first."""

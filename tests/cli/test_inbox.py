@@ -217,6 +217,36 @@ def test_files_are_dismissed_one_by_one_or_all(stage: Stage) -> None:
     assert stage.run("db", "verify").exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["q3", "q3.md"])
+def test_doubts_are_dismissed_by_the_task_or_the_file_that_the_item_names(stage: Stage, name: str) -> None:
+    put(stage, TASK.format("prority: 5\n"))
+    put(stage, TASK.format("prority: 5\n").replace("q3", "other"), "other.md")
+    assert kinds(stage).count("warning") == 2
+    assert stage.run("inbox", "--dismiss", name).exit_code == 0
+    assert stage.item("warning")["task"] == "other"
+
+
+@pytest.mark.parametrize("name", ["a b.md", "mailbox/inbox/a b.md"])
+def test_a_rejected_file_is_dismissed_by_its_name(stage: Stage, name: str) -> None:
+    put(stage, "---\ntype: nothing\n---\n", "a b.md")
+    put(stage, "---\ntype: nothing\n---\n", "b.md")
+    assert stage.run("inbox", "--dismiss", name).exit_code == 0
+    assert "/b.md" in stage.item("rejected")["text"]
+
+
+def test_a_failed_task_is_dismissed_with_its_doubts(stage: Stage) -> None:
+    put(stage, TASK.format("prority: 5\n"))
+    stage.start()
+    stage.end_turn("q3", "---\nstatus: failed\n---\n\n## Error\n\nNo access.\n")
+    while stage.phase("q3") not in ("failed", "circuit_open"):
+        stage.clock.advance(4_000)
+        stage.start()
+        stage.end_turn("q3", "---\nstatus: failed\n---\n\n## Error\n\nNo access.\n")
+    assert "warning" in kinds(stage)
+    assert stage.run("inbox", "--dismiss", "q3").exit_code == 0
+    assert not {"warning", "failed"} & set(kinds(stage))
+
+
 # Commands
 
 

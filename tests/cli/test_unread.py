@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from mailboxd.errors import MessageError
+from mailboxd.intake.archive import InboxFile
+from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import unread
 from tests.cli.stage import Stage
@@ -147,12 +150,19 @@ def test_what_the_daemons_user_may_not_read_is_named(tmp_path: Path, as_root: bo
         os.chown(ws.tasks / name / "task.md", 0, 0)
         (ws.tasks / name / "task.md").chmod(0o600)
     (ws.tasks / "closed").chmod(0)
+    for name in ("theirs", "closed", "sound", "both"):
+        (ws.inbox / f"{name}.md").write_text(TEXT)
+        os.chown(ws.inbox / f"{name}.md", *((0, 0) if name in ("theirs", "both") else (uid, uid)))
+        (ws.inbox / f"{name}.md").chmod({"sound": 0o600, "theirs": 0o600}.get(name, 0))
+    (ws.inbox / "folder").mkdir(mode=0o755)
     if as_root:
         found = [[one.path, one.why, one.command] for one in unread(ws, lambda _: {"known": True}, 0.0)]
     else:
         argv = [sys.executable, "-c", NOBODY, str(ws.root), str(uid)]
         found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
-    assert [one[0] for one in found] == ["tasks/closed", "tasks/known/task.md", "tasks/theirs/task.md"]
+    inbox = [f"mailbox/inbox/{name}" for name in ("both.md", "closed.md", "folder", "theirs.md")]
+    assert [one[0] for one in found] == ["tasks/closed", "tasks/known/task.md", "tasks/theirs/task.md", *inbox]
+    assert found[5][1].startswith("it is a directory, and its user")
     assert all(f"its user ({uid}) may not read it" in one[1] for one in found)
     if as_root:
         for _, _, command in found:
@@ -160,3 +170,80 @@ def test_what_the_daemons_user_may_not_read_is_named(tmp_path: Path, as_root: bo
         assert unread(ws, lambda _: {"known": True}, 0.0) == []
     else:
         assert found[1][2] == f"sudo chown -hR nobody -- {ws.tasks}/known/task.md"
+        both, closed, inner, theirs = (one[2] for one in found[3:])
+        assert both == f"sudo chown -hR nobody -- {ws.inbox}/both.md && chmod u+rw -- {ws.inbox}/both.md"
+        assert closed == f"chmod u+rw -- {ws.inbox}/closed.md"
+        assert inner == f"sudo chown -hR nobody -- {ws.inbox}/folder"
+        assert theirs == f"sudo chown -hR nobody -- {ws.inbox}/theirs.md"
+
+
+@pytest.fixture
+def theirs(stage: Stage) -> int:
+    """The daemon's user, nobody, to whom the stage's workspace belongs."""
+    for folder in (stage.ws.root, *stage.ws.root.parents[:4]):
+        if folder != Path(folder.root):
+            folder.chmod(0o755)
+    uid = pwd.getpwnam("nobody").pw_uid
+    subprocess.run(["chown", "-R", str(uid), stage.ws.root], check=True)
+    return uid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_may_not_be_read_in_the_inbox_is_named_at_once_and_nothing_promised(
+    stage: Stage, theirs: int, kind: str
+) -> None:
+    path = stage.ws.inbox / "d"
+    path.mkdir() if kind == "directory" else path.write_text(TEXT)
+    path.chmod(0)
+    os.chown(path, theirs, theirs)
+    assert [item["text"].partition(" is not read: ")[0] for item in files(stage)] == ["mailbox/inbox/d"]
+    assert ("it is a directory" in files(stage)[0]["text"]) is (kind == "directory")
+    assert "is read" not in stage.run("status").stdout.partition("\nnext")[2]
+    pasted(stage)
+    assert files(stage) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_a_rejected_directory_that_stays_is_named_once_until_it_is_gone(stage: Stage, theirs: int) -> None:
+    path = stage.ws.inbox / "d"
+    path.mkdir(mode=0)
+    os.chown(path, theirs, theirs)
+    with stage.engine() as engine:
+        error = MessageError("not-regular", "it is a directory", "Send a regular file.", "d")
+        Intake(engine).reject(InboxFile("d", None, None, 0, {}), error)
+    assert [item["kind"] for item in stage.json("inbox")] == ["file"]
+    assert stage.json("status")["attention_count"] == 1
+    stage.run("inbox", "--dismiss", "all")
+    assert [item["kind"] for item in stage.json("inbox")] == ["file"]
+    pasted(stage)
+    assert [item["kind"] for item in stage.json("inbox")] == ["daemon"], "which now moves it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize(("mode", "foreign", "as_root"), [(0, False, False), (0, True, True), (0o600, True, True)])
+def test_a_file_rejected_as_unreadable_is_sent_again_as_pasted(
+    stage: Stage, theirs: int, mode: int, foreign: bool, as_root: bool
+) -> None:
+    path = stage.ws.mailbox / "rejected" / "m 1.md"
+    path.write_text(TEXT)
+    path.chmod(mode)
+    if not foreign:
+        os.chown(path, theirs, theirs)
+    argv = [sys.executable, "-c", AGAIN, str(stage.ws.root), str(0 if as_root else theirs)]
+    command = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    uid = 0 if as_root else theirs
+    subprocess.run(command, shell=True, check=True, user=uid, group=uid, extra_groups=[])
+    sent = (stage.ws.inbox / "m 1.md").lstat()
+    assert (sent.st_uid, sent.st_mode & 0o600) == (theirs, 0o600)
+
+
+AGAIN = """
+import os, sys
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+from pathlib import Path
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.unread import sent_again
+ws = Workspace(Path(sys.argv[1]))
+print(sent_again(ws, ws.mailbox / "rejected" / "m 1.md", "m 1.md"))
+"""

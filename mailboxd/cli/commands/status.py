@@ -21,6 +21,7 @@ from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
 from mailboxd.mailbox import lock
+from mailboxd.mailbox.unread import unread_mail
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -102,7 +103,7 @@ def _found(session: Session, ws: Workspace, report: Report, most: int | None) ->
         "paced": dict(snapshot.paced),
         "limits": report.limits(),
         "messages": messages,
-        "next": _next(snapshot, unjudged),
+        "next": _next(snapshot, unjudged - len(unread_mail(ws))),
     }
     return found, counts
 
@@ -118,7 +119,7 @@ def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
 
 
 def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
-    if unjudged:
+    if unjudged > 0:
         return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read"}
     causes = [why.cause_of(task, snapshot) for task in snapshot.tasks.values()]
     return coming_json(why.first_to_happen(causes, snapshot.now))
@@ -210,7 +211,13 @@ def _wrapped(text: str) -> list[str]:
     "inbox --dismiss q3-report",
     "inbox --dismiss all",
 )
-@click.option("--dismiss", "dismissed", metavar="ID", multiple=True, help="A file, a doubt, or TASK; or all.")
+@click.option(
+    "--dismiss",
+    "dismissed",
+    metavar="ID",
+    multiple=True,
+    help="A file, the end of an id, or TASK with its doubts; or all.",
+)
 @click.option("--all", "everything", is_flag=True, help=f"All items, also of more than {MOST_ENTRIES}.")
 def inbox_command(session: Session, dismissed: tuple[str, ...], everything: bool) -> None:
     """List everything that waits for you, each with the command that moves it on.
