@@ -245,7 +245,8 @@ def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, 
         text, command = f"{trouble.where}: {one_line(trouble.why)}", f"{program} doctor"
         match trouble.where:
             case Component.DAEMON:
-                yield Item(Need.DAEMON, text, command if runs else f"{program} run", trouble.since or None)
+                starts = not runs and not trouble.why.startswith(health.GAVE_UP)  # else it would give up again
+                yield Item(Need.DAEMON, text, f"{program} run" if starts else command, trouble.since or None)
             case Component.PEERS:
                 for agent, known in away.items():
                     yield Item(Need.PEER, f"the peer {agent}: {one_line(known)}", command, trouble.since, id=agent)

@@ -146,6 +146,10 @@ def scanned_at(ws: Workspace) -> str | None:
     return None if report is None else report["scanned"]
 
 
+GAVE_UP = "it gave up: "
+"""How the trouble of a daemon begins that could not go on; another start alone does not help."""
+
+
 def _ended(report: dict[str, Any] | None, now: str) -> tuple[Grade, list[Trouble]]:
     if report is None or report["over"] == "":
         return Grade.OFF, []
@@ -153,7 +157,7 @@ def _ended(report: dict[str, Any] | None, now: str) -> tuple[Grade, list[Trouble
         return _red(
             f"it died without a report after {moment(report['at'], now)}; `mailboxd run` continues where it stopped"
         )
-    return _red(f"it gave up: {report['over']}")
+    return _red(f"{GAVE_UP}{report['over']}")
 
 
 def _red(why: str) -> tuple[Grade, list[Trouble]]:

@@ -142,7 +142,7 @@ def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe
     root, now = shlex.quote(str(ws.root)), clock.now()
     yield Probe("workspace", "workspace", f"ls -la {root}", lambda: workspace.probe_workspace(ws))
     yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: workspace.probe_filesystem(ws))
-    yield Probe("daemon", "daemon", "mailboxd status", lambda: workspace.probe_daemon(ws, target.environ))
+    yield Probe("daemon", "daemon", "mailboxd status", lambda: workspace.probe_daemon(ws, target.environ, clock))
     yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
     probe_keys = lambda: workspace.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
     yield Probe("keys", "keys", "mailboxd connect keys list", probe_keys)

@@ -127,6 +127,8 @@ class Daemon:
     service: str = ""
     """Its systemd unit; without a daemon, the one that is installed."""
     inside_agent: bool = False
+    gave_up: str = ""
+    """Why the latest one could not start; empty if it could."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.core.times import to_epoch
@@ -29,6 +29,7 @@ from mailboxd.doctor.facts import (
     warning,
 )
 from mailboxd.errors import ConfigError
+from mailboxd.health import failed_starts
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
 from mailboxd.host.systemd_units import unit_of, user_units
@@ -36,7 +37,11 @@ from mailboxd.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON, walk
+from mailboxd.store.database import recreation
 from mailboxd.store.integrity import DatabaseCheck
+
+if TYPE_CHECKING:
+    from mailboxd.clock import Clock
 
 NETWORK = frozenset(
     {
@@ -139,16 +144,18 @@ def space(facts: Facts, found: Filesystem) -> Iterator[CheckResult]:
         yield result("inodes", f"only {found.free_files} more files can be created on {found.mount}", inodes)
 
 
+_REBUILD = "mailboxd db rebuild --replace  # from mailbox/archive/events/; stop the daemon first"
+
+
 def database(facts: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
     path = shlex.quote(found.path)
-    rebuild = "mailboxd db rebuild --replace  # from mailbox/archive/events/; stop the daemon first"
     if found.lost:
-        yield error("database", f"{found.path} is missing, although there was one", rebuild)
+        yield error("database", f"{found.path} is missing, although there was one", _REBUILD)
     elif not found.exists:
         yield note("database", "there is no database yet", _start(facts))
     elif found.damage:
         text = f"{found.path} is damaged: {'; '.join(found.damage[:_SHOWN])}"
-        yield error("database", text, rebuild, f"sqlite3 {path} .recover | sqlite3 {path}.recovered")
+        yield error("database", text, _REBUILD, f"sqlite3 {path} .recover | sqlite3 {path}.recovered")
     elif found.schema > found.known:
         text = f"the database has schema {found.schema}, this mailboxd knows {found.known}"
         yield error("database", text, "mailboxd --version  # install the newer version that wrote it")
@@ -162,7 +169,11 @@ def database(facts: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
 
 
 def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
-    if found.pid is None:
+    if found.gave_up:
+        record = facts.database is not None and recreation(Path(facts.database.path)) in found.gave_up
+        fix = _REBUILD if record else _start(facts)
+        yield error("daemon", f"no daemon is running, the latest start failed: {found.gave_up}", fix)
+    elif found.pid is None:
         waiting = facts.mailbox.waiting if facts.mailbox is not None else 0
         if waiting:
             yield warning("daemon", f"no daemon is running; files waiting in the inbox: {waiting}", _start(facts))
@@ -243,12 +254,15 @@ def mount_of(path: Path, mounts: Iterable[tuple[str, str]]) -> tuple[str, str]:
     return found
 
 
-def probe_daemon(ws: Workspace, environ: Mapping[str, str]) -> Daemon:
-    """The process that holds the lock, and how it was started; without one, its installed unit. Raises WorldError."""
+def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Daemon:
+    """The process that holds the lock, and how it was started; without one, its installed unit and why the latest one
+    could not start. Raises WorldError.
+    """
     pid = lock.holder(ws)
     if not pid:
         unit_name = unit_of(ws.root)
-        return Daemon(pid, unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else "")
+        gave_up = failed_starts(ws, clock.now(), clock.monotonic()).why if pid is None else ""
+        return Daemon(pid, unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else "", gave_up=gave_up)
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
     return Daemon(pid, unit[1] if unit else "", any(variable in environment for variable in _AGENT_VARIABLES))

@@ -230,9 +230,32 @@ def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
         if not _is_same(db, fresh, table):
             stored, replayed = _rows(db, table), _rows(fresh, table)
             if stored != replayed:
-                first = next(iter((stored - replayed) | (replayed - stored)))
-                found.append(f"{table}: {len(stored ^ replayed)} rows differ, for example {str(first)[:300]}")
+                found.append(f"{table}: {_first_difference(db, table, stored - replayed, replayed - stored)}")
     return found
+
+
+_SHOWN_VALUE = 60
+
+
+def _first_difference(
+    db: sqlite3.Connection, table: str, stored: set[tuple[object, ...]], replayed: set[tuple[object, ...]]
+) -> str:
+    """How many rows of the table differ, and how the first one does, in words."""
+    key = min(str(row[0]) for row in stored | replayed)
+    ours, theirs = ([row for row in rows if str(row[0]) == key] for rows in (stored, replayed))
+    count = max(len(stored), len(replayed))
+    text = f"{count} row{'s' * (count != 1)} differ{'s' * (count == 1)} from what the log says; {key}"
+    if not theirs:
+        return f"{text} is not in the log"
+    if not ours:
+        return f"{text} is missing"
+    columns = [column[0] for column in db.execute(f"SELECT * FROM {table} LIMIT 0").description]
+    parts = [
+        f"{name} is {str(one)[:_SHOWN_VALUE]!r}, by the log {str(other)[:_SHOWN_VALUE]!r}"
+        for name, one, other in zip(columns, ours[0], theirs[0], strict=True)
+        if one != other
+    ]
+    return f"{text}: {', '.join(parts[:3]) or 'it is there more than once'}"
 
 
 def check(db: sqlite3.Connection, progress: Progress = silent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from mailboxd.doctor.facts import (
 from mailboxd.host.pip_extras import to_add
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
+from mailboxd.store.opening import changed
 from tests.doctor.facts import (
     AGENTS,
     ALPHA,
@@ -67,6 +69,9 @@ def test_outside_a_workspace_only_the_machine_and_openclaw_are_checked() -> None
 def test_missing_facts_are_skipped() -> None:
     results = list(diagnose.judge(Facts(settings=SETTINGS, python=(3, 12, 1))))
     assert {result.id for _, result in results} == {"python", "config", "workspace"}
+
+
+CHANGED = changed(Path(DATABASE.path), "tasks: 1 row differs")
 
 
 def rotten(**changed: Any) -> dict[str, Any]:
@@ -204,6 +209,8 @@ BROKEN = [
     ({"daemon": Daemon(None)}, "daemon", "note", "no daemon", "mailboxd run"),
     ({"daemon": Daemon(None), "mailbox": MailboxFacts(0, 2)}, "daemon", "warning", "inbox: 2", "mailboxd run"),
     ({"daemon": Daemon(None, "mailboxd@a.service")}, "daemon", "note", "no daemon", "systemctl --user start"),
+    ({"daemon": Daemon(None, gave_up="the disk is full")}, "daemon", "error", "failed: the disk", "mailboxd run"),
+    ({"daemon": Daemon(None, gave_up=CHANGED)}, "daemon", "error", "another program changed", "db rebuild --replace"),
     ({"daemon": Daemon(7, "", inside_agent=True)}, "daemon", "error", "inside an agent", "kill 7"),
     ({"mailbox": MailboxFacts(3, 0)}, "rejected", "note", "rejected/: 3", "reason.json"),
     ({"failures": (ProbeFailure("node", "no answer", "node -v"),)}, "node-unknown", "warning", "no answer", "node"),

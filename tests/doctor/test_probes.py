@@ -77,9 +77,9 @@ def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
 def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
     ws = Workspace(tmp_path / "alpha")
     Workspace.create(ws.root)
-    assert checks.probe_daemon(ws, {}).pid is None
+    assert checks.probe_daemon(ws, {}, SystemClock()).pid is None
     with lock.acquire(ws, SystemClock().now()):
-        assert checks.probe_daemon(ws, {}).pid == os.getpid()
+        assert checks.probe_daemon(ws, {}, SystemClock()).pid == os.getpid()
 
 
 def test_a_program_that_is_missing(tmp_path: Path) -> None:

@@ -221,14 +221,18 @@ def test_bytes_that_are_written_into_the_file_while_the_daemon_runs_are_noticed_
 
 
 @pytest.mark.parametrize(
-    ("statement", "table"),
+    ("statement", "table", "said"),
     [
-        ("UPDATE tasks SET phase = 'execution_ready' WHERE local_id = 'first'", "tasks"),
-        ("UPDATE attempts SET status = 'running', waiting_for = 'turn'", "attempts"),
-        ("DELETE FROM messages WHERE task_id = 'first'", "messages"),
+        (
+            "UPDATE tasks SET phase = 'execution_ready' WHERE local_id = 'first'",
+            "tasks",
+            "phase is 'execution_ready', by the log 'completed'",
+        ),
+        ("UPDATE attempts SET status = 'running', waiting_for = 'turn'", "attempts", "status is 'running', by the log"),
+        ("DELETE FROM messages WHERE task_id = 'first'", "messages", "is missing"),
     ],
 )
-def test_a_table_that_was_changed_is_not_served(found: Found, statement: str, table: str) -> None:
+def test_a_table_that_was_changed_is_not_served(found: Found, statement: str, table: str, said: str) -> None:
     """Completed work would run again, and what follows from that would be recorded as if it were right."""
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -236,8 +240,15 @@ def test_a_table_that_was_changed_is_not_served(found: Found, statement: str, ta
     finished(alpha, "first", "second")
     assert alpha.stop() == 0
     tampered(alpha, statement)
-    assert f"{table}: " in refused(alpha, "another program changed what was recorded")
+    why = refused(alpha, "another program changed what was recorded")
+    assert f"{table}: " in why
+    assert said in why
     assert len(company.executions()) == 2
+    waits = json.loads(alpha.call("--json", "inbox").stdout)[0]
+    assert (waits["kind"], waits["command"].endswith(" doctor")) == ("daemon", True), "another start would give up, too"
+    doctor = alpha.call("doctor").stdout
+    assert "the latest start failed" in doctor
+    assert "db rebuild --replace  # from mailbox/archive/events/" in doctor
     assert alpha.call("db", "rebuild", "--replace").returncode == 0
     alpha.run()
     assert alpha.phases() == {"first": "completed", "second": "completed"}
