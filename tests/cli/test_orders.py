@@ -260,5 +260,5 @@ def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_
     assert item["command"].endswith("cancel job"), "neither doctor nor the configuration has these reviewers"
     again = stage.run("retry", "job")
     assert (again.exit_code, "there is no agent nobody" in again.stderr) == (1, True)
-    assert "`mailboxd cancel job`, and send it again with others" in again.stderr
+    assert "cancel job`, and send it again with others" in again.stderr
     assert "can be asked now" not in stage.run("log", "job").stdout
