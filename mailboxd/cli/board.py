@@ -323,7 +323,7 @@ class Board(App[None]):
             if "decision" in form:
                 approval = row["approval"]
                 return self._actions.decide(self._workspace, approval["id"], {**form, "digest": approval["digest"]})
-            return self._actions.order(self._workspace, row.get("task") or row["local_id"], form)
+            return self._actions.order(self._workspace, row.get("task") or row.get("local_id") or row["id"], form)
 
         return do
 
@@ -390,7 +390,7 @@ def _cells(row: Row, room: int) -> tuple[Text, Text, Text, Text]:
 
 
 def _item_text(row: Row) -> str:
-    lines = [row.get("text", ""), row.get("question", "")]
+    lines = [row.get("text", ""), row.get("question") or row.get("details", "")]
     if approval := row.get("approval"):
         lines += [f"Risk: {approval['risk']}" if approval["risk"] else "", approval["preview"] or ""]
         lines.append(f"Digest: {approval['digest']}")

@@ -22,6 +22,7 @@ from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
 from mailboxd.drawing.graph import Link, plan_graph
 from mailboxd.drawing.svg import graph_svg
+from mailboxd.engine import operator_commands
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.explain import why
 from mailboxd.explain.milestones import milestones
@@ -343,6 +344,9 @@ def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> R
         now = replace(now, coordinates=task.coordinates)
         row |= {"question": question.text if question else "", "orders": offered(now)}
         row["coordinates"] = task.coordinates
+    elif item.id.startswith(operator_commands.CAUSE):
+        order, now = BY_NAME["unblock-retry"], Situation(Phase.CIRCUIT_OPEN)
+        row["orders"] = ((order, order.offered(now)),)
     return row
 
 

@@ -189,12 +189,16 @@ class FormActions:
         return "dismissed"
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
-        """Give an order, or hold one that ends the task; returns what was done. Raises MailboxdError."""
+        """Give an order about a task, or about all circuits of a cause; hold one that ends the task.
+
+        Returns what was done. Raises MailboxdError.
+        """
         order, values = _order(form)
         with _engine(workspace) as engine, engine.batch():
-            found = _task(engine, task)
+            of_cause = task.startswith(operator_commands.CAUSE)
             ordered = held_orders.hold if order.ends else operator_commands.give
-            ordered(engine, found, order, values, process.name())
+            for found in operator_commands.tasks_of(engine, task) if of_cause else [_task(engine, task)]:
+                ordered(engine, found, order, values, process.name())
         wakeup.poke(workspace.ws.state)
         return HELD if order.ends else order.name
 

@@ -19,7 +19,7 @@ from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
-from tests.cli.test_inbox import asks, loses
+from tests.cli.test_inbox import asks, loses, untold
 
 HOSTILE = "[red]evil[/red] \x1b[31m [@click=app.quit]x[/]"
 
@@ -38,6 +38,9 @@ def driven(stage: Stage, play: Callable[[Board, Pilot[None]], Awaitable[None]]) 
         actions = FormActions(clock)
         board = Board(PageModels(WebWorkspaces([stage.ws.root]), clock), actions, WebWorkspace(stage.ws))
         async with board.run_test(size=(120, 40)) as pilot:
+            async with asyncio.timeout(60):  # a loaded machine composes it later
+                while not board.query(DataTable):
+                    await pilot.pause(0.01)
             await pilot.pause()
             await play(board, pilot)
 
@@ -226,3 +229,36 @@ def test_what_agents_say_is_no_markup(stage: Stage) -> None:
         assert "[red]evil[/red] \\x1b[31m [@click=app.quit]x[/]" in told
 
     driven(stage, play)
+
+
+def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage) -> None:
+    names = [f"t{number}" for number in range(7)]
+    for name in names:
+        loses(stage, name)
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "7 circuits are open for one reason")
+        assert ", ".join(names) in str(board.query_one("#told", Static).render())
+        await pilot.press("r")
+        await pilot.pause()
+        assert [str(button.label) for button in board.screen.query(Button)] == ["Run again", "Back, change nothing"]
+        board.screen.query_one("#do0", Button).press()
+        await pilot.pause()
+
+    driven(stage, play)
+    assert {stage.phase(name) for name in names} == {"execution_ready"}
+
+
+def test_notices_that_reach_nobody_are_dismissed(stage: Stage) -> None:
+    untold(stage)
+
+    async def play(board: Board, pilot: Pilot[None]) -> None:
+        await to(board, pilot, "not reached")
+        await pilot.press("a")
+        await pilot.pause()
+        assert [str(button.label) for button in board.screen.query(Button)] == ["Dismiss", "Back, change nothing"]
+        board.screen.query_one("#do0", Button).press()
+        await pilot.pause()
+
+    driven(stage, play)
+    assert [item for item in stage.json("inbox") if item["kind"] == "notice"] == []

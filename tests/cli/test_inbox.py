@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Unknown
@@ -37,6 +38,13 @@ def loses(stage: Stage, name: str = "job") -> None:
     stage.create(name, policy=Policy(max_attempts=1))
     stage.start()
     stage.end_turn(name, Unknown("the gateway went away", "run_9", looked_up=True))
+
+
+def untold(stage: Stage, addressee: str = "telegram:42") -> None:
+    """A notice that has been tried for a day, and reached nobody."""
+    data = {"at": stage.clock.now(), "id": "ord_1", "what": "approval", "to": addressee, "why": "no bot", "again": None}
+    with stage.engine() as engine:
+        engine.record(Event(Kind.NOTICE_FAILED, None, data))
 
 
 def put(stage: Stage, text: str, name: str = "q3.md") -> str:

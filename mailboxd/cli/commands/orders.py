@@ -12,7 +12,6 @@ from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, ed
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.operator_orders import BY_NAME, Field, FieldKind
-from mailboxd.errors import UnavailableError
 from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
@@ -108,8 +107,6 @@ def undo_command(session: Session, task: str) -> None:
 
 
 _MAX_TEXT = 1 << 20
-_CAUSE = "cause:"
-"""The beginning of what names all tasks whose circuits are open for one reason."""
 
 
 @verb(
@@ -150,19 +147,13 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
         given = {field.name: values[field.name] for field in order.fields}
         return operator_commands.give(engine, found, order, given, user)
 
-    if not task.startswith(_CAUSE):
+    if not task.startswith(operator_commands.CAUSE):
         carry_out(session, task, act)
         return
-    from mailboxd.store.attention_queries import circuits_of
-    from mailboxd.store.reports import Report
-
     facts: dict[str, object] = {}
 
     def act_on_all(engine: Engine, user: str) -> Sequence[Event]:
-        found = circuits_of(Report(engine.store.db), task.removeprefix(_CAUSE))
-        if not found:
-            raise UnavailableError(f"no circuit is open for {task}: `mailboxd inbox` lists what is")
-        tasks = [known for task_id in found if (known := engine.store.tasks.get(task_id)) is not None]
+        tasks = operator_commands.tasks_of(engine, task)
         facts["tasks"] = [known.local_id for known in tasks]
         return [event for known in tasks for event in act(engine, known, user)]
 

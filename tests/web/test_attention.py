@@ -1,0 +1,62 @@
+"""What needs a person as one item has one button on the page, which does what the command of the item does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.model import Policy
+from mailboxd.core.outcomes import Unknown
+from tests.cli.stage import Stage, make
+from tests.cli.test_inbox import loses, untold
+from tests.web.serve import Browser, served
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return make(tmp_path / "alpha")
+
+
+@pytest.fixture
+def page(stage: Stage, tmp_path: Path) -> Iterator[Browser]:
+    with served(stage.ws.root, {"XDG_STATE_HOME": str(tmp_path / "state")}) as browser:
+        yield browser
+
+
+def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage, page: Browser) -> None:
+    names = [f"t{number}" for number in range(7)]
+    for name in names:
+        loses(stage, name)
+    shown = page.get("/")
+    assert "7 circuits are open for one reason" in shown.words
+    assert ", ".join(names) in shown.words
+    assert "Cancel the task" not in shown.words, "that ends work, one at a time"
+    assert page.form("/", order="unblock-retry", note="it is up again").status == 303
+    assert {stage.phase(name) for name in names} == {"execution_ready"}
+    assert "7 circuits" not in page.get("/").words
+
+
+def test_circuits_that_are_closed_meanwhile_are_no_longer_there(stage: Stage, page: Browser) -> None:
+    for number in range(7):
+        loses(stage, f"t{number}")
+    cause = stage.item("circuit")["id"]
+    fields = {"workspace": page.key(), "task": cause, "order": "unblock-retry"}
+    assert page.form("/", order="unblock-retry").status == 303
+    for number in range(7):
+        assert stage.phase(f"t{number}") == "execution_ready"
+    stage.create("another", policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn("another", Unknown("the disk was full", "run_1", looked_up=True))
+    answer = page.form("/", **fields)
+    assert answer.status in (404, 409)
+    assert stage.phase("another") == "circuit_open"
+
+
+def test_notices_that_reach_nobody_are_dismissed(stage: Stage, page: Browser) -> None:
+    untold(stage)
+    assert "a notice has not reached telegram:42: no bot; none is tried again" in page.get("/").words.lower()
+    assert page.form("/", dismiss="telegram:42").headers["location"] == "/?done=dismissed"
+    assert "telegram:42" not in page.get("/").words
+    assert [item for item in stage.json("inbox") if item["kind"] == "notice"] == []
