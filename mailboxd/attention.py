@@ -233,7 +233,7 @@ def of_approval(report: Report, approval_id: str, program: str) -> Item | None:
 
 def _work(ws: Workspace, report: Report) -> str:
     """The work that waits for a daemon, in words; empty if there is none."""
-    count, _ = report.open_roots(0)
+    count = report.roots_for_daemon()
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
     mail = len(ws.mail()) - len(unread_mail(ws))
     found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]

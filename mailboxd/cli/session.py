@@ -81,13 +81,18 @@ class Session:
 
         return user_state.seen(ws.root, os.environ, self.clock.now())
 
-    def see(self, failed: Mapping[str, str] | None) -> None:
-        """Note that this user has seen these failed tasks (id -> end; None: all). An agent's shell notes nothing."""
+    def see(self, failed: Mapping[str, str] | None) -> bool:
+        """Note that this user has seen these failed tasks (id -> end; None: all). An agent's shell notes nothing.
+
+        Returns whether that is noted.
+        """
         from mailboxd import user_state
         from mailboxd.agents.openclaw import inside_agent
 
-        if not inside_agent(os.environ):
-            user_state.see(self.workspace().root, os.environ, self.clock.now(), failed)
+        if inside_agent(os.environ):
+            return False
+        user_state.see(self.workspace().root, os.environ, self.clock.now(), failed)
+        return True
 
     @contextmanager
     def report(self) -> Iterator[Report]:

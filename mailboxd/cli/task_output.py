@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd.attention import Need
 from mailboxd.cli.text import counted, fit, lasted, meter, shortened, state, when, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
@@ -117,7 +118,8 @@ def attention_lines(items: Sequence[Item], now: str, room: int, program: str) ->
             yield fit(f"{about}{item['text']}", room - width(age)) + age
         if item["details"]:
             yield from question_lines(item["details"], item["task"], "     ", room, program)
-        yield f"  -> {for_terminal(item['command'])}"
+        seen = f"  # or, once seen: {program} inbox --dismiss {item['task']}" if item["kind"] == Need.FAILED else ""
+        yield f"  -> {for_terminal(item['command'] + seen)}"
 
 
 _QUESTION_LINES = 15

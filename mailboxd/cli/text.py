@@ -179,13 +179,20 @@ MOST_ENTRIES = 50
 
 
 def folded_list(
-    entries: Sequence[T], lines: Callable[[Sequence[T]], Iterable[str]], everything: bool, how: str
+    entries: Sequence[T],
+    lines: Callable[[Sequence[T]], Iterable[str]],
+    everything: bool,
+    how: str,
+    total: int | None = None,
 ) -> Iterator[str]:
-    """The lines of a list; of a long one those of its first entries, the number of the others, and how to see all."""
-    shown = entries if everything else entries[:MOST_ENTRIES]
+    """The lines of a list; of a long one those of its first entries, the number of the others, and how to see all.
+
+    `total`: how many there are in all, if these entries are only the first.
+    """
+    shown, total = entries if everything else entries[:MOST_ENTRIES], len(entries) if total is None else total
     yield from lines(shown)
-    if len(shown) < len(entries):
-        yield f"… and {len(entries) - len(shown):,} more: `{how}`"
+    if len(shown) < total:
+        yield f"… and {total - len(shown):,} more: `{how}`"
 
 
 def entries(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from mailboxd.core.vocabulary import (
     Phase,
     Waiting,
     WaitsFor,
+    same_agent,
 )
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
@@ -467,10 +468,28 @@ def _failed(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     )
     if not command:
         return Cause(task.local_id, "ended", f"has failed: {error}", hint=again)
+    if command == _CANARY:
+        command, mend = _tried_again(task, error, snapshot)
     hint = f"{command.format(task.local_id)}  # first {mend}, then {again}"
     return Cause(task.local_id, "ended", f"has failed for good: {error}", hint=hint)
 
 
+def _tried_again(task: TaskSnapshot, error: str, snapshot: Snapshot) -> tuple[str, str]:
+    """The command that shows whether the agent whose model failed works again, and what to mend."""
+    if (child := _CHILD.match(error)) is not None:
+        return f"mailboxd why {{}}.{child[1]}", "mend what that subtask says"
+    agent = task.attempts[-1].executor if task.attempts else task.executor
+    if task.parent is None and same_agent(agent, task.executor):
+        return _CANARY, _MODEL
+    mend = f"{_MODEL}, which {agent} uses"
+    if _PLAIN_AGENT.fullmatch(agent) is None or not any(same_agent(agent, one) for one in snapshot.agents or (agent,)):
+        return "mailboxd show {}", f"{mend}, where that runs"
+    return f"{snapshot.openclaw} agent --agent {agent} --message 'Reply with OK.'", mend
+
+
+_CANARY, _MODEL = "mailboxd doctor --canary", "mend the model's access or settings in OpenClaw"
+_CHILD = re.compile(r"child ([A-Za-z0-9][A-Za-z0-9._-]*) failed: ")
+_PLAIN_AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _UNKNOWN_AGENT = re.compile(r'Unknown agent id "?([A-Za-z0-9][A-Za-z0-9._-]*)')
 _MENDED_FIRST = (
     (
@@ -480,8 +499,8 @@ _MENDED_FIRST = (
     ),
     (
         re.compile(r"\bHTTP 40[024]\b|billing error|rejected the request schema"),
-        "mailboxd doctor --canary",
-        "mend the model's access or settings in OpenClaw",
+        _CANARY,
+        _MODEL,
     ),
     (re.compile(r"context_overflow"), "mailboxd show {} --spec", "shorten or split it: it is too long for the model"),
     (re.compile(r"^its outcome was to be"), "mailboxd tree {}", "change the plan: a subtask that it needs was skipped"),

@@ -236,14 +236,20 @@ def _check_characters(text: str, path: str, first_line: int) -> None:
         raise MessageError("control-char", problem, hint, path, line)
 
 
+_NEVER_CLOSED = re.compile(r"flow (?:sequence|mapping): did not find expected|quoted scalar: found unexpected")
+
+
 def _syntax_error(error: Exception, text: str, path: str, first_line: int) -> MessageError:
     """A MessageError for PyYAML's error, whose own text quotes the input at any length."""
-    mark = getattr(error, "problem_mark", None)
+    mark, begins = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    where, what = getattr(error, "context", None), getattr(error, "problem", None)
+    if begins is not None and _NEVER_CLOSED.search(f"{where}: {what}"):
+        mark = begins  # what is not closed is noticed at the next line that cannot belong to it, or at the end
     line = first_line if mark is None else first_line + mark.line
     if re.search(r"^%", text, re.MULTILINE):
         return MessageError("multi-doc", "a YAML directive (`%`) is not accepted", _ONE_DOCUMENT, path, line)
     column = "" if mark is None else f" at column {mark.column + 1}"
-    problem = excerpt(str(getattr(error, "problem", None) or "it cannot be read"), 160)[1:-1]
+    problem = excerpt(str(what or "it cannot be read"), 160)[1:-1]
     hint = "Quote values that contain `: ` or ` #`, or begin with one of []{}&*!|>'\"%@`."
     return MessageError("bad-yaml", f"invalid YAML{column}: {problem}", hint, path, line)
 

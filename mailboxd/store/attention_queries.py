@@ -120,8 +120,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         refused = report.rows(f"{_REFUSED} ORDER BY r.at, r.local_id") if report.has_table("refused_files") else []
         untold = report.rows(_UNTOLD) if report.has_table("untold_notices") else []
         at_peers = report.rows(_AT_PEERS) if report.has_table("waits_at_peers") else []
-        ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
-        unseen = [(task, at) for task, at in ended if not seen.has(task, at)]
+        unseen = unseen_failures(report, seen)
         failed, found = unseen[:most], [row[0] for row in tasks]
         found += [row["task"] for row in agents if row["count"] == 1] + circuits[:most]
         snapshot = report.task_snapshot([*found, *(task for task, _ in failed)], now, daemon, neighbours=False)
@@ -147,6 +146,12 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     several = [row for row in agents if row["count"] > 1][:most]
     others = (refused[:most], untold[:most], at_peers[:most])
     return Waiting(found, several, common[:most], failed, approvals, parsed, noticed, *others, snapshot, phases, total)
+
+
+def unseen_failures(report: Report, seen: Seen) -> list[tuple[str, str]]:
+    """The failed tasks in the inbox of this user: their ids, and when they ended."""
+    ended = report.db.execute(_FAILED, (seen.since,)).fetchall()
+    return [(task, at) for task, at in ended if not seen.has(task, at)]
 
 
 def _grouped(circuits: Sequence[Row]) -> tuple[list[str], list[Row]]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
@@ -28,6 +29,7 @@ Row = dict[str, Any]
 
 RECENT = 10
 _CANDIDATES = 10
+_LISTED = "`mailboxd ls --all --children` lists all"
 _LAST = "\U0010ffff"
 SUMMARY = (
     f't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, {NEED} AS need, t.sender AS "from",'
@@ -101,7 +103,7 @@ class Report:
         A prefix of a task and its subtasks means the task. Raises UnavailableError.
         """
         if not is_id(name):  # then it is no prefix either
-            raise UnavailableError(f"there is no task {ascii(name)[:200]}; `mailboxd ls --all --children` lists all")
+            raise UnavailableError(f"there is no task {ascii(name)[:200]}; {_LISTED}")
         exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
         if exact is not None:
             return str(exact[0])
@@ -111,12 +113,26 @@ class Report:
             (name, name + _LAST),
         ).fetchall()
         if not matches:
-            raise UnavailableError(f"there is no task {name}; `mailboxd ls --all --children` lists all")
+            raise UnavailableError(self._not_taken(name) or f"there is no task {name}; {_LISTED}")
         top = matches[0]
         if any(not local_id.startswith(f"{top[1]}.") for _, local_id in matches[1:]):
             some = ", ".join(local_id for _, local_id in matches[:8]) + (" ..." if len(matches) > 8 else "")
             raise UnavailableError(f"{name} fits several tasks: {some}; write more of the name")
         return str(top[0])
+
+    def _not_taken(self, name: str) -> str:
+        """That, and why, the text which was to start this task was refused; empty if there is none."""
+        if not self.has_table("refused_files"):
+            return ""
+        sql = "SELECT why, line, kept_as, dismissed FROM refused_files WHERE local_id = ? AND task IS NULL"
+        if (row := self.db.execute(sql, (name,)).fetchone()) is None:
+            return ""
+        why, line, kept_as, dismissed = row
+        file = f"tasks/{name}/task.md"
+        place = "" if why.startswith(f"{file}:") else f"{file}:{line}: " if line else f"{file}: "
+        listed = "it was dismissed" if dismissed else "`mailboxd inbox` lists it, with what to do"
+        kept = f"its text is kept as {kept_as}"
+        return one_line(f"there is no task {name}, for {file} is not taken: {place}{why}; {kept}; {listed}")
 
     def with_prefix(self, name: str, limit: int) -> list[tuple[str, str]]:
         """Local id and title of tasks whose local id has this prefix, roots first."""
@@ -135,6 +151,12 @@ class Report:
         )
         counted = f"SELECT count(*) FROM tasks t INDEXED BY tasks_open_by_sender WHERE {open_}"  # covered by the index
         return self.db.execute(counted).fetchone()[0], [summary(row) for row in rows]
+
+    def roots_for_daemon(self) -> int:
+        """The number of open root tasks that do not wait for a person alone: requests and deadlines expire."""
+        needs_daemon = f"(t.due IS NOT NULL OR coalesce({NEED}, 'approval') = 'approval')"
+        sql = f"SELECT count(*) FROM tasks t WHERE t.parent IS NULL AND {OPEN} AND {needs_daemon}"
+        return int(self.db.execute(sql).fetchone()[0])
 
     def tree(self, task_id: str) -> Row:
         """The task with its descendants: `children` in each, `depends_on` by key.
@@ -202,7 +224,7 @@ class Report:
         return int(self.db.execute(sql, (until,) if task_id is None else (until, task_id)).fetchone()[0])
 
     def notices(self, task_id: str) -> list[Row]:
-        """Alarms, rejected and doubtful messages about a task, oldest first."""
+        """Alarms, rejected and doubtful messages about a task, and a refused edit of it, oldest first."""
         from mailboxd.store.event_log import sentence
 
         rows = self.db.execute(
@@ -211,10 +233,20 @@ class Report:
             " ORDER BY seq DESC LIMIT ?",
             (task_id, RECENT),
         ).fetchall()
-        return [
+        notices = [
             {"at": at, "text": sentence(kind, task_id, data, role, actor, "")}
             for at, kind, data, role, actor in reversed(rows)
         ]
+        return sorted([*notices, *self._refused_edits(task_id)], key=lambda notice: notice["at"])
+
+    def _refused_edits(self, task_id: str) -> list[Row]:
+        if not self.has_table("refused_files"):
+            return []
+        sql = (
+            "SELECT at, 'an edit was refused: ' || why || '; its text is kept as ' || kept_as AS text"
+            " FROM refused_files WHERE task = ? AND dismissed IS NULL"
+        )
+        return self.rows(sql, task_id)
 
     def are_live(self, names: Sequence[str]) -> dict[str, bool]:
         """Those of these local ids that are tasks, and whether each has not ended."""

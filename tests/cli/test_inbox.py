@@ -145,6 +145,14 @@ def test_the_newest_and_the_broken_are_where_they_belong(stage: Stage) -> None:
     assert items[1]["text"] == "the peer beta: no daemon runs for beta"
 
 
+def test_only_what_a_daemon_can_do_waits_for_one(stage: Stage) -> None:
+    asks(stage, "asked")
+    stage.create("held", policy=Policy(budget_usd=0.0))
+    assert "daemon" not in kinds(stage) or "1 open task waits" not in stage.item("daemon")["text"]
+    stage.create("job")
+    assert "and 1 open task waits for it" in stage.item("daemon")["text"]
+
+
 # Files
 
 

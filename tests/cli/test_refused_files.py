@@ -202,3 +202,29 @@ def test_the_record_replays_to_the_same_items(stage: Stage) -> None:
     daemon(stage)
     stage.run("inbox", "--dismiss", "other")
     assert stage.run("db", "verify").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["show", "why", "tree"])
+def test_what_asks_for_the_task_of_a_refused_file_says_why_there_is_none(stage: Stage, command: str) -> None:
+    write(stage, TWICE)
+    daemon(stage)
+    said = stage.run(command, "trip")
+    assert said.exit_code == 69
+    assert "there is no task trip, for tasks/trip/task.md is not taken: tasks/trip/task.md:3" in said.stderr
+    assert f"`mailboxd -w {stage.ws.root} inbox` lists it" in said.stderr
+    stage.run("inbox", "--dismiss", "trip")
+    assert "it was dismissed" in stage.run(command, "trip").stderr
+
+
+def test_why_names_a_refused_edit_until_it_is_dismissed(stage: Stage) -> None:
+    stage.create("trip", child("a"), child("b"))
+    stage.start()
+    stage.end_turn("trip.a", "Done.")
+    daemon(stage)
+    path = stage.ws.tasks / "trip" / "task.md"
+    path.write_text(path.read_text().replace("description: Do a\n", "description: Do it otherwise\n", 1))
+    daemon(stage)
+    assert "an edit was refused" in stage.run("why", "trip").stdout
+    assert "kept as tasks/trip/task.rejected-" in stage.json("why", "trip")["notices"][-1]["text"]
+    stage.run("inbox", "--dismiss", "trip")
+    assert "an edit was refused" not in stage.run("why", "trip").stdout

@@ -136,6 +136,36 @@ def test_a_permanent_error_never_offers_retry_alone(stage: Stage, error: str, sa
     assert f", then {stage.program} retry job" in why
 
 
+def test_the_hint_for_a_model_fits_the_agent_that_failed(stage: Stage) -> None:
+    stage.create("job", child("a", "beta"), child("b", "alpha"), policy=Policy(max_attempts=1))
+    stage.start()
+    for name in ("job.a", "job.b"):
+        stage.end_turn(name, Failed("Anthropic: HTTP 402 payment required", Permanence.PERMANENT))
+    of_beta = stage.run("why", "job.a").stdout
+    assert "-> openclaw agent --agent beta --message 'Reply with OK.'  # first mend the model's access" in of_beta
+    with stage.engine() as engine:
+        engine.store.meta.report("peers", '{"known": {"alpha": ""}}')
+    assert "which beta uses, where that runs" in stage.run("why", "job.a").stdout, "OpenClaw here does not have it"
+    item = stage.item("failed")
+    assert item["text"].startswith("has failed for good: child a failed: Anthropic: HTTP 402")
+    assert item["command"] == f"mailboxd -w {stage.ws.root} why job.a"
+
+
+def test_a_failed_item_says_what_takes_it_off_the_list(stage: Stage) -> None:
+    fails(stage)
+    (line,) = [line for line in stage.run("inbox").stdout.splitlines() if "->" in line]
+    assert line.endswith(f" show job  # or, once seen: mailboxd -w {stage.ws.root} inbox --dismiss job")
+
+
+@pytest.mark.parametrize("view", [(), ("--spec",), ("--graph",), ("--timeline",)])
+def test_show_says_once_that_it_takes_a_failed_task_off_the_inbox(stage: Stage, view: tuple[str, ...]) -> None:
+    fails(stage)
+    assert "off your inbox" not in stage.run("show", "job", *view, env={"OPENCLAW_SHELL": "exec"}).stderr
+    assert "off your inbox" in stage.run("show", "job", *view).stderr
+    assert "off your inbox" not in stage.run("show", "job", *view).stderr
+    assert "off your inbox" in " ".join(stage.run("show", "--help").stdout.split())
+
+
 def test_a_failure_that_may_pass_offers_retry(stage: Stage) -> None:
     fails(stage, error="overloaded", permanent=False)
     assert stage.item("failed")["command"].endswith(" retry job")

@@ -260,3 +260,19 @@ def test_what_the_c_parser_accepts_the_python_parser_reads_as_the_same(text: str
     for loaded in read:
         loaded.lines.pop((), None)  # they disagree on where an empty document is
     assert len(read) < 2 or read[0] == read[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nb: [x\nc: 1\n\nd: 2\n", 2),
+        ("a: 1\nb: {x: 1\nc: 1\n\nd: 2\n", 2),
+        ("a:\n  - [1\n  - 2\nb: 2\n", 2),
+        ("a: 1\nb: 'x\nc: 1\n", 2),
+        ('a: 1\nb: "x\nc: 1\n', 2),
+        ('a: "x\n  \\q"\n', 2),
+        ("a: [1,\n  2,\n  }\n", 3),
+    ],
+)
+def test_what_is_never_closed_is_reported_where_it_begins(text: str, line: int) -> None:
+    assert refusal(lambda: load(text, path="a.md")).line == line

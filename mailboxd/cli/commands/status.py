@@ -278,7 +278,7 @@ def ls_command(
 ) -> None:
     """List the open tasks and the 10 that ended most recently; with an option also subtasks.
 
-    A long list is folded; --all and --json print all of it.
+    A long list is folded, and --json prints it unfolded; --all also lists all that have ended.
     """
     from mailboxd.store.task_queries import Filter, list_tasks
 
@@ -286,12 +286,12 @@ def ls_command(
         kept = Filter(
             state=_STATES[wanted] if wanted else "", phase=phase or "", agent=agent, label=label, children=children
         )
-        rows, _ = list_tasks(report, kept, limit=-1 if everything or wanted or phase else None)
+        rows, total = list_tasks(report, kept, limit=-1 if everything or wanted or phase else None)
     head = ("TASK", "STATE", "AGENT", "CHILDREN", "TITLE")
     options = {"children": children, "state": wanted, "phase": phase, "agent": agent, "label": label}
     given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items() if value]
     how = f"{session.program(session.workspace())} {shlex.join(['ls', '--all', *given])}"
-    lines = folded_list(rows, lambda some: table(head, map(_cells, some)) if some else (), everything, how)
+    lines = folded_list(rows, lambda some: table(head, map(_cells, some)) if some else (), everything, how, total)
     session.show(rows, lines, "no matching tasks; `mailboxd send` creates one")
 
 

@@ -18,7 +18,7 @@ from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
 from mailboxd.explain.why import cause_of, explain
 from mailboxd.mailbox import lock
-from mailboxd.store.attention_queries import failed_at, need_of
+from mailboxd.store.attention_queries import failed_at, need_of, unseen_failures
 
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 def show_command(session: Session, task: str, view: str | None) -> None:
     """Show a task: its spec, attempts, subtasks, results, reviews and messages; or one view of it.
 
-    Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count.
+    Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count. To open a
+    failed task takes it off your inbox; --json does not.
     """
     with session.report() as report:
         task_id = report.find(task)
-        if not session.as_json and (ended := failed_at(report, task_id)) is not None:
-            session.see({task_id: ended})
+        if not session.as_json:
+            _open(session, report, task_id)
         match view:
             case "graph":
                 from mailboxd.drawing.svg import graph_svg
@@ -65,6 +66,15 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
                 found = details(report, task_id) | {"question": asdict(asked) if asked else None}
                 session.show(found, _task_lines(found, standing, snapshot.now, session.program(session.workspace())))
+
+
+def _open(session: Session, report: Report, task_id: str) -> None:
+    """A failed task that a person has opened leaves the inbox, which is said once."""
+    if (ended := failed_at(report, task_id)) is None:
+        return
+    listed = task_id in dict(unseen_failures(report, session.seen(session.workspace())))
+    if session.see({task_id: ended}) and listed:
+        session.tell("it has failed; now that you have opened it, it is off your inbox", err=True)
 
 
 def _timeline(session: Session, report: Report, task_id: str) -> None:
