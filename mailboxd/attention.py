@@ -67,6 +67,7 @@ class Need(StrEnum):
     CONFIG = "config"
     FAILED = "failed"
     NOTICE = "notice"
+    ENDING = "ending"
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
@@ -154,10 +155,14 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
     unread, lying = [_of_unread(ws, one) for one in found], {one.path for one in found}
     # what is rejected but cannot be moved is named once, by what mends it
     rejected = [row for row in waiting.rejected if row["path"] or f"mailbox/inbox/{row['name']}" not in lying]
-    total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken)
+    endings = [
+        Item(Need.ENDING, cause.text, cause.command.replace("mailboxd", program, 1), None, cause.task, until=cause.at)
+        for cause in why.endings(waiting.snapshot)
+    ]
+    total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken) + len(endings)
     waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
-    return Attention((*broken, *told), total, waiting.phases, waiting.snapshot)
+    return Attention((*broken, *endings, *told), total, waiting.phases, waiting.snapshot)
 
 
 _PLAIN = re.compile(rb"agent:[ ]+([\"']?)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\1[ ]*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_second_one_is_refused_and_one_that_makes_no_sense_at_once(stage: Stag
     with pytest.raises(Refused, match="its circuit is closed"):
         hold(stage, "job", "unblock-fail")
     hold(stage, "job")
-    with pytest.raises(Refused, match="is held already"):
+    with pytest.raises(Refused, match="as ann has ordered already"):
         hold(stage, "job")
     assert names(stage) == ["cancel"]
 
@@ -131,3 +132,83 @@ def test_every_order_that_ends_work_has_a_command_with_now(stage: Stage) -> None
     assert {order.name for order in OPERATOR_ORDERS if order.ends} == {"cancel", "unblock-fail"}
     for command in (("cancel",), ("fail",), ("approval", "reject")):
         assert "--now" in stage.run(*command, "--help").stdout
+
+
+def test_what_is_held_is_said_wherever_the_task_is_shown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.create("slow")
+    stage.start()
+    monkeypatch.setattr(lock, "holder", lambda _ws: 1)
+    hold(stage, "slow")
+    stage.clock.advance(2)
+    undo = f"mailboxd -w {stage.ws.root} undo slow"
+    for command in (("why", "slow"), ("show", "slow"), ("inbox",), ("status",)):
+        said = stage.run(*command).stdout
+        assert "is cancelled in 8 s, ordered by ann" in said, command
+        assert f"-> {undo}" in said, command
+    assert "is cancelled in 8 s" in stage.run("ls").stdout
+    assert "next: slow: it is cancelled (in 8.0 s)" in stage.run("why", "slow").stdout
+    assert "slow: it is cancelled (in 8.0 s)" in stage.run("status").stdout
+    assert stage.json("why", "slow")["because"][0]["kind"] == "ending"
+    status = json.loads(stage.run("status", "--json").stdout)  # red: that daemon says nothing
+    assert status["next"]["what"] == "it is cancelled"
+    (item,) = [one for one in stage.json("inbox") if one["task"]]
+    assert (item["kind"], item["task"], item["command"]) == ("ending", "slow", undo)
+    assert stage.json("show", "slow")["held_orders"][0]["name"] == "cancel"
+    assert stage.json("ls")[0]["ending"]["text"].startswith("is cancelled in 8 s")
+
+
+def test_a_held_rejection_is_said_wherever_the_request_is_shown(stage: Stage) -> None:
+    (name,) = ask(stage, "site", PUBLISH)
+    with stage.engine() as engine:
+        held_orders.hold_rejection(engine, [name], "not today", "ann")
+    short = name[-6:].lower()
+    for command in (("approval", "list"), ("approval", "show", short)):
+        said = stage.run(*command).stdout
+        assert "is rejected in 10 s, ordered by ann" in said, command
+        assert "undo site" in said, command
+    assert f"its request {short} is rejected in 10 s" in stage.run("why", "site").stdout
+    assert f"its request {short} is rejected in 10 s" in stage.run("inbox").stdout
+    assert stage.json("approval", "list")[0]["rejection"]["by"] == "ann"
+
+
+def test_a_decision_that_contradicts_it_is_refused_and_performs_nothing(stage: Stage) -> None:
+    (name,) = ask(stage, "site", PUBLISH)
+    with stage.engine() as engine:
+        held_orders.hold_rejection(engine, [name], "not today", "ann")
+    short = name[-6:].lower()
+    for command in (
+        ("approve", short),
+        ("approval", "request-changes", short, "--note", "smaller"),
+        ("pause", "site"),
+        ("edit", "site", "Smaller."),
+    ):
+        said = stage.run(*command)
+        assert said.exit_code == 1, command
+        assert f"its request {short} is rejected" in said.stderr, command
+        assert "undo site" in said.stderr, command
+    assert stage.json("approval", "show", short)["status"] == "pending"
+    assert stage.run("undo", "site").exit_code == 0
+    assert stage.run("approve", short).exit_code == 0
+
+
+def test_nothing_lets_a_task_go_on_that_is_being_ended_but_it_may_be_ended_at_once(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    hold(stage, "job")
+    for command in (("retry", "job"), ("pause", "job"), ("resume", "job"), ("answer", "job", "Yes.")):
+        said = stage.run(*command)
+        assert "job: is cancelled" in said.stderr, command
+        assert "undo job` takes that back" in said.stderr, command
+        assert said.exit_code == 1, command
+    assert stage.run("cancel", "job", "--now").exit_code == 0
+    assert (stage.phase("job"), names(stage)) == ("cancelled", [])
+
+
+def test_undo_of_what_has_become_void_says_so(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    hold(stage, "job")
+    stage.end_turn("job", "Done.")
+    said = stage.run("undo", "job").stdout
+    assert "job is done already" in said
+    assert "taken back" not in said

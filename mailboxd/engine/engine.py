@@ -19,7 +19,7 @@ from typing import Any
 
 from mailboxd.clock import Clock, JumpWatch
 from mailboxd.config.settings import Settings
-from mailboxd.core import breaker, lifecycle, plans, schedule
+from mailboxd.core import breaker, endings, lifecycle, plans, schedule
 from mailboxd.core.approval_requests import derived_key
 from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval, Resolve
 from mailboxd.core.breaker import State, turns_at_once
@@ -282,6 +282,8 @@ class Engine:
         Raises Refused or PlanError; then nothing was recorded.
         """
         require(role, verb_of(input_, role))
+        if task_id is not None and (role is Role.OPERATOR or isinstance(input_, Resolve)):
+            self._require_not_ending(task_id, input_)
         view = None if task_id is None else self._view(task_id, input_)
         events: list[Event] = []
         worklist: deque[str] = deque()
@@ -317,7 +319,19 @@ class Engine:
     def check(self, task_id: str, order: OperatorInput | Resolve, actor: str) -> None:
         """Raise Refused if an operator's order would be refused now; record nothing. Inside a batch."""
         require(Role.OPERATOR, verb_of(order, Role.OPERATOR))
+        self._require_not_ending(task_id, order)
         decide(self._view(task_id, order), order, self._context(), Role.OPERATOR, actor)
+
+    def _require_not_ending(self, task_id: str, order: Input) -> None:
+        """Raise Refused if the order contradicts one that is held: to end the task, or one above it."""
+        if not endings.goes_on(order) or not self.store.held_orders.any():
+            return
+        for task in self.store.tasks.with_ancestors(task_id):
+            for held in self.store.held_orders.of_task(task.id):
+                when = endings.until(held.due, self.now)
+                problem = f"{task.local_id}: {endings.becomes(held.name, held.approval)} {when}, ordered by {held.by}"
+                hint = f"`mailboxd undo {task.local_id}` takes that back; then order this again."
+                raise Refused("being-ended", problem, hint)
 
     def command(self, task: Task, input_: OperatorInput, actor: str) -> list[Event]:
         """Carry out an operator's order; a retry also reopens what ended around the task. Raises Refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mailboxd.core import endings
 from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
@@ -205,8 +206,7 @@ def _ended(data: Mapping[str, Any]) -> str:
 def _held_order(event: Event) -> str:
     """An order that ends work: that it is held for some seconds, or what became of it."""
     data = event.data
-    order = data["name"].removeprefix("unblock-")
-    order += f" {data['approval'][-6:].lower()}" if data["approval"] else ""
+    order = endings.ordered(data["name"], data["approval"])
     if event.kind is Kind.ORDER_HELD:
         return f"{order} is held for 10 s, ordered by {data['by']}"
     return f"the held {order} is {first_line(data['how'])}"

@@ -96,6 +96,17 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """An order that ends a task, held until `due`; `task` is its local id."""
+
+    task: str
+    name: str
+    approval: str | None
+    by: str
+    due: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpenBreaker:
     """A breaker that is not closed: open `until` then, or half open (None)."""
 
@@ -176,3 +187,5 @@ class Snapshot:
     """OpenClaw's command line, as the latest daemon had it."""
     recovering: Mapping[str, str] = field(default_factory=dict)
     """Turns (the ids of their effects) whose gateway died, and how far their recovery is."""
+    endings: tuple[Ending, ...] = ()
+    """The held orders of the workspace, the next first."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.budget import is_paused, limit_of, money
+from mailboxd.core.endings import becomes, until
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import (
@@ -25,7 +26,7 @@ from mailboxd.core.vocabulary import (
     WaitsFor,
     same_agent,
 )
-from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
+from mailboxd.explain.model import AttemptSummary, Cause, Ending, LastEvent, Snapshot, TaskSnapshot
 
 # Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
 
@@ -177,6 +178,27 @@ def cause_of(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     return blocker(task, snapshot) or _CAUSES[task.phase](task, snapshot)
 
 
+def endings(snapshot: Snapshot, task: str = "") -> list[Cause]:
+    """The orders that are held to end a task: all, or those about the task with this local id."""
+    return [
+        Cause(
+            held.task,
+            "ending",
+            ending_text(held, snapshot.now),
+            at=held.due,
+            then=f"it {becomes(held.name, None)}" if held.approval is None else becomes(held.name, held.approval),
+            hint=f"mailboxd undo {held.task}  # takes it back",
+        )
+        for held in snapshot.endings
+        if task in ("", held.task)
+    ]
+
+
+def ending_text(held: Ending, now: str) -> str:
+    """`is cancelled in 8 s, ordered by ann`."""
+    return f"{becomes(held.name, held.approval)} {until(held.due, now)}, ordered by {held.by}"
+
+
 def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
     """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
     seen: set[str] = set()
@@ -190,6 +212,7 @@ def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
         if task.id in seen:
             continue
         seen.add(task.id)
+        yield from (replace(ending, depth=depth) for ending in endings(snapshot, task.local_id))
         yield replace(cause_of(task, snapshot), depth=depth)
         if task.phase is Phase.CIRCUIT_OPEN:
             yield from (_attempt(task, tried, depth + 1, snapshot) for tried in task.attempts)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mailboxd.core import endings
 from mailboxd.core.approvals import ApprovalDecision, ApprovalStatus, Resolve
+from mailboxd.core.endings import REJECT
 from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.inputs import OperatorInput
 from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OperatorOrder
 from mailboxd.core.times import plus
@@ -21,8 +24,6 @@ from mailboxd.intake import decisions
 from mailboxd.store.held_orders import HeldOrder
 
 HOLD_SECONDS = 10.0
-REJECT = "reject"
-"""The name of the order to reject a request."""
 
 
 def hold(engine: Engine, task: Task, order: OperatorOrder, values: Mapping[str, Any], user: str) -> list[Event]:
@@ -61,7 +62,22 @@ def take_back(engine: Engine, task: Task, user: str) -> list[Event]:
     if not held:
         hint = f"`mailboxd show {task.local_id}` says what became of it."
         raise Refused("nothing-held", f"{task.local_id}: no order is held that could be taken back", hint)
-    return [_release(engine, one, f"taken back by {user}", Role.OPERATOR, user) for one in held]
+    return [_taken_back(engine, one, task, user) for one in held]
+
+
+def _taken_back(engine: Engine, held: HeldOrder, task: Task, user: str) -> Event:
+    """One that could not be carried out any more is not taken back: it says what stands instead."""
+    try:
+        engine.check(task.id, _input(held), held.by)
+    except Refused as refused:
+        return _release(engine, held, f"void: {refused.problem}", Role.OPERATOR, user)
+    return _release(engine, held, f"taken back by {user}", Role.OPERATOR, user)
+
+
+def _input(held: HeldOrder) -> OperatorInput | Resolve:
+    if held.approval is not None:
+        return Resolve(held.approval, ApprovalDecision.REJECTED, held.said.get("note", ""))
+    return BY_NAME[held.name].given(held.said)
 
 
 def carry_out_due(engine: Engine) -> None:
@@ -86,7 +102,8 @@ def carry_out_due(engine: Engine) -> None:
 def _require_first(engine: Engine, task: Task, name: str, approval: str | None) -> None:
     for held in engine.store.held_orders.of_task(task.id):
         if (held.name, held.approval) == (name, approval):
-            problem = f"{task.local_id}: {name} is held already, until {held.due}"
+            when = endings.until(held.due, engine.now)
+            problem = f"{task.local_id}: {endings.becomes(name, approval)} {when}, as {held.by} has ordered already"
             raise Refused("held-already", problem, f"`mailboxd undo {task.local_id}` takes it back.")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting, WaitsFor
 from mailboxd.explain.model import (
     AttemptSummary,
+    Ending,
     LastEvent,
     OpenBreaker,
     PendingEffect,
@@ -55,7 +56,7 @@ def load(
     known = tuple(sorted(meta.agents()))
     recovering = {} if daemon is None else meta.recovering()
     reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, meta.openclaw(), recovering)
-    return Snapshot(now, daemon, found, _calls(db), sign, *reported)
+    return Snapshot(now, daemon, found, _calls(db), sign, *reported, endings(db))
 
 
 def load_lasting(db: sqlite3.Connection, task_id: str, now: str) -> Snapshot:
@@ -202,6 +203,17 @@ def waits_at_peer(db: sqlite3.Connection, task_id: str) -> dict[str, tuple[Waits
         return {}
     rows = db.execute("SELECT attempt, waits_for, why FROM waits_at_peers WHERE task = ?", (task_id,))
     return {attempt: (WaitsFor(waits_for), why) for attempt, waits_for, why in rows}
+
+
+def endings(db: sqlite3.Connection) -> tuple[Ending, ...]:
+    """The orders that are held. A database of an earlier version has none."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'held_orders'").fetchone() is None:
+        return ()
+    rows = db.execute(
+        "SELECT t.local_id, h.name, h.approval, h.by, h.due FROM held_orders h JOIN tasks t ON t.id = h.task"
+        " ORDER BY h.due, h.id"
+    )
+    return tuple(Ending(*row) for row in rows)
 
 
 def _pending(db: sqlite3.Connection, task_id: str) -> tuple[PendingEffect, ...]:

@@ -35,6 +35,9 @@ class HeldOrders:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
+    def any(self) -> bool:
+        return self._db.execute("SELECT 1 FROM held_orders LIMIT 1").fetchone() is not None
+
     def of_task(self, task: str) -> list[HeldOrder]:
         return [_held(row) for row in self._db.execute(f"{_SELECT} WHERE task = ? ORDER BY id", (task,))]
 

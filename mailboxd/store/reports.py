@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
-from mailboxd.explain.model import Snapshot
+from mailboxd.explain.model import Ending, Snapshot
 from mailboxd.store import explain_queries
 from mailboxd.store.conditions import BELOW, LABELLED, NEED, OPEN, RUNNABLE
 from mailboxd.store.database import connect, mark_of, other_schema, recreation, schema_version, store_error
@@ -326,6 +326,10 @@ class Report:
         """These tasks at `now`, for `explain.why`."""
         with self.snapshot():
             return explain_queries.load(self.db, tasks, now, daemon, neighbours=neighbours)
+
+    def endings(self) -> tuple[Ending, ...]:
+        """The orders that are held to end a task, the next first."""
+        return explain_queries.endings(self.db)
 
     def room(self) -> Row | None:
         """How many calls run, and how many may; `memory` if it prevents more. None before the first daemon."""

@@ -55,6 +55,7 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
             "approvals": approvals(report, " WHERE a.task = ?", task_id),
             "messages": _messages(report, task_id),
             "doubts": _doubts(report, task_id),
+            "held_orders": list_held_orders(report, task_id),
         }
 
 
@@ -181,7 +182,11 @@ def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
         " ORDER BY a.rowid",
         *values,
     )
-    return [row | {"action": json.loads(row["action"]), "void": bool(row["void"])} for row in rows]
+    held = {one.approval: {"at": one.due, "by": one.by} for one in report.endings() if one.approval}
+    return [
+        row | {"action": json.loads(row["action"]), "void": bool(row["void"]), "rejection": held.get(row["id"])}
+        for row in rows
+    ]
 
 
 def _messages(report: Report, task_id: str) -> list[Row]:

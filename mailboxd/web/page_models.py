@@ -143,7 +143,8 @@ class PageModels:
         tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
         titles = task_queries.titles(report, {item.task for item in waiting.items})
         common = {"key": workspace.key, "agent": self.workspaces.agent(workspace)}
-        items = [_with_form(item, asked.get(item.id), tasks.get(item.task)) for item in waiting.items]
+        listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
+        items = [_with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
         return {
             **({"grade": Grade.RED.value} if waiting.keeps_off(lock.holder(workspace.ws)) else {}),
             "phases": phases,
@@ -151,7 +152,7 @@ class PageModels:
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
             "total": sum(phases.values()),
             "attention": [item | common | {"title": titles.get(item["task"], "")} for item in items],
-            "attention_total": waiting.total,
+            "attention_total": waiting.total - (len(waiting.items) - len(listed)),
             "held": [row | {"key": workspace.key} for row in _held(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),

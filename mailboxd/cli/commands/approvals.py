@@ -17,6 +17,7 @@ from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import MOST_COMPLETIONS, Session, Text, verb
 from mailboxd.cli.text import columns, dated, entries, fit, folded_list, pad, say, sections, stamp
+from mailboxd.core.endings import until
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import MailboxdError
 
@@ -164,7 +165,7 @@ def _read(session: Session, name: str) -> dict[str, Any]:
         return task_queries.approval_report(report, task_queries.find_approval(report, name))
 
 
-def _list_lines(rows: Sequence[dict[str, Any]], now: str) -> Iterator[str]:
+def _list_lines(rows: Sequence[dict[str, Any]], now: str, runnable: Callable[[str], str]) -> Iterator[str]:
     """Each approval with its action, risk, requester and expiry."""
     for row in rows:
         kind = row["side_effect_kind"] if row["purpose"] == "action" else row["purpose"]
@@ -174,6 +175,8 @@ def _list_lines(rows: Sequence[dict[str, Any]], now: str) -> Iterator[str]:
         for text in (about, f"risk: {row['risk']}" if row["risk"] else "", said or ""):
             if text:
                 yield f"{'':20}{fit(text, _LINE)}"
+        if row["rejection"]:
+            yield for_terminal(f"  -> {runnable('mailboxd undo ' + row['task'])}  # takes it back")
 
 
 def _what(row: dict[str, Any]) -> str:
@@ -183,6 +186,8 @@ def _what(row: dict[str, Any]) -> str:
 
 def status_text(row: dict[str, Any], now: str) -> str:
     """The status in words."""
+    if row["status"] == "pending" and (held := row.get("rejection")):  # another host does not say
+        return f"is rejected {until(held['at'], now)}, ordered by {held['by']}"
     if row["status"] == "pending":
         return f"expires {dated(row['expires_at'], now)}" if row["expires_at"] > now else "has expired"
     by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
@@ -220,7 +225,9 @@ def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
             ("History", "\n".join(f"{stamp(event['at'])}  {event['text']}" for event in row["history"])),
         ]
     )
-    if is_pending:
+    if row.get("rejection"):
+        yield f"\nmailboxd undo {row['task']}  # first: nothing else is taken while it is being rejected"
+    elif is_pending:
         seen = f" --digest {row['digest'][:12]}" if row["digest"] else ""
         yield f"\nmailboxd approve {row['short_id']}{seen}"
         for word in ("reject", "request-changes"):
@@ -251,7 +258,7 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
     none = "no approvals yet" if everything else "nothing awaits your decision"
     now = session.clock.now()
     how = f"{session.program(session.workspace())} approval list --all" + (f" --task {task}" if task else "")
-    session.show(rows, folded_list(rows, lambda some: _list_lines(some, now), everything, how), none)
+    session.show(rows, folded_list(rows, lambda some: _list_lines(some, now, session.runnable), everything, how), none)
 
 
 @approval_command.verb("show", "approval show 3f9k2q")

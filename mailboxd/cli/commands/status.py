@@ -121,7 +121,7 @@ def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
 def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
     if unjudged > 0:
         return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read"}
-    causes = [why.cause_of(task, snapshot) for task in snapshot.tasks.values()]
+    causes = [*why.endings(snapshot), *(why.cause_of(task, snapshot) for task in snapshot.tasks.values())]
     return coming_json(why.first_to_happen(causes, snapshot.now))
 
 
@@ -287,6 +287,11 @@ def ls_command(
             state=_STATES[wanted] if wanted else "", phase=phase or "", agent=agent, label=label, children=children
         )
         rows, total = list_tasks(report, kept, limit=-1 if everything or wanted or phase else None)
+        held = {held.task: held for held in report.endings()}
+    now = session.clock.now()
+    for row in rows:
+        ending = held.get(row["local_id"])
+        row["ending"] = None if ending is None else {"at": ending.due, "text": why.ending_text(ending, now)}
     head = ("TASK", "STATE", "AGENT", "CHILDREN", "TITLE")
     options = {"children": children, "state": wanted, "phase": phase, "agent": agent, "label": label}
     given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items() if value]
@@ -297,5 +302,6 @@ def ls_command(
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     children = f"{row['children_completed']}/{row['children_total']}" if row["children_total"] else ""
-    title = f"{row['title']} ({row['reason']})" if row["phase"] == "cancelled" else row["title"]
+    said = row["ending"]["text"] if row["ending"] else row["reason"] if row["phase"] == "cancelled" else ""
+    title = f"{row['title']} ({said})" if said else row["title"]
     return row["local_id"], state(row), row["agent"], children, title

@@ -16,7 +16,7 @@ from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
-from mailboxd.explain.why import cause_of, explain
+from mailboxd.explain.why import cause_of, endings, explain
 from mailboxd.mailbox import lock
 from mailboxd.store.attention_queries import failed_at, need_of, unseen_failures
 
@@ -65,7 +65,9 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
                 standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
                 found = details(report, task_id) | {"question": asdict(asked) if asked else None}
-                session.show(found, _task_lines(found, standing, snapshot.now, session.program(session.workspace())))
+                ending = [(cause.text, session.runnable(cause.hint)) for cause in endings(snapshot, found["local_id"])]
+                program = session.program(session.workspace())
+                session.show(found, _task_lines(found, standing, ending, snapshot.now, program))
 
 
 def _open(session: Session, report: Report, task_id: str) -> None:
@@ -102,8 +104,10 @@ _MOST_ROWS = 40
 """Rows of a table, and subtasks of a task in a tree; the others are counted."""
 
 
-def _task_lines(found: dict[str, Any], standing: Cause, now: str, program: str) -> Iterator[str]:
-    """Everything about a task; `standing` is what it waits for."""
+def _task_lines(
+    found: dict[str, Any], standing: Cause, ending: Sequence[tuple[str, str]], now: str, program: str
+) -> Iterator[str]:
+    """Everything about a task; `standing` is what it waits for, `ending` what is held to end it, with its hint."""
     yield f"{found['local_id']}: {fit(found['title'], 200)}"
     why = found["error"] if found["phase"] in TERMINAL else standing.text
     policy, spec = found["policy"], found["spec"]
@@ -121,6 +125,7 @@ def _task_lines(found: dict[str, Any], standing: Cause, now: str, program: str) 
     shown = [
         ("state", state(found) + (f": {fit(why, _LINE)}" if why else "")),
         ("", f"-> {for_terminal(standing.command)}" if found["need"] else ""),
+        *(row for text, hint in ending for row in (("ending", text), ("", f"-> {for_terminal(hint)}"))),
         ("agent", f"{found['agent']}, {found['mode']}, from {found['from']}"),
         ("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else "")),
         *((label, dated(at, now)) for label, at in times if at),
@@ -291,7 +296,7 @@ def _why_lines(told: Explanation, runnable: Callable[[str], str], now: str, runn
         if cause.details:
             program = runnable("mailboxd show").removesuffix(" show")
             yield from task_output.question_lines(cause.details, cause.task, f"{indent}    ", room(), program)
-        if cause.then:
+        if cause.then and cause.kind != "ending":  # whose text says it
             yield f"{indent}  {when(cause.at, now) if cause.at and cause.at > now else 'next'}: {cause.then}"
         if cause.hint:
             yield f"{indent}  -> {for_terminal(runnable(cause.hint))}"
