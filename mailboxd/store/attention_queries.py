@@ -131,6 +131,7 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         total = (
             len(agents)
             + len(circuits)
+            + len(common)
             + sum(count for _, need, count in counts if need not in elsewhere)
             + report.pending_approvals()
         )
