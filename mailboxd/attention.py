@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import NO_SUCH_AGENT, STATES, State, WaitsFor, state_words
-from mailboxd.errors import ConfigError
+from mailboxd.errors import ConfigError, MailboxdError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
@@ -116,9 +117,13 @@ class Attention:
     def more(self) -> int:
         return self.total - len(self.items)
 
-    def keeps_off(self, pid: int | None) -> bool:
-        """Whether an invalid configuration keeps the daemon from running: that is red."""
-        return pid is None and any(item.kind is Need.CONFIG for item in self.items[:1])
+    def graded(self, grade: Grade, pid: int | None) -> Grade:
+        """The health with this configuration: an invalid one keeps a daemon from running (red), or from running again
+        (amber). `pid` is that of the daemon, `grade` its own health.
+        """
+        if not any(item.kind is Need.CONFIG for item in self.items[:1]):
+            return grade
+        return Grade.RED if pid is None else Grade.AMBER if grade is Grade.GREEN else grade
 
     def states(self, phases: Mapping[str, int]) -> dict[str, int]:
         """The number of tasks by `state_words`, made of those by phase."""
@@ -151,6 +156,9 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
     elif pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
+    elif pid is not None and is_change_unread(ws):
+        text = "the configuration was changed since the daemon began; the change counts after a restart"
+        broken.append(Item(Need.DAEMON, text, _restart(pid, program)))
     found = unread_files(ws, report.are_live, to_epoch(now))
     unread, lying = [_of_unread(ws, one) for one in found], {one.path for one in found}
     # what is rejected but cannot be moved is named once, by what mends it
@@ -180,10 +188,37 @@ def of_configuration(ws: Workspace, pid: int | None) -> Item | None:
     except ConfigError as error:
         first, *others = str(error).split("\n")
         more = f"; and {len(others)} more (`mailboxd config` prints all)" if others else ""
-        then = "; the daemon goes on with the one that it has read" if pid is not None else ""
+        then = (
+            "; the daemon goes on with the one that it has read, and could not start again" if pid is not None else ""
+        )
         text = f"the configuration is invalid: {one_line(first)}{more}{then}"
         return Item(Need.CONFIG, text, error.fix or f"${{EDITOR:-vi}} {shlex.quote(str(ws.config))}")
     return None
+
+
+def is_change_unread(ws: Workspace) -> bool:
+    """Whether the configuration is valid and says something else than what the running daemon has read."""
+    from mailboxd import config
+    from mailboxd.store.reports import opened
+
+    with suppress(OSError, MailboxdError):
+        if ws.daemon_file.stat().st_mtime_ns <= ws.config.stat().st_ctime_ns:
+            with opened(ws.database) as report:
+                read = report.configuration()
+            return read is not None and config.fingerprint(config.load(ws.config)) != read
+    return False
+
+
+def _restart(pid: int, program: str) -> str:
+    """The command that starts the daemon anew: of the service that runs it, or else by hand."""
+    with suppress(OSError):
+        unit = _UNIT.search(Path(f"/proc/{pid}/cgroup").read_text())
+        if unit is not None and unit[1].startswith("mailboxd"):
+            return f"systemctl --user restart {shlex.quote(unit[1])}"
+    return f"{program} doctor  # says how the daemon runs; stop it there, then start it: {program} run"
+
+
+_UNIT = re.compile(r"/([^/\n]+\.service)$", re.MULTILINE)
 
 
 def cannot_run(ws: Workspace, pid: int | None) -> tuple[str, str] | None:

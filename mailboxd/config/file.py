@@ -6,6 +6,7 @@ An agent can write to the workspace, so the file is read like a message: bounded
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import os
 import shlex
@@ -237,6 +238,12 @@ def by_key(config: Config, *, everything: bool = False) -> dict[str, Any]:
     for name, value in changed.items():
         flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
     return flat
+
+
+def fingerprint(config: Config) -> str:
+    """The same for configurations that say the same, however they are written."""
+    said = {"agent": config.agent, **by_key(config)}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _group(field: FieldInfo) -> type[Section] | None:

@@ -22,7 +22,7 @@ from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
-from mailboxd.config import Config
+from mailboxd.config import Config, fingerprint
 from mailboxd.config.model import HarnessSection
 from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
@@ -126,6 +126,8 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
         calls = _calls(ws, config, selector, environment, carrier)
         core = Engine(store, settings(config), clock)
         made = put_together(ws, config, core, calls, health, polls)
+        with core.batch():
+            store.meta.report("configuration", fingerprint(config))
         held.callback(made.calls.leave)
         for part in (made.peers.gateway, made.reserve, made.watcher, made.wake):
             held.callback(part.close)

@@ -117,7 +117,8 @@ def collect(
     """
     known: dict[str, Any] = {}
     failures: list[ProbeFailure] = []
-    for stage in (_local,) if local else (_local, _program, _openclaw, _plugin):
+    # how OpenClaw is called is in the configuration: with an invalid one, what is found would be about another
+    for stage in (_local,) if local or target.settings.problem else (_local, _program, _openclaw, _plugin):
         for probe, value in _in_parallel(stage(target, known, clock), progress):
             if isinstance(value, Exception):
                 failures.append(ProbeFailure(probe.name.replace(" ", "-"), _reason(value), probe.command))

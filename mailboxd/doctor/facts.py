@@ -129,6 +129,8 @@ class Daemon:
     inside_agent: bool = False
     gave_up: str = ""
     """Why the latest one could not start; empty if it could."""
+    outdated: bool = False
+    """Whether the configuration was changed, validly, since it began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
+from mailboxd import attention
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.core.times import to_epoch
 from mailboxd.doctor.facts import (
@@ -73,6 +74,7 @@ def found(facts: Facts) -> Iterator[CheckResult]:
 def config(facts: Facts) -> Iterator[CheckResult]:
     if facts.settings.problem:
         yield error("config", facts.settings.problem, _valid_configuration(facts))
+        yield note("openclaw", "OpenClaw was not checked: the configuration says how it is called")
     elif facts.settings.path:
         yield ok("config", f"the configuration is valid (agent {facts.settings.agent})")
 
@@ -185,6 +187,9 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     else:
         how = f"as {found.service}" if found.service else "started manually"
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
+        if found.outdated:
+            text = "the configuration was changed since the daemon began; the change counts after a restart"
+            yield warning("daemon", text, _start(facts))
 
 
 def _start(facts: Facts) -> str:
@@ -265,7 +270,8 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
         return Daemon(pid, unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else "", gave_up=gave_up)
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
-    return Daemon(pid, unit[1] if unit else "", any(variable in environment for variable in _AGENT_VARIABLES))
+    is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
+    return Daemon(pid, unit[1] if unit else "", is_inside, outdated=attention.is_change_unread(ws))
 
 
 def probe_mailbox(ws: Workspace, now: str) -> MailboxFacts:

@@ -264,6 +264,14 @@ class Report:
         rows = self.db.execute(f"{BELOW} SELECT t.local_id FROM below b JOIN tasks t ON t.id = b.id", (task_id,))
         return {row[0] for row in rows}
 
+    def agent(self) -> str | None:
+        """The agent of the latest daemon here, which is known also while the configuration is invalid."""
+        return Meta(self.db).get("agent")
+
+    def configuration(self) -> str | None:
+        """The fingerprint of the configuration that the latest daemon has read; None if it said none."""
+        return Meta(self.db).get("configuration")
+
     def agents(self) -> list[str]:
         """The agents of this OpenClaw, as the latest daemon found; empty if none has."""
         return Meta(self.db).agents()

@@ -119,7 +119,8 @@ class PageModels:
             shown |= {"agent": self.workspaces.agent(workspace)}
             shown |= self.daemon_status(workspace)
             with self.report(workspace) as report:
-                return shown | self._counts(workspace, report)
+                shown["agent"] = shown["agent"] or report.agent() or ""
+                return shown | self._counts(workspace, report, shown)
         except (MailboxdError, OSError) as error:
             said = str(error) if workspace.ws.state.is_dir() else f"{workspace.path}: the workspace no longer exists"
             return shown | {"grade": shown.get("grade", "off"), "error": said}
@@ -134,7 +135,7 @@ class PageModels:
     def seen(self, workspace: WebWorkspace) -> Seen:
         return user_state.seen(workspace.ws.root, self.workspaces.environ, self.clock.now())
 
-    def _counts(self, workspace: WebWorkspace, report: Report) -> Row:
+    def _counts(self, workspace: WebWorkspace, report: Report, shown: Row) -> Row:
         phases = report.phases()
         waiting = attention.of(
             workspace.ws, report, self.clock, attention.program_for(workspace.ws), self.seen(workspace), most=_MAX_ITEMS
@@ -142,11 +143,11 @@ class PageModels:
         asked = {row["id"]: row for row in task_queries.list_approvals(report)}
         tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
         titles = task_queries.titles(report, {item.task for item in waiting.items})
-        common = {"key": workspace.key, "agent": self.workspaces.agent(workspace)}
+        common = {"key": workspace.key, "agent": shown["agent"]}
         listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
         items = [_with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
         return {
-            **({"grade": Grade.RED.value} if waiting.keeps_off(lock.holder(workspace.ws)) else {}),
+            "grade": waiting.graded(Grade(shown["grade"]), lock.holder(workspace.ws)).value,
             "phases": phases,
             "states": waiting.states(phases),
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd import config
+from mailboxd.daemon.health_writer import Health
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import WebWorkspaces
@@ -95,3 +98,43 @@ def test_a_daemon_goes_on_with_what_it_has_read(stage: Stage) -> None:
         assert [item for item in stage.json("inbox") if item["kind"] == "config"] == [], "it has read this one"
         stage.ws.config.write_text("agent: alpha\nlimitz: {}\n# later\n")
         assert "the daemon goes on with the one that it has read" in stage.item("config")["text"]
+        assert "could not start again" in stage.item("config")["text"]
+
+
+def runs(stage: Stage) -> None:
+    """What a daemon notes as it starts."""
+    with stage.engine() as engine:
+        engine.store.meta.report("agent", "alpha")
+        engine.store.meta.report("configuration", config.fingerprint(config.load(stage.ws.config)))
+
+
+def test_while_a_daemon_runs_an_invalid_one_is_amber_in_every_view(stage: Stage) -> None:
+    runs(stage)
+    with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha"):
+        assert stage.json("status")["health"]["grade"] == "green"
+        stage.ws.config.write_text("# one\n\nagent: [x\nlimits: {depth: 3}\n")
+        found = stage.json("status")
+        assert (found["health"]["grade"], found["agent"]) == ("amber", "alpha")
+        assert "config.yaml:3:" in found["attention"][0]["text"]
+        (row,) = json.loads(stage.run("fleet", str(stage.ws.root), "--json").stdout)
+        assert (row["health"], row["agent"]) == ("amber", "alpha")
+        (shown,) = PageModels(WebWorkspaces([stage.ws.root]), stage.clock).overview()["workspaces"]
+        assert (shown["grade"], shown["agent"], shown["attention"][0]["agent"]) == ("amber", "alpha", "alpha")
+        doctor = stage.run("doctor", env={"PATH": "/nowhere"}).stdout
+        assert "npm install" not in doctor
+        assert "OpenClaw was not checked" in doctor
+
+
+def test_a_valid_change_counts_after_a_restart_which_is_said_until_then(stage: Stage) -> None:
+    runs(stage)
+    with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha"):
+        stage.ws.config.write_text("# rewritten\nagent: alpha\n")
+        assert stage.json("inbox") == [], "it says the same"
+        stage.ws.config.write_text("agent: alpha\nlimits:\n  depth: 3\n")
+        item = stage.item("daemon")
+        assert "the change counts after a restart" in item["text"]
+        assert "counts after a restart" in stage.run("status").stdout
+        assert "counts after a restart" in " ".join(stage.run("doctor", "--quick").stdout.split())
+        assert stage.json("status")["health"]["grade"] == "green"
+        runs(stage)
+        assert stage.json("inbox") == []

@@ -91,7 +91,7 @@ def row_of(root: Path, clock: Clock) -> Row:
     try:
         if not ws.state.is_dir():
             return row | {"state": "gone", "why": "the workspace no longer exists"}
-        row["agent"] = agent_of(ws)
+        row["agent"] = agent_of(ws)  # stays if the database cannot be read
         row |= _current_state(ws, clock)
     except (MailboxdError, OSError) as error:
         why = str(error).partition("\n")[0]
@@ -110,10 +110,12 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
         found = workspace_summary(report)
         seen = user_state.seen(ws.root, os.environ, now)
         waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS)
+        agent = agent_of(ws) or report.agent()
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
     return {
+        "agent": agent,
         "daemon": {"running": pid is not None, "pid": pid or None},
-        "health": str(Grade.RED if waiting.keeps_off(pid) else grade),
+        "health": str(waiting.graded(grade, pid)),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
         **found,

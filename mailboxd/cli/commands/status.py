@@ -46,10 +46,9 @@ def status_command(session: Session) -> int:
     well = _health(ws, session.clock)
     try:
         with session.report() as report, report.snapshot():
-            found, counts = _found(session, ws, report, None if session.as_json else _SHOWN)
+            found, counts, grade = _found(session, ws, report, well["grade"], None if session.as_json else _SHOWN)
             found["health"] = well
-            if not found["daemon"]["running"] and _is_invalid(found):
-                well["grade"] = Grade.RED
+            well["grade"] = grade
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
@@ -74,8 +73,12 @@ def _trouble_json(trouble: Trouble, now: str) -> dict[str, Any]:
     return {**what, "grade": trouble.grade, "since": trouble.since or None, "needs_person": trouble.needs_person(now)}
 
 
-def _found(session: Session, ws: Workspace, report: Report, most: int | None) -> tuple[dict[str, Any], dict[str, int]]:
-    """The whole status, of the open tasks only the first `most`; and the number of tasks by `state_words`."""
+def _found(
+    session: Session, ws: Workspace, report: Report, grade: Grade, most: int | None
+) -> tuple[dict[str, Any], dict[str, int], Grade]:
+    """The whole status, of the open tasks only the first `most`; the number of tasks by `state_words`; and the health,
+    `grade` before the configuration was looked at.
+    """
     pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
     waiting = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws))
@@ -86,7 +89,7 @@ def _found(session: Session, ws: Workspace, report: Report, most: int | None) ->
     found = {
         "at": now,
         "workspace": str(ws.root),
-        "agent": agent_of(ws),
+        "agent": agent_of(ws) or report.agent(),
         "daemon": {"running": pid is not None, "pid": pid or None},
         "calls": report.room() if pid is not None else None,
         "tasks": tasks,
@@ -105,7 +108,7 @@ def _found(session: Session, ws: Workspace, report: Report, most: int | None) ->
         "messages": messages,
         "next": _next(snapshot, unjudged - len(unread_mail(ws))),
     }
-    return found, counts
+    return found, counts, waiting.graded(grade, pid)
 
 
 def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
