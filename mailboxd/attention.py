@@ -157,7 +157,7 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
     elif pid is None and not broken and (work := _work(ws, report)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
     elif pid is not None and is_change_unread(ws):
-        text = "the configuration was changed since the daemon began; the change counts after a restart"
+        text = "the changed configuration counts after a restart of the daemon"
         broken.append(Item(Need.DAEMON, text, _restart(pid, program)))
     found = unread_files(ws, report.are_live, to_epoch(now))
     unread, lying = [_of_unread(ws, one) for one in found], {one.path for one in found}

@@ -74,7 +74,8 @@ def found(facts: Facts) -> Iterator[CheckResult]:
 def config(facts: Facts) -> Iterator[CheckResult]:
     if facts.settings.problem:
         yield error("config", facts.settings.problem, _valid_configuration(facts))
-        yield note("openclaw", "OpenClaw was not checked: the configuration says how it is called")
+        if facts.program is None:
+            yield note("openclaw", "OpenClaw was not checked: the configuration says how it is called")
     elif facts.settings.path:
         yield ok("config", f"the configuration is valid (agent {facts.settings.agent})")
 
@@ -188,7 +189,7 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
         how = f"as {found.service}" if found.service else "started manually"
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
         if found.outdated:
-            text = "the configuration was changed since the daemon began; the change counts after a restart"
+            text = "the changed configuration counts after a restart of the daemon"
             yield warning("daemon", text, _start(facts))
 
 

@@ -132,7 +132,7 @@ def test_a_valid_change_counts_after_a_restart_which_is_said_until_then(stage: S
         assert stage.json("inbox") == [], "it says the same"
         stage.ws.config.write_text("agent: alpha\nlimits:\n  depth: 3\n")
         item = stage.item("daemon")
-        assert "the change counts after a restart" in item["text"]
+        assert "counts after a restart" in item["text"]
         assert "counts after a restart" in stage.run("status").stdout
         assert "counts after a restart" in " ".join(stage.run("doctor", "--quick").stdout.split())
         assert stage.json("status")["health"]["grade"] == "green"
