@@ -391,7 +391,7 @@ def _of_edit(ws: Workspace, row: Row, program: str) -> Item:
     """A task.md that is not taken, or the refused edit of one."""
     file = f"tasks/{row['local_id']}/task.md"
     place, why = f"{file}:{row['line']}" if row["line"] else file, row["why"]
-    why = why if why.startswith(f"{file}:") else f"{place}: {why}"
+    why = (why if why.startswith(f"{file}:") else f"{place}: {why}").rstrip(".")
     kept, dismissal = row["kept_as"], f"{program} inbox --dismiss {row['local_id']}"
     path = ws.tasks / row["local_id"] / "task.md"
     if row["task"] is not None:

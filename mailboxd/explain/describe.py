@@ -158,7 +158,7 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             how = f"waits for the {data['waits_for']}: {first_line(data['why'])}"
             return f"told {data['to']} that it {'goes on' if data['waits_for'] == WaitsFor.NOTHING else how}"
         case Kind.REPLY_LATE:
-            return f"late, ignored: {data['said']} from {data['agent']}"
+            return f"{data['agent']} said too late, so it changes nothing: {data['said']}"
         case _:
             return _judgement(event, data)
 

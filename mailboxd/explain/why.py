@@ -532,7 +532,8 @@ _MENDED_FIRST = (
 
 
 def _cancelled(task: TaskSnapshot, _: Snapshot) -> Cause:
-    return Cause(task.local_id, "ended", f"was cancelled: {first_line(task.reason or task.error)}")
+    said = first_line(task.reason or task.error)
+    return Cause(task.local_id, "ended", f"was {said}" if said.startswith("cancelled ") else f"was cancelled: {said}")
 
 
 def _some(names: Sequence[str], total: int | None = None) -> str:

@@ -211,7 +211,8 @@ def _spent(spent: dict[str, Any]) -> str:
         return ""
     of_usd = f" of {money(spent['budget_usd'])}" if spent["budget_usd"] is not None else ""
     of_tokens = f" of {spent['budget_tokens']}" if spent["budget_tokens"] is not None else ""
-    return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {spent['turns']} own turns"
+    turns = f"{spent['turns']} turn{'s' * (spent['turns'] != 1)}"
+    return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {turns}"
 
 
 def _peer(message: dict[str, Any]) -> str:
