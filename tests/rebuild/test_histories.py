@@ -25,7 +25,10 @@ STEPS = 120
 CLOCK = ManualClock("2026-03-02T00:00:00.000Z")
 NOT_COMPARED = {"stale_files", "migrations", "sqlite_sequence"}
 """Which task.md has to be written again, and when the schema was created."""
-REPORTED = "('room', 'paced', 'limits', 'gone', 'away', 'held_up', 'holders', 'gateway', 'peers', 'recovering')"
+REPORTED = (
+    "('room', 'paced', 'limits', 'gone', 'away', 'held_up', 'holders', 'gateway', 'peers', 'recovering', 'agent',"
+    " 'configuration')"
+)
 
 
 def play(root: Path, seed: int, steps: int = STEPS) -> Mailroom:
