@@ -302,7 +302,7 @@ def test_very_many_mistakes_are_counted(tmp_path: Path) -> None:
         ("- agent\n", ":1: the file is not a mapping"),
         ("agent: main\n? [a]\n: b\n", ":2: a key is a mapping or a list"),
         ("agent: main\n\tlimits: 3\n", ":2: "),
-        ("agent: [main\n", ":2: "),
+        ("agent: [main\n", ":1: "),
         ("agent: {a: {b: {c: {d: {e: f}}}}}\n", ":1: nested more than 5 levels deep"),
         ("agent: main\nlimits: " + "[" * 30_000, "nested more than 5 levels deep"),
         ("agent: ma\x00in\n", ":1: the character U+0000 is not allowed in YAML"),
