@@ -35,8 +35,8 @@ from mailboxd.core.outcomes import (
     Reviewed,
     Silence,
     Succeeded,
+    Unclear,
     Unknown,
-    Unreadable,
 )
 from mailboxd.core.reviews import review_ended
 from mailboxd.core.sanitize import first_line
@@ -154,7 +154,7 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
                 session_ref=ok.session_ref,
                 usage=attempt.usage.plus(ok.usage),
             )
-            answer = ended.answer or Unreadable("no answer", ok.text)
+            answer = ended.answer or Unclear(("there is no answer",), ok.text)
             if ok.truncated and isinstance(answer, Results):
                 answer = replace(answer, text=f"{answer.text}\n\n{CUT}")
             answered(builder, answer, ended.turn, ended.agent)
@@ -251,9 +251,9 @@ def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, ag
             asked(builder, text)
         case Reviewed() | Drafted():
             failed_attempt(builder, f"{agent} answered a {turn} turn with a {outcome_text(answer)}")
-        case Unreadable(problem, text):
-            builder.artifact("other", text, "an unreadable answer", agent)
-            failed_attempt(builder, f"the answer could not be read: {problem}")
+        case Unclear(problems, text):
+            builder.artifact("other", text, "an unclear answer", agent)
+            failed_attempt(builder, f"the answer could not be read: {' '.join(problems)}")
 
 
 def _acknowledged(builder: DecisionBuilder, agent: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.approvals import Action
 from mailboxd.core.model import Check, NewChild
+from mailboxd.core.outcomes import Correction
 from mailboxd.core.vocabulary import Gate, Notice, Turn
 
 
@@ -29,6 +30,8 @@ class RunTurn:
     """Not started earlier: a pause after a failure."""
     harness: str = ""
     """The harness that takes the turn for the agent; empty = the agent itself."""
+    correction: Correction | None = None
+    """The turn asks again for an answer that was not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class LookUp:
     """An earlier run of this session that is known to have ended: its row says nothing about the lost turn."""
     harness: str = ""
     """The harness that took the turn; `run_id` is then the call's."""
+    correction: Correction | None = None
+    """The lost turn was to correct an answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from mailboxd.core.approvals import OfApproval
 from mailboxd.core.model import NO_USAGE, Finding, NewChild, Origin, Plan, PlannedChild, Policy, Spec, Usage
-from mailboxd.core.outcomes import Answer, Made, Outcome
+from mailboxd.core.outcomes import Answer, Correction, Made, Outcome
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict, WaitsFor
 
 # Inputs of callers of MCP tools. A verdict also comes by message.
@@ -130,6 +130,8 @@ class TurnEnded:
     """The harness that took the turn: it says nothing about the agent's health."""
     question: str = ""
     """The question, for a turn that answers one."""
+    correction: Correction | None = None
+    """The turn asked again for an answer that had not been taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,17 @@ class Reviewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The answer has a structure (front matter, a DAG) that cannot be parsed; `problem` says why."""
+class Unclear:
+    """The answer has no single meaning. The agent is asked again, in the same session.
 
-    problem: str
+    Each of `problems` is one paragraph: what is wrong, with the lines that it is about quoted, and what to write
+    instead. All of them are given at once.
+    """
+
+    problems: tuple[str, ...]
     text: str
+    is_claim: bool = False
+    """The text can be a result, but reads like a refusal, a promise or a question: `status: done` confirms it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,18 @@ class Drafted:
     spec: Spec
 
 
-Answer = Results | Failure | Planned | Silence | Question | Acknowledged | Reviewed | Unreadable | Drafted
+Answer = Results | Failure | Planned | Silence | Question | Acknowledged | Reviewed | Unclear | Drafted
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Why the answer of a turn was not taken; the next turn of the same session asks for another one."""
+
+    problems: tuple[str, ...]
+    number: int = 1
+    """How many times this answer has been asked for again, with this one."""
+    claim: str = ""
+    """The answer that was asked about, if `status: done` alone confirms it as the result."""
 
 
 # How a turn ended

@@ -47,6 +47,7 @@ from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnSta
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
+from mailboxd.protocol.answer import Asked
 from mailboxd.store.store import Order
 
 BATCH = 500
@@ -268,7 +269,7 @@ class EffectRunner:
         made: tuple[Made, ...] = ()
         if effect.harness and report.called:
             outcome, made = self.harnesses.finish(effect, outcome)
-        answer = turns.answer(effect.turn, outcome)
+        answer = turns.answer(Asked(effect.turn, correction=effect.correction), outcome)
         task = self.engine.store.tasks.get(order.task)
         if (
             task is not None
@@ -301,7 +302,8 @@ class EffectRunner:
 
     def _record_lookup(self, report: LookupReport) -> None:
         order, effect, outcome = report.order, report.effect, report.outcome
-        self._take(order, turns.ended(order, effect, outcome, turns.answer(effect.turn, outcome)))
+        answer = turns.answer(Asked(effect.turn, correction=effect.correction), outcome)
+        self._take(order, turns.ended(order, effect, outcome, answer))
         self.engine.store.outbox.finish(order.id)
 
     def _compose(self, report: Composed) -> None:

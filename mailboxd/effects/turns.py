@@ -46,7 +46,7 @@ from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTabl
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Happened, Postponed, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
-from mailboxd.protocol.answer import read_answer, read_draft
+from mailboxd.protocol.answer import Asked, read_answer
 from mailboxd.protocol.prompts import Cut
 from mailboxd.store.store import Order
 
@@ -59,11 +59,9 @@ def bug_failure(bug: Exception) -> Failed:
     return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
 
-def answer(turn: Turn, how: Outcome) -> Answer | None:
-    """The answer in a turn's text: a spec after a drafting turn, else one of the forms of an answer."""
-    if not isinstance(how, Succeeded):
-        return None
-    return read_draft(how.text) if turn is Turn.DRAFT else read_answer(how.text)
+def answer(asked: Asked, how: Outcome) -> Answer | None:
+    """The answer in a turn's text."""
+    return read_answer(how.text, asked) if isinstance(how, Succeeded) else None
 
 
 def outcome(call: Call, exit_: Exit) -> Outcome:
@@ -88,7 +86,8 @@ def ended(
     """The end of a turn, as an input of the core."""
     turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
-    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)
+    more = {"harness": effect.harness, "question": asked, "correction": effect.correction}
+    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, **more)
 
 
 class Next(StrEnum):

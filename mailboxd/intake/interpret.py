@@ -28,7 +28,7 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.lifecycle import amend
 from mailboxd.core.model import Origin, Task, Usage
-from mailboxd.core.outcomes import Answer, Unreadable
+from mailboxd.core.outcomes import Answer, Unclear
 from mailboxd.core.specs import apply, refused_address
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import OPERATORS, SELF, Phase, distinct, local_id_of, same_agent
@@ -382,8 +382,8 @@ def _report_of(message: AnyMessage) -> Answer | Progress:
     if isinstance(message, ProgressMessage):
         return Progress(message.text, message.waits_for)
     answer = answer_of(message)
-    if isinstance(answer, Unreadable):
-        raise MessageError("unreadable", answer.problem, "`mailboxd explain unreadable` says what to send.")
+    if isinstance(answer, Unclear):
+        raise MessageError("unreadable", " ".join(answer.problems), "`mailboxd explain unreadable` says what to send.")
     return answer
 
 

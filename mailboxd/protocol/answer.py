@@ -2,7 +2,7 @@
 
 Agents are sloppy, so there are few forms and parsing is lenient. Front matter of an answer, a section `## DAG` with
 `subtasks:`, and text that is nothing but a plan are structured answers; all other text is a result. A structured answer
-that cannot be parsed is `Unreadable` with the reason, so that the next attempt can correct it. It is never a result,
+that cannot be parsed is `Unclear` with the reason, so that the next attempt can correct it. It is never a result,
 because a malformed failure must not count as a success.
 
 Structure outside fenced code counts anywhere in the text. A fenced block counts only at the beginning of the text, or
@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mailboxd.core.approvals import merged
 from mailboxd.core.model import Plan, Spec
 from mailboxd.core.outcomes import (
     Acknowledged,
     Answer,
+    Correction,
     Drafted,
     Failure,
     Planned,
@@ -28,10 +29,10 @@ from mailboxd.core.outcomes import (
     Results,
     Reviewed,
     Silence,
-    Unreadable,
+    Unclear,
 )
 from mailboxd.core.sanitize import storable_line, storable_text
-from mailboxd.core.vocabulary import Verdict
+from mailboxd.core.vocabulary import Turn, Verdict
 from mailboxd.errors import MessageError
 from mailboxd.protocol.front_matter import DECLARATIONS
 from mailboxd.protocol.markdown import Section, block_end, fenced, split_body
@@ -90,20 +91,38 @@ _FORM = "`---`, `type: reply`, `status: done` or `status: failed`, `---`, `## Re
 _QUOTING = "to quote such text in a result, put it into fenced code under `## Results` of a reply"
 
 
-def read_answer(text: str) -> Answer:
-    """Parse `text`, the whole answer of one turn. Never raises.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a turn asked for. Only what can be an answer to it is looked for in the text."""
+
+    turn: Turn = Turn.WORK
+    agents: tuple[str, ...] | None = None
+    """The agents that a plan may name, with the agent itself; None: any."""
+    subtasks: tuple[str, ...] = ()
+    """The keys of the subtasks that there are already."""
+    answers: tuple[str, ...] = ()
+    """The answers of which one has to be declared; empty: none is asked for."""
+    may_plan: bool = True
+    correction: Correction | None = None
+    """The turn asked again, for these reasons."""
+
+
+def read_answer(text: str, asked: Asked = Asked()) -> Answer:
+    """Parse `text`, the whole answer of one turn that `asked`. Never raises.
 
     `task_id` and `from` may be missing, because the turn determines them. The text of the answer is storable and has no
     white space around it.
     """
+    if asked.turn is Turn.DRAFT:
+        return _read_draft(text)
     text = storable_text(text).strip().lstrip(_INVISIBLE)
     if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
         return Silence(text)
     try:
         answer = _read(text)
     except MessageError as error:
-        return Unreadable(storable_line(str(error)), text)
-    return replace(answer, text=text) if isinstance(answer, Unreadable) else answer
+        return Unclear((storable_line(str(error)),), text)
+    return replace(answer, text=text) if isinstance(answer, Unclear) else answer
 
 
 def _read(text: str) -> Answer:
@@ -129,7 +148,7 @@ def _read(text: str) -> Answer:
     if claimed is None or (headed and not isinstance(claimed, Planned)):
         return _plain(text, text)
     if (before or after) and not ((framed or headed) and isinstance(claimed, Planned)):
-        return Unreadable(f"an answer is in fenced code with other text around it; {_QUOTING}", text)
+        return Unclear((f"an answer is in fenced code with other text around it; {_QUOTING}",), text)
     return claimed
 
 
@@ -140,17 +159,17 @@ def _structure(lines: list[str], inside: list[bool]) -> Answer | None:
     later = _front_matters(lines, inside, len(header) + 1)
     if _is_front_matter(keys):
         if later:
-            return Unreadable(f"there are two answers in one text; send only one; {_QUOTING}", "")
+            return Unclear((f"there are two answers in one text; send only one; {_QUOTING}",), "")
         return _with_front_matter(lines, header, keys)
     if len(later) == 1 and _keys(_header_lines(lines[later[0] :])[0]).get("type") == "plan":
         return _structure(lines[later[0] :], inside[later[0] :])
     if later:
-        return Unreadable(f"there is other text before the first `---` of the answer; {_QUOTING}", "")
+        return Unclear((f"there is other text before the first `---` of the answer; {_QUOTING}",), "")
     if _is_failed_body("\n".join(lines)):
-        return Unreadable(f"there is a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}", "")
+        return Unclear((f"there is a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}",), "")
     plans = claimed_plans("\n".join(lines))
     if len(plans) > 1:
-        return Unreadable(f"there are two plans in one text; write one `## DAG`; {_QUOTING}", "")
+        return Unclear((f"there are two plans in one text; write one `## DAG`; {_QUOTING}",), "")
     return Planned(_plan(plans[0].text, plans[0].line)) if plans else _mapping(lines, inside)
 
 
@@ -167,7 +186,7 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         if "type" in keys or not known or len(meant) != 1:
             names = ", ".join(f"`{storable_line(name)}`" for name in keys)[:200]
             wanted = "`type: reply` and `status: done` or `status: failed`"
-            return Unreadable(f"front matter with {names} is not a valid answer: it needs {wanted}", "")
+            return Unclear((f"front matter with {names} is not a valid answer: it needs {wanted}",), "")
         missing["type"] = meant.pop()
     text, added = _with_headers("\n".join(lines), header, missing)
     try:
@@ -195,7 +214,7 @@ def answer_of(message: AnyMessage) -> Answer:
     try:
         return _meaning(message)
     except MessageError as error:
-        return Unreadable(storable_line(str(error)), message.text)
+        return Unclear((storable_line(str(error)),), message.text)
 
 
 def _meaning(message: AnyMessage) -> Answer:
@@ -205,10 +224,10 @@ def _meaning(message: AnyMessage) -> Answer:
                 problem = (
                     "the reply is `done` but has a section `## Error`: write `status: failed`, or remove the section"
                 )
-                return Unreadable(problem, message.text)
+                return Unclear((problem,), message.text)
             results = message.results or _without(message, "Planned Actions")
             if not results:
-                return Unreadable("the reply is `done` but has no results", message.text)
+                return Unclear(("the reply is `done` but has no results",), message.text)
             return Results(results, message.answer, merged(message.planned_actions, actions_in(message.sections)))
         case ReplyMessage():
             reason, partial = message.section("Error"), message.section("Partial Results")
@@ -221,12 +240,12 @@ def _meaning(message: AnyMessage) -> Answer:
             return Planned(_plan(dag.text, dag.line) if dag else _plan(message.preamble, 1))
         case QuestionMessage():
             question = message.section("Question") or message.text or message.title
-            return Question(question) if question else Unreadable("the question has no text", "")
+            return Question(question) if question else Unclear(("the question has no text",), "")
         case ReviewMessage():
             return Reviewed(message.verdict, summary_of(message), message.findings)
         case AckMessage():
             return Acknowledged()
-    return Unreadable(f"a message of type {message.type} is not an answer", message.text)
+    return Unclear((f"a message of type {message.type} is not an answer",), message.text)
 
 
 def summary_of(review: ReviewMessage) -> str:
@@ -240,13 +259,13 @@ def _plan(yaml_text: str, first_line: int) -> Plan:
     return parse_plan(yaml_text, path=_PATH, first_line=first_line)
 
 
-def read_draft(text: str) -> Drafted | Unreadable:
+def _read_draft(text: str) -> Drafted | Unclear:
     """Parse `text`, the answer of a drafting turn (`draft.md.j2`)."""
     try:
         spec = rewritten(Spec(""), _unwrapped(storable_text(text).strip()))
     except MessageError as error:
-        return Unreadable(storable_line(str(error)), text)
-    return Drafted(spec) if spec is not None else Unreadable("it has no section of a spec", text)
+        return Unclear((storable_line(str(error)),), text)
+    return Drafted(spec) if spec is not None else Unclear(("it has no section of a spec",), text)
 
 
 def _header_lines(lines: list[str]) -> tuple[list[str], bool]:
@@ -301,10 +320,10 @@ def _mapping(lines: list[str], inside: list[bool]) -> Answer | None:
     # `Status: done` may begin any prose, and is a success in either case.
     decided = keys.get("status") == "failed" or keys.get("verdict") in _VERDICTS or keys.get("type") in _TYPES
     if decided and keys.keys() <= _HEADERS | _BODY and not text.startswith("#"):
-        return Unreadable(f"an answer must not be a bare mapping; its lines are {_FORM}; {_QUOTING}", "")
+        return Unclear((f"an answer must not be a bare mapping; its lines are {_FORM}; {_QUOTING}",), "")
     for index, line in enumerate(lines[:-1]):
         if not inside[index] and line.rstrip() == "subtasks:" and _CHILD.match(lines[index + 1]):
-            return Unreadable(f"there is a plan in the middle of the text; write it under `## DAG`; {_QUOTING}", "")
+            return Unclear((f"there is a plan in the middle of the text; write it under `## DAG`; {_QUOTING}",), "")
     return None
 
 

@@ -32,8 +32,8 @@ from mailboxd.core.outcomes import (
     Question,
     Results,
     Succeeded,
+    Unclear,
     Unknown,
-    Unreadable,
 )
 from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
 from tests.core.desk import DONE, PUBLISH, Desk, again, child, plan, refused, with_policy
@@ -152,7 +152,7 @@ def test_the_operator_need_not_wait_for_the_backoff() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [Failure("no"), Unreadable("no YAML", "---"), Acknowledged()],
+    [Failure("no"), Unclear(("no YAML",), "---"), Acknowledged()],
 )
 def test_an_answer_that_is_no_result_is_a_failed_attempt(answer: Answer) -> None:
     desk = Desk()
@@ -237,7 +237,7 @@ def test_any_late_answer_says_how_the_attempt_stands(said: Answer) -> None:
     )
 
 
-@pytest.mark.parametrize("said", [Progress("still at it"), Acknowledged(), Unreadable("no YAML", "x")])
+@pytest.mark.parametrize("said", [Progress("still at it"), Acknowledged(), Unclear(("no YAML",), "x")])
 def test_what_is_no_answer_leaves_the_circuit_open(said: Answer | Progress) -> None:
     desk = given_to_bob(with_policy(reply_within=60))
     desk.wait(60)

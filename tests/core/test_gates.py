@@ -9,7 +9,7 @@ import pytest
 from mailboxd.core.effects import LookUp, RunTurn, StopTurns
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Remedy, ReviewGiven, ReviewKind, Steer, TurnEnded, Unblock
-from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unknown, Unreadable
+from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unclear, Unknown
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, Phase, Quorum, Turn, Verdict
 from mailboxd.errors import Refused
@@ -117,8 +117,8 @@ def test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one() -> None:
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
-@pytest.mark.parametrize("said", [Unreadable("no verdict", "hm"), Results("looks fine")])
-def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(said: Unreadable | Results) -> None:
+@pytest.mark.parametrize("said", [Unclear(("no verdict",), "hm"), Results("looks fine")])
+def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(said: Unclear | Results) -> None:
     desk = at_gate(Gate.QUALITY_GATE, "rex")
     desk.ends("t", said)
     assert desk.phase() is Phase.QUALITY_GATE

@@ -10,7 +10,7 @@ from mailboxd.core.effects import LookUp, RunCheck, RunTurn, Send, StopTurns
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, CheckEnded, Clarification, Retry, SpecWritten, Steer, TimePassed
 from mailboxd.core.model import Check, Policy, Spec
-from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Unknown, Unreadable
+from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Unclear, Unknown
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Turn, Verdict, WeakSpec
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, Desk, again, child, plan, refused, with_policy
@@ -59,8 +59,8 @@ def test_what_its_sender_wrote_stands() -> None:
     assert (mended.expected_output, mended.acceptance_criteria) == ("fine", ("x y",))
 
 
-@pytest.mark.parametrize("said", [Drafted(Spec("", risks="none")), Unreadable("no section", "hm"), DONE])
-def test_one_draft_is_made_and_what_is_still_weak_is_asked(said: Drafted | Unreadable) -> None:
+@pytest.mark.parametrize("said", [Drafted(Spec("", risks="none")), Unclear(("no section",), "hm"), DONE])
+def test_one_draft_is_made_and_what_is_still_weak_is_asked(said: Drafted | Unclear) -> None:
     desk = weak_task(DRAFT)
     desk.ends("t", said)
     assert drafts(desk) == []

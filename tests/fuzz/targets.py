@@ -18,8 +18,9 @@ from mailboxd.agents.openclaw_runs import ReplySource, parse_reply, parse_run
 from mailboxd.agents.outcome import classify
 from mailboxd.config import default_text, load
 from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
+from mailboxd.core.vocabulary import Turn
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol.answer import read_answer, read_draft
+from mailboxd.protocol.answer import Asked, read_answer
 from mailboxd.protocol.front_matter import canonical, with_signature
 from mailboxd.protocol.messages import parse_message, render_message
 from mailboxd.protocol.plan import parse_dag, render_dag
@@ -133,7 +134,7 @@ def answer(raw: bytes) -> None:
         fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", said) or [""]))
         quoted = f"---\ntype: reply\nstatus: done\n---\n## Results\n\n{fence}\n{said}\n{fence}"
         assert isinstance(read_answer(quoted), Results), quoted
-    draft = read_draft(said)
+    draft = read_answer(said, Asked(Turn.DRAFT))
     if hasattr(draft, "spec"):
         render_spec(draft.spec)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.events import Role
-from mailboxd.core.outcomes import Failure, Planned, Question, Results, Reviewed, Unreadable
+from mailboxd.core.outcomes import Failure, Planned, Question, Results, Reviewed, Unclear
 from mailboxd.core.roles import may
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.integration import FileStatus, install_skill, packaged_skill, skill_files, skill_state, uninstall_skill
@@ -58,7 +58,7 @@ def test_every_example_in_the_skill_parses_as_intended(kind: str, text: str) -> 
         assert parse_task_file(text.encode(), "task.md").dag is not None
         return
     answer = read_answer(text)
-    assert not isinstance(answer, Unreadable), answer
+    assert not isinstance(answer, Unclear), answer
     (said,) = re.findall(r"^type: (\w+)$", text, re.MULTILINE)
     reply = Failure if "status: failed" in text else Results
     assert isinstance(answer, MEANT.get(said, reply))

@@ -18,7 +18,7 @@ from mailboxd.core.outcomes import (
     Results,
     Reviewed,
     Silence,
-    Unreadable,
+    Unclear,
 )
 from mailboxd.core.vocabulary import Verdict
 from mailboxd.protocol.answer import answer_of, read_answer
@@ -32,8 +32,8 @@ DAG = "## DAG\n\n```yaml\nsubtasks:\n  a: {agent: scout, description: d}\n```\n"
 
 
 def unreadable(answer: Answer) -> str:
-    assert isinstance(answer, Unreadable), answer
-    return answer.problem
+    assert isinstance(answer, Unclear), answer
+    return " ".join(answer.problems)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_missing_type_is_supplied_where_only_one_can_be_meant(text: str, meant
 def test_an_invalid_answer_is_never_a_result(text: str, problem: str) -> None:
     said = read_answer(text)
     assert problem in unreadable(said)
-    assert isinstance(said, Unreadable)
+    assert isinstance(said, Unclear)
     assert said.text == text.strip(), "nothing of it is lost"
 
 
@@ -340,4 +340,4 @@ def test_a_plain_answer_declares_actions_where_it_lists_them_and_not_in_prose() 
     prose = "A plan.\n\n## Planned Actions\n\n- hire people"
     assert read_answer(prose) == Results(prose)
     broken = "Done.\n\n## Planned Actions\n\n- id: publish\n  kind: wish"
-    assert isinstance(read_answer(broken), Unreadable)
+    assert isinstance(read_answer(broken), Unclear)

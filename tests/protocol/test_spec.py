@@ -8,10 +8,11 @@ import pytest
 
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.model import Check, Spec
-from mailboxd.core.outcomes import Drafted, Unreadable
+from mailboxd.core.outcomes import Drafted, Unclear
 from mailboxd.core.specs import DERIVED_CRITERION
+from mailboxd.core.vocabulary import Turn
 from mailboxd.errors import MessageError
-from mailboxd.protocol.answer import read_draft
+from mailboxd.protocol.answer import Asked, read_answer
 from mailboxd.protocol.spec import render_spec, rewritten, shown_sections
 
 FULL = Spec(
@@ -82,11 +83,11 @@ def test_a_task_md_shows_the_written_spec_and_not_the_derived_parts() -> None:
 
 def test_a_draft_is_read_also_out_of_a_fence() -> None:
     text = "```markdown\n## Goal\n\nG\n\n## Acceptance Criteria\n\n- it exists\n- it is short\n```"
-    draft = read_draft(text)
+    draft = read_answer(text, Asked(Turn.DRAFT))
     assert isinstance(draft, Drafted)
     assert (draft.spec.goal, draft.spec.acceptance_criteria) == ("G", ("it exists", "it is short"))
 
 
 @pytest.mark.parametrize("text", ["I cannot.", "", "## Checks\n\n- id: a\n"])
 def test_a_draft_that_says_nothing_is_unreadable(text: str) -> None:
-    assert isinstance(read_draft(text), Unreadable)
+    assert isinstance(read_answer(text, Asked(Turn.DRAFT)), Unclear)

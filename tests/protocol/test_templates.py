@@ -11,9 +11,9 @@ import pytest
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.model import Plan, PlannedChild, Spec
 from mailboxd.core.outcomes import Drafted, Failure, Planned, Question, Results, Reviewed
-from mailboxd.core.vocabulary import Gate, Verdict
+from mailboxd.core.vocabulary import Gate, Turn, Verdict
 from mailboxd.errors import ConfigError
-from mailboxd.protocol.answer import answer_of, read_answer, read_draft
+from mailboxd.protocol.answer import Asked, answer_of, read_answer
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.prompts import (
     DispatchBody,
@@ -153,7 +153,7 @@ def test_the_form_that_a_draft_prompt_shows_completes_a_spec() -> None:
     prompt = render_prompt(PACKAGED, DraftPrompt("a", 1, "me", "boss", "", Spec(""), "it has no goal"))
     assert "cannot start: it has no goal." in prompt
     (form,) = formats(prompt)
-    draft = read_draft(form)
+    draft = read_answer(form, Asked(Turn.DRAFT))
     assert isinstance(draft, Drafted)
     assert draft.spec.goal == "What is to be achieved, in one sentence"
     assert draft.spec.acceptance_criteria == ("One condition that can be checked", "Another")

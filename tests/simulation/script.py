@@ -36,8 +36,8 @@ from mailboxd.core.outcomes import (
     Results,
     Reviewed,
     Succeeded,
+    Unclear,
     Unknown,
-    Unreadable,
 )
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, WeakSpec
@@ -209,7 +209,7 @@ class Script:
             case "failure":
                 return Failure("I could not", partial="half of it" if self.chance(0.5) else "")
             case "noise":
-                return Unreadable("the DAG is no YAML", "---\n[")
+                return Unclear(("the DAG is no YAML",), "---\n[")
             case _:
                 return self.review()
 
@@ -241,7 +241,7 @@ class Script:
             case "nothing":
                 return Drafted(Spec(""))
             case _:
-                return Unreadable("no section of a spec", "hm")
+                return Unclear(("no section of a spec",), "hm")
 
     def review(self) -> Answer:
         match self.one_of(approved=60, changes=26, blocked=4, unreadable=7, silent=3):
@@ -252,7 +252,7 @@ class Script:
             case "blocked":
                 return Reviewed(Verdict.BLOCKED, "never")
             case "unreadable":
-                return Unreadable("no verdict", "hm")
+                return Unclear(("no verdict",), "hm")
             case _:
                 return Results("it looks fine to me")
 
@@ -272,4 +272,4 @@ class Script:
             case "acknowledged":
                 return Acknowledged()
             case _:
-                return Unreadable("what is this", "?")
+                return Unclear(("what is this",), "?")

@@ -33,6 +33,7 @@ from mailboxd.effects import turns
 from mailboxd.effects.turns import Next, next_step
 from mailboxd.engine.engine import Engine
 from mailboxd.ids import Ids
+from mailboxd.protocol.answer import Asked
 from mailboxd.store.database import connect
 from mailboxd.store.store import Order, Store
 
@@ -116,7 +117,7 @@ def record(world: World) -> Iterator[tuple[str, World]]:
             exit_ = call.exit if order.id in world.children else Exit(None, call.exit.stdout)
             how = classify(exit_)
             daemon.engine.handle(
-                order.task, turns.ended(order, order.effect, how, turns.answer(order.effect.turn, how))
+                order.task, turns.ended(order, order.effect, how, turns.answer(Asked(order.effect.turn), how))
             )
             daemon.store.outbox.finish(order.id)
             reported.add(order.id)
@@ -210,7 +211,7 @@ def look_up(world: World) -> Iterator[tuple[str, World]]:
         return
     with daemon.engine.batch():
         daemon.engine.handle(
-            order.task, turns.ended(order, order.effect, found, turns.answer(order.effect.turn, found))
+            order.task, turns.ended(order, order.effect, found, turns.answer(Asked(order.effect.turn), found))
         )
         daemon.store.outbox.finish(order.id)
     yield "look up", daemon.leave(world)
@@ -244,7 +245,7 @@ def repeat(world: World) -> Iterator[tuple[str, World]]:
         assert exit_ is not None
         how = classify(exit_)
         with daemon.engine.batch():
-            ended = turns.ended(order, order.effect, how, turns.answer(order.effect.turn, how))
+            ended = turns.ended(order, order.effect, how, turns.answer(Asked(order.effect.turn), how))
             daemon.engine.handle(order.task, ended)
         yield "the end is reported again", daemon.leave(world, repetition=False)
     else:
