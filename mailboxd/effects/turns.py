@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -86,8 +86,8 @@ def ended(
     """The end of a turn, as an input of the core."""
     turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
-    more = {"harness": effect.harness, "question": asked, "correction": effect.correction}
-    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, **more)
+    end = TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness)
+    return replace(end, question=asked, correction=effect.correction)
 
 
 class Next(StrEnum):
