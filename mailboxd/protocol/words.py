@@ -1,0 +1,184 @@
+"""The words of people, models and other tools for what mailboxd calls by one name: one closed table for all texts.
+
+Answers, plans, dropped files and task.md read keys and values through it. What is not in a table is not guessed: a key
+that may restrain the work (a limit, gate, order, approval, reviewer, deadline or executor) is never dropped, so a
+reader that does not know it stops (`restrains`), with what was probably meant (`meant`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_GAPS = re.compile(r"[\s_-]+")
+_LONGEST = 64
+"""Characters of a key that are looked at; no name here is half as long."""
+
+
+def spelled(key: str) -> str:
+    """`key` as mailboxd spells keys: lower case, words joined by `_`. `Depends-On`, `dependsOn` -> `depends_on`."""
+    words = _CAMEL.sub("_", unicodedata.normalize("NFKC", key[: 2 * _LONGEST]).strip())
+    return _GAPS.sub("_", words).strip("_").casefold()
+
+
+def _table(meanings: Mapping[str, str]) -> dict[str, str]:
+    return {word: name for name, words in meanings.items() for word in (name, *words.split())}
+
+
+KEYS = _table(
+    {
+        "agent": "assignee assignees assigned_to assigned_agent owner owners who executor responsible delegate_to",
+        "depends_on": "dependencies depends dependson blocked_by after requires prerequisites prerequisite prereqs"
+        " waits_for wait_for waiting_for",
+        "blocks": "before",
+        "deadline": "due due_date due_by due_at duedate finish_by",
+        "timeout": "time_limit timelimit",
+        "budget_usd": "max_usd max_cost_usd cost_limit_usd",
+        "budget_tokens": "token_budget token_limit max_tokens",
+        "max_attempts": "attempts_at_most max_tries",
+        "priority": "prio importance urgency",
+        "status": "state",
+        "labels": "tags label tag",
+        "id": "key",
+        "title": "name task summary headline subject",
+        "description": "details detail desc",
+        "instructions": "instruction prompt steps step todo how",
+        "goal": "objective",
+        "expected_output": "deliverable deliverables",
+        "acceptance_criteria": "criteria acceptance definition_of_done done_when dod acceptance_criterion",
+        "subtasks": "sub_tasks tasks children",
+        "planned_actions": "actions side_effects",
+        "reviewers": "reviewer",
+        "verdict": "review_verdict",
+        "findings": "issues problems comments remarks finding",
+        "severity": "level",
+        "results": "result output outcome",
+        "partial_results": "partial_result partial",
+        "error": "errors reason",
+        "questions": "question",
+        "answer": "vote choice",
+    }
+)
+"""Every spelling of a key, as `spelled` gives it, to its name. A reader takes those names that its place has."""
+
+STATUS = _table({"done": "success succeeded successful completed complete ok finished", "failed": "failure error fail"})
+"""The status of a reply."""
+OPEN = frozenset({"", "todo", "to_do", "open", "pending", "new", "none", "backlog", "not_started", "planned"})
+"""A status that every task has that nobody has begun."""
+CLOSED = frozenset(
+    {*STATUS, "closed", "resolved", "cancelled", "canceled", "archived", "wontfix", "won_t_do", "[x]", "x"}
+)
+"""A status of work that is not to be done (any more)."""
+VERDICTS = _table(
+    {
+        "approved": "approve approves accepted accept lgtm pass passed ok looks_good looks_good_to_me",
+        "changes_requested": "request_changes requests_changes changes_required needs_work needs_changes revise"
+        " change_requested rework not_approved",
+        "blocked": "block blocks",
+    }
+)
+SEVERITIES = _table(
+    {
+        "critical": "blocker blocking severe fatal",
+        "major": "high important",
+        "minor": "nit nitpick low medium trivial suggestion info style",
+    }
+)
+PRIORITIES = {
+    "low": -10,
+    "lowest": -20,
+    "normal": 0,
+    "medium": 0,
+    "high": 10,
+    "urgent": 20,
+    "highest": 20,
+    "critical": 20,
+}
+"""Words for a priority; only their order has a meaning."""
+IDLE = frozenset({"estimate", "estimated_time", "time_estimate", "effort", "points", "story_points", "labels", "type"})
+"""Keys of other tools, by their name in KEYS, that never restrain the work and have no effect here."""
+
+_RESTRAINS = frozenset(
+    {"agent", "depends_on", "blocks", "deadline", "timeout", "budget_usd", "budget_tokens", "max_attempts"}
+    | {"planned_actions", "reviewers", "gates", "checks", "claims", "when", "needs", "until", "rounds", "join"}
+    | {"idempotent", "runtime", "harness", "model"}
+)
+"""Names of keys that limit, order, gate or assign the work."""
+_WORDS = frozenset(
+    {"approve", "approval", "approvals", "approver", "approvers", "gate", "gates", "review", "reviews", "reviewer"}
+    | {"reviewers", "limit", "limits", "budget", "budgets", "deadline", "due", "timeout", "depend", "depends"}
+    | {"dependency", "dependencies", "blocked", "blocks", "block", "blocker", "blockers", "after", "before"}
+    | {"assignee", "executor", "confirm", "confirmation", "permission", "signoff", "max", "maximum"}
+)
+"""A key with one of these words in it restrains, whatever the others are: `requires_approval`, `max_cost`."""
+_RESTRAINING_KEYS = frozenset({*_RESTRAINS, *(word for word, name in KEYS.items() if name in _RESTRAINS)})
+
+
+def restrains(key: str) -> bool:
+    """Whether a key, in any spelling, is or may be meant as one that limits, orders, gates or assigns the work."""
+    name = spelled(skeleton(key))
+    if KEYS.get(name, name) in _RESTRAINS or not _WORDS.isdisjoint(name.split("_")):
+        return True
+    return bool(meant(key, (word for word, known in KEYS.items() if known in _RESTRAINS))) or bool(
+        meant(key, _RESTRAINS)
+    )
+
+
+def meant(key: str, known: Iterable[str]) -> str:
+    """The one of `known` that `key` probably is a misspelling of; empty if it is none, or none of them itself.
+
+    One letter wrong, missing, too many or exchanged with its neighbour; two in names of eight letters and more; or
+    letters of another script that look the same.
+    """
+    name, plain = spelled(key), spelled(skeleton(key))
+    names = tuple(known)
+    if name in names:
+        return ""
+    if plain in names:
+        return plain
+    near = [(_distance(plain, word), word) for word in names if len(word) >= 4 and abs(len(word) - len(plain)) <= 2]
+    found = [(far, word) for far, word in near if far <= (2 if min(len(word), len(plain)) >= 8 else 1)]
+    return min(found)[1] if found and len(plain) >= 4 else ""
+
+
+_ALIKE = str.maketrans(
+    "аеорсухіјѕԁԛԝӏьһВЕКМНОРСТХАІЈЅ" + "αεοριυνκτχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ" + "ıℓ01",
+    "aeopcyxijsdqwlbhBEKMHOPCTXAIJS" + "aeopiuvktxABEZHIKMNOPTYX" + "ilol",
+)
+"""Letters of Cyrillic and Greek, and digits, that look like Latin ones."""
+
+
+def skeleton(word: str) -> str:
+    """`word` with the letters of other scripts that look Latin replaced by those; equal for words that look alike."""
+    normal = unicodedata.normalize("NFKC", word[: 2 * _LONGEST])
+    return "".join(
+        letter.translate(_ALIKE) if not letter.isdigit() or _in_a_word(normal) else letter for letter in normal
+    )
+
+
+def _in_a_word(text: str) -> bool:
+    return any(letter.isalpha() for letter in text)
+
+
+def foreign_letter(word: str) -> tuple[int, str] | None:
+    """The first letter of a Latin word that is of another script: its position, from 1, and its Unicode name."""
+    if not any("a" <= letter.casefold() <= "z" for letter in word):
+        return None
+    odd = ((at, letter) for at, letter in enumerate(word, 1) if letter.isalpha() and ord(letter) > 0x24F)
+    return next(((at, unicodedata.name(letter, "an unnamed letter")) for at, letter in odd), None)
+
+
+def _distance(one: str, other: str) -> int:
+    """The optimal string alignment distance of two words."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, last, row = row, before, [i]
+        for j, second in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != second))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == second:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -1,0 +1,59 @@
+"""The words of other tools: what is the same key, what is near to one, and what restrains."""
+
+from __future__ import annotations
+
+import pytest
+
+from mailboxd.protocol.words import KEYS, foreign_letter, meant, restrains, skeleton, spelled
+
+
+@pytest.mark.parametrize("key", ["depends_on", "Depends-On", "dependsOn", "DEPENDS ON", " depends__on ", "ｄepends_on"])
+def test_a_key_has_one_name_in_every_spelling(key: str) -> None:
+    assert spelled(key) == "depends_on"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("blockedBy", "depends_on"), ("Due Date", "deadline"), ("assigned-to", "agent")]
+)
+def test_the_words_of_other_tools_have_a_name_here(key: str, name: str) -> None:
+    assert KEYS[spelled(key)] == name
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("budget_udsd", "budget_usd"),
+        ("budgеt_usd", "budget_usd"),  # a Cyrillic letter
+        ("bugdet_usd", "budget_usd"),
+        ("depnds_on", "depends_on"),
+        ("dpends_n", "depends_on"),
+        ("revieweers", "reviewers"),
+        ("agnet", "agent"),
+        ("dead1ine", "deadline"),
+    ],
+)
+def test_a_misspelt_key_is_near_to_the_one_that_was_meant(key: str, name: str) -> None:
+    assert meant(key, KEYS) == name or meant(key, ["budget_usd", "reviewers"]) == name
+    assert restrains(key)
+
+
+@pytest.mark.parametrize("key", ["date", "created", "author", "mood", "url", "aliases", "version", "tags", "location"])
+def test_common_keys_of_notes_are_near_to_nothing_that_restrains(key: str) -> None:
+    assert not restrains(key)
+
+
+@pytest.mark.parametrize("key", ["approval", "requires_approval", "Gate", "max_cost", "review-by", "signoff", "limit"])
+def test_a_word_of_restraint_in_a_key_restrains(key: str) -> None:
+    assert restrains(key)
+
+
+def test_what_is_spelt_right_is_no_misspelling() -> None:
+    assert not meant("Budget-USD", ["budget_usd"])
+    assert not meant("budget_usd", ["budget_usd", "budget_used"])
+
+
+def test_words_that_look_alike_have_one_skeleton_and_the_letter_is_named() -> None:
+    assert skeleton("reviеwеrs") == "reviewers"
+    assert foreign_letter("reviеwers") == (5, "CYRILLIC SMALL LETTER IE")
+    assert foreign_letter("reviewers") is foreign_letter("期限") is None
+    assert skeleton("2026") == "2026"
