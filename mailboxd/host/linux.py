@@ -10,7 +10,7 @@ import re
 import select
 import signal
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -218,14 +218,39 @@ def socket_address(path: Path) -> Iterator[str]:
         os.close(fd)
 
 
-def observer() -> BaseObserver:
-    """The observer of file changes: watchdog's, by inotify."""
-    from watchdog.observers.inotify import InotifyObserver
+def observer(is_left_out: Callable[[str], bool]) -> BaseObserver:
+    """The observer of file changes: watchdog's, by inotify.
+
+    A recursive watch leaves out the directories for which `is_left_out` is true: each that is watched takes one of the
+    user's watches (inotify(7), max_user_watches).
+    """
+    from watchdog.observers.api import BaseObserver
+    from watchdog.observers.inotify import (
+        InotifyFullEmitter,  # others make a rename from elsewhere look like a new file
+    )
+    from watchdog.observers.inotify_c import CallbackId, InotifyFD, Mask, WatchCallback, WatchDescriptor
     from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
+
+    class Descriptor(InotifyFD):
+        def add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
+            if is_left_out(os.fsdecode(path)):
+                raise PermissionError(errno.EACCES, "left out", path)  # as for a directory that may not be read
+            return super().add_callback(path, mask, callback, id_)
+
+    class Observer(BaseObserver):
+        def __init__(self) -> None:
+            self._inotify = Descriptor()
+            self._inotify.start()
+            super().__init__(InotifyFullEmitter, inotify_fd=self._inotify)
+
+        def on_thread_stop(self) -> None:
+            super().on_thread_stop()
+            self._inotify.stop()
+            self._inotify.join()
 
     # Seconds that the first half of a move, and all events behind it, wait for the second half; nobody needs both
     InotifyMoveEventGrouper.delay = 0.0
-    return InotifyObserver(generate_full_events=True)  # else a rename from elsewhere looks like a new file
+    return Observer()
 
 
 class Mounts:

@@ -13,7 +13,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -227,8 +227,8 @@ def socket_address(path: Path) -> Iterator[str]:
         yield f"{folder}/s/{path.name}"
 
 
-def observer() -> BaseObserver:
-    """The observer of file changes: watchdog's for this system."""
+def observer(is_left_out: Callable[[str], bool]) -> BaseObserver:  # noqa: ARG001
+    """The observer of file changes: watchdog's for this system, which watches a tree as a whole."""
     from watchdog.observers import Observer
 
     return Observer()

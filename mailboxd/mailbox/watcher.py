@@ -5,7 +5,8 @@ but never a message. One fact is taken from events because nothing else shows it
 inbox, and are therefore complete.
 
 mailbox/ is watched as a whole, so that watchdog sees both halves of its own moves from inbox/ to archive/: it holds an
-unpaired half back, and all events behind it (docs/decisions/0010-watchdog.md).
+unpaired half back, and all events behind it (docs/decisions/0010-watchdog.md). tasks/ is watched down to the
+directories of tasks, and not below: an agent may have a checkout of thousands of directories there.
 
 Some file systems report nothing, and threads die. So the watcher tests itself: the events of a hidden probe file in
 inbox/ and tasks/ must arrive within seconds. If they do not, `reason` says so, and the loop scans more often.
@@ -149,6 +150,11 @@ class Watcher(events.FileSystemEventHandler):
         folder, _, name = path.rpartition("/")
         return folder == self._tasks or (name == TASK_FILE and folder.rpartition("/")[0] == self._tasks)
 
+    def _is_inside_task(self, path: str) -> bool:
+        """Whether a directory is inside that of a task, where a whole checkout may be, and no file of ours."""
+        folder, _, _ = path.rpartition("/")
+        return folder != self._tasks and path.startswith(f"{self._tasks}/")
+
     def _restart(self, now: float) -> None:
         self._stop()
         self._is_disturbed = False
@@ -160,7 +166,7 @@ class Watcher(events.FileSystemEventHandler):
             self._inbox_replaced = self._last_inbox not in {None, inbox}
             self._last_inbox = inbox
         try:
-            observer = system.observer()
+            observer = system.observer(self._is_inside_task)
             observer.start()
         except OSError as error:
             self._problems = {path: f"{path} is not watched: {_advice(error)}" for path in self._problems}

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -241,6 +242,39 @@ def test_a_dropped_task_directory_is_noticed(sleeper: Sleeper, tmp_path: Path) -
     (tmp_path / "t9" / "task.md").write_text("a plan")
 
     assert sleeper.woken_by(lambda: (tmp_path / "t9").rename(sleeper.ws.tasks / "t9"))
+
+
+def watches() -> int:
+    """The inotify watches of this process (proc_pid_fdinfo(5))."""
+    found = 0
+    for info in Path("/proc/self/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # that of this listing
+            found += info.read_text().count("inotify wd:")
+    return found
+
+
+def test_a_checkout_inside_a_task_takes_no_watches(sleeper: Sleeper, tmp_path: Path) -> None:
+    task = sleeper.ws.tasks / "t1"
+    checkout, elsewhere = task / "node_modules", tmp_path / "repository"
+    assert sleeper.woken_by(task.mkdir)
+    assert sleeper.proven()
+    before = watches()
+
+    for number in range(50):
+        (checkout / f"p{number}" / "lib").mkdir(parents=True)
+        (elsewhere / f"p{number}").mkdir(parents=True)
+    elsewhere.rename(task / "moved")
+    assert sleeper.proven()
+    assert watches() == before
+    assert sleeper.watcher.reason == ""
+    sleeper.watcher.close()
+    sleeper.watcher.start(sleeper.now)
+    assert sleeper.proven()
+    assert watches() == before
+
+    assert sleeper.woken_by(lambda: (task / "task.md").write_text("a task"))
+    assert sleeper.quiet(lambda: (checkout / "p1" / "task.md").write_text("no task"))
+    assert sleeper.woken_by(lambda: checkout.rename(sleeper.ws.tasks / "t2"))
 
 
 @pytest.mark.parametrize("what", ["inbox", "mailbox", "tasks"])
