@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import NO_SUCH_AGENT, STATES, State, WaitsFor, state_words
+from mailboxd.core.vocabulary import NO_SUCH_AGENT, OPERATORS, STATES, State, WaitsFor, state_words
 from mailboxd.errors import ConfigError, MailboxdError
 from mailboxd.explain import why
 from mailboxd.explain.model import Snapshot, TaskSnapshot
@@ -75,7 +75,7 @@ OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.RE
 """The kinds that an order about the task resolves."""
 
 
-DISMISSIBLE = frozenset({Need.REJECTED, Need.WARNING, Need.EDIT, Need.FAILED, Need.NOTICE})
+DISMISSIBLE = frozenset({Need.REJECTED, Need.WARNING, Need.EDIT, Need.FILE, Need.FAILED, Need.NOTICE})
 """The kinds of which a person says that they are seen; others leave when what they wait for has been done."""
 
 
@@ -160,7 +160,8 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
         text = "the changed configuration counts after a restart of the daemon"
         broken.append(Item(Need.DAEMON, text, _restart(pid, program)))
     found = unread_files(ws, report.are_live, to_epoch(now))
-    unread, lying = [_of_unread(ws, one) for one in found], {one.path for one in found}
+    unread = [_of_unread(ws, one, program) for one in found if not seen.has_file(one.path, one.changed)]
+    lying = {one.path for one in found}
     # what is rejected but cannot be moved is named once, by what mends it
     rejected = [row for row in waiting.rejected if row["path"] or f"mailbox/inbox/{row['name']}" not in lying]
     endings = [
@@ -328,7 +329,7 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for row in found.approvals:
         yield _of_approval(row, program)
     for row in found.rejected:
-        command = _readable_again(ws, row) or _dismissal(row, program)
+        command = _readable_again(ws, row) or _correction(row, program)
         yield Item(Need.REJECTED, _rejected(row), command, row["at"], id=row["id"])
     for row in found.refused:
         yield _of_edit(ws, row, program)
@@ -403,9 +404,10 @@ def _of_edit(ws: Workspace, row: Row, program: str) -> Item:
     return Item(Need.EDIT, one_line(text), command, row["at"], row["task"] or "", row["local_id"])
 
 
-def _of_unread(ws: Workspace, found: Unread) -> Item:
-    command = found.command if found.command.isprintable() else shlex.join(("ls", "-lab", str(ws.tasks)))
-    return Item(Need.FILE, f"{one_line(found.path)} is not read: {found.why}", command)
+def _of_unread(ws: Workspace, found: Unread, program: str) -> Item:
+    command = found.command or f"{program} inbox --dismiss {shlex.quote(found.path)}"
+    command = command if command.isprintable() else shlex.join(("ls", "-lab", str(ws.tasks)))
+    return Item(Need.FILE, f"{one_line(found.path)} is not read: {found.why}", command, id=found.path)
 
 
 def _rejected(row: Row) -> str:
@@ -424,6 +426,19 @@ def _readable_again(ws: Workspace, row: Row) -> str:
         if file.exists():
             return sent_again(ws, file, row["name"])
     return ""
+
+
+_NO_TEXT = frozenset(
+    {"symlink", "not-regular", "too-large", "not-utf8", "empty", "unreadable", "internal", "late-tail", "bad-name"}
+)
+"""Rules of files that no editor makes acceptable."""
+
+
+def _correction(row: Row, program: str) -> str:
+    dismissal = _dismissal(row, program)
+    if row["reason"].get("rule") in _NO_TEXT or row["sender"] not in (None, *OPERATORS):
+        return dismissal
+    return f"{program} inbox --edit {row['id'][-6:].lower()}  # or {dismissal}"
 
 
 def _dismissal(row: Row, program: str) -> str:

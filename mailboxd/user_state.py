@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from mailboxd.core.times import plus
@@ -179,8 +180,15 @@ def seen(root: Path, environ: Mapping[str, str], now: str) -> Seen:
     return known
 
 
-def see(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, str] | None) -> None:
-    """Note that the user has seen these failures (id of the task -> its end); None: all that there are at `now`.
+def see(
+    root: Path,
+    environ: Mapping[str, str],
+    now: str,
+    tasks: Mapping[str, str] | None,
+    files: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Note that the user has seen these failures (id of the task -> its end), None: all that there are at `now`; and
+    these files (path -> time of the change).
 
     Raises nothing: an item that stays is better than a command that fails.
     """
@@ -188,11 +196,13 @@ def see(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, st
     try:
         before = _seen(state, name)
         known = before is not None and tasks is not None and all(map(before.has, tasks, tasks.values()))
+        known = known and before is not None and all(map(before.has_file, files, files.values()))
         if known or not _may_keep(state):
             return
         with state.writing() as folder:
             before = _seen(state, name) or Seen(plus(now, -_DAYS * 86_400))
-            after = Seen(now) if tasks is None else Seen(before.since, {**before.tasks, **tasks})
+            since, ended = (now, {}) if tasks is None else (before.since, {**before.tasks, **tasks})
+            after = Seen(since, ended, {**before.files, **files})
             state.write(folder, name, _seen_text(after))
     except (MailboxdError, OSError) as problem:
         _log().warning("it could not be noted that failed tasks of %s were seen: %s", root, problem)
@@ -206,7 +216,8 @@ def _seen(state: UserState, name: str) -> Seen | None:
     """None without a file, and for a damaged one."""
     with suppress(ValueError, TypeError, KeyError, AttributeError):
         found = json.loads(state.read(name) or b"")
-        return Seen(str(found["since"]), {str(task): str(ended) for task, ended in found["tasks"].items()})
+        tasks, files = ({str(name): str(at) for name, at in found.get(what, {}).items()} for what in ("tasks", "files"))
+        return Seen(str(found["since"]), tasks, files)
     return None
 
 
@@ -215,7 +226,9 @@ def _seen_text(seen: Seen) -> bytes:
     tasks = sorted(((ended, task) for task, ended in seen.tasks.items() if ended > seen.since), reverse=True)
     since = tasks[_MOST_SEEN][0] if len(tasks) > _MOST_SEEN else seen.since
     kept = {task: ended for ended, task in tasks[:_MOST_SEEN]}
-    return json.dumps({"since": since, "tasks": kept}).encode() + b"\n"
+    files = sorted(((at, path) for path, at in seen.files.items()), reverse=True)[:_MOST_SEEN]
+    known = {"since": since, "tasks": kept, "files": {path: at for at, path in files}}
+    return json.dumps(known).encode() + b"\n"
 
 
 def _listed(state: UserState) -> list[Path]:

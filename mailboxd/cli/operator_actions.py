@@ -102,6 +102,14 @@ def require_operator(sender: str = OPERATOR) -> None:
         )
 
 
+def require_editor() -> None:
+    """Raises UsageError without an editor or a terminal."""
+    import click
+
+    if not (os.environ.get("VISUAL") or os.environ.get("EDITOR") or sys.stdin.isatty()):
+        raise click.UsageError("no text was given, and there is no terminal to open an editor on")
+
+
 def edited(head: str, text: str) -> str | None:
     """`text` as changed in $VISUAL or $EDITOR, below `head` as a comment; None if it was not.
 
@@ -109,8 +117,7 @@ def edited(head: str, text: str) -> str | None:
     """
     import click
 
-    if not (os.environ.get("VISUAL") or os.environ.get("EDITOR") or sys.stdin.isatty()):
-        raise click.UsageError("no text was given, and there is no terminal to open an editor on")
+    require_editor()
     comment = for_terminal(head).replace("--", "- -")
     before = f"<!-- {comment}\nThis comment is removed. -->\n\n{text}"
     after = click.edit(before, extension=".md")

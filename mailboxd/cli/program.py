@@ -35,7 +35,7 @@ from mailboxd.errors import (
 
 COMMANDS = {
     "Work": {
-        "send": "send", "recipe": "recipe", "edit": "orders", "retry": "orders", "pause": "orders",
+        "send": "send", "check": "check", "recipe": "recipe", "edit": "orders", "retry": "orders", "pause": "orders",
         "resume": "orders", "cancel": "orders", "undo": "orders",
     },
     "Look": {

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,8 +82,9 @@ class Session:
 
         return user_state.seen(ws.root, os.environ, self.clock.now())
 
-    def see(self, failed: Mapping[str, str] | None) -> bool:
-        """Note that this user has seen these failed tasks (id -> end; None: all). An agent's shell notes nothing.
+    def see(self, failed: Mapping[str, str] | None, files: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """Note that this user has seen these failed tasks (id -> end; None: all), and files that are not read (path ->
+        change). An agent's shell notes nothing.
 
         Returns whether that is noted.
         """
@@ -91,7 +93,7 @@ class Session:
 
         if inside_agent(os.environ):
             return False
-        user_state.see(self.workspace().root, os.environ, self.clock.now(), failed)
+        user_state.see(self.workspace().root, os.environ, self.clock.now(), failed, files)
         return True
 
     @contextmanager

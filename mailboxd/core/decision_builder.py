@@ -209,6 +209,16 @@ def is_rest(*, is_whole: bool, in_place: bool, seconds: float) -> bool:
     return not is_whole and in_place and seconds < REST_SECONDS
 
 
+def corrects(before: bytes, after: bytes) -> bool:
+    """Whether a text is a corrected version of an earlier one of the same name, and not what followed it.
+
+    It begins like that one, or repeats half of its lines.
+    """
+    old, new = ([line.strip() for line in raw.splitlines() if line.strip()] for raw in (before, after))
+    first, begins = (next((line for line in lines if line != b"---"), b"") for lines in (old, new))
+    return (first == begins != b"") or 2 * len({*old} & {*new}) >= len({*old}) > 0
+
+
 def record_late(builder: DecisionBuilder, agent: str, attempt_id: str | None, said: str) -> None:
     builder.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
 

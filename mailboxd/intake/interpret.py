@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
-from mailboxd.core.decision_builder import REST_SECONDS, is_rest
+from mailboxd.core.decision_builder import REST_SECONDS, corrects, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.inputs import (
@@ -38,6 +38,7 @@ from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.keys import OPERATOR, Proof, Trust, require_operator
+from mailboxd.protocol import no_task
 from mailboxd.protocol.answer import answer_of, summary_of
 from mailboxd.protocol.messages import (
     AckMessage,
@@ -80,6 +81,8 @@ class Intake:
         """
         try:
             raw = file.raw or b""  # the inbox has checked its size
+            if (refused := no_task.refusal(file.name, raw)) is not None:
+                return refused
             parsed = parse_message(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
         except MessageError as error:
             return error
@@ -105,20 +108,37 @@ class Intake:
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
             return "rejected"
-        doubts = self._doubts(parsed, proof)
+        doubts = self._doubts(file, parsed, proof)
         warnings = [*doubts, *(f"the header {name} is missing" for name in parsed.omitted)]
-        notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" else ""
+        if verdict == "duplicate" and parsed.assumed:
+            doubts = [self._again(parsed.sha256)]
+        notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" or parsed.assumed else ""
         record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings, notice=notice)
         return verdict
 
-    def _doubts(self, parsed: Parsed, proof: Proof) -> list[str]:
+    def _doubts(self, file: InboxFile, parsed: Parsed, proof: Proof) -> list[str]:
         """A doubt about the meaning of the message, for a person to look at."""
         own, to = self._engine.settings.agent, parsed.message.to
         doubts = list(parsed.warnings)
+        if parsed.assumed and (about := no_task.doubt(file.name)):
+            doubts.append(about)
         is_own = to is None or to == SELF or same_agent(to, own) or (self._trust is not None and self._trust.is_own(to))
         if not is_own:
             doubts.append(f"to: it names {to}, but this is the mailbox of {own}, which takes it as its own")
         return [*doubts, f"signature: {proof.problem}"] if proof.problem else doubts
+
+    def _again(self, sha256: str) -> str:
+        """What a person is told who drops a text again that was taken before."""
+        first = self._store.messages.first_arrival(None, sha256)
+        if first is None:
+            raise AssertionError("a duplicate of nothing")
+        task = self._store.tasks.get(first.task) if first.task else None
+        work = f" as the task {task.local_id}" if task else ""
+        how = f"run that again (`mailboxd retry {task.local_id}`), or" if task else ""
+        return (
+            f"the same text was taken on {first.at[:10]} from inbox/{first.name}{work}; this copy was not. "
+            f"To have it done again, {how} change a word in it"
+        )
 
     def _is_rest(self, file: InboxFile) -> str:
         """Reject a text with less than a message's headers as the rest of one just taken; the verdict, or empty."""
@@ -128,6 +148,10 @@ class Intake:
             return ""
         message, task, at = head
         if not is_rest(is_whole=False, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
+            return ""
+        if self._store.messages.is_rejected(message) and corrects(
+            self._store.messages.body(message) or b"", file.raw or b""
+        ):
             return ""
         error = MessageError(
             "late-tail",

@@ -18,6 +18,7 @@ from mailboxd.errors import MessageError
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import Stamp, directory, lstat, open_regular, read_up_to, refusal
 from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.protocol.no_task import declares_sender, left_aside
 
 # Reading a file only when no process is still writing it
 
@@ -141,6 +142,8 @@ class _Known:
     deferred: float | None = None
     renamed: bool = False
     """It was renamed into place and has not changed since: it is complete."""
+    is_left: bool = False
+    """It is no message, by its name and its beginning, and stays where it is."""
 
 
 class Inbox:
@@ -245,10 +248,13 @@ class Inbox:
             return None
         stamp = Stamp.of(status)
         if stamp != known.stamp:
-            known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
+            known.stamp, known.unchanged_since, known.deferred = stamp, now, None
+            known.renamed = known.is_left = False
         known.unchanged_since = min(known.unchanged_since, now)  # a clock set back must not prolong the wait
         if known.deferred is not None and now < known.deferred:
             return NotReady(known.deferred)
+        if known.is_left:
+            return None
         error = self._unread_problem(name, status)
         if error is not None:
             return Refusal(name, error, stamp)
@@ -256,6 +262,9 @@ class Inbox:
         content = read_stable(fd, name, stamp, known.unchanged_since, now, patience)
         if isinstance(content, NotReady) or not content:
             return self._unready(name, known, stamp, content, now)
+        known.is_left = bool(left_aside(name)) and not declares_sender(content)
+        if known.is_left:
+            return None
         digest = hashlib.sha256(content).hexdigest()
         return Arrival(name, content, digest, stamp, known.first_seen, in_place=not known.renamed)
 

@@ -12,6 +12,7 @@ from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, world_errors
+from mailboxd.protocol.no_task import left_aside
 
 STATE = ".mailboxd"
 ATTACHMENTS = "attachments"
@@ -66,12 +67,12 @@ class Workspace:
     def mail(self) -> dict[str, float]:
         """The names of the files in the inbox as the database has them, with their times of modification.
 
-        Without temporary ones. Raises WorldError.
+        Without temporary ones, and those that are left aside. Raises WorldError.
         """
         found = {}
         with world_errors(f"read the inbox {self.inbox}"), directory(self.root, "mailbox", "inbox") as fd:
             for entry in os.scandir(fd):
-                if not is_temporary(entry.name):
+                if not is_temporary(entry.name) and not left_aside(entry.name):
                     with suppress(FileNotFoundError):
                         found[storable_name(entry.name)] = entry.stat(follow_symlinks=False).st_mtime
         return found
@@ -175,6 +176,8 @@ NUMBERED = 9
 _BEGINNINGS = (".", "~$")  # hidden (vim, emacs, rsync, Syncthing, GNOME ...), office lock files
 _ENDINGS = ("~", ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".swp", ".swx")
 _VIM_PROBE = "4913"
+_OF_SYSTEMS = frozenset({"desktop.ini", "thumbs.db", "ehthumbs.db", "icon\r"})
+"""Files that file managers leave in any directory."""
 
 _LONGEST_EXTENSION = 20
 
@@ -185,12 +188,13 @@ def storable_name(name: str) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether writers and editors use such a name for what is not a message yet (protocol section 1)."""
+    """Whether writers, editors and file managers use such a name for what is no message (protocol section 1)."""
     return (
         name.startswith(_BEGINNINGS)
         or name.lower().endswith(_ENDINGS)
         or (name.startswith("#") and name.endswith("#"))
         or name == _VIM_PROBE
+        or name.lower() in _OF_SYSTEMS
     )
 
 

@@ -1,7 +1,9 @@
 """What lies in inbox/ and tasks/ and is never read, each with the command that mends it.
 
 The daemon takes what it can; this is the rest, found by looking, so that it is named also while no daemon runs: a name
-that is no id, a link or pipe, a file that the daemon's user may not read, `TASK.md`, a task's directory inside another.
+that is no id, a link or pipe, a file that the daemon's user may not read, `TASK.md`, a task's directory inside another,
+a backup. What an agent's workspace had in tasks/ before is no task and named as one thing, without a command that would
+make tasks of it.
 """
 
 from __future__ import annotations
@@ -15,15 +17,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.ids import readable
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary, storable_name
+from mailboxd.protocol.no_task import declares_sender, left_aside
 
 _TASK_FILE = "task.md"
+_NEARLY = frozenset({_TASK_FILE, "task.markdown", "task.txt", "tasks.md"})
+"""Names, in lower case, that are probably meant as that."""
 _KEPT = "task.rejected-"
 _DEEPEST = 4
 """Directories inside each other that are searched for a task.md."""
+_MOST_NAMED = 3
 _MOST = 500
 """Entries of a directory that are looked at, and live tasks whose directories are."""
 _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download")
@@ -33,11 +40,14 @@ _PATIENCE = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """`path` is relative to the workspace; `why` completes the sentence that it is not read; `command` mends it."""
+    """`path` is relative to the workspace; `why` completes the sentence that it is not read; `command` mends it, and is
+    empty if a person can only put it away. `changed`: the time of its latest change.
+    """
 
     path: str
     why: str
     command: str
+    changed: str = ""
 
 
 def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]], now: float) -> list[Unread]:
@@ -50,12 +60,76 @@ def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]
         names = sorted(entry.name for entry in entries if not is_temporary(entry.name))
     known = are_live(names)
     live = {name for name, _ in zip(filter(known.get, names), range(_MOST), strict=False)}
-    looked_at = (name for name in names if name in live or name not in known)
-    return [
+    foreign = [name for name in names if name not in known and _is_foreign(ws.tasks / name)]
+    looked_at = (name for name in names if name in live or (name not in known and name not in foreign))
+    found = [
         *(item for name in looked_at for item in _in_tasks(ws, name, live)),
+        *_others(ws, foreign),
         *unread_mail(ws),
+        *_left_aside(ws),
         *_unfinished(ws, now),
     ]
+    return [replace(one, changed=one.changed or _changed(ws.root / one.path)) for one in found]
+
+
+def found_before(ws: Workspace) -> str:
+    """What tasks/ has before there is a mailbox: what will be taken for tasks, and what left alone."""
+    names = _names(ws.tasks)
+    taken = [name for name in names if is_id(name) and (ws.tasks / name / _TASK_FILE).is_file()]
+    left = [name for name in names if name not in taken]
+    return "; ".join(
+        f"{_shown(some)} in its tasks/ {what}"
+        for some, what in ((taken, "will be carried out as tasks"), (left, "will be left alone"))
+        if some
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(storable_name(name) for name in names[:_MOST_NAMED]) + more
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether it is a file, or a directory without a task.md in any spelling: not made for mailboxd."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    if not stat.S_ISDIR(mode):
+        return stat.S_ISREG(mode)
+    names = _names(path)
+    is_ours = any(one.lower() in _NEARLY or one.startswith(_KEPT) for one in names)
+    has_files = any((path / one).is_file() for one in names)
+    return has_files and not is_ours and next(_nested(path, 1), None) is None
+
+
+def _others(ws: Workspace, names: Sequence[str]) -> Iterator[Unread]:
+    """What is in tasks/ and is no task, as one item."""
+    if not names:
+        return
+    place = f"tasks/{storable_name(names[0])}" if len(names) == 1 else "tasks/"
+    what = "it is" if len(names) == 1 else f"{_shown(names)} are"
+    why = f"{what} no task of mailboxd, which leaves it alone: a task is a file in mailbox/inbox/, or tasks/ID/task.md"
+    why = why if len(names) == 1 else why.replace("leaves it", "leaves them")
+    yield Unread(place, why, "", max(_changed(ws.tasks / name) for name in names))
+
+
+def _left_aside(ws: Workspace) -> Iterator[Unread]:
+    """Files in the inbox that are no mail by their names."""
+    for name in _names(ws.inbox):
+        if what := left_aside(name):
+            with suppress(OSError), (ws.inbox / name).open("rb") as file:
+                if not declares_sender(file.read(4096)):
+                    why = f"by its name it is {what}, and it stays where it is"
+                    yield Unread(f"mailbox/inbox/{storable_name(name)}", why, "")
+
+
+def _changed(path: Path) -> str:
+    """When the file, or an entry of the directory, was changed last; empty if it is gone."""
+    try:
+        return to_text(path.lstat().st_ctime)
+    except OSError:
+        return ""
 
 
 def unread_mail(ws: Workspace) -> list[Unread]:
@@ -120,9 +194,6 @@ def _in_tasks(ws: Workspace, name: str, live: Collection[str]) -> Iterator[Unrea
     if stat.S_ISLNK(status.st_mode):
         # never a command that copies what it names: an agent may have made it, to be given what it cannot read
         yield Unread(shown, "links are not followed; put the file itself there", _removed(path))
-    elif stat.S_ISREG(status.st_mode):
-        rule = "a task is a file in mailbox/inbox/, or tasks/ID/task.md"
-        yield Unread(shown, rule, shlex.join(("mv", "--", str(path), str(ws.inbox))))
     elif not stat.S_ISDIR(status.st_mode):
         yield Unread(shown, "it is neither a file nor a directory", _removed(path))
     elif not is_id(name):
@@ -138,7 +209,7 @@ def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> 
         yield denied
         return
     names = _names(path)
-    near = next((one for one in names if one.lower() == _TASK_FILE and one != _TASK_FILE), None)
+    near = next((one for one in names if one.lower() in _NEARLY and one != _TASK_FILE), None)
     if _TASK_FILE in names:
         if near is not None:
             there_is = f"the file is called {_TASK_FILE}, and there is one"
@@ -153,14 +224,9 @@ def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> 
         place = f"tasks/{storable_name(str(inner.relative_to(ws.tasks)))}"
         name = inner.name if is_id(inner.name) else readable("1", inner.name)
         yield Unread(place, "tasks are not inside each other", _moved(inner, _free(ws, name)))
-    if is_live or nested or any(one.lower() == _TASK_FILE for one in names):
+    if is_live or nested or near is not None or _TASK_FILE in names:
         return
-    files = [one for one in names if not one.startswith(_KEPT) and (path / one).is_file()]
-    texts = [one for one in files if one.lower().endswith((".md", ".markdown", ".txt"))]
-    if len(texts) == 1:
-        command = _moved(path / texts[0], path / _TASK_FILE)
-        yield Unread(f"{shown}/{storable_name(texts[0])}", f"the file is called {_TASK_FILE}", command)
-    elif files:
+    if any((path / one).is_file() for one in names if not one.startswith(_KEPT)):
         yield Unread(shown, f"it has no {_TASK_FILE}", shlex.join(("ls", "-la", "--", str(path))))
 
 

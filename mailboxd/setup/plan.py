@@ -31,6 +31,7 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.mailbox import files, lock
 from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.unread import found_before
 from mailboxd.mcp.registration import OpenClawConfig
 from mailboxd.setup.service import Service, service_of
 from mailboxd.store.opening import open_workspace
@@ -271,6 +272,8 @@ class WorkspacePart(Part):
                 text += f", profile strict, reviewed by {', '.join(self.reviewers)}"
             elif self.reviewers is not None:
                 text += f", profile strict without its reviews: {self.for_reviews}"
+            if before := found_before(self.ws):
+                text += f"; {before}"
             return PartState(PartStatus.DUE, text)
         require_same_agent(self.ws.config, config.load(self.ws.config).agent, self.agent)
         if self.reviewers is not None and lacks_reviewers(self.ws, self.agent):

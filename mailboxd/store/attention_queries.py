@@ -63,10 +63,16 @@ _AT_PEERS = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end)."""
+    """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end); and the
+    files that are not read and were dismissed (path -> time of its latest change).
+    """
 
     since: str
     tasks: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def has_file(self, path: str, changed: str) -> bool:
+        return self.files.get(path, "") >= changed
 
     def has(self, task_id: str, ended: str) -> bool:
         return ended <= self.since or self.tasks.get(task_id, "") >= ended

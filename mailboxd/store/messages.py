@@ -26,6 +26,8 @@ class FirstArrival:
 
     task: str | None
     sha256: str
+    name: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,16 @@ class Messages:
         """An earlier copy of the message, by its id, or by its bytes if it has none. Rejected messages do not count."""
         where = "message_id IS NULL AND sha256 = ?" if message_id is None else "message_id = ?"
         row = self._db.execute(
-            f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
+            f"SELECT task, sha256, name, at FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected'"
+            " LIMIT 1",
             (sha256 if message_id is None else message_id,),
         ).fetchone()
         return None if row is None else FirstArrival(*row)
+
+    def is_rejected(self, message: str) -> bool:
+        """Whether this message was rejected."""
+        row = self._db.execute("SELECT 1 FROM messages WHERE id = ? AND verdict = 'rejected'", (message,)).fetchone()
+        return row is not None
 
     def was_rejected(self, sha256: str | None) -> bool:
         """Whether a file with these bytes was rejected before."""

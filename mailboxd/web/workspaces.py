@@ -22,6 +22,7 @@ from mailboxd.core.approvals import ApprovalDecision
 from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import first_line, storable_text
+from mailboxd.core.times import to_epoch
 from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
@@ -34,6 +35,7 @@ from mailboxd.ids import Ids, readable
 from mailboxd.intake import decisions, held_orders
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.unread import unread
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
 from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
@@ -178,6 +180,11 @@ class FormActions:
         """
         with opened(workspace.ws.database) as report:
             ended, is_listed = failed_at(report, name), is_refused(report, name) or is_untold(report, name)
+            lying = unread(workspace.ws, report.are_live, to_epoch(self.clock.now())) if "/" in name else []
+        files = {one.path: one.changed for one in lying if one.path == name and not one.command}
+        if files:
+            user_state.see(workspace.ws.root, os.environ, self.clock.now(), {}, files)
+            return "dismissed"
         if ended is None and not is_listed and _MESSAGE.fullmatch(name) is None:
             raise Refused("bad-form", "the form names nothing that could be dismissed", "Open the page again.")
         if ended is not None:

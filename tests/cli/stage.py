@@ -101,7 +101,7 @@ class Stage:
         raw = path.read_bytes()
         with self.engine() as engine:
             intake = Intake(engine)
-            file = InboxFile(path.name, raw, sha256(raw).hexdigest(), len(raw), {})
+            file = InboxFile(path.name, raw, sha256(raw).hexdigest(), len(raw), {}, in_place=True)
             parsed = intake.parse(file)
             if isinstance(parsed, MessageError):
                 intake.reject(file, parsed)

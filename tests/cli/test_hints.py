@@ -55,7 +55,7 @@ def weak(stage: Stage) -> None:
 
 def rejected(stage: Stage) -> None:
     stage.create("job")
-    (stage.ws.inbox / "bad.md").write_text("---\ntype: nothing\n---\n")
+    (stage.ws.inbox / "bad.md").write_text("# Task\n\n## Goal\n")
     stage.receive()
 
 

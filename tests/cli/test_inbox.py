@@ -170,14 +170,14 @@ def test_what_lies_in_tasks_and_is_no_task_is_named_with_the_command_that_moves_
     (stage.ws.tasks / "my plan").mkdir()
     (stage.ws.tasks / ".hidden").write_text("")
     (stage.ws.tasks / "q3").mkdir()
-    loose, plan = stage.json("inbox")
+    plan, loose = stage.json("inbox")
     assert loose["kind"] == plan["kind"] == "file"
-    assert loose["text"] == "tasks/loose.md is not read: a task is a file in mailbox/inbox/, or tasks/ID/task.md"
-    assert loose["command"] == f"mv -- {stage.ws.tasks}/loose.md {stage.ws.inbox}"
+    assert loose["text"].startswith("tasks/loose.md is not read: it is no task of mailboxd, which leaves it alone")
+    assert loose["command"] == f"{stage.program} inbox --dismiss tasks/loose.md"
     assert plan["text"].startswith("tasks/my plan is not read: the name of a task's directory is an id")
     assert plan["command"] == f"mv -- '{stage.ws.tasks}/my plan' {stage.ws.tasks}/my-plan-1"
-    for item in (loose, plan):
-        subprocess.run(shlex.split(item["command"]), check=True)
+    subprocess.run(shlex.split(plan["command"]), check=True)
+    assert stage.run(*shlex.split(loose["command"].removeprefix(stage.program))).exit_code == 0
     assert "file" not in kinds(stage)
 
 
@@ -267,7 +267,7 @@ def test_a_failed_task_is_dismissed_with_its_doubts(stage: Stage) -> None:
 
 
 def run_as_printed(stage: Stage, command: str) -> int:
-    program, *arguments = shlex.split(command)
+    program, *arguments = shlex.split(command, comments=True)
     assert program == "mailboxd"
     return stage.run(*arguments, env={"EDITOR": "sed -i '$aThe audited ones.'"}).exit_code
 
@@ -282,10 +282,12 @@ def test_the_command_of_an_item_moves_it_on(stage: Stage, kind: str) -> None:
         case "hold":
             stage.create("job", policy=Policy(budget_usd=0.0, budget_tokens=0))
         case "rejected":
-            put(stage, "---\ntype: nothing\n---\n")
+            put(stage, "# Task\n\n## Goal\n")
         case "warning":
             put(stage, TASK.format("prority: 5\n"))
     assert run_as_printed(stage, stage.item(kind)["command"]) == 0
+    if kind == "rejected":
+        assert stage.receive() == "accepted"
     assert kinds(stage) == []
 
 
@@ -415,3 +417,29 @@ def test_circuits_that_were_opened_for_other_reasons_stand_for_themselves(stage:
     common = next(item for item in found if not item["task"])
     assert stage.run(*shlex.split(common["command"])[1:]).exit_code == 0
     assert sorted(item["task"] for item in stage.json("inbox") if item["kind"] == "circuit") == ["u0", "u1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "is_one"),
+    [
+        ("---\ndeadline: soon\n---\nBuy milk.\n", "---\ndeadline: 2026-12-01T00:00:00Z\n---\nBuy milk.\n", True),
+        ("# Buy milk\n\n## Goal\n\n## Context\n", "# Buy milk\n\nTwo bottles.\n", True),
+        ("# {{ title }}\n\n## Goal\n\nEat.\n", "# Buy milk\n\n## Goal\n\nEat.\n", True),
+        ("# Buy milk\n\n## Goal\n\n## Context\n", "and never any butter\n", False),
+    ],
+)
+def test_a_corrected_file_is_no_rest_of_the_rejected_one(stage: Stage, first: str, again: str, is_one: bool) -> None:
+    assert put(stage, first, "milk.md") == "rejected"
+    assert put(stage, again, "milk.md") == ("accepted" if is_one else "rejected")
+    assert (kinds(stage) == []) is is_one
+
+
+def test_the_same_text_again_is_not_done_again_and_a_person_is_told(stage: Stage) -> None:
+    assert put(stage, "Rake the leaves\n", "garden.md") == "accepted"
+    (task,) = stage.json("ls")
+    assert put(stage, "Rake the leaves\n", "garden (1).md") == "duplicate"
+    first = f"the same text was taken on 2026-11-21 from inbox/garden.md as the task {task['local_id']}"
+    assert stage.item("warning")["text"] == (
+        f"garden (1).md: {first}; this copy was not. To have it done again, run that again"
+        f" (`mailboxd retry {task['local_id']}`), or change a word in it"
+    )

@@ -30,10 +30,13 @@ def files(stage: Stage) -> list[Any]:
 
 def pasted(stage: Stage) -> None:
     for item in files(stage):
-        subprocess.run(item["command"], shell=True, check=True)
+        if item["command"].startswith(stage.program):
+            assert stage.run(*shlex.split(item["command"].removeprefix(stage.program))).exit_code == 0
+        else:
+            subprocess.run(item["command"], shell=True, check=True)
 
 
-@pytest.mark.parametrize("name", ["TASK.md", "Task.md", "task.MD", "brief.md", "task.txt"])
+@pytest.mark.parametrize("name", ["TASK.md", "Task.md", "task.MD", "tasks.md", "task.txt"])
 def test_a_task_file_under_another_name_is_read_after_the_command(stage: Stage, name: str) -> None:
     (stage.ws.tasks / "trip").mkdir()
     (stage.ws.tasks / "trip" / name).write_text(TEXT)
@@ -84,8 +87,41 @@ def test_directories_without_a_task_are_named_unless_they_are_empty(stage: Stage
     for name in ("one.md", "two.md"):
         (full / name).write_text(TEXT)
     (item,) = files(stage)
-    assert item["text"] == "tasks/full is not read: it has no task.md"
+    assert item["text"].startswith("tasks/full is not read: it is no task of mailboxd, which leaves it alone")
+    stage.run("inbox", "--dismiss", "tasks/full")
+    assert files(stage) == []
+
+
+def test_what_a_workspace_had_in_tasks_before_is_one_item_that_can_be_put_away(stage: Stage) -> None:
+    for name in ("QUEUE", "CONTACTS", "INCIDENTS", "TICKETS"):
+        (stage.ws.tasks / f"{name}.md").write_text(f"# {name}\n")
+    (stage.ws.tasks / "notes").mkdir()
+    (stage.ws.tasks / "notes" / "notes.md").write_text("# Notes\n")
+    (item,) = files(stage)
+    assert item["text"] == (
+        "tasks/ is not read: CONTACTS.md, INCIDENTS.md, QUEUE.md and 2 more are no task of mailboxd, which leaves them"
+        " alone: a task is a file in mailbox/inbox/, or tasks/ID/task.md"
+    )
+    assert item["command"] == f"{stage.program} inbox --dismiss tasks/"
     pasted(stage)
+    assert files(stage) == []
+    assert stage.run("inbox", "--dismiss", "all").exit_code == 0
+    (stage.ws.tasks / "MORE.md").write_text("# More\n")
+    assert len(files(stage)) == 1, "something new is named again"
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.md.bak", "plan.sync-conflict-20261126-1010-AB.md", "plan (conflicted copy).md"]
+)
+def test_a_backup_stays_where_it_is_and_is_named_until_it_is_put_away(stage: Stage, name: str) -> None:
+    (stage.ws.inbox / name).write_text(TEXT)
+    (stage.ws.inbox / "desktop.ini").write_text("[.ShellClassInfo]")
+    daemon(stage)
+    (item,) = stage.json("inbox")
+    assert item["text"].startswith(f"mailbox/inbox/{name} is not read: by its name it is a ")
+    pasted(stage)
+    assert stage.json("inbox") == []
+    assert (stage.ws.inbox / name).read_text() == TEXT
 
 
 def test_what_is_neither_file_nor_directory_goes(stage: Stage) -> None:

@@ -92,6 +92,19 @@ def test_a_plan_changes_nothing(beside: Beside) -> None:
     assert (beside.files(), beside.config.read_text()) == before
 
 
+def test_the_plan_says_what_a_workspace_has_in_tasks_already(beside: Beside) -> None:
+    tasks = beside.workspace("alpha") / "tasks"
+    (tasks / "old").mkdir(parents=True)
+    (tasks / "old" / "task.md").write_text("# Task: Old\n\nDo it.\n")
+    for name in ("CONTACTS", "INCIDENTS", "QUEUE", "TICKETS"):
+        (tasks / f"{name}.md").write_text(f"# {name}\n")
+    said = beside.steps("--dry-run")["workspace", "alpha"]["says"]
+    assert said.endswith(
+        "; old in its tasks/ will be carried out as tasks; CONTACTS.md, INCIDENTS.md, QUEUE.md and 1 more in its tasks/"
+        " will be left alone"
+    )
+
+
 STRICT = ("--yes", "--strict", "--no-canary", "--skip", "plugin", "--skip", "service")
 
 

@@ -15,13 +15,13 @@ from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.times import moment
+from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
-from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
+from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError, UnavailableError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
 from mailboxd.mailbox import lock
-from mailboxd.mailbox.unread import unread_mail
+from mailboxd.mailbox.unread import unread, unread_mail
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -213,6 +213,7 @@ def _wrapped(text: str) -> list[str]:
     "inbox --dismiss 4k2x9a",
     "inbox --dismiss q3-report",
     "inbox --dismiss all",
+    "inbox --edit 4k2x9a",
 )
 @click.option(
     "--dismiss",
@@ -221,8 +222,9 @@ def _wrapped(text: str) -> list[str]:
     multiple=True,
     help="A file, the end of an id, or TASK with its doubts; or all.",
 )
+@click.option("--edit", "edited", metavar="ID", help="Open a rejected file in your editor, and send what you save.")
 @click.option("--all", "everything", is_flag=True, help=f"All items, also of more than {MOST_ENTRIES}.")
-def inbox_command(session: Session, dismissed: tuple[str, ...], everything: bool) -> None:
+def inbox_command(session: Session, dismissed: tuple[str, ...], edited: str | None, everything: bool) -> None:
     """List everything that waits for you, each with the command that moves it on.
 
     These are questions, approvals, open circuits, used-up budgets, specs and reviews that need help, failed tasks that
@@ -230,10 +232,14 @@ def inbox_command(session: Session, dismissed: tuple[str, ...], everything: bool
     say, and a configuration, daemon, gateway or peer that does not work.
 
     A rejected file or refused edit leaves the list when its next version is accepted, or with --dismiss; its copy
-    stays. A failed task leaves it when you open it (`mailboxd show`) or dismiss it, for you alone.
+    stays. A failed task leaves it when you open it (`mailboxd show`) or dismiss it, for you alone; so does a file that
+    is no task, until it changes.
     """
     if dismissed:
         _dismiss(session, dismissed)
+        return
+    if edited:
+        _edit(session, edited)
         return
     ws = session.workspace()
     with session.report() as report:
@@ -247,22 +253,56 @@ def inbox_command(session: Session, dismissed: tuple[str, ...], everything: bool
 
 
 def _dismiss(session: Session, names: tuple[str, ...]) -> None:
-    """Take these items off the inbox: failed tasks for this user, the others for everybody."""
+    """Take these items off the inbox: failed tasks and unread files for this user, the others for everybody."""
     from mailboxd.cli.operator_actions import carry_out_any, require_operator
     from mailboxd.engine import operator_commands
     from mailboxd.store.attention_queries import dismissible
 
     require_operator()
-    with session.report() as report:
-        failed, others = dismissible(report, names)
     everything = operator_commands.ALL in names
-    if failed or everything:
-        session.see(None if everything else failed)
+    with session.report() as report:
+        lying = unread(session.workspace(), report.are_live, to_epoch(session.clock.now()))
+        files = {one.path: one.changed for one in lying if not one.command and (everything or one.path in names)}
+        failed, others = dismissible(report, [name for name in names if name not in files])
+    if failed or files or everything:
+        session.see(None if everything else failed, files)
+    facts = {"seen": sorted([*failed, *files])}
     if others:
-        facts = {"seen": sorted(failed)}
         carry_out_any(session, lambda engine, user: operator_commands.dismiss(engine, others, user), facts)
     else:
-        session.answer({"seen": sorted(failed), "events": []}, f"dismissed: {', '.join(names)}")
+        session.answer(facts | {"events": []}, f"dismissed: {', '.join(names)}")
+
+
+def _edit(session: Session, name: str) -> None:
+    """Send a corrected copy of a rejected file under its name; the rejected one is kept."""
+    from mailboxd.cli.commands.check import lines, taken
+    from mailboxd.cli.operator_actions import require_editor, require_operator
+    from mailboxd.mailbox.maildir import deliver
+    from mailboxd.store.messages import Messages
+
+    require_operator()
+    ws, config = session.workspace(), session.config()
+    with session.report() as report:
+        messages = Messages(report.db)
+        found = {id_: file for id_, file in messages.to_look_at(name).items() if messages.is_rejected(id_)}
+        if len(found) != 1:
+            problem = "several rejected files are" if found else "no rejected file is"
+            raise UnavailableError(f"{problem} called {ascii(name)[:100]}: `mailboxd inbox` lists all, with their ids")
+        ((id_, file),) = found.items()
+        raw = messages.body(id_)
+    try:
+        text = (raw or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnavailableError(f"{file} is no text in UTF-8 (byte {error.start}), and cannot be edited here") from error
+    require_editor()
+    after = click.edit(text, extension=".md")
+    if after is None or after == text:
+        session.answer({"sent": False}, "nothing was changed, and nothing was sent")
+        return
+    sent = deliver(ws.inbox, file, after.encode(), renamed=True)
+    session.tell(f"sent again as inbox/{sent}", err=True)
+    facts = taken(session, config, sent, after.encode())  # if it is refused, it will be in the inbox again
+    session.show({"sent": True} | facts, map(for_terminal, lines(facts, config.agent)))
 
 
 _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATES}

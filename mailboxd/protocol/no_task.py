@@ -1,0 +1,204 @@
+"""What people and their programs put into an inbox that is no work: backups, copies, lists, templates, roles.
+
+A message that names its sender is never among them. Pure functions over names and texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from mailboxd.core.sanitize import excerpt
+from mailboxd.errors import MessageError
+from mailboxd.protocol.markdown import fenced
+from mailboxd.protocol.words import CLOSED, KEYS, spelled
+
+_HEAD = 4096
+"""Bytes in which the headers of a message are looked for."""
+
+# By its name: left where it is
+
+_COPY_OF_CONFLICT = re.compile(
+    r"[._-](?:sync-)?conflict-\d|\.conflict\.|[(\[][^()\[\]]{0,80}(?:\bconflict(?:ed)?\b|in konflikt|konfliktkopie"
+    r"|en conflit|en conflicto|冲突)[^()\[\]]{0,80}[)\]]",
+    re.IGNORECASE,
+)
+"""Syncthing, Dropbox, Nextcloud, Google Drive, Obsidian."""
+_ENDINGS_OF_BACKUPS = (".bak", ".backup", ".orig", ".old", ".save", ".rej")
+_NUMBERED = re.compile(r"\.(?:bak|backup|orig|old)\.?\d*(?:\.(?:md|markdown|txt))?$|\.~\d+~$", re.IGNORECASE)
+_BACKUP_OF = re.compile(r"(?:backup|sicherungskopie|copia de seguridad) (?:of|von|de) ", re.IGNORECASE)
+_SHORTCUTS = (".lnk", ".url", ".webloc", ".desktop")
+
+
+def left_aside(name: str) -> str:
+    """What a file is by its name, if that says that it is no task: "a backup of notes.md"; else empty."""
+    lower = name.lower()
+    if _COPY_OF_CONFLICT.search(name):
+        return "a copy that a program for synchronizing made because of a conflict"
+    if lower.endswith(_ENDINGS_OF_BACKUPS) or _NUMBERED.search(name) or _BACKUP_OF.match(name):
+        original = _BACKUP_OF.sub("", _NUMBERED.sub("", name))
+        for ending in _ENDINGS_OF_BACKUPS:
+            original = original.removesuffix(ending)
+        return f"a backup of {original}" if original and original != name else "a backup"
+    return "a shortcut to something else" if lower.endswith(_SHORTCUTS) else ""
+
+
+def declares_sender(raw: bytes) -> bool:
+    """Whether the file begins with the headers of a message of the protocol: its type and its sender."""
+    head = raw[:_HEAD].replace(b"\r\n", b"\n").removeprefix(b"\xef\xbb\xbf")
+    return head.startswith(b"---\n") and b"\ntype:" in head and b"\nfrom:" in head
+
+
+# By its text: refused, with what to do instead
+
+_MARKS = (re.compile(r"<{7}(?: |$)"), re.compile(r"={7}$"), re.compile(r">{7}(?: |$)"))
+_UNFILLED = re.compile(r"\{\{[^{}\n]{0,80}\}\}|<%[^%\n]{0,80}%>")
+_EMPTY = re.compile(
+    r"\s*(?:#{1,6}(?: .*)?|[-*+](?: \[ ?\])?|\d+[.)]|<!--.*-->|\*{0,2}[\w /]{1,40}:\*{0,2}|[-_*]{3,})?\s*"
+)
+"""A line of a template without anything filled in: a heading, an empty point, a comment, a label."""
+_HEADING = re.compile(r" {0,3}(#{1,6}) +(.+)")
+_TITLE = re.compile(r"(?:new |neue |the )?(?:task|aufgabe|todo|title|titel|untitled)(?: name| title)?:?", re.IGNORECASE)
+"""A title that says nothing."""
+_SECTIONS = frozenset(
+    {*KEYS, "context", "background", "scope_in", "scope_out", "inputs", "outputs", "risks", "notes", "checks", "dag"}
+)
+"""Headings of templates for tasks."""
+_KEY = re.compile(r"([A-Za-z][\w -]{0,40}):")
+_ROLE = {"tools", "allowed_tools", "disallowed_tools", "color", "permission_mode"}
+_MOST_LINES = 5_000
+
+
+def refusal(name: str, raw: bytes) -> MessageError | None:
+    """Why a file is no task, with what to do instead; None if it may be one, or is a message that names its sender."""
+    if declares_sender(raw):
+        return None
+    text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = text.split("\n")[:_MOST_LINES]
+    for found in (_merge(lines), _role(lines), _unfilled(lines), _without_text(lines), _list(name, text, lines)):
+        if found is not None:
+            found.path = name
+            return found
+    return None
+
+
+def _merge(lines: list[str]) -> MessageError | None:
+    """The marks of a merge, in their order, outside of code."""
+    inside, unclosed = fenced(lines)
+    found: list[int] = []
+    for number, line in enumerate(lines):
+        if (not inside[number] or unclosed is not None) and _MARKS[len(found)].match(line.rstrip()):
+            found.append(number)
+            if len(found) == len(_MARKS):
+                first, last = found[0] + 1, found[-1] + 1
+                problem = f"lines {first} to {last} hold the marks of a merge that was not finished"
+                return MessageError("merge-marks", problem, "Keep one side, and send the file again.", line=first)
+    return None
+
+
+def _front_matter(lines: Sequence[str]) -> range:
+    """The lines of the front matter; empty without any."""
+    if lines[0].rstrip() == "---":
+        for number, line in enumerate(lines[1:], 1):
+            if line.rstrip() == "---":
+                return range(1, number)
+    return range(0)
+
+
+def _role(lines: Sequence[str]) -> MessageError | None:
+    """The definition of an agent or a skill, as coding harnesses keep them."""
+    keys = {spelled(found[1]) for number in _front_matter(lines) if (found := _KEY.match(lines[number]))}
+    if "name" in keys and "description" in keys and (keys & _ROLE or "model" in keys):
+        said = ", ".join(sorted(keys & (_ROLE | {"model"})))
+        problem = f"it defines an agent and no task: its front matter has name, description and {said}"
+        hint = "Put it where your harness looks for agents. To give work, send a file without these keys."
+        return MessageError("agent-definition", problem, hint)
+    return None
+
+
+def _unfilled(lines: Sequence[str]) -> MessageError | None:
+    """A place of a template that was not filled in, in the front matter or the title."""
+    header = _front_matter(lines)
+    title = next((n for n in range(header.stop + bool(header), len(lines)) if lines[n].strip()), None)
+    for number in (*header, *([title] if title is not None and lines[title].startswith("#") else [])):
+        if place := _UNFILLED.search(lines[number]):
+            problem = f"{excerpt(place[0])} is a place in a template that was not filled in"
+            return MessageError("unfilled", problem, f"Write line {number + 1} with its value.", line=number + 1)
+    return None
+
+
+def _without_text(lines: Sequence[str]) -> MessageError | None:
+    """Headings, and nothing below them."""
+    header = _front_matter(lines)
+    body = lines[header.stop + bool(header) :]
+    said = [line for line in body if line.strip()]
+    headings = [found for line in said if (found := _HEADING.match(line))]
+    if len(said) < 2 or len(headings) < 2 or not all(map(_EMPTY.fullmatch, said)):
+        return None
+    titles = [found[2].strip() for found in headings]
+    named = [title for title in titles if spelled(title.rstrip(":")) not in _SECTIONS and not _TITLE.fullmatch(title)]
+    if len(named) > 1:  # an outline of its own headings may say enough
+        return None
+    problem = f"there is no text below the headings {', '.join(excerpt(title) for title in titles[:4])}"
+    return MessageError("no-text", problem, "Write what has to be done below them, and send the file again.")
+
+
+def _list(name: str, text: str, lines: Sequence[str]) -> MessageError | None:
+    """Tasks of another tool: a table as CSV, objects as JSON lines or in an array."""
+    lower = name.lower()
+    rows = [line for line in lines if line.strip()]
+    if len(rows) > 1 and (columns := _columns(rows, is_table=lower.endswith((".csv", ".tsv")))):
+        problem = f"this is a table with the columns {', '.join(map(excerpt, columns[:8]))}, and no task"
+        hint = "Write it as a plan (`subtasks:`, an entry for each row), or as one file for each row."
+        return MessageError("list-of-tasks", problem, hint, line=1)
+    if (objects := _objects(text, rows)) is None:
+        return None
+    done = sum(1 for one in objects if spelled(str(one.get("status", ""))) in CLOSED)
+    count = f"{len(objects)} object{'s' * (len(objects) != 1)}"
+    problem = f"these are {count} of a tracker as JSON" + (f", {done} of them done" if done else "") + ", and no task"
+    hint = "docs/migrating.md has the script that makes a plan of them; or send one file for each."
+    return MessageError("list-of-tasks", problem, hint, line=1)
+
+
+def _columns(rows: Sequence[str], *, is_table: bool) -> list[str]:
+    """The columns of a table, if all rows have as many, and its first names at least two things of a task."""
+    for mark in (",", ";", "\t"):
+        columns = [cell.strip().strip('"') for cell in rows[0].split(mark)]
+        if len(columns) < 2:
+            continue
+        even = is_table or all(row.count(mark) >= len(columns) - 1 for row in rows)
+        if even and (is_table or sum(spelled(cell) in KEYS for cell in columns) >= 2) and max(map(len, columns)) <= 40:
+            return columns
+    return []
+
+
+def _objects(text: str, rows: Sequence[str]) -> list[dict[str, object]] | None:
+    """The objects of a list of tasks, each with a title; None if the text is none."""
+    first = rows[0].lstrip()[:1] if rows else ""
+    try:
+        found = json.loads(text) if first == "[" else list(map(json.loads, rows)) if first == "{" else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+        return None
+    if first == "{" and len(found) == 1 and "id" not in found[0]:
+        return None  # one object can be a message
+    titled = all(any(KEYS.get(spelled(key)) in ("title", "description") for key in one) for one in found)
+    return found if titled else None
+
+
+# By its name: taken, with a doubt
+
+_ABOUT = re.compile(
+    r"(?:readme|license|licence|copying|changelog|changes|contributing|code_of_conduct|agents|claude|gemini|skill|soul"
+    r"|heartbeat|memory|index|about)(?:[._-][a-z]{2,3})?(?:\.(?:md|markdown|txt|rst))?",
+    re.IGNORECASE,
+)
+
+
+def doubt(name: str) -> str:
+    """Why the task in a file of this name may be none; empty if nothing says so."""
+    if _ABOUT.fullmatch(name):
+        return f"a file called {name} mostly describes something; it was taken as one task"
+    return ""
