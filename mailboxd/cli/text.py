@@ -77,8 +77,8 @@ def colored(text: str, color: str | None) -> str:
 
 
 def counted(states: Mapping[str, int]) -> str:
-    """`2 needs you, 3 waiting`: how many tasks there are in each state."""
-    return ", ".join(f"{count} {state}" for state, count in states.items())
+    """`2 needs you, 3 done, 1 failed`: how many tasks there are in each state, and of those that ended, how."""
+    return ", ".join(f"{count} {state.removeprefix('done: ')}" for state, count in states.items())
 
 
 def columns() -> int:

@@ -247,9 +247,9 @@ class Daemon:
             self._sleep(0.0 if busy or idle_rounds else None)
         self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
-            _log.info(
-                "stopping: waiting for %d running calls; a second signal stops without waiting", len(self.calls.running)
-            )
+            running = len(self.calls.running)
+            calls = "one running call" if running == 1 else f"{running} running calls"
+            _log.info("stopping: waiting for %s; a second signal stops without waiting", calls)
         self._drain()
         _log.info("stopped")
 

@@ -218,7 +218,7 @@ def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
             yield from (_attempt(task, tried, depth + 1, snapshot) for tried in task.attempts)
         shown, hidden = _neighbours(snapshot, task)
         if shown and hidden:
-            text = f"and {hidden} more, most of which wait for these"
+            text = f"and {hidden} more; most of them wait for these"
             stack.append(Cause(task.local_id, "more", text, depth + 1))
         stack += [(neighbour, depth + 1) for neighbour in reversed(shown) if neighbour.id not in seen]
 

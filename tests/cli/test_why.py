@@ -121,7 +121,7 @@ def test_a_parent_shows_the_children_that_hold_it_up_and_counts_those_that_wait_
     explanation = explain(snapshot(parent, first, second), parent.id)
     assert [cause.task for cause in explanation.causes] == ["p", "a", "p"]
     assert explanation.causes[0].text == "waits for 30 subtasks"
-    assert explanation.causes[2].text == "and 29 more, most of which wait for these"
+    assert explanation.causes[2].text == "and 29 more; most of them wait for these"
 
 
 def test_backoff_says_until_when_and_how_not_to_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -346,6 +347,12 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
     source = said["file"] or ("-" if words == ["-"] else None)
     if source is not None and words not in ([], ["-"]):
         raise click.UsageError("give the instructions as arguments or with --file, not both")
+    if not source and len(words) == 1 and Path(words[0]).is_file():
+        file = shlex.quote(words[0])
+        raise click.UsageError(
+            f"{file} is a file: --file {file} sends its text, --plan {file} carries out the plan in it;"
+            f" for these words as the instructions: `echo {file} | mailboxd send -`"
+        )
     text = (read_text(source, _MOST_TEXT) if source else " ".join(words)).strip()
     if not (source or text or said["title"].strip() or said["plan"]):
         text = edited(_NEW_TASK.format(agent_of(ws) or ws.root.name), "") or ""
