@@ -27,7 +27,7 @@ from mailboxd.explain.model import Snapshot, TaskSnapshot
 from mailboxd.health import Component, Grade, Trouble
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, read_file
-from mailboxd.mailbox.unread import Unread, sent_again, unread_mail
+from mailboxd.mailbox.unread import Unread, new_tasks, sent_again, unread_mail
 from mailboxd.mailbox.unread import unread as unread_files
 
 if TYPE_CHECKING:
@@ -276,9 +276,10 @@ def _work(ws: Workspace, report: Report) -> str:
     """The work that waits for a daemon, in words; empty if there is none."""
     count = report.roots_for_daemon()
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
-    mail = len(ws.mail()) - len(unread_mail(ws))
+    mail, new = len(ws.mail()) - len(unread_mail(ws)), len(new_tasks(ws, report.are_live))
     found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]
-    return f"{' and '.join(found)} wait{'s' * (count + mail == 1)}" if found else ""
+    found += [f"{new} new task.md" if new == 1 else f"{new} new task.md files"] if new else []
+    return f"{' and '.join(found)} wait{'s' * (count + mail + new == 1)}" if found else ""
 
 
 def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, *, runs: bool) -> Iterator[Item]:

@@ -72,6 +72,14 @@ def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]
     return [replace(one, changed=one.changed or _changed(ws.root / one.path)) for one in found]
 
 
+def new_tasks(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]]) -> list[str]:
+    """The names in tasks/ with a task.md that no daemon has read yet. Raises WorldError."""
+    with world_errors(f"read {ws.tasks}"), directory(ws.root, "tasks") as fd, os.scandir(fd) as entries:
+        names = [entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+    known = are_live(names)
+    return sorted(name for name in names if name not in known and (ws.tasks / name / _TASK_FILE).is_file())
+
+
 def found_before(ws: Workspace) -> str:
     """What tasks/ has before there is a mailbox: what will be taken for tasks, and what left alone."""
     names = _names(ws.tasks)

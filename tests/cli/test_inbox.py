@@ -250,6 +250,13 @@ def test_a_rejected_file_is_dismissed_by_its_name(stage: Stage, name: str) -> No
     assert "/b.md" in stage.item("rejected")["text"]
 
 
+def test_a_new_task_file_waits_for_a_daemon_too(stage: Stage) -> None:
+    for name in ("trip", "fair"):
+        (stage.ws.tasks / name).mkdir()
+        (stage.ws.tasks / name / "task.md").write_text("# Task: Go\n\nGo.\n")
+    assert stage.item("daemon")["text"] == "no daemon is running, and 2 new task.md files wait for it"
+
+
 def test_a_failed_task_is_dismissed_with_its_doubts(stage: Stage) -> None:
     put(stage, TASK.format("prority: 5\n"))
     stage.start()

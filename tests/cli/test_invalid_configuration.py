@@ -51,6 +51,7 @@ def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     assert "mailboxd run" not in str(found)
     assert "mailboxd run" not in stage.run("why", "job").stdout
     assert "the configuration is invalid" in stage.run("why", "job").stdout
+    assert "the configuration is invalid" in stage.run("ls").stderr
     sent = stage.run("send", "More work")
     assert (sent.exit_code, "mailboxd run" in sent.output) == (0, False)
     assert "the configuration is invalid" in sent.output

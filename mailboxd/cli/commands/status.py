@@ -335,6 +335,9 @@ def ls_command(
     for row in rows:
         ending = held.get(row["local_id"])
         row["ending"] = None if ending is None else {"at": ending.due, "text": why.ending_text(ending, now)}
+    ws = session.workspace()
+    if (invalid := attention.of_configuration(ws, lock.holder(ws))) is not None:
+        session.tell(f"{invalid.text}\n  -> {session.runnable(invalid.command)}", err=True)
     head = ("TASK", "STATE", "AGENT", "CHILDREN", "TITLE")
     options = {"children": children, "state": wanted, "phase": phase, "agent": agent, "label": label}
     given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items() if value]
