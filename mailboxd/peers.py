@@ -363,14 +363,16 @@ class Peers:
         return None
 
     def away(self, agents: Iterable[str]) -> dict[str, str]:
-        """Those of these agents whose mailbox on this machine has no working daemon: id in lower case -> reason.
+        """Those of these agents whose mailbox has no working daemon: id in lower case -> reason.
 
-        Agents without a mailbox, or with one that cannot be read, are left out.
+        Agents without a mailbox, or with one that cannot be read, are left out; of those on other hosts, what their
+        hosts say.
         """
-        found: dict[str, str] = {}
+        remote = {name.lower() for name in agents if self.is_remote(name)}
+        found = {name: why for name in sorted(remote) if self.hub is not None and (why := self.hub.unwell(name))}
         places = {name.lower(): Workspace(Path(one.workspace)) for name, one in self.known.items() if one.workspace}
         clock = self.engine.clock
-        for name in {agent.lower() for agent in agents} & places.keys() - {self.agent.lower()}:
+        for name in ({agent.lower() for agent in agents} - remote) & places.keys() - {self.agent.lower()}:
             ws = places[name]
             try:
                 if not ws.inbox.is_dir():

@@ -31,6 +31,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError, WorldError
+from mailboxd.health import Grade
 from mailboxd.host import wakeup
 from mailboxd.hub import protocol
 from mailboxd.hub.attachments import Attachments
@@ -189,7 +190,14 @@ class Hub:
         }
         info = HubInfo(self.settings.host, tuple(sorted(hosts)), peers, self.pools.known())
         signs = {host: self.hosts[host].at if host in self.hosts else "" for host in hosts}
-        heard = Heard(self.trouble, signs, {to: why for _, why, to in self.refused_by_server.values() if to})
+        unwell = {
+            f"{host}.{agent.lower()}": card.health
+            for host, state in self.hosts.items()
+            for agent, card in state.agents.items()
+            if card.health in (Grade.RED, Grade.OFF)
+        }
+        refused = {to: why for _, why, to in self.refused_by_server.values() if to}
+        heard = Heard(self.trouble, signs, refused, unwell)
         if (is_changed := info != self._info) or heard.is_news(self._heard):
             with _logged("tell the daemons"):
                 if is_changed:

@@ -19,13 +19,14 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MailboxdError
+from mailboxd.health import Grade
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub.protocol import MOST_ATTACHED, Address, Receipt, role_of
@@ -204,7 +205,8 @@ class Holder:
     @classmethod
     def parse(cls, raw: bytes) -> Holder | None:
         try:
-            return cls(**json.loads(raw))
+            found = json.loads(raw)
+            return cls(**{one.name: found[one.name] for one in fields(cls) if one.name in found})
         except (ValueError, TypeError):
             return None
 
@@ -269,10 +271,13 @@ class Heard:
     """When each of the other hosts was last heard from; empty = never."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Receivers, in lower case, whose mail the server does not take now, and why."""
+    unwell: Mapping[str, str] = field(default_factory=dict)
+    """The agents on other hosts, in lower case, whose daemon does not run or does not work: its `health.Grade`."""
 
     def to_bytes(self) -> bytes:
-        """Without `refused` if there is nothing: daemons of earlier versions do not know it."""
-        return json.dumps({name: value for name, value in asdict(self).items() if name != "refused" or value}).encode()
+        """Without fields that daemons of earlier versions do not know, if there is nothing in them."""
+        known = ("trouble", "hosts")
+        return json.dumps({name: value for name, value in asdict(self).items() if name in known or value}).encode()
 
     @classmethod
     def parse(cls, raw: bytes) -> Heard | None:
@@ -283,8 +288,8 @@ class Heard:
 
     def is_news(self, told: Heard | None) -> bool:
         """Whether this is news: another problem, a new host, or a sign of life at least a minute later."""
-        known = None if told is None else (told.trouble, told.hosts.keys(), told.refused)
-        if told is None or known != (self.trouble, self.hosts.keys(), self.refused):
+        known = None if told is None else (told.trouble, told.hosts.keys(), told.refused, told.unwell)
+        if told is None or known != (self.trouble, self.hosts.keys(), self.refused, self.unwell):
             return True
         since = ((told.hosts[host], at) for host, at in self.hosts.items() if at)
         return any(not before or to_epoch(at) - to_epoch(before) >= _TOLD for before, at in since)
@@ -422,6 +427,16 @@ class HubView:
             f"the host {address.host} was last heard from at {at}" if seen else f"{address.host} was never heard from"
         )
         return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
+
+    def unwell(self, agent: str) -> str:
+        """Why an agent on another host does not take its mail, as that host says; empty if it does."""
+        heard, address = self._heard(), self.address(agent)
+        grade = heard.unwell.get(agent.lower()) if heard is not None and address is not None else None
+        if grade is None or address is None:
+            return ""
+        if grade == Grade.OFF:
+            return f"the host {address.host} says that no daemon runs for {address.agent}"
+        return f"the host {address.host} says that the daemon of {address.agent} does not work"
 
     def silence(self, host: str, now: str) -> str:
         """A sentence that a host is silent; empty if it is not."""

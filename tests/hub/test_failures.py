@@ -88,6 +88,26 @@ def test_work_waits_while_the_hub_process_is_gone_and_why_says_so(joined: Joined
 
 
 @pytest.mark.soak
+@pytest.mark.soak
+def test_the_sender_is_told_what_its_work_waits_for_on_another_host(joined: Joined) -> None:
+    farm = joined({"alpha": {"main": WORK}, "beta": {"writer": {"mailbox": "true", "default": {"delay": 600}}}})
+    farm.start()
+    main, writer = farm["alpha"]["main"], farm["beta"]["writer"]
+
+    def why() -> str:
+        return str(main.call("why", "job").stdout)
+
+    main.drop("go.md", task("job", plan=gives_to("beta.writer")))
+    writer.until("job.x0", "executing")
+    writer.call("pause", "job.x0")
+    eventually(lambda: "waits for a person" in why(), why=farm.last_words)
+    writer.call("resume", "job.x0")
+    eventually(lambda: "waits for a person" not in why(), why=farm.last_words)
+    writer.kill()
+    eventually(lambda: "the host beta says that" in why(), 60, why=farm.last_words)
+    assert "writer" in why()
+
+
 def test_the_loss_of_everything_on_the_server_loses_no_mail(joined: Joined) -> None:
     farm = joined(TWO)
     work_waits(farm, 3)
