@@ -9,11 +9,11 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import signed_heads, stale_database
+from mailboxd import attention, signed_heads, stale_database
 from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
@@ -156,6 +156,22 @@ def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Acc
         yield take_over
 
 
+@dataclass(slots=True)
+class _WhyInvalid:
+    """Why the configuration of a workspace is invalid; read again only when the file has changed."""
+
+    ws: Workspace
+    _seen: int = 0
+    _why: str = ""
+
+    def __call__(self) -> str:
+        changed = self.ws.config.stat().st_ctime_ns if self.ws.config.exists() else -1
+        if changed != self._seen:
+            item = attention.of_configuration(self.ws, os.getpid())
+            self._seen, self._why = changed, item.text if item is not None else ""
+        return self._why
+
+
 def put_together(
     ws: Workspace, config: Config, core: Engine, calls: ProcessTable, health: Health, polls: str
 ) -> Daemon:
@@ -197,6 +213,7 @@ def put_together(
         reports=reports,
         reserve=Reserve(),
         room=partial(disk.why_low, ws.root),
+        configuration=_WhyInvalid(ws),
         on_events=EventLogger(core.store).log_after,
     )
 

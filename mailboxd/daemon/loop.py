@@ -197,6 +197,8 @@ class Daemon:
     reserve: Reserve
     room: Callable[[], str]
     """Returns a warning if the disk is almost full, else an empty string."""
+    configuration: Callable[[], str]
+    """Returns why the daemon could not start again with its configuration, else an empty string."""
     on_events: Callable[[int], int]
     """Logs the events after this number; returns the number of the last one."""
     services: list[Sidecar] = field(default_factory=list)
@@ -205,6 +207,8 @@ class Daemon:
     _peers_at: float = float("-inf")
     _hub_at: float = float("-inf")
     _recovery_at: float = float("-inf")
+    _invalid: str = ""
+    """What was last said of the configuration."""
     _away: dict[str, float] = field(default_factory=dict)
     """When each awaited peer was first found without a daemon (monotonic clock)."""
     _stopping: int = 0
@@ -358,6 +362,12 @@ class Daemon:
         if mono < self._peers_at:
             return
         self._peers_at = mono + _PEERS
+        if (invalid := self.configuration()) != self._invalid:
+            self._invalid = invalid
+            if invalid:
+                _log.warning("%s", invalid)
+            else:
+                _log.info("the configuration is valid again")
         away = self.peers.away(self.engine.store.schedule.awaited_peers())
         self.engine.store.meta.set_away(away)
         self._away = {name: self._away.get(name, mono) for name in away}

@@ -141,6 +141,21 @@ def test_other_signals_do_no_harm(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
+def test_a_running_daemon_says_that_it_could_not_start_again_with_its_configuration(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.until_ready()
+    config = alpha.root / ".mailboxd" / "config.yaml"
+    before = config.read_text()
+    config.write_text(before + "limitz:\n  turns: 3\n")
+    eventually(lambda: "the configuration is invalid: " in alpha.last_words(), 40, alpha.last_words)
+    config.write_text(before)
+    eventually(lambda: "the configuration is valid again" in alpha.last_words(), 40, alpha.last_words)
+    assert alpha.last_words().count("the configuration is invalid") == 1
+
+
 def test_an_unknown_key_in_the_configuration_is_refused_with_a_suggestion(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
