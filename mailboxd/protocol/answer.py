@@ -1,22 +1,22 @@
 """Answers of agents in turns and of peers in messages: text -> `core.outcomes.Answer`.
 
-Agents are sloppy, so there are few forms and parsing is lenient. Front matter of an answer, a section `## DAG` with
-`subtasks:`, and text that is nothing but a plan are structured answers; all other text is a result. A structured answer
-that cannot be parsed is `Unclear` with the reason, so that the next attempt can correct it. It is never a result,
-because a malformed failure must not count as a success.
+The reader knows what it asked (`Asked`): a review turn yields no result, a vote no text, a dispatch no plan of ours.
+An answer is a form in any spelling (`protocol.forms`), a plan, a vote (`protocol.ballots`), a review
+(`protocol.verdicts`), or text. Whatever has no single meaning is `Unclear`, with all its problems at once: it is asked
+about in the same session. A malformed failure never counts as a success, and what merely reads like a refusal or a
+promise is asked about once (`protocol.evasions`).
 
-Structure outside fenced code counts anywhere in the text. A fenced block counts only at the beginning of the text, or
-if there is nothing else but one paragraph before and one after it. Sections of a reply are not searched for plans.
+A form counts where it can only be the answer: at the beginning, behind one paragraph, or as the only fenced block with
+at most a paragraph around it. Under a heading it is part of a document. Inside other code nothing is believed.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mailboxd.core.approvals import merged
+from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Plan, Spec
 from mailboxd.core.outcomes import (
     Acknowledged,
@@ -31,64 +31,49 @@ from mailboxd.core.outcomes import (
     Silence,
     Unclear,
 )
-from mailboxd.core.sanitize import storable_line, storable_text
-from mailboxd.core.vocabulary import Turn, Verdict
+from mailboxd.core.sanitize import excerpt, storable_line, storable_text
+from mailboxd.core.vocabulary import SELF, Turn
 from mailboxd.errors import MessageError
-from mailboxd.protocol.front_matter import DECLARATIONS
-from mailboxd.protocol.markdown import Section, block_end, fenced, split_body
-from mailboxd.protocol.messages import (
-    MESSAGE_TYPES,
-    AckMessage,
-    AnyMessage,
-    PlanMessage,
-    QuestionMessage,
-    ReplyMessage,
-    ReviewMessage,
-    parse_message,
-)
+from mailboxd.protocol import ballots, evasions, forms, verdicts, words
+from mailboxd.protocol.evasions import Kind
+from mailboxd.protocol.forms import PATH, Form
+from mailboxd.protocol.headers import Source
+from mailboxd.protocol.markdown import Body, Section, block_end, fenced, join_body, split_body
+from mailboxd.protocol.messages import AckMessage, AnyMessage, PlanMessage, QuestionMessage, ReplyMessage, ReviewMessage
 from mailboxd.protocol.plan import MAX_BYTES, parse_plan
-from mailboxd.protocol.spec import actions_in, claims, rewritten
+from mailboxd.protocol.residue import block_around, cleaned
+from mailboxd.protocol.spec import actions_in, actions_of, claims, rewritten
+from mailboxd.protocol.strict_yaml import Yaml, flow, load
 
 SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
 """The words by which OpenClaw's agents decline to answer."""
 _NO_SUMMARY = "The tool run finished, but no final summary was produced."
 """OpenClaw's text for an agent that ran a tool and then wrote nothing."""
 
-_INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060 \t\r\n"
-"""Invisible characters that may precede an answer."""
-_PATH = "answer"
-_TYPES = frozenset({"reply", "plan", "question", "ack", "review"})
-_MAX_HEADER_LINES = 1000
-_KEY = re.compile(r"[\"']?([A-Za-z_][A-Za-z0-9_-]{0,40})[\"']?[ \t]*:(?:[ \t]+(.*))?")
-_SLOPPY_STATUS = re.compile(r"[\"']?(status|verdict)[\"']?\s*:\s*(.*)", re.IGNORECASE)
-"""As agents write it: without a space after the colon, which is not YAML, or with one that only looks like a space."""
-_REMARK = re.compile(r"(?:^|[ \t]+)#.*")
 _ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
-_DAG = re.compile(r"^ {0,3}##[ \t]+DAG\b", re.MULTILINE | re.IGNORECASE)
-_SUBTASKS = re.compile(r"(?:^|\{)[ \t]*[\"']?subtasks[\"']?[ \t]*:", re.MULTILINE)
-_CHILD = re.compile(r"[ \t]+[\"']?[A-Za-z0-9_][A-Za-z0-9._-]*[\"']?[ \t]*:")
-_OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error|Findings)[ \t]*:?[ \t]*$", re.IGNORECASE)
+_DAG = re.compile(r"^ {0,3}##[ \t]+(?:DAG|Plan|Subtasks)\b", re.MULTILINE | re.IGNORECASE)
+_SUBTASKS = re.compile(r"(?:^|\{)[ \t]*[\"']?sub[_-]?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
+_TASKS = re.compile(r"(?:^|[{,])[ \t]*[\"']?(?:sub[_-]?)?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
+_WRAPPED = re.compile(r"\A[{\s]*[\"']?(?:plan|dag)[\"']?[ \t]*:", re.IGNORECASE)
+_CHILD = re.compile(r"[ \t]+[\"']?[A-Za-z0-9_][A-Za-z0-9._-]*[\"']?[ \t]*:|[ \t]*-[ \t]")
+_OPENS_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*", re.IGNORECASE)
+_FLOW_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*[\[{]", re.IGNORECASE)
+_OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error)[ \t]*:?[ \t]*$", re.IGNORECASE)
 _HEADING = re.compile(r"#{1,6} [^\n]*")
-_FENCE = re.compile(r"(`{3,}|~{3,})[\w -]{0,40}")
-_JSON_PAIR = re.compile(r"[{,]\s*\"(\w{1,40})\"\s*:\s*(?:\"([^\"\n]{0,40})\")?")
-_MAX_INVALID_JSON = 65_536
-"""Characters of invalid JSON that are searched for keys."""
-_IDENTITY = {"task_id": "turn", "from": "agent"}
-_HEADERS = frozenset({*DECLARATIONS, *(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())})
-_ANSWER_HEADERS = frozenset({"type", "status", "verdict", "answer", "findings", "decision", "planned_actions"})
-"""Headers that only answers have. Front matter of known headers with one of these is an answer."""
-_BODY = frozenset(
-    {"error", "errors", "reason", "message", "result", "results", "partial_results", "output", "summary", "details"}
-    | {"question", "note", "notes", "text", "dag", "plan", "subtasks"}
+_PLAN_KEYS = frozenset({"subtasks", "synthesis", "type", "title", "goal", "task_id", "from", "join"})
+_NO_ERROR = frozenset(
+    {"", "none", "n/a", "na", "no", "no_error", "no_errors", "nothing", "null", "not_applicable", "-"}
 )
-"""Keys that agents use for parts of the body when they write a whole answer as one mapping."""
-_STATUS = frozenset({"done", "failed"})
-_VERDICTS = frozenset(map(str, Verdict))
-_MEANT = {"status": ("reply", _STATUS), "verdict": ("review", _VERDICTS)}
-"""Headers that imply a missing `type:`, with their valid values."""
-_NO_ERROR = frozenset({"", "none", "none.", "n/a", "-", "no error", "no errors", "nothing"})
-_FORM = "`---`, `type: reply`, `status: done` or `status: failed`, `---`, `## Results` or `## Error`"
-_QUOTING = "to quote such text in a result, put it into fenced code under `## Results` of a reply"
+_FORM = "`---`, `type: reply`, `status: done` (or `status: failed`), `---`, `## Results` (or `## Error`)"
+_SECTIONS = "`## Goal`, `## Expected Output` and `## Acceptance Criteria`"
+_WANTED = {
+    Turn.DRAFT: f"Write what has to be done and how one sees that it was done, under {_SECTIONS}.",
+    Turn.REVIEW: f"Judge the work in this form: {verdicts.FORM}.",
+}
+_QUOTING = "To quote such text in a result, put it into fenced code under `## Results` of a reply."
+_MOST_PROSE = 700
+_MOST_TRIES = 50
+"""Forms in the middle of a text that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,100 +98,807 @@ def read_answer(text: str, asked: Asked = Asked()) -> Answer:
     `task_id` and `from` may be missing, because the turn determines them. The text of the answer is storable and has no
     white space around it.
     """
+    said = storable_text(text).strip()
+    clean = cleaned(said)
+    if not clean and said.strip("\ufeff\u200b\u200c\u200d\u2060"):
+        return Unclear(("The answer holds only thoughts, and ends without an answer. Send the answer itself.",), said)
+    if (silent := _silence(clean, asked)) is not None:
+        if asked.turn in (Turn.DRAFT, Turn.REVIEW):
+            return Unclear((f"There was no answer. {_WANTED[asked.turn]}",), said)
+        return silent
+    try:
+        answer = _read(clean, asked)
+    except MessageError as error:
+        answer = Unclear(_problems(error, clean), said)
+    return replace(answer, text=said) if isinstance(answer, Unclear) else answer
+
+
+def _read(text: str, asked: Asked) -> Answer:
     if asked.turn is Turn.DRAFT:
-        return _read_draft(text)
-    text = storable_text(text).strip().lstrip(_INVISIBLE)
-    if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
-        return Silence(text)
-    try:
-        answer = _read(text)
-    except MessageError as error:
-        return Unclear((storable_line(str(error)),), text)
-    return replace(answer, text=text) if isinstance(answer, Unclear) else answer
+        return _drafted(text)
+    if asked.turn is Turn.REVIEW:
+        return _reviewed(text)
+    answer = _structured(text, asked)
+    if answer is None:
+        answer = _plain(text, asked)
+    elif asked.turn is Turn.ANSWER:
+        answer = _passed_on(answer)
+    return _as_vote(answer, asked) if asked.answers else answer
 
 
-def _read(text: str) -> Answer:
-    inner = _unwrapped(text)
-    lines = inner.split("\n")
+def _silence(text: str, asked: Asked) -> Silence | None:
+    """The words that decline an answer, alone or, for a question, at one end of a sentence or two."""
+    word = text.strip(" \t\n`*_\"'.")
+    if not word or word in SILENCE or word.upper().replace(" ", "_") in SILENCE or text.startswith(_NO_SUMMARY):
+        return Silence(text if word else "")
+    if asked.turn is Turn.ANSWER and len(text) <= 300 and "\n\n\n" not in text:
+        first, last = text.split()[0].strip("`*_\"'.,:;-"), text.split()[-1].strip("`*_\"'.")
+        if "REPLY_SKIP" in (first, last) and text.count("REPLY_SKIP") == 1:
+            return Silence(text)
+    return None
+
+
+# Where the structured answer is
+
+
+def _structured(text: str, asked: Asked) -> Answer | None:
+    """The structured answer in `text`, or None for prose."""
+    inner, language = block_around(text)
+    if language != "?" and (found := _alone(inner.strip("\n"), asked, _line(text, inner))) is not None:
+        return found
+    lines = text.split("\n")
     inside = _fenced(lines)
-    claimed = _structure(lines, inside)
-    if claimed is not None:
-        return claimed
-    if inner != text:
-        return _plain(text, inner)
-    if True not in inside:
-        return _plain(text, text)
-    start = inside.index(True)
-    end = block_end(lines, start)
-    before, after = "\n".join(lines[:start]).strip(), "\n".join(lines[end + 1 :]).strip()
-    framed = _is_paragraph(before) and _is_paragraph(after)
-    headed = not after and _HEADING.fullmatch(before) is not None
-    if before and not framed and not headed:
-        return _plain(text, text)
-    within = "\n".join(lines[start + 1 : end]).strip().split("\n")
-    claimed = _structure(within, _fenced(within))
-    if claimed is None or (headed and not isinstance(claimed, Planned)):
-        return _plain(text, text)
-    if (before or after) and not ((framed or headed) and isinstance(claimed, Planned)):
-        return Unclear((f"an answer is in fenced code with other text around it; {_QUOTING}",), text)
-    return claimed
+    if (found := _alone(text, asked)) is not None:
+        return found
+    starts = [index for index in range(len(lines)) if inside[index] and (index == 0 or not inside[index - 1])]
+    blocks = [(start, block_end(lines, start)) for start in _starts(lines, inside)] if starts else []
+    return _in_a_block(lines, blocks, asked)
 
 
-def _structure(lines: list[str], inside: list[bool]) -> Answer | None:
-    """The structured answer in these lines, or None for prose. `inside`: which lines are fenced code."""
-    header, _ = _header_lines(lines)
-    keys = _keys(header)
-    later = _front_matters(lines, inside, len(header) + 1)
-    if _is_front_matter(keys):
-        if later:
-            return Unclear((f"there are two answers in one text; send only one; {_QUOTING}",), "")
-        return _with_front_matter(lines, header, keys)
-    if len(later) == 1 and _keys(_header_lines(lines[later[0] :])[0]).get("type") == "plan":
-        return _structure(lines[later[0] :], inside[later[0] :])
-    if later:
-        return Unclear((f"there is other text before the first `---` of the answer; {_QUOTING}",), "")
-    if _is_failed_body("\n".join(lines)):
-        return Unclear((f"there is a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}",), "")
-    plans = claimed_plans("\n".join(lines))
+def _alone(text: str, asked: Asked, first_line: int = 1) -> Answer | None:
+    """The answer that this text is, outside fenced code; None if it is none."""
+    if (form := forms.mapping(text)) is not None and (meant := _of_object(form, asked)) is not None:
+        return meant
+    if text.startswith("{") and _SUBTASKS.search(text[:200]) and form is None:
+        return _planned(text, first_line, asked)
+    lines = text.split("\n")
+    inside = _fenced(lines)
+    found = forms.fronted(lines)
+    at = 0
+    if found is None or forms.is_document(found[0]) or not _counts(found[0], lines[0]):
+        own = found is not None and lines[0].strip() == "---"
+        later = _later(lines, inside, found[1] if found is not None else 0)
+        if own and found is not None and (found[0].kind or not later):
+            later = []
+        found, at = (later[0][1], later[0][0]) if later else (None, 0)
+    if found is None:
+        return _without_form(text, lines, inside, asked, first_line)
+    form, body = found
+    more = _later(lines, inside, body)
+    if more:
+        where = ", ".join(f"line {first_line + line}" for line in (at, *(line for line, _ in more)))
+        return _unclear(f"There are two answers in one text ({where}). Send only one. {_QUOTING}")
+    before = "\n".join(lines[:at]).strip()
+    if before and not _is_paragraph(before):
+        return _unclear(
+            f"There is a document before the first `---` of the answer (line {first_line + at}). Begin with that line. "
+            f"{_QUOTING}"
+        )
+    return _of_form(_moved(form, first_line - 1), asked)
+
+
+def _counts(form: Form, opening: str) -> bool:
+    """Whether a form at the beginning of a text counts, which without `---` may be the first words of prose."""
+    if opening.strip() and not opening.strip().strip("-*_\u2014\u2013"):
+        return True
+    return (bool(form.kind) and (form.kind != "reply" or bool(form.headers.get("status")))) or (
+        form.status == "failed" and not form.body and bool(form.text("error"))
+    )
+
+
+def _without_form(text: str, lines: list[str], inside: list[bool], asked: Asked, first_line: int) -> Answer | None:
+    if _is_failed_body(text):
+        return _unclear(f"There is a section `## Error` without front matter. Write {_FORM}. {_QUOTING}")
+    plans = claimed_plans(text)
     if len(plans) > 1:
-        return Unclear((f"there are two plans in one text; write one `## DAG`; {_QUOTING}",), "")
-    return Planned(_plan(plans[0].text, plans[0].line)) if plans else _mapping(lines, inside)
+        where = " and ".join(f"line {first_line + plan.line - 1}" for plan in plans)
+        return _unclear(f"There are two plans in one text ({where}). Write one `## DAG`. {_QUOTING}")
+    if plans:
+        return _planned(plans[0].text, plans[0].line + first_line - 1, asked)
+    return _bare_plan(lines, inside, asked, first_line)
 
 
-def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, str]) -> Answer:
-    """An answer with front matter. A missing `type:` is added if only one type is possible."""
-    kind = keys.get("type", "")
-    rest = lines[len(header) + 2 :]
-    missing = dict(_IDENTITY)
-    if kind not in _TYPES:
-        if "subtasks" in keys and not "".join(rest).strip():
-            return Planned(_plan("\n".join(header), 2))
-        known = keys.keys() <= _HEADERS or any(map(_OUTCOME.match, rest))
-        meant = {of for name, (of, values) in _MEANT.items() if keys.get(name) in values}
-        if "type" in keys or not known or len(meant) != 1:
-            names = ", ".join(f"`{storable_line(name)}`" for name in keys)[:200]
-            wanted = "`type: reply` and `status: done` or `status: failed`"
-            return Unclear((f"front matter with {names} is not a valid answer: it needs {wanted}",), "")
-        missing["type"] = meant.pop()
-    text, added = _with_headers("\n".join(lines), header, missing)
+def _bare_plan(lines: list[str], inside: list[bool], asked: Asked, first_line: int) -> Answer | None:
+    """The plan that is not in a block: the whole text, or all of it below one paragraph."""
+    first = next((line for line in lines if line.strip() and not line.startswith(("#", "---"))), "")
+    if _FLOW_PLAN.match(first) and _mapping_of("\n".join(lines).strip("-\n")) is not None:
+        return _plan_if_meant("\n".join(lines).strip("-\n"), first_line, asked)
+    at = next((i for i in range(len(lines) - 1) if not inside[i] and _opens_plan(lines, i)), None)
+    if at is None:
+        return None
+    before = "\n".join(lines[:at]).strip()
+    text = "\n".join(lines[at:])
+    prose = [line for line in before.split("\n") if line.strip() and not line.startswith(("#", "---"))]
+    keys = [line for line in prose if re.match(r"[\"']?[A-Za-z_]+[\"']?:[ \t]", line)]
+    if len(keys) == len(prose):  # keys of the same mapping, or none
+        whole = "\n".join("" if line.startswith("#") or line.strip() == "---" else line for line in lines)
+        return _plan_if_meant(whole, first_line, asked)
+    if _is_paragraph(before) and _mapping_of(text) is not None:
+        return _plan_if_meant(text, first_line + at, asked)
+    return _unclear(
+        f"There is a plan in the middle of the text (line {first_line + at}, {excerpt(lines[at])}). Write it as `---`, "
+        f"`type: plan`, `---`, `## DAG` and one YAML block, with nothing behind it. {_QUOTING}"
+    )
+
+
+def _opens_plan(lines: list[str], at: int) -> bool:
+    return _OPENS_PLAN.fullmatch(lines[at]) is not None and _CHILD.match(lines[at + 1]) is not None
+
+
+def _in_a_block(lines: list[str], blocks: list[tuple[int, int]], asked: Asked) -> Answer | None:
+    """The answer in a fenced block of a text: the only block, with at most a paragraph before and after it."""
+    found: list[tuple[int, int, Answer]] = []
+    for start, end in blocks[:20]:
+        last = lines[end].strip()
+        closed = end > start and last.startswith(("```", "~~~"))
+        inner = "\n".join(lines[start + 1 : end if closed else end + 1]).strip("\n")
+        if (answer := _tried(inner, start + 1, asked)) is not None:
+            found.append((start, end, answer))
+    if not found:
+        return None
+    start, end, answer = found[0]
+    before, after = "\n".join(lines[:start]).strip(), "\n".join(lines[end + 1 :]).strip()
+    plan = isinstance(answer, Planned) or (
+        isinstance(answer, Unclear) and _SUBTASKS.search("\n".join(lines[start : end + 1])) is not None
+    )
+    headed = _HEADING.fullmatch(before) is not None and not after and plan
+    if not headed and any(re.match(r" {0,3}#{1,6}[ \t]|<h[1-6]", line) for line in (*lines[:start], *lines[end + 1 :])):
+        if not plan and _OUTCOME.match(after.partition("\n")[0]):
+            return _unclear(
+                f"An answer is in fenced code (line {start + 1}) with other text around it. Write {_FORM}. {_QUOTING}"
+            )
+        if plan and not any(line.startswith("#") for line in lines[:start]) and len("\n".join(lines)) <= 3000:
+            return _unclear(
+                f"A plan is in fenced code (line {start + 1}) with other text around it. Send it alone. {_QUOTING}"
+            )
+        return None
+    if len(found) > 1:
+        if all(isinstance(one, Planned) for _, _, one in found) and len(before) + len(after) <= _MOST_PROSE:
+            return _unclear(
+                f"There are two plans in one text (lines {start + 1} and {found[1][0] + 1}). Send one. {_QUOTING}"
+            )
+        return None
+    if headed or (len(blocks) == 1 and _is_paragraph(before) and _is_paragraph(after)):
+        return answer
+    prose = len(before) + len(after)
+    if plan and len(blocks) == 1 and prose <= 2 * _MOST_PROSE and asked.may_plan and asked.turn is not Turn.DISPATCH:
+        return replace(
+            _unclear(
+                f"There is a plan in fenced code (line {start + 1}) between paragraphs of text, so it may be an "
+                "example. If it is your plan, send it alone: `---`, `type: plan`, `---`, `## DAG` and the block. "
+                f"{evasions.SURE}"
+            ),
+            is_claim=True,
+        )
+    return None
+
+
+def _tried(inner: str, line: int, asked: Asked) -> Answer | None:
+    """The structured answer that a block is. Its errors are its meaning too."""
+    if not inner or not (inner[0] in '{-\u2014#sStTpPdD"' or _SUBTASKS.search(inner)):
+        return None
     try:
-        return _meaning(parse_message(text.encode(), _PATH).message)
+        return _alone(inner, asked, line + 1)
     except MessageError as error:
-        if error.line is not None and error.line > len(header) + 1:
-            error.line = max(error.line - added, len(header) + 1)
-        raise
+        return Unclear(_problems(error, inner, line), "")
 
 
-def _plain(text: str, inner: str) -> Results:
+def _later(lines: list[str], inside: list[bool], start: int) -> list[tuple[int, tuple[Form, int]]]:
+    """The first two forms whose front matter begins below the line `start`, outside fenced code, with its line."""
+    found: list[tuple[int, tuple[Form, int]]] = []
+    at, tries = start, 0
+    while at < len(lines) and len(found) < 2 and tries < _MOST_TRIES:
+        if not inside[at] and lines[at].strip() in ("---", "\u2014") and at > 0 and forms.may_begin(lines, at + 1):
+            tries += 1
+            try:
+                one = forms.fronted(lines, at)
+            except MessageError:
+                one = None
+            if one is not None and _is_later_form(one[0], lines[at + 1]):
+                found.append((at, one))
+                at = max(one[1], at + 1)
+                continue
+        at += 1
+    return found
+
+
+def _is_later_form(form: Form, first: str) -> bool:
+    """In the middle of a text only what is plain counts: a type, or a status with headers of answers alone."""
+    if not first.strip() or not (form.kind or form.status):
+        return False
+    return bool(form.kind) or (not form.unknown() and not {"title", "id"} & form.headers.keys())
+
+
+def _starts(lines: list[str], inside: list[bool]) -> list[int]:
+    """The lines on which fenced blocks begin."""
+    starts, at = [], 0
+    while at < len(lines):
+        if inside[at]:
+            starts.append(at)
+            at = block_end(lines, at)
+        at += 1
+    return starts
+
+
+def _moved(form: Form, by: int) -> Form:
+    return (
+        replace(form, lines={name: line + by for name, line in form.lines.items()}, body_line=form.body_line + by)
+        if by
+        else form
+    )
+
+
+# What a form means
+
+
+def _of_form(form: Form, asked: Asked) -> Answer:
+    """The meaning of a form with headers and a body, with all its problems at once."""
+    kind = form.kind
+    problems = _header_problems(form)
+    if not kind:
+        kind = _implied(form)
+        if form.headers.get("type", "") != "" or not kind:
+            names = ", ".join(f"`{storable_line(name)[:60]}`" for name in list(form.written.values())[:12])
+            where = f"{form.quoted('type')}: " if form.headers.get("type", "") != "" else ""
+            return _unclear(f"Front matter with {names} is not a valid answer ({where}it needs {_FORM}).", *problems)
+    body = split_body(form.body, path=PATH, first_line=form.body_line)
+    match kind:
+        case "reply":
+            return _reply(form, body, problems, asked)
+        case "plan":
+            return _plan_form(form, body, problems, asked)
+        case "question":
+            text = (
+                form.text("questions")
+                or _section(body, "question", "questions")
+                or form.body.strip()
+                or form.text("text")
+                or form.text("title")
+            )
+            if not text:
+                problems.append("The question has no text. Write it below the headers.")
+            return Unclear(tuple(problems), "") if problems else Question(text)
+        case "ack":
+            if asked.turn is not Turn.DISPATCH:
+                return _unclear(
+                    f"{_upper(form.quoted('type'))}: an acknowledgement is not the work. Do it, and send the work.",
+                    *problems,
+                )
+            return Unclear(tuple(problems), "") if problems else Acknowledged()
+    if asked.answers and (answer := ballots.declared(form.word("verdict"), asked.answers)):
+        return Results(form.body.strip() or answer, answer)
+    quoted = _upper(form.quoted("verdict" if "verdict" in form.headers else "type"))
+    return _unclear(f"{quoted}: this is a review, and none was asked for. Send the work: {_FORM}.", *problems)
+
+
+def _implied(form: Form) -> str:
+    """The type that the other headers imply; empty if that is none, or two."""
+    meant = set()
+    if form.headers.get("status", "") != "" or "answer" in form.headers:
+        meant.add("reply")
+    if words.VERDICTS.get(form.word("verdict")):
+        meant.add("review")
+    if "subtasks" in form.headers:
+        meant.add("plan")
+    if not meant and form.text("questions"):
+        meant.add("question")
+    return meant.pop() if len(meant) == 1 else ""
+
+
+def _header_problems(form: Form) -> list[str]:
+    """What is wrong with the headers themselves."""
+    problems = [f"The headers {pair} stand there twice with different values. Keep one." for pair in form.twice]
+    for name in form.unknown():
+        key = forms.name_of(name)
+        if words.spelled(name) == "approved":
+            problems.append(
+                f"{_upper(form.quoted(key))}: an answer cannot approve anything; a person does. Remove the line."
+            )
+            continue
+        meant = words.meant(
+            name, ("type", "status", "answer", "verdict", "findings", "planned_actions", "results", "error", "failure")
+        )
+        if words.restrains(name):
+            what = f"Did you mean `{meant}`? " if meant else ""
+            problems.append(
+                f"{_upper(form.quoted(key))}: this header is not known. It may limit or order the work, so it is not "
+                f"dropped. {what}A side effect goes under `## Planned Actions`, which a person approves. Write it "
+                "so, or remove the line."
+            )
+        else:
+            what = (
+                f"Did you mean `{meant}`? Write it so, or remove the line."
+                if meant
+                else "Remove the line, or write it into the text below."
+            )
+            problems.append(f"{_upper(form.quoted(key))}: this header is not known. {what}")
+    return problems
+
+
+def _reply(form: Form, body: Body, problems: list[str], asked: Asked) -> Answer:
+    said = form.headers.get("status", "")
+    status = form.status
+    if form.word("status") in forms.PARTIAL:
+        problems.append(
+            f"{_upper(form.quoted('status'))}: a reply is done or failed, nothing between. If the rest is not "
+            "needed, write `status: done`; otherwise finish it, or write `status: failed` with `## Error` and "
+            "`## Partial Results`."
+        )
+    elif said != "" and not status:
+        problems.append(
+            f"{_upper(form.quoted('status'))}: the status is not known. Write `status: done` or `status: failed`."
+        )
+    elif not status and "answer" in form.headers:
+        status = "done"
+    elif not status:
+        problems.append("The reply has no status. Write `status: done` or `status: failed` below `type: reply`.")
+    verdict = words.VERDICTS.get(form.word("verdict"))
+    if verdict and not asked.answers:
+        problems.append(
+            f"{_upper(form.quoted('verdict'))}: a verdict belongs to a review, and none was asked for. Remove the line."
+        )
+    actions = _declared_actions(form)
+    sections = [_named(section) for section in body.sections]
+    for section in body.sections:
+        near = words.skeleton(section.heading).strip(" :#").casefold()
+        if near == "planned actions" and not section.is_called("Planned Actions"):
+            problems.append(f"`## {section.heading}`: write `## Planned Actions`, in plain letters.")
+    for name, heading in (("results", "Results"), ("error", "Error"), ("partial_results", "Partial Results")):
+        if text := form.text(name):
+            sections.insert(0, Section(heading, text))
+    extra = [form.text(name) for name in ("summary", "text", "description") if form.text(name)]
+    preamble = "\n\n".join([*extra, body.preamble]).strip() if extra else body.preamble
+    if body.title:
+        preamble = f"# {body.title}\n\n{preamble}".strip()
+    if problems or not status:
+        return Unclear(tuple(problems), "")
+    final = form.word("failure")
+    message = ReplyMessage(
+        task_id="t",
+        from_="a",
+        status="done" if status == "done" else "failed",
+        failure="permanent" if final == "permanent" else None,
+        answer=storable_text(form.text("answer"))[:4096],
+        sections=tuple(sections),
+        preamble=preamble,
+    )
+    if status == "done" and not _has_body(message) and (message.answer or actions):
+        return Results(message.answer, message.answer, actions)
+    correction = asked.correction
+    if status == "done" and not _has_body(message) and correction is not None and correction.claim:
+        return _confirmed(correction.claim, asked)
+    answer = _meaning(message)
+    if isinstance(answer, Results):
+        if evasions.denies(answer.text) and not (correction is not None and correction.claim):
+            return Unclear(
+                (
+                    f"The reply is `status: done`, but {excerpt(answer.text.partition(chr(10))[0], 140)} says that it "
+                    f"was not possible. If so, write {evasions.FAILED}; otherwise send the work itself. "
+                    f"{evasions.SURE}",
+                ),
+                "",
+                is_claim=True,
+            )
+        return replace(answer, planned_actions=merged(actions, answer.planned_actions))
+    return answer
+
+
+def _has_body(message: ReplyMessage) -> bool:
+    return bool(message.preamble.strip()) or any(section.text.strip() for section in message.sections)
+
+
+def _named(section: Section) -> Section:
+    """A section under the name that it has in a reply, if its heading is another spelling of that."""
+    word = words.spelled(section.heading.strip(" :#*"))
+    known = {
+        "result": "Results",
+        "results": "Results",
+        "partial_result": "Partial Results",
+        "partial_results": "Partial Results",
+    }
+    known |= {"error": "Error", "planned_actions": "Planned Actions", "planned_action": "Planned Actions"}
+    return Section(known[word], section.text, section.line) if word in known else section
+
+
+def _declared_actions(form: Form) -> tuple[Action, ...]:
+    value = form.headers.get("planned_actions", "")
+    return actions_of(Source(PATH, 1, {}), value, ("planned_actions",)) if value not in ("", []) else ()
+
+
+def _confirmed(claim: str, asked: Asked) -> Answer:
+    """The earlier answer, which the agent says is the result."""
+    text = cleaned(claim)
+    return _with_actions(text) if not asked.answers else Results(text)
+
+
+def _section(body: Body, *names: str) -> str:
+    return "\n\n".join(s.text for s in body.sections if words.spelled(s.heading.strip(" :#*")) in names).strip()
+
+
+def _of_object(form: Form, asked: Asked) -> Answer | None:
+    """The meaning of a JSON object; None if it is data."""
+    inner = next((form.headers[name] for name in ("plan",) if isinstance(form.headers.get(name), dict)), None)
+    if form.kind == "plan" or "subtasks" in form.headers or (inner is not None and _TASKS.search(form.source)):
+        return _plan_if_meant(form.source, 1, asked, form)
+    if form.kind:
+        return _of_form(form, asked)
+    own = bool(form.unknown()) or bool({"title", "id", "description", "severity"} & form.headers.keys())
+    if form.headers.get("type", "") != "" or own:
+        return None
+    if form.status == "failed" and (form.text("error") or form.text("text")):
+        return _of_form(
+            form if form.text("error") else replace(form, headers={**form.headers, "error": form.text("text")}), asked
+        )
+    if form.word("status") in forms.PARTIAL:
+        return _of_form(form, asked)
+    if form.status == "done" and form.headers.keys() & {
+        "results",
+        "answer",
+        "text",
+        "summary",
+        "error",
+        "planned_actions",
+    }:
+        return _of_form(form, asked)
+    if set(form.headers) <= {"status"} and form.status == "done":
+        return _of_form(form, asked)
+    parts = [name for name in form.headers if name not in forms.THOUGHTS]
+    if len(parts) == 1 and parts[0] in ("answer", "results", "text") and not form.twice:
+        text = form.text(parts[0])
+        if asked.answers:
+            return Results(text, ballots.declared(text, asked.answers))
+        return (
+            None
+            if not text or (len(form.headers) == 1 and not isinstance(form.typed.get(parts[0]), str))
+            else _plain(text, asked)
+        )
+    if parts == ["error"] and isinstance(form.typed.get("error"), (str, dict)):
+        return _evaded(form.source, evasions.failure(form.text("error")), asked)
+    if asked.answers and "answer" in parts:
+        return Results(form.source, ballots.declared(form.text("answer"), asked.answers))
+    return None
+
+
+# Plans
+
+
+def _plan_form(form: Form, body: Body, problems: list[str], asked: Asked) -> Answer:
+    """The plan in a form `type: plan`: its section `## DAG`, else its body, else its headers."""
+    if "subtasks" in form.headers and not form.body.strip():
+        text, line = form.source, min(form.lines.values(), default=1)
+    elif dag := next(
+        (s for s in body.sections if words.spelled(s.heading.strip(" :#*")) in ("dag", "plan", "subtasks", "tasks")),
+        None,
+    ):
+        text, line = dag.text, dag.line
+        others = [s for s in body.sections if s is not dag and _SUBTASKS.search(s.text)]
+        if others:
+            problems.append("There are two plans in one answer. Write one `## DAG`.")
+    else:
+        text, line = form.body, form.body_line
+    try:
+        answer = _planned(text, line, asked)
+    except MessageError as error:
+        return Unclear((*problems, *_problems(error, text, line - 1)), "")
+    if isinstance(answer, Unclear):
+        return replace(answer, problems=(*problems, *answer.problems))
+    return Unclear(tuple(problems), "") if problems else answer
+
+
+def _plan_if_meant(text: str, line: int, asked: Asked, form: Form | None = None) -> Answer | None:
+    """The plan in a mapping, unless it is data: with other keys beside it, no entry names an agent that exists."""
+    value = form.headers if form is not None else _mapping_of(text)
+    if value is None:
+        return _planned(text, line, asked)  # for its error
+    named = form is not None and form.kind == "plan"
+    keys = {forms.name_of(key): item for key, item in value.items()}
+    children: Yaml = keys.get("subtasks", "")
+    outer: Yaml = keys.get("plan", "")
+    if isinstance(outer, dict) and "subtasks" not in keys:
+        inner = {forms.name_of(key): item for key, item in outer.items()}
+        children = inner.get("subtasks", "")
+        keys = {key: item for key, item in keys.items() if key != "plan"}
+        text = flow({**outer, **{key: item for key, item in value.items() if forms.name_of(key) == "synthesis"}})
+    entries = list(children.values()) if isinstance(children, dict) else children if isinstance(children, list) else []
+    if not named:
+        if not entries or not all(isinstance(entry, dict) for entry in entries):
+            own = keys.keys() <= _PLAN_KEYS and isinstance(children, (dict, list))
+            return _planned(text, line, asked) if own and "subtasks" in keys else None
+        if not keys.keys() <= _PLAN_KEYS and not any(_names_agent(entry, asked) for entry in entries):
+            return None
+        kind = words.spelled(str(keys.get("type", "plan")))
+        if kind not in forms.TYPES and not any(_names_agent(entry, asked) for entry in entries):
+            return None
+    return _planned(text, line, asked)
+
+
+def _names_agent(entry: Yaml, asked: Asked) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    for key, value in entry.items():
+        if words.KEYS.get(words.spelled(key)) == "agent":
+            names = value if isinstance(value, list) else [value]
+            said = [name.strip().lstrip("@").casefold() for name in names if isinstance(name, str)]
+            if asked.agents is None or any(
+                name in {SELF, *(agent.casefold() for agent in asked.agents)} for name in said
+            ):
+                return True
+    return False
+
+
+def _mapping_of(text: str) -> Mapping[str, Yaml] | None:
+    try:
+        value = load(text, path=PATH, max_events=600_000, max_depth=64).value if len(text) <= MAX_BYTES else None
+    except MessageError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _planned(text: str, line: int, asked: Asked) -> Answer:
+    """The plan in this YAML, if the turn may be answered by one. Raises MessageError."""
+    if asked.turn is Turn.DISPATCH:
+        return replace(
+            _unclear(
+                "This is a plan, and the task was given to you to do: what you plan for it is yours to carry out. Send "
+                f"its result: {_FORM}. {evasions.SURE}"
+            ),
+            is_claim=True,
+        )
+    if asked.turn is Turn.ANSWER:
+        return _unclear("This is a plan. Only the question is to be answered, in plain text.")
+    if not asked.may_plan:
+        return _unclear(f"This task cannot be divided further. Do it and send the work, or answer {evasions.FAILED}.")
+    return Planned(_plan(text, line))
+
+
+def _plan(yaml_text: str, first_line: int) -> Plan:
+    return parse_plan(yaml_text, path=PATH, first_line=first_line)
+
+
+def claimed_plans(text: str) -> list[Section]:
+    """The sections `## DAG` of a text that have subtasks."""
+    if not _DAG.search(text):
+        return []
+    try:
+        sections = split_body(text, path=PATH).sections
+    except MessageError:
+        return []  # too many headings to be a plan: a long result
+    own = ("dag", "subtasks")
+    return [
+        section
+        for section in sections
+        if words.spelled(section.heading.strip(" :#")) in own and _SUBTASKS.search(section.text)
+    ]
+
+
+# Text
+
+
+def _plain(text: str, asked: Asked) -> Answer:
+    """A text without structure: a vote, what seems to evade the work, or the result."""
+    correction = asked.correction
+    if asked.answers:
+        return Results(text)
+    if correction is not None and correction.claim and evasions.confirms(text):
+        return _confirmed(correction.claim, asked)
+    in_place = "task.md" in text or (asked.turn is Turn.WORK and bool(asked.subtasks))
+    if not in_place and (found := evasions.evasion(text, asked.turn, asked.agents or ())) is not None:
+        return _evaded(text, found, asked)
+    return _with_actions(text)
+
+
+def _evaded(text: str, found: evasions.Evasion, asked: Asked) -> Answer:
+    """What seems to evade the work is asked about once; the second time it counts as it stands."""
+    correction = asked.correction
+    if correction is None or not correction.claim or found.kind is Kind.CALL:
+        return Unclear((found.problem,), text, is_claim=found.kind is not Kind.CALL)
+    if found.kind is Kind.QUESTION:
+        return Question(text)
+    if found.kind is Kind.CLAIM:
+        return _with_actions(text)
+    return Failure(text)
+
+
+def _with_actions(text: str) -> Results:
     """A result without front matter. Planned actions in it count only if they are a list, not prose."""
-    if not _ACTIONS.search(inner):
+    if not _ACTIONS.search(text):
         return Results(text)
     try:
-        sections = split_body(inner, path=_PATH).sections
+        sections = split_body(text, path=PATH).sections
     except MessageError:
         return Results(text)  # too many headings: a long result
     declared = [section for section in sections if section.is_called("Planned Actions") and claims(section.text)]
     return Results(text, planned_actions=actions_in(tuple(declared)))
+
+
+def _as_vote(answer: Answer, asked: Asked) -> Answer:
+    """A result whose declared answer is one of those allowed, in their spelling. Others are asked again."""
+    if not isinstance(answer, Results):
+        return answer
+    declared = (
+        ballots.declared(answer.answer, asked.answers) if answer.answer else ballots.stated(answer.text, asked.answers)
+    )
+    if not declared:
+        return _unclear(ballots.problem(answer.answer or answer.text, asked.answers))
+    if answer.answer and (other := ballots.stated(answer.text, asked.answers)) and other != declared:
+        return _unclear(
+            f"The header says `answer: {declared}`, and the text `{other}`. Write the one that you mean in both places."
+        )
+    return replace(answer, answer=declared)
+
+
+def _passed_on(answer: Answer) -> Answer:
+    """The answer to a question is text, a question to the operator, or none."""
+    if isinstance(answer, Acknowledged | Reviewed | Failure):
+        return _unclear(
+            "Only an answer to the question is wanted: plain text, a `type: question` to the operator, or `REPLY_SKIP`."
+        )
+    return answer
+
+
+# Reviews and drafts
+
+
+def _reviewed(text: str) -> Answer:
+    form = _review_form(text)
+    if form is None:
+        answer = verdicts.review_in_prose(text)
+    else:
+        inner = form.typed.get("review")
+        if isinstance(inner, dict) and (nested := forms.mapping(flow({str(k): v for k, v in form.headers.items()}))):
+            form = nested
+        body = split_body(form.body, path=PATH, first_line=form.body_line)
+        listed = _section(
+            body,
+            "findings",
+            "finding",
+            "issues",
+            "problems",
+            "remarks",
+            "comments",
+            "required_changes",
+            "changes",
+            "nits",
+        )
+        known = (
+            "findings",
+            "finding",
+            "issues",
+            "problems",
+            "remarks",
+            "comments",
+            "required_changes",
+            "changes",
+            "nits",
+            "summary",
+        )
+        others = [s for s in body.sections if words.spelled(s.heading.strip(" :#*")) not in known]
+        summary = "\n\n".join(
+            filter(
+                None,
+                [
+                    form.text("summary"),
+                    form.text("text"),
+                    body.preamble,
+                    _section(body, "summary"),
+                    join_body("", "", others).strip(),
+                ],
+            )
+        )
+        kind = form.headers.get("type", "")
+        if kind != "" and form.kind not in ("review", "reply"):
+            return _unclear(
+                f"{_upper(form.quoted('type'))}: only a review was asked for, in this form: {verdicts.FORM}."
+            )
+        if form.status == "failed" and "verdict" not in form.headers:
+            return _unclear(
+                "A review cannot fail. If you cannot judge the work, write `verdict: blocked` and say what is needed."
+            )
+        if listed or not isinstance(form.headers.get("findings", ""), str) or form.headers.get("findings"):
+            loose = summary
+        else:
+            loose = summary if not _section(body, "summary") else join_body("", body.preamble, others).strip()
+        answer = verdicts.review_in(form, listed, summary, loose)
+    return answer
+
+
+def _review_form(text: str) -> Form | None:
+    """The form of a review, at the beginning of the text, behind a paragraph, or in its only fenced block."""
+    lines = text.split("\n")
+    inside = _fenced(lines)
+    candidates = [text]
+    inner, language = block_around(text)
+    if language != "?":
+        candidates.append(inner.strip("\n"))
+    starts = _starts(lines, inside)
+    if len(starts) == 1 and language == "?":
+        start, end = starts[0], block_end(lines, starts[0])
+        if _is_paragraph("\n".join(lines[:start]).strip()) and _is_paragraph("\n".join(lines[end + 1 :]).strip()):
+            candidates.append("\n".join(lines[start + 1 : end]).strip("\n"))
+    for candidate in candidates:
+        form = forms.mapping(candidate)
+        if (
+            form is not None
+            and {"verdict", "findings", "answer", "status", "approved", "type", "results", "review"}
+            & form.headers.keys()
+        ):
+            return form
+        rows = candidate.split("\n")
+        if (found := forms.fronted(rows)) is not None and _is_review(found[0]):
+            return found[0]
+        later = [one for _, one in _later(rows, _fenced(rows), 1)]
+        if len(later) == 1 and _is_review(later[0][0]):
+            return later[0][0]
+    return None
+
+
+def _is_review(form: Form) -> bool:
+    return (
+        bool(form.kind)
+        or "verdict" in form.headers
+        or (form.source.startswith("status") and bool(words.VERDICTS.get(form.word("status"))))
+    )
+
+
+_SPEC_NAMES = {
+    **{word: word for word in ("goal", "context", "instructions", "expected_output", "acceptance_criteria", "checks")},
+    **{word: word for word in ("scope_in", "scope_out", "inputs", "outputs", "risks", "planned_actions")},
+    **dict.fromkeys(("in_scope", "scope"), "scope_in"),
+    **dict.fromkeys(("out_of_scope", "not_in_scope", "outside_the_scope"), "scope_out"),
+    **dict.fromkeys(("expected_result", "expected_outputs"), "expected_output"),
+}
+_MARKED_NAME = re.compile(
+    r" {0,3}(?:#{1,6}[ \t]+(?P<heading>[^\n#]{1,60})#*|\*\*(?P<bold>[^*\n]{1,40})\*\*[ \t]*:?(?P<rest>[^\n]*))"
+)
+
+
+def _drafted(text: str) -> Drafted | Unclear:
+    """The spec in the answer of a drafting turn, whose sections may have headings of any level, or be JSON."""
+    inner, language = block_around(text)
+    text = inner.strip("\n") if language != "?" else text
+    if (form := forms.mapping(text)) is not None:
+        parts = {_spec_name(key): form.text(forms.name_of(key)) for key in form.written.values()}
+        text = "\n\n".join(
+            f"## {name.replace('_', ' ').title()}\n\n{value}" for name, value in parts.items() if name and value
+        )
+    text = _with_spec_headings(text)
+    paragraphs = text.rstrip().split("\n\n")
+    if len(paragraphs) > 1 and evasions.manners(paragraphs[-1]):
+        text = "\n\n".join(paragraphs[:-1])
+    spec = rewritten(Spec(""), text)
+    if spec is not None:
+        return Drafted(spec)
+    shown = excerpt(text.strip().partition("\n")[0], 120)
+    return _unclear(f"{shown} has no section of a spec. Do not do the task. {_WANTED[Turn.DRAFT]}")
+
+
+def _spec_name(heading: str) -> str:
+    word = words.spelled(heading.strip(" :#*"))
+    return _SPEC_NAMES.get(word) or _SPEC_NAMES.get(words.KEYS.get(word, ""), "")
+
+
+def _with_spec_headings(text: str) -> str:
+    lines = text.split("\n")
+    inside = _fenced(lines)
+    for index, line in enumerate(lines):
+        found = None if inside[index] else _MARKED_NAME.fullmatch(line)
+        if found and (name := _spec_name(found["heading"] or found["bold"] or "")):
+            rest = (found["rest"] or "").strip(" :")
+            lines[index] = f"## {name.replace('_', ' ').title()}" + (f"\n\n{rest}" if rest else "")
+    return "\n".join(lines)
+
+
+# Messages of peers
 
 
 def answer_of(message: AnyMessage) -> Answer:
@@ -220,19 +912,22 @@ def answer_of(message: AnyMessage) -> Answer:
 def _meaning(message: AnyMessage) -> Answer:
     match message:
         case ReplyMessage(status="done"):
-            if message.section("Error").strip().casefold() not in _NO_ERROR:
+            if not _is_no_error(message.section("Error")):
                 problem = (
-                    "the reply is `done` but has a section `## Error`: write `status: failed`, or remove the section"
+                    "The reply is `done` but has a section `## Error`. Write `status: failed`, or remove the section."
                 )
                 return Unclear((problem,), message.text)
-            results = message.results or _without(message, "Planned Actions")
+            results = message.results or _without(message, "Planned Actions", "Error", "Partial Results")
             if not results:
-                return Unclear(("the reply is `done` but has no results",), message.text)
+                return Unclear(
+                    ("The reply is `done` but has no results. Write them under `## Results`.",), message.text
+                )
             return Results(results, message.answer, merged(message.planned_actions, actions_in(message.sections)))
         case ReplyMessage():
             reason, partial = message.section("Error"), message.section("Partial Results")
             error = reason or _without(message, "Partial Results")
             partial = partial or (message.section("Results") if reason else "")
+            partial = "" if _is_no_error(partial) else partial
             final = message.failure == "permanent"
             return Failure(error or "the agent failed and gave no reason", partial, final)
         case PlanMessage():
@@ -240,7 +935,7 @@ def _meaning(message: AnyMessage) -> Answer:
             return Planned(_plan(dag.text, dag.line) if dag else _plan(message.preamble, 1))
         case QuestionMessage():
             question = message.section("Question") or message.text or message.title
-            return Question(question) if question else Unclear(("the question has no text",), "")
+            return Question(question) if question else Unclear(("The question has no text.",), "")
         case ReviewMessage():
             return Reviewed(message.verdict, summary_of(message), message.findings)
         case AckMessage():
@@ -255,101 +950,38 @@ def summary_of(review: ReviewMessage) -> str:
     return "\n\n".join(filter(None, [summary, prose]))
 
 
-def _plan(yaml_text: str, first_line: int) -> Plan:
-    return parse_plan(yaml_text, path=_PATH, first_line=first_line)
+# Parts of texts
 
 
-def _read_draft(text: str) -> Drafted | Unclear:
-    """Parse `text`, the answer of a drafting turn (`draft.md.j2`)."""
-    try:
-        spec = rewritten(Spec(""), _unwrapped(storable_text(text).strip()))
-    except MessageError as error:
-        return Unclear((storable_line(str(error)),), text)
-    return Drafted(spec) if spec is not None else Unclear(("it has no section of a spec",), text)
+def _unclear(*problems: str) -> Unclear:
+    return Unclear(problems, "")
 
 
-def _header_lines(lines: list[str]) -> tuple[list[str], bool]:
-    """The lines that look like front matter, and whether it is closed."""
-    if lines[0].rstrip() != "---":
-        return [], False
-    for index, line in enumerate(lines[1:_MAX_HEADER_LINES], 1):
-        if line.rstrip() == "---":
-            return lines[1:index], True
-    # Not closed: assume that it ends at the first blank line.
-    blank = next((index for index, line in enumerate(lines[1:_MAX_HEADER_LINES], 1) if not line.strip()), None)
-    return lines[1:blank], False
+def _problems(error: MessageError, text: str, before: int = 0) -> tuple[str, ...]:
+    """Each of the errors as a paragraph that quotes its line. `before`: lines of the answer above `text`."""
+    return tuple(_problem(one, text.split("\n"), before) for one in getattr(error, "all", (error,)))
 
 
-def _keys(lines: list[str]) -> dict[str, str]:
-    """The obvious keys of a YAML mapping with their values, in lower case."""
-    found = (_KEY.fullmatch(line.rstrip()) or _SLOPPY_STATUS.fullmatch(line.rstrip()) for line in lines)
-    return {key[1].lower(): _REMARK.sub("", key[2] or "").strip().strip("\"'").lower() for key in found if key}
+def _problem(error: MessageError, lines: list[str], before: int) -> str:
+    at = (error.line or 0) - before - 1
+    quoted = (
+        f" Line {error.line} is {excerpt(lines[at], 160)}."
+        if error.line and 0 <= at < len(lines) and lines[at].strip()
+        else ""
+    )
+    return storable_line(f"{error}{'' if str(error).endswith(('.', '!')) else '.'}{quoted}")
 
 
-def _is_front_matter(keys: Mapping[str, str]) -> bool:
-    """Whether front matter with these keys is, or is meant as, that of an answer and not of a document."""
-    if keys.get("type") in _TYPES or keys.get("status") in _STATUS or keys.get("verdict") in _VERDICTS:
-        return True
-    if not keys.keys().isdisjoint({"status", "verdict", "subtasks"}):
-        return "title" not in keys
-    return keys.keys() <= _HEADERS and not keys.keys().isdisjoint(_ANSWER_HEADERS)
+def _line(text: str, inner: str) -> int:
+    return 2 if inner != text else 1
 
 
-def _front_matters(lines: list[str], inside: list[bool], start: int) -> list[int]:
-    """The lines from `start` at which front matter of an answer begins, outside fenced code."""
-    found = []
-    for index in range(start, len(lines)):
-        if inside[index] or lines[index].rstrip() != "---":
-            continue
-        end = index + 1
-        while end < min(len(lines), index + _MAX_HEADER_LINES) and lines[end].strip() not in ("", "---"):
-            end += 1
-        keys = _keys(lines[index + 1 : end])
-        decided = keys.get("status") in _STATUS or keys.get("verdict") in _VERDICTS
-        if keys.get("type") in _TYPES or (decided and keys.keys() <= _HEADERS):
-            found.append(index)
-    return found
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
-def _mapping(lines: list[str], inside: list[bool]) -> Answer | None:
-    """The answer in text that is one YAML or JSON mapping: a plan, or an answer in an invalid form."""
-    text = "\n".join(lines)
-    keys = _json_keys(text) if text.startswith("{") else _keys(_first_paragraph(lines))
-    if "subtasks" in keys or ({"plan", "dag"} & keys.keys() and _SUBTASKS.search(text)):
-        return Planned(_plan(text, 1))
-    # `Status: done` may begin any prose, and is a success in either case.
-    decided = keys.get("status") == "failed" or keys.get("verdict") in _VERDICTS or keys.get("type") in _TYPES
-    if decided and keys.keys() <= _HEADERS | _BODY and not text.startswith("#"):
-        return Unclear((f"an answer must not be a bare mapping; its lines are {_FORM}; {_QUOTING}",), "")
-    for index, line in enumerate(lines[:-1]):
-        if not inside[index] and line.rstrip() == "subtasks:" and _CHILD.match(lines[index + 1]):
-            return Unclear((f"there is a plan in the middle of the text; write it under `## DAG`; {_QUOTING}",), "")
-    return None
-
-
-def _first_paragraph(lines: list[str]) -> list[str]:
-    """The first paragraph without headings and comments, if each line may belong to a mapping."""
-    first: list[str] = []
-    for line in lines[:_MAX_HEADER_LINES]:
-        if line.startswith("#") or not (line.strip() or first):
-            continue
-        if not line.strip():
-            break
-        if not (line[0] in " \t-" or _KEY.fullmatch(line.rstrip())):
-            return []
-        first.append(line)
-    return first
-
-
-def _json_keys(text: str) -> dict[str, str]:
-    """The keys of a JSON object with their values if they are text. Invalid JSON is searched for keys."""
-    try:
-        found = json.loads(text) if len(text) <= MAX_BYTES else None
-    except (ValueError, RecursionError):
-        return dict(_JSON_PAIR.findall(text[:_MAX_INVALID_JSON]))
-    if not isinstance(found, dict):
-        return {}
-    return {key: value if isinstance(value, str) else "" for key, value in found.items()}
+def _is_no_error(text: str) -> bool:
+    return words.spelled(text.strip(" .*`\n")) in _NO_ERROR
 
 
 def _fenced(lines: list[str]) -> list[bool]:
@@ -363,52 +995,21 @@ def _is_paragraph(text: str) -> bool:
     return "```" not in text and "~~~" not in text and "\n\n" not in text and not text.startswith("#")
 
 
-def _with_headers(text: str, header: list[str], wanted: Mapping[str, str]) -> tuple[str, int]:
-    """`text` with the headers added that only messages need, and the number of added lines."""
-    named = {line.partition(":")[0].strip() for line in header}
-    added = [f"{name}: {value}" for name, value in wanted.items() if name not in named]
-    lines = text.split("\n")
-    at = len(header) + 1
-    return "\n".join([*lines[:at], *added, *lines[at:]]), len(added)
-
-
 def _is_failed_body(text: str) -> bool:
     """Whether the text is the body of a failed reply: only its sections, with text under `## Error`."""
     if not _OUTCOME.match(text.partition("\n")[0]):
         return False
     try:
-        sections = split_body(text, path=_PATH).sections
+        sections = split_body(text, path=PATH).sections
     except MessageError:
         return False  # too many headings to be a reply: a long result
     errors = [section.text for section in sections if section.is_called("Error")]
     others = (section for section in sections if not section.is_called("Error"))
     own = all(section.is_called("Results") or section.is_called("Partial Results") for section in others)
-    return own and any(error.strip().casefold() not in _NO_ERROR for error in errors)
+    return own and any(not _is_no_error(error) for error in errors)
 
 
-def claimed_plans(text: str) -> list[Section]:
-    """The sections `## DAG` of a text that have subtasks."""
-    if not _DAG.search(text):
-        return []
-    try:
-        sections = split_body(text, path=_PATH).sections
-    except MessageError:
-        return []  # too many headings to be a plan: a long result
-    return [section for section in sections if section.is_called("DAG") and _SUBTASKS.search(section.text)]
-
-
-def _unwrapped(text: str) -> str:
-    """The content, if the whole text is one fenced block around sections or front matter."""
-    first, _, rest = text.partition("\n")
-    inner, _, last = rest.rpartition("\n")
-    fence = _FENCE.fullmatch(first.rstrip())
-    if not fence or last.strip() != fence[1]:
-        return text
-    inner = inner.strip()
-    return inner if inner.startswith(("---", "#")) else text
-
-
-def _without(message: AnyMessage, heading: str) -> str:
-    """The body without one of its sections: the answer if its author forgot the heading."""
-    rest = [f"## {s.heading}\n\n{s.text}" for s in message.sections if not s.is_called(heading)]
+def _without(message: AnyMessage, *headings: str) -> str:
+    """The body without some of its sections: the answer if its author forgot the heading."""
+    rest = [f"## {s.heading}\n\n{s.text}" for s in message.sections if not any(map(s.is_called, headings))]
     return "\n\n".join(part for part in (message.preamble, *rest) if part)

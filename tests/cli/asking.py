@@ -25,7 +25,7 @@ def ask(stage: Stage, name: str, *actions: Action, preview: str = "make publish,
         spec = Spec(goal=name, instructions="Do it", expected_output="One line", planned_actions=actions)
         engine.handle(None, NewTask(name, None, name, "operator", f"Do {name}", spec, Policy(backoff_base=0.0)))
     stage.start()
-    stage.end_turn(name, "It is done.")
+    stage.end_turn(name, "The site is built: site/index.html.")
     return prepare(stage, preview)
 
 

@@ -27,7 +27,7 @@ from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.answer import read_answer
+from mailboxd.protocol.answer import Asked, read_answer
 
 NOW = "2026-11-21T12:00:00.000Z"
 
@@ -90,7 +90,7 @@ class Stage:
             pending = engine.store.outbox.pending(self.clock.now(), 100)
             order, effect = next((o, o.effect) for o in pending if o.task == task.id and isinstance(o.effect, RunTurn))
             outcome = Succeeded(said) if isinstance(said, str) else said
-            answer = read_answer(said) if isinstance(said, str) else None
+            answer = read_answer(said, Asked(effect.turn)) if isinstance(said, str) else None
             ended = turns.ended(order, effect, outcome, answer)
             engine.handle(task.id, ended, actor=order.agent)
             engine.store.outbox.finish(order.id)

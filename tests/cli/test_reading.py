@@ -411,7 +411,7 @@ def test_why_a_gate_waits_for_the_reviewers_of_this_round(stage: Stage) -> None:
     policy = Policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("critic", "judge"))
     stage.create("job", policy=policy)
     stage.start()
-    stage.end_turn("job", "It is done.")
+    stage.end_turn("job", "The result itself.")
     assert stage.json("why", "job")["because"][-1]["text"] == "the quality gate waits for critic, judge"
     stage.end_turn("job", "---\ntype: review\nverdict: approved\n---\n\nGood.\n")
     assert stage.json("why", "job")["because"][-1]["text"] == "the quality gate waits for judge"

@@ -10,12 +10,13 @@ import pytest
 from mailboxd.core.events import Role
 from mailboxd.core.outcomes import Failure, Planned, Question, Results, Reviewed, Unclear
 from mailboxd.core.roles import may
+from mailboxd.core.vocabulary import Turn
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.integration import FileStatus, install_skill, packaged_skill, skill_files, skill_state, uninstall_skill
 from mailboxd.mcp.registration import entry_name
 from mailboxd.mcp.tokens import Caller
 from mailboxd.mcp.tools import TOOLS
-from mailboxd.protocol.answer import read_answer
+from mailboxd.protocol.answer import Asked, read_answer
 from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import Stage, make
 
@@ -57,9 +58,9 @@ def test_every_example_in_the_skill_parses_as_intended(kind: str, text: str) -> 
     if kind == "taskmd":
         assert parse_task_file(text.encode(), "task.md").dag is not None
         return
-    answer = read_answer(text)
-    assert not isinstance(answer, Unclear), answer
     (said,) = re.findall(r"^type: (\w+)$", text, re.MULTILINE)
+    answer = read_answer(text, Asked({"review": Turn.REVIEW, "ack": Turn.DISPATCH}.get(said, Turn.WORK)))
+    assert not isinstance(answer, Unclear), answer
     reply = Failure if "status: failed" in text else Results
     assert isinstance(answer, MEANT.get(said, reply))
 

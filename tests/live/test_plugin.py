@@ -14,7 +14,8 @@ import pytest
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.outcome import classify
 from mailboxd.core.outcomes import Acknowledged, Failed, Succeeded
-from mailboxd.protocol.answer import read_answer
+from mailboxd.core.vocabulary import Turn
+from mailboxd.protocol.answer import Asked, read_answer
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import some_of
@@ -100,7 +101,7 @@ def test_a_message_waits_in_the_inbox_until_the_daemon_runs(company: LiveCompany
     beta = company["beta"]
     sent = task("waits", sender="alpha").encode().rstrip() + b"\n"
     for _ in range(2):  # the second meets the first under its name
-        assert read_answer(said(tell(company.gateway, "beta", sent))) == Acknowledged()
+        assert read_answer(said(tell(company.gateway, "beta", sent)), Asked(Turn.DISPATCH)) == Acknowledged()
     assert landed(company, "beta") == [sent]
     assert company.model.calls == []
     beta.start()
@@ -144,7 +145,7 @@ BODIES = {
 )
 def test_what_lands_is_what_was_sent(company: LiveCompany, name: str) -> None:
     company.employ("beta", {})
-    assert read_answer(said(tell(company.gateway, "beta", BODIES[name]))) == Acknowledged()
+    assert read_answer(said(tell(company.gateway, "beta", BODIES[name])), Asked(Turn.DISPATCH)) == Acknowledged()
     (path,) = company["beta"].inbox.iterdir()
     assert hashlib.sha256(path.read_bytes()).hexdigest() == hashlib.sha256(BODIES[name]).hexdigest()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -216,7 +217,7 @@ def test_what_cannot_be_written_is_not_acknowledged_and_no_model_sees_it(company
     assert company.model.calls == []
     path.joinpath("in the way").rmdir()
     path.rmdir()
-    assert read_answer(said(tell(company.gateway, "beta", HEAD.encode()))) == Acknowledged()
+    assert read_answer(said(tell(company.gateway, "beta", HEAD.encode())), Asked(Turn.DISPATCH)) == Acknowledged()
 
 
 def test_a_body_that_is_not_the_declared_one_is_refused(company: LiveCompany) -> None:
@@ -271,7 +272,7 @@ def test_names_and_acknowledgements_are_made_of_ids_only(plugged: tuple[Gateway,
     assert set(file) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
     assert not file.startswith((".", "-"))
     assert len(file) <= 255
-    assert read_answer(ack) == Acknowledged()
+    assert read_answer(ack, Asked(Turn.DISPATCH)) == Acknowledged()
     assert all(line in ("---", "") or line.partition(": ")[2].startswith("'") for line in ack.split("\n"))
 
 
@@ -295,7 +296,7 @@ def test_a_running_gateway_takes_and_loses_the_plugin_without_a_restart(company:
     assert after == {key: value for key, value in before.items() if key != "plugins"}
     assert said(tell(gateway, "beta", HEAD.encode(), "unplugged")) == "Done."
     assert plugin("install")["state"]["problem"] == ""
-    assert read_answer(said(tell(gateway, "beta", HEAD.encode(), "plugged"))) == Acknowledged()
+    assert read_answer(said(tell(gateway, "beta", HEAD.encode(), "plugged")), Asked(Turn.DISPATCH)) == Acknowledged()
     assert plugin("install")["steps"] == []
     assert len(company.model.calls) == 1
 

@@ -136,7 +136,7 @@ def test_an_action_more_is_asked_about_as_if_it_had_been_declared(stand: Stand) 
     assert stand.last_event() == before
     other = stand.call(LOBSTER, "task_request_approval", task="t", action={**COMMAND, "argv": ["make", "other"]})
     assert other["recorded"]
-    stand.stage.end_turn("t", "It is done.")
+    stand.stage.end_turn("t", "The result itself.")
     assert stand.phase() == "awaiting_approval"
     with stand.stage.engine() as engine:
         task = task_of(engine, "t")

@@ -143,7 +143,7 @@ def test_the_form_that_a_review_prompt_shows_is_the_form_that_is_read(gate: Gate
     assert ("The result" in prompt) == (gate is not Gate.SPEC_REVIEW)
     assert "Old finding" in prompt
     (form,) = formats(prompt)
-    review = read_answer(form)
+    review = read_answer(form, Asked(Turn.REVIEW))
     assert isinstance(review, Reviewed)
     assert (review.verdict, review.summary) == (Verdict.CHANGES_REQUESTED, "One or two sentences")
     assert (review.findings[0].severity, review.findings[0].line) == ("major", 12)

@@ -71,7 +71,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
     with stage.engine() as engine:
         engine.handle(None, NewTask("job", None, "job", "operator", "Do it", spec, Policy()))
     stage.start()
-    stage.end_turn("job", "It is done.")
+    stage.end_turn("job", "The result itself.")
     with stage.engine() as engine, selectors.DefaultSelector() as selector:
         (order,) = (
             each for each in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(each.effect, RunCheck)

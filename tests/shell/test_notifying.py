@@ -407,7 +407,7 @@ def test_the_configuration_says_of_what(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n  kinds: [failed]\n")
     stage.create("job")
     stage.start()
-    stage.end_turn("job", "It is done.")
+    stage.end_turn("job", "The result itself.")
     assert stage.phase("job") == "completed"
     with stage.engine() as engine:
         assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
@@ -442,7 +442,7 @@ def test_no_more_than_a_few_programs_run_at_once(bell: Bell, tmp_path: Path) -> 
     for number in range(MOST_AT_ONCE + 2):
         bell.stage.create(f"t{number}", policy=Policy(max_attempts=1))
         bell.stage.start()
-        bell.stage.end_turn(f"t{number}", "It is done.")
+        bell.stage.end_turn(f"t{number}", "The result itself.")
     bell.ring()
     assert len((tmp_path / "rang").read_text().split()) == MOST_AT_ONCE
     bell.ring()

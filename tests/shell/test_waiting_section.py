@@ -71,7 +71,7 @@ def gate(stage: Stage) -> None:
     policy = Policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("critic",))
     stage.create("job", policy=policy)
     stage.start()
-    stage.end_turn("job", "It is done.")
+    stage.end_turn("job", "The result itself.")
 
 
 def circuit(stage: Stage) -> None:

@@ -1,0 +1,487 @@
+"""Short answers that may not be the work: refusals, failures, promises, questions, calls of tools, plans in prose.
+
+Done is claimed, not assumed. Such an answer is asked about once, because each of these texts can also be a result that
+was asked for. So the tables are closed and a wrong suspicion costs one turn; a wrong trust completes a task with an
+excuse. Length, a list, code or a heading end the suspicion, except for what the first sentence says of the work itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from mailboxd.core.sanitize import excerpt
+from mailboxd.core.vocabulary import Turn
+from mailboxd.protocol import words
+
+MOST = 700
+"""Characters of a text that is suspected."""
+_MOST_PLAN = 2_000
+SURE = "Is this the result itself? Then answer `---`, `status: done`, `---` and nothing else."
+FAILED = "`---`, `type: reply`, `status: failed`, `---`, `## Error` and the reason"
+_ASK = "`---`, `type: question`, `---` and the question"
+
+
+class Kind(Enum):
+    """What an answer seems to do instead of the work."""
+
+    REFUSAL = "a refusal"
+    FAILURE = "a failure"
+    QUESTION = "a question"
+    PROMISE = "a promise"
+    CLAIM = "a report that something was done"
+    CALL = "a call of a tool"
+    PLAN = "a plan"
+    IGNORANCE = "not knowing"
+
+
+@dataclass(frozen=True, slots=True)
+class Evasion:
+    """What the text seems to be, and the sentence that asks about it."""
+
+    kind: Kind
+    problem: str
+
+
+def evasion(text: str, turn: Turn, agents: Iterable[str]) -> Evasion | None:
+    """What `text`, the cleaned answer to a turn, seems to be instead of the work; None if nothing speaks for that."""
+    if _is_call(text):
+        return _of(Kind.CALL, text, turn)
+    if len(text) <= _MOST_PLAN and _plans(text, frozenset(agents)):
+        return _of(Kind.PLAN, text, turn)
+    kind = _kind(text, turn) if len(text) <= MOST else None
+    return None if kind is None else _of(kind, text, turn)
+
+
+def failure(text: str) -> Evasion:
+    """The suspicion that an answer which is only an error is a failure."""
+    return _of(Kind.FAILURE, text, Turn.WORK)
+
+
+def denies(text: str) -> bool:
+    """Whether the text of a reply that is declared done says that the work was refused or not possible."""
+    return len(text) <= MOST and _kind(text, Turn.WORK) in (Kind.REFUSAL, Kind.FAILURE)
+
+
+def confirms(text: str) -> bool:
+    """Whether the answer to the question `Is this the result?` is a yes, without a result of its own."""
+    return len(text) <= 120 and _CONFIRMS.fullmatch(_folded(text).strip(" *_`\"'.!")) is not None
+
+
+def manners(paragraph: str) -> bool:
+    """Whether a paragraph at the end of an answer is an offer or a wish, and no part of it."""
+    folded = _folded(paragraph).strip()
+    return bool(folded) and all(_OFFER.match(sentence) for sentence in _sentences(folded))
+
+
+def _of(kind: Kind, text: str, turn: Turn) -> Evasion:
+    return Evasion(
+        kind, f"{_SAYS[kind].format(said=excerpt(text.strip().partition(chr(10))[0], 140))} {_do(kind, turn)}"
+    )
+
+
+_SAYS = {
+    Kind.REFUSAL: "{said} reads like a refusal, and the task is not done.",
+    Kind.FAILURE: "{said} says that the work was not possible, or not finished.",
+    Kind.QUESTION: "{said} reads like a question to the sender.",
+    Kind.PROMISE: "{said} takes the work or promises it, and does not deliver it.",
+    Kind.CLAIM: "{said} says that the work is done, but your whole answer is the outcome, and the work is not in it.",
+    Kind.CALL: "{said} is a call of a tool as text; nothing was carried out.",
+    Kind.PLAN: "{said} reads like a plan, but is not in the form of one, so nothing was started.",
+    Kind.IGNORANCE: "{said} says that you do not know the answer.",
+}
+
+
+def _do(kind: Kind, turn: Turn) -> str:
+    if turn is Turn.ANSWER:
+        if kind is Kind.CALL:
+            return "Answer the question in plain text."
+        return (
+            f"If only the operator can answer, write {_ASK}. If the work can go on without an answer, write the single "
+            f"word `REPLY_SKIP`. If this is your answer, write `---`, `status: done`, `---` and nothing else."
+        )
+    match kind:
+        case Kind.REFUSAL | Kind.FAILURE:
+            return f"If it cannot be done, answer {FAILED}; otherwise do it. {SURE}"
+        case Kind.QUESTION:
+            return f"If you cannot go on without an answer, send {_ASK}; otherwise go on without it. {SURE}"
+        case Kind.PROMISE if turn is Turn.DISPATCH:
+            return f"If you will reply later by message, answer `---`, `type: ack`, `---`; otherwise do it now. {SURE}"
+        case Kind.PROMISE | Kind.CLAIM:
+            return f"Do it now, and send the work itself. {SURE}"
+        case Kind.CALL:
+            return "Use the tool, and then answer with what was done; or quote it in fenced code under `## Results`."
+        case _:
+            return (
+                "If these are subtasks, send them as `---`, `type: plan`, `---`, `## DAG` and a YAML block with "
+                f"`subtasks:`, each with `agent`, `description` and `depends_on`. {SURE}"
+            )
+
+
+# Calls of tools
+
+_MARKED = re.compile(
+    r"\A(?:<(?:tool_call|tool_calls|function_call|function_calls|tool_use|tool_code|invoke name=|function=)|<\|"
+    r"tool_call|"
+    r"<\uff5ctool\u2581call|\[TOOL_CALLS\]|<\|python_tag\|>|```tool_(?:code|call)|<\|channel\|>commentary to=|"
+    r"(?:assistant)?commentary to=functions)",
+    re.IGNORECASE,
+)
+_LATE_MARK = re.compile(r"^(?:<tool_call>|<function_calls?>|<invoke name=|\[TOOL_CALLS\]|<\|tool_call)", re.MULTILINE)
+_REACT = re.compile(r"^action(?: input)?:[ \t]*\S[^\n]*\n+action input:", re.MULTILINE | re.IGNORECASE)
+_JSON_CALL = re.compile(
+    r"\A(?:```(?:json)?\s*)?\[?\s*\{\s*\"(?:name|tool|tool_name|function|action|"
+    r"recipient_name)\"\s*:\s*(?:\"[\w.-]{1,80}\"|\{[^{}]{0,80})"
+    r"\s*,\s*\"(?:arguments|parameters|args|input|tool_input|action_input|params)\"\s*:",
+    re.IGNORECASE,
+)
+_FUNCTION = re.compile(r"\A(?:functions|tools|default_api|print\(default_api)\.\w{1,60}\(")
+
+
+def _is_call(text: str) -> bool:
+    if _MARKED.match(text) or _FUNCTION.match(text) or _JSON_CALL.match(text):
+        return True
+    if len(text) > 20_000 or "```" in text:
+        return False
+    return bool(_REACT.search(text)) or any(_ends_so(text, mark.start()) for mark in _LATE_MARK.finditer(text))
+
+
+def _ends_so(text: str, at: int) -> bool:
+    tail = text.rstrip()[-24:]
+    return tail.endswith((">", "]", "}")) and "\n\n" not in text[at:].strip()
+
+
+# Plans in prose
+
+_ITEM = re.compile(
+    r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|(?:step|schritt|第)[ \t]*[\d一-鿿]{1,2}|\|)(.*)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_PLANNING = re.compile(
+    r"\b(?:i'll|i will|we'll|we will|i would|i'd|we would|i am going to|i'm going to|let's|i plan|i propose|i "
+    r"suggest|"
+    r"(?:my|the|a|our) (?:\w+ )?plan|plan:|split|divide|break (?:it|this|the)|delegate|assign|hand (?:it|this|"
+    r"over)|subtasks?|sub-tasks?|"
+    r"step[s]? (?:\d|are|would|as)|approach|workflow|plane|teile|aufteilen|vorgehen)\b|计划|步骤|"
+    r"拆分|分配|我将|我会",
+    re.IGNORECASE,
+)
+_AGENT_COLUMN = frozenset({"agent", "assignee", "owner", "assigned_to", "who", "responsible", "executor", "by"})
+
+
+def _plans(text: str, agents: frozenset[str]) -> bool:
+    """Whether items of a list, or rows of a table, give work to agents, and the text speaks of doing so."""
+    if "```" in text or "~~~" in text:
+        return False
+    items = [found[1] for found in _ITEM.finditer(text)]
+    if len(items) < 2:
+        return False
+    names = {name.casefold() for name in agents if name not in ("self", "me", "main")}
+    given = sum(1 for item in items if _gives(item, names))
+    header = items[0].casefold()
+    if text.lstrip().startswith("|") or "\n|" in text:
+        columns = {words.spelled(cell) for cell in header.split("|")}
+        if (
+            given
+            and columns & _AGENT_COLUMN
+            and (columns & {"step", "task", "subtask", "order", "depends_on", "after"})
+        ):
+            return True
+    return given > 0 and _PLANNING.search(text) is not None
+
+
+def _gives(item: str, names: set[str]) -> bool:
+    tokens = re.findall(r"@?[\w.-]+", item.casefold())
+    return any(token.lstrip("@").rstrip(".-") in names for token in tokens)
+
+
+# Sentences
+
+_LIST = re.compile(r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|\|)", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]|^[^\n]+\n(?:===|---)", re.MULTILINE)
+_MARKUP = re.compile(r"^[ \t]*(?:<[!A-Za-z/?]|\.\. |[{[]|@@ )", re.MULTILINE)
+_BREAK = re.compile(r"(?<=[.!?\u2026])[\"')\u201d*_]*[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
+_LETTER = re.compile(
+    r"\A(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|lieber|hallo|cher|"
+    r"chère|estimad|querid|caro|cara|gentile|prezad)\b[^\n]{0,80}[,:!]?\n",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    r"^(?:(?:kind|best|warm|with (?:kind|best|warm)) (?:regards|wishes)|regards|yours|sincerely|best|cheers|mit "
+    r"freundlichen|viele gr|herzliche|cordialement|saludos|un saludo|atenciosamente|cordiali)\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+_FILL = (
+    r"(?:(?:really|very|so|truly|terribly|currently|also|simply|just|still|unfortunately|therefore|sadly|only|"
+    r"not|now|then|actually|however|,)[ ,]+)*"
+)
+_WORKS = (
+    r"(?:help|assist|do|complete|fulfil|fulfill|comply|provide|write|create|access|open|read|find|finish|"
+    r"continue|proceed|carry|"
+    r"perform|generate|answer|determine|produce|support|process|see|send|order|execute|run|reach|retrieve|"
+    r"download|fetch|"
+    r"engage|browse|view|verify|check|load|save|edit|modify|translate|summari[sz]e|deliver|make|take on|accept|"
+    r"start|begin|connect|locate|fully|actually|be of)"
+)
+_CANNOT = (
+    r"(?:can't|cannot|can not|could not|couldn't|won't be able to|will not be able to|am not able to|'m not "
+    r"able to|was not able to|wasn't able to|am unable to|'m unable to|was unable to|were unable to|are unable "
+    r"to|unable to|won't|will not|failed to|did not manage to|didn't manage to)"
+)
+_FOUND_NONE = (
+    r"(?!find (?:a|an|any|anything|no|other|further|more|evidence|errors|problems|mistakes)\b)(?!see (?:a|an|any)\b)"
+)
+_WORK_NAMES = (
+    r"(?:task|work|request|job|summary|file|document|report|order|translation|step|operation|assignment|action|"
+    r"command|question|instruction)s?"
+)
+_REFUSES = re.compile(
+    rf"(?:^|[,;:] |\b(?:but|and|because|as|that|unfortunately|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| was| "
+    rf"were)?[ ]*{_FILL}{_CANNOT} {_FILL}{_FOUND_NONE}{_WORKS}\b"
+    rf"|^(?:i'm|i am|we are|we're) {_FILL}(?:unable|not able|not allowed|not permitted|not comfortable|not "
+    rf"authori[sz]ed|prohibited|afraid)\b"
+    r"|^(?:i|we) (?:must|have to|need to|will have to)? ?(?:respectfully )?(?:decline|refuse)\b"
+    r"|^as an? (?:ai|language model|llm|assistant)\b|^(?:it|this|that) (?:goes |is )?(?:against|violates|beyond) "
+    r"(?:my|our|the)\b"
+    rf"|^(?:i|we) (?:do not|don't|did not|didn't|currently do not|currently don't) have (?:the |any |enough |"
+    rf"sufficient |direct )*(?:access|ability|abilities|permission|permissions|tool|tools|capability|information|"
+    rf"data|context|means|right)\b"
+    r"|^(?:i|we) (?:have no|lack) (?:the |any )*(?:access|ability|permission|permissions|tool|tools|way|means|"
+    r"information)\b"
+    r"|^(?:leider )?(?:ich|wir) (?:kann|konnte|können|konnten|darf) (?:das|dies|diese\w*|dabei|ihnen|dir|"
+    r"die|den|der|hier|leider|dafür)\b[^.]*\bnicht\b|^(?:leider|es tut mir leid)\b.*\b(?:nicht|kein\w*)\b"
+    r"|^(?:je suis désolée?|désolée?)\b|^je ne (?:peux|pouvais) pas\b|^je n'ai pas (?:pu|"
+    r"accès)\b"
+    r"|^(?:lo siento|lamentablemente|disculp)|^no (?:puedo|pude|tengo acceso)\b|^(?:desculpe|lamento)|^não "
+    r"(?:posso|consigo|consegui|foi possível)\b"
+    r"|^(?:mi dispiace|purtroppo non)|^non (?:posso|riesco|sono riuscit\w)\b|"
+    r"^(?:извините|к "
+    r"сожалению)|^(?:я )?не "
+    r"(?:могу|удалось)"
+    r"|^(?:抱歉|对不起|很抱歉|非常抱歉|不好意思)|"
+    r"^我?(?:无法|不能|没有权限|没法)|^(?:申し訳|"
+    r"すみません)|できません(?:\u3002|$)|^죄송"
+)
+_APOLOGY = re.compile(
+    r"^(?:(?:i'm|i am|we are|we're) )?(?:so |very |really |truly |terribly )?sorry\b|^(?:my |our )?(?:sincere "
+    r")?apologies\b|^(?:i|we) (?:sincerely )?apologi[sz]e\b|^unfortunately[, ]*$"
+)
+_FAILS = re.compile(
+    rf"\b(?:the|this|your|that) (?:\w+ ){{0,2}}{_WORK_NAMES}\b[^.!?]{{0,40}}(?:cannot|could not|can't|couldn't|"
+    rf"was not|wasn't|has not|hasn't|were not) (?:be |been )?(?:\w+ )?(?:completed?|done|finished|fulfilled|"
+    rf"processed|carried|executed|performed|written|summed|read|opened|found|loaded|accessed|started|possible|"
+    rf"sent|delivered|available|attached)\b"
+    r"|^(?:it|this|that)(?: work| task)? (?:is|was|proved|seems) (?:\w+ )?(?:not possible|impossible|not "
+    r"feasible)\b|^(?:it|this|that) (?:cannot|could not|can't|couldn't) be (?:done|completed|finished|carried)\b"
+    rf"|^{_FILL}(?:unable to|could not|couldn't|cannot|can't|failed to) {_FOUND_NONE}{_WORKS}\b|^(?:the "
+    rf")?(?:task|work|job|run|execution|attempt|command|request|operation) (?:has )?failed\b|^(?:execution |task "
+    rf"|run )?failed\s*[:.!-]|^failed$"
+    r"|^(?:error|fatal|exception|fehler|错误|échec|erreur)[\w ]{0,20}\s*[:\uff1a]|^(?:api|http|"
+    r"network|timeout|rate limit|internal server|server)[\w ]{0,20} error\b|^traceback \("
+    r"|\b(?:file|folder|directory|page|document|attachment|repository|dataset|image|link|"
+    r"url)\b[^.!?]{0,60}\b(?:does not exist|doesn't exist|do not exist|is missing|are missing|was not found|were "
+    r"not found|not found|could not be found|cannot be found|is not accessible|was not attached|was not provided|"
+    r"is not available)\b"
+    r"|\b(?:no|nothing|not any) (?:file|document|text|attachment|image|data|input)?s? ?(?:was|were|has been|have "
+    r"been|is|are) (?:attached|provided|given|included|supplied|shared)\b|^you (?:did not|didn't|have not|"
+    r"haven't) (?:attach|provide|include|share|give|sp)"
+    r"|\b(?:partially|partly|only half|only partly|not fully|not yet|incompletely) (?:done|complete|completed|"
+    r"finished)\b|\bthe rest (?:is missing|is still missing|follows|will follow|is open|remains)\b|\b(?:ran|run|"
+    r"running) out of (?:time|tokens|space|context)\b|^\W*to be continued"
+    r"|^(?:die|der|das) (?:aufgabe|datei|arbeit)\b[^.]*\b(?:nicht|fehlt|fehlgeschlagen)\b|"
+    r"任务失败|^文件\S{0,20}不存在|无法完成|"
+    r"未能完成|没有找到文件"
+)
+_STATUS_LINE = re.compile(
+    r"^\W*(?:final |task |overall )?(?:status|state|result|outcome|ergebnis|状态)\W*[:=\uff1a]\W*([\w "
+    r"]{2,24})\W*$",
+    re.MULTILINE,
+)
+_NEEDS = re.compile(
+    r"\bbefore (?:i|we) (?:can|could|start|begin|go|do|order|write|proceed|continue)\b"
+    r"|\b(?:i|we)(?:'d| would)? (?:still |first |just |also |would |will )*(?:need|require|am missing|are "
+    r"missing)(?:ed)? (?:one|two|three|four|a few|some|more|to know|additional|further|clarification|clarity|"
+    r"information|your|you to|an answer|a decision|input|the following|details|a bit more)\b"
+    r"|\b(?:could|can|would|will) you (?:please |kindly |also )*(?:tell|provide|clarify|confirm|share|specify|"
+    r"send|let|give|upload|attach|explain|say|point|paste|advise)\b"
+    r"|\bplease (?:clarify|specify|tell me|provide me|advise|confirm (?:which|whether|if|what)|let me know "
+    r"(?:which|what|how|who|when|where|whether|if (?!you(?:'d| would)? (?:like|need|want|have)))|(?:upload|"
+    r"attach|paste|share|provide) (?:the|a|your|me|more|additional))"
+    r"|\b(?:i|we) (?:have|'ve) (?:got )?(?:a|one|two|three|some|a few|several) (?:\w+ )?questions?\b|\b(?:it's|"
+    r"it is|i'm|i am) (?:un|not )(?:clear|sure) (?:to me )?(?:which|what|whether|if|how|who|where|when)\b"
+    r"|\b(?:ich|wir) (?:brauche|benötige|brauchen|benötigen)\b|\b(?:können|könnten) sie "
+    r"(?:mir|bitte)\b|\b(?:kannst|könntest) du (?:mir|bitte)\b|\bj'ai besoin\b|\bpourriez-vous\b|\bnecesito "
+    r"(?:saber|más)\b|\bpodrías?\b|\bpreciso (?:saber|de mais)\b|请问|请(?:提供|"
+    r"告诉|确认|说明)|需要(?:您|你|知道|更多)|"
+    r"教えてください"
+)
+_OFFER = re.compile(
+    r"(?:would you (?:like|prefer|want)|do you want|shall i|should i (?:also|make|add|change|adjust|send|write|"
+    r"include|go)|want me to|let me know\b(?! (?:which|what|how many|who|when|where)\b)|feel free|if you(?:'d| "
+    r"would)? (?:like|need|want|have|prefer|upload|provide|share|send|tell)|i hope\b|(?:i )?hope (?:this|that|"
+    r"it)|is there anything|(?:i'm|i am|i'd be|i would be|i will be|i'll be)? ?(?:happy|glad|here) to|i can "
+    r"(?:also|then|adjust|make)|just (?:tell|let|say|ask)|don't hesitate|please (?:feel free|don't hesitate|do "
+    r"not hesitate|let me know if you(?:'d| would)? (?:like|need|want|have))|anything else|good luck|enjoy\b|"
+    r"(?:viel )?(?:erfolg|spaß)|ich hoffe|möchten sie|soll ich|wenn (?:du|sie)|n'hésitez pas|"
+    r"espérero|espero que|如果(?:您|你)|希望|需要我)",
+    re.IGNORECASE,
+)
+_PROMISES = re.compile(
+    r"(?:(?:ok|okay|sure|great|understood|got it|thanks|yes|alright|now|first|then|next|收到|好的?|明白了?|没问题)"
+    r"[,:! \uff0c-]+)*(?:i will\b|"
+    r"i'll\b|we will\b|we'll\b|i am going to\b|i'm going to\b|i shall\b|let me (?!know)|i(?:'m| am) (?:now |"
+    r"currently |already )?(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to)\b|"
+    r"working on\b|on it\b|will do\b|starting\b|i(?:'ve| have) (?:now |just |already )?(?:started|begun|received|"
+    r"accepted|noted|queued|scheduled|taken)\b|give me\b|one moment|just a moment|a moment please|stand by|hold "
+    r"on|please (?:wait|stand by|hold on|be patient|give me)|(?:more|results?|an update|the answer|details) "
+    r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|your (?:request|"
+    r"task) (?:has been|was|is) (?:received|accepted|queued|noted|being)|(?:the )?task (?:received|accepted|"
+    r"acknowledged|noted)|ich werde\b|ich kümmere\b|ich melde\b|ich mache\b|wird erledigt|je vais\b|voy a\b|"
+    r"vou\b|我(?:会|将|来|马上|这就|正在)|正在|稍等|"
+    r"请稍|承知|かしこまり)"
+)
+_ACK = re.compile(
+    r"(?:got it|understood|ok|okay|okey|sure|sure thing|certainly|of course|absolutely|alright|all right|"
+    r"acknowledged|acknowledge|roger(?: that)?|copy that|noted|received|thanks|thank you(?: (?:very much|so "
+    r"much))?(?: for (?:the|your|this) (?:task|message|request|update|details|information|instructions|"
+    r"clarification|question|feedback))?|great|perfect|no problem|no worries|happy to help|my pleasure|great "
+    r"question|good question|with pleasure|verstanden|in ordnung|alles klar|gerne|natürlich|danke|merci|"
+    r"d'accord|bien sûr|compris|entendu|claro|entendido|vale|por supuesto|gracias|certo|capito|va bene|"
+    r"obrigad[oa]|收到|好的?|明白了?|没问题|谢谢|了解|"
+    r"知道了|承知しました|了解しました|はい|"
+    r"я понял|хорошо|"
+    r"понятно)"
+)
+_GREETING = re.compile(r"(?:hello|hi|hey)(?: there)?|good (?:morning|day|evening)")
+_CLAIMS = re.compile(
+    r"(?:(?:i|we)(?:'ve| have)?(?: now| just| already| successfully)* (?:completed?|finished|done|carried out|"
+    r"executed|written|created|prepared|drafted|delivered|fulfilled|implemented|addressed|performed|handled|"
+    r"processed|generated|wrote|did|made)\b|(?:the|your|this|that|all|everything)\b[^.!?]{0,80}\b(?:has been|"
+    r"have been|is|are|was|were) (?:now |successfully |all |fully |already )*(?:completed?|finished|done|written|"
+    r"created|prepared|drafted|delivered|fulfilled|met|implemented|addressed|performed|handled|processed|"
+    r"generated|in place|ready|carried out)\b|(?:the )?(?:task|work|job|everything|all|mission|request|it)(?: is|"
+    r" was| has been)?(?: now| all| successfully| fully)? (?:completed?|done|finished|accomplished|fulfilled)\b|"
+    r"it (?:meets|fulfils|fulfills|satisfies) (?:all|every|the)|(?:successfully )?(?:completed|finished)(?: "
+    r"successfully)?$|all (?:acceptance )?criteria (?:are|were|have been) (?:met|fulfilled|satisfied)|ich habe "
+    r"(?:die|den|das|alles)\b[^.]{0,60}\b(?:erledigt|abgeschlossen|fertig|geschrieben|erstellt)\b|(?:die "
+    r")?(?:aufgabe|arbeit) (?:ist|wurde)[^.]{0,20}\b(?:erledigt|abgeschlossen|fertig)\b|erledigt$|fertig$|"
+    r"任务(?:已|已经)?(?:成功)?完成|"
+    r"已(?:经)?(?:成功)?完成|完了しました)"
+)
+_SPECIFIC = re.compile(r"\d|`|[\w-]+\.[a-z]{2,5}\b|://|\"[^\"]+\"|\u201c")
+"""What makes a report one about something: a number, a name of a file, an address, a quotation."""
+_PREAMBLE = re.compile(
+    r"(?:here(?:'s| is| are)|below|this is|hier ist|voici|aquí|以下|这是|sure|certainly|of "
+    r"course)\b.*[:\uff1a]$"
+)
+_IGNORANT = re.compile(
+    r"\b(?:i|we) (?:do not|don't|did not|didn't) (?:have (?:that|this|the|any|enough) (?:information|data|detail|"
+    r"answer|knowledge)|know|see (?:it|that|this) (?:mentioned|stated)|find (?:it|that|this))\b|\b(?:i'm|i am) "
+    r"not (?:sure|certain|aware)\b|\b(?:i|we) (?:have no|lack) (?:information|idea|knowledge|data)\b|\b(?:isn't|"
+    r"is not|wasn't|was not|aren't|not) (?:mentioned|stated|specified|given|included|contained|part of) "
+    r"(?:anywhere |in |by )|\bask the (?:operator|sender|user|owner)\b|\bno information\b|\bunknown to me\b|"
+    r"\b(?:ich weiß|das weiß ich) (?:es |das |leider )*nicht\b|\bkeine (?:information|ahnung|angabe)|\bje ne "
+    r"sais pas\b|\bno (?:lo )?sé\b|\bnão sei\b|\bnon (?:lo )?so\b|不知道|"
+    r"不清楚|没有(?:相关|这个|该)?信息|"
+    r"分かりません|не знаю"
+)
+_CONFIRMS = re.compile(
+    r"(?:(?:yes|correct|confirmed|indeed|right|ja|oui|sí|是|是的|对)[,.! "
+    r"\uff0c]*)?(?:(?:this|that|it|the above|the text above) (?:is|was) (?:indeed |already )?(?:the|my|our) "
+    r"(?:final |finished |complete |whole |actual )*(?:result|work|answer|text|outcome)(?: itself)?|done|"
+    r"(?:\*\*)?status(?:\*\*)?:(?:\*\*)? *(?:done|success|completed|complete)|confirmed|das ist das ergebnis|"
+    r"c'est le résultat|这就是结果)|(?:yes|correct|confirmed|indeed|ja|oui|sí|"
+    r"是|是的)"
+)
+
+
+def _kind(text: str, turn: Turn) -> Kind | None:
+    folded = _folded(text)
+    if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text):
+        return None
+    if _LETTER.match(text) and _CLOSING.search(folded):
+        return None
+    sentences = _sentences(folded)
+    if not sentences:
+        return None
+    if turn is Turn.ANSWER and any(map(_IGNORANT.search, sentences)):
+        return Kind.IGNORANCE
+    if _LIST.search(text):
+        return _of_work(sentences[:1]) or (Kind.QUESTION if _NEEDS.search(sentences[0]) else None)
+    if any(words.STATUS.get(words.spelled(found[1])) == "failed" for found in _STATUS_LINE.finditer(folded)):
+        return Kind.FAILURE
+    if any(words.spelled(found[1]) in ("partial", "incomplete", "blocked") for found in _STATUS_LINE.finditer(folded)):
+        return Kind.FAILURE
+    early = sentences if len(text) <= 400 else sentences[:2]
+    if (kind := _of_work(early)) is not None:
+        return kind
+    asks = [sentence for sentence in sentences if _NEEDS.search(sentence) and not _OFFER.match(sentence)]
+    rest = [sentence for sentence in sentences if _is_content(sentence)]
+    ends = [sentence for sentence in sentences if not _OFFER.match(sentence) or not rest]
+    if asks and turn is not Turn.ANSWER:
+        return Kind.QUESTION
+    if not rest:
+        return _of_frame(sentences, turn)
+    last = ends[-1] if ends else ""
+    if _PROMISES.match(last) and not last.endswith((":", "\uff1a")) and len(rest) <= 3:
+        return Kind.PROMISE
+    if _PROMISES.match(sentences[0]) and not sentences[0].endswith((":", "\uff1a")) and sum(map(len, rest)) < 160:
+        return Kind.PROMISE
+    return None
+
+
+def _of_work(sentences: Iterable[str]) -> Kind | None:
+    """A refusal or a failure that one of the sentences says of the work."""
+    found = list(sentences)
+    if any(map(_REFUSES.search, found)):
+        refused = any(map(_APOLOGY.search, found)) or not any(map(_FAILS.search, found))
+        return Kind.REFUSAL if refused else Kind.FAILURE
+    return Kind.FAILURE if any(map(_FAILS.search, found)) else None
+
+
+def _is_content(sentence: str) -> bool:
+    bare = sentence.strip(" *_.!\u3002\uff01")
+    frame = (
+        _ACK.fullmatch(bare)
+        or _GREETING.fullmatch(bare)
+        or _OFFER.match(sentence)
+        or _PROMISES.match(sentence)
+        or sentence.endswith(("?", "\uff1f"))
+        or _PREAMBLE.match(sentence)
+        or _APOLOGY.match(sentence)
+        or (_CLAIMS.match(sentence) and not _SPECIFIC.search(sentence))
+    )
+    return not frame and any(map(str.isalnum, bare))
+
+
+def _of_frame(sentences: list[str], turn: Turn) -> Kind | None:
+    """What a text without content is."""
+    if all(_GREETING.fullmatch(sentence.strip(" .!")) or not any(map(str.isalnum, sentence)) for sentence in sentences):
+        return None
+    if any(map(_APOLOGY.match, sentences)):
+        return Kind.REFUSAL
+    if any(sentence.endswith(("?", "\uff1f")) and not _OFFER.match(sentence) for sentence in sentences):
+        return Kind.QUESTION if turn is not Turn.ANSWER else None
+    if any(map(_PROMISES.match, sentences)):
+        return Kind.PROMISE
+    if any(map(_CLAIMS.match, sentences)):
+        return Kind.CLAIM
+    if any(sentence.endswith(("?", "\uff1f")) for sentence in sentences):
+        return Kind.QUESTION
+    return (
+        Kind.PROMISE
+        if any(_ACK.fullmatch(sentence.strip(" *_.!\u3002\uff01")) for sentence in sentences)
+        else Kind.CLAIM
+    )
+
+
+def _folded(text: str) -> str:
+    return text.replace("\u2019", "'").replace("\u2018", "'").replace("**", "").lower()
+
+
+def _sentences(folded: str) -> list[str]:
+    found = (sentence.strip(" \t>#*_-\u2022\U0001f44d\u2705\u26a0\ufe0f\u274c") for sentence in _BREAK.split(folded))
+    return [sentence for sentence in found if sentence]
