@@ -562,11 +562,16 @@ def _of_object(form: Form, asked: Asked) -> Answer | None:
             if not text or (len(form.headers) == 1 and not isinstance(form.typed.get(parts[0]), str))
             else _plain(text, asked)
         )
-    if parts == ["error"] and isinstance(form.typed.get("error"), (str, dict)):
+    if parts == ["error"] and _is_an_error(form.typed.get("error")):
         return _evaded(form.source, evasions.failure(form.text("error")), asked)
     if asked.answers and "answer" in parts:
         return Results(form.source, ballots.declared(form.text("answer"), asked.answers))
     return None
+
+
+def _is_an_error(value: object) -> bool:
+    """Whether the value of `error` is a message, as programs give it, and not data about errors."""
+    return isinstance(value, str) or (isinstance(value, dict) and isinstance(value.get("message"), str))
 
 
 # Plans

@@ -202,6 +202,7 @@ def _gives(item: str, names: set[str]) -> bool:
 _LIST = re.compile(r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|\|)", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6}[ \t]|^[^\n]+\n(?:===|---)", re.MULTILINE)
 _MARKUP = re.compile(r"^[ \t]*(?:<[!A-Za-z/?]|\.\. |[{[]|@@ )", re.MULTILINE)
+_CODE = re.compile(r"[;{}]$|^(?:import|from|const|let|var|def|class|function|export|#include|package) \S", re.MULTILINE)
 _BREAK = re.compile(r"(?<=[.!?\u2026])[\"')\u201d*_]*[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
 _LETTER = re.compile(
     r"\A(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|lieber|hallo|cher|"
@@ -400,7 +401,7 @@ _CONFIRMS = re.compile(
 
 def _kind(text: str, turn: Turn) -> Kind | None:
     folded = _folded(text)
-    if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text):
+    if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text) or _CODE.search(text):
         return None
     if _LETTER.match(text) and _CLOSING.search(folded):
         return None
