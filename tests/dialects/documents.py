@@ -46,7 +46,8 @@ def documents() -> Iterator[tuple[str, str]]:
     for package, digests in wanted.items():
         left = dict(digests)
         for path, raw in _members(_fetched(package)):
-            if (digest := left.pop(path, None)) is not None:
+            if path in left:
+                digest = left.pop(path)
                 assert hashlib.sha256(raw).hexdigest() == digest, f"{package} {path} has changed"
                 yield f"{package} {path}", raw.decode()
         assert not left, f"{package} has no {', '.join(left)}"
