@@ -20,9 +20,9 @@ from mailboxd.core.lifecycle import (
     review_round,
     reviewers_at_gate,
 )
-from mailboxd.core.model import Attempt, Task, backoff, changed
+from mailboxd.core.model import Attempt, Finding, Task, backoff, changed
 from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
-from mailboxd.core.sanitize import blockquote
+from mailboxd.core.sanitize import blockquote, excerpt
 from mailboxd.core.session_keys import review_key
 from mailboxd.core.specs import reviewed_as
 from mailboxd.core.task_view import AskedReviewer, Context, Review, TaskView
@@ -135,10 +135,25 @@ def reviews_text(reviews: Iterable[Review]) -> str:
     """The reviews as text, for the agent that has to fix the findings or verify the fix."""
     lines = []
     for review in reviews:
-        found = [f"- {finding.severity}: {finding.message}" for finding in review.findings]
+        found = [f"- {finding.severity}{_place(finding)}: {finding.message}" for finding in review.findings]
         said = "\n".join(filter(None, [review.summary, *found]))
         lines.append(blockquote(f"The review of {review.reviewer} ({review.verdict})", said))
     return "\n".join(lines)
+
+
+def _place(finding: Finding) -> str:
+    """Where the finding is, in brackets, as far as the reviewer said it."""
+    line = "" if finding.line is None else f"line {finding.line}"
+    parts = ", ".join(filter(None, [finding.file, line, finding.artifact_uri]))
+    return f" ({parts})" if parts else ""
+
+
+def contradiction(verdict: Verdict, findings: Iterable[Finding]) -> str:
+    """Why this verdict cannot be that of a review with these findings; empty if it can."""
+    stopping = next((finding for finding in findings if finding.severity != "minor"), None)
+    if verdict is not Verdict.APPROVED or stopping is None:
+        return ""
+    return f"the verdict is approved, but a finding is {stopping.severity}: {excerpt(stopping.message, 120)}"
 
 
 # Verdicts
@@ -194,11 +209,17 @@ def _lost(builder: DecisionBuilder, gate: Gate, reviewer: str, why: ReviewLoss, 
 
 
 def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Reviewed) -> None:
-    """Record a verdict. Raises Refused for the executor, and for agents that are not reviewers of the task."""
+    """Record a verdict.
+
+    Raises Refused for the executor, for agents that are not reviewers of the task, and for an approval that contradicts
+    its findings.
+    """
     if same_agent(reviewer, builder.task.executor):
         raise Refused("own-work", f"{reviewer} executed {builder.task.local_id} and may not review it")
     if reviewer not in eligible_reviewers(builder.view):
         raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {builder.task.local_id}")
+    if why := contradiction(review.verdict, review.findings):
+        raise Refused("contradiction", why, "Give the verdict changes_requested, or approve without that finding.")
     builder.record(
         Kind.REVIEW_APPENDED,
         review={

@@ -8,10 +8,11 @@ none is no verdict.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from mailboxd.core.model import Finding
 from mailboxd.core.outcomes import Answer, Reviewed, Unclear
+from mailboxd.core.reviews import contradiction
 from mailboxd.core.sanitize import excerpt, storable_text
 from mailboxd.core.vocabulary import Verdict
 from mailboxd.errors import MessageError
@@ -71,7 +72,6 @@ _NONE = frozenset(
         "no_remarks",
     }
 )
-_STOPS = ("critical", "major")
 _FINDINGS_WORDS = frozenset(
     {"findings", "finding", "issues", "problems", "errors", "mistakes", "faults", "bugs", "must_fix", "to_fix", "fix"}
     | {"required_changes", "changes_required", "changes_needed", "changes", "required", "what_to_change", "to_change"}
@@ -170,6 +170,7 @@ def review_in(form: Form, findings_text: str, summary: str, loose: str) -> Answe
     if verdict == "changes_requested" and not found:
         if said := prose or ("" if form.typed else _loose(loose)):
             found, prose = (Finding("major", storable_text(said)),), ""
+            summary = "" if said == summary.strip() else summary
         else:
             problems.append(_CHANGES_NONE)
     return _judged(verdict, "\n\n".join(filter(None, [summary.strip(), prose])), found, problems)
@@ -190,32 +191,17 @@ def review_in_prose(text: str) -> Answer:
     if verdict == "changes_requested" and not found:
         rest = _loose(_behind_verdict(text))
         if rest:
-            found = (Finding("major", storable_text(rest)),)
-        else:
-            problems.append(_CHANGES_NONE)
-    return _judged(verdict, text.strip(), found, problems)
-
-
-def findings_in(text: str) -> tuple[Finding, ...]:
-    """The findings in the text of a section: a YAML or JSON list, a table, or a list of items with a severity."""
-    return _findings(text, [])
-
-
-def contradiction(verdict: str, findings: Iterable[Finding]) -> str:
-    """Why this verdict cannot be that of a review with these findings, and what to write; empty if it can."""
-    stopping = [finding for finding in findings if finding.severity in _STOPS]
-    if verdict != Verdict.APPROVED or not stopping:
-        return ""
-    first = stopping[0]
-    return (
-        f"The verdict is `approved`, but a finding is {first.severity}: {excerpt(first.message, 120)}. Write "
-        "`verdict: changes_requested`, or approve without it, or with `severity: minor` if it can stay as it is."
-    )
+            return _judged(verdict, "", (Finding("major", storable_text(rest)),), problems)
+        problems.append(_CHANGES_NONE)
+    return _judged(verdict, _summary(text) if found else text.strip(), found, problems)
 
 
 def _judged(verdict: str, summary: str, found: tuple[Finding, ...], problems: list[str]) -> Answer:
-    if why := contradiction(verdict, found):
-        problems.append(why)
+    if verdict and (why := contradiction(Verdict(verdict), found)):
+        problems.append(
+            f"{why[:1].upper()}{why[1:]}. Write `verdict: changes_requested`, or approve without it, or with "
+            "`severity: minor` if it can stay as it is."
+        )
     return Unclear(tuple(problems), "") if problems else Reviewed(Verdict(verdict), summary, found)
 
 
@@ -315,6 +301,21 @@ def _loose(text: str) -> str:
     """A text that names what to change, if it says more than that something has to."""
     text = text.strip()
     return "" if _GENERIC.fullmatch(text) or (len(text.split()) < 4 and len(text) < 12) else text
+
+
+def _summary(text: str) -> str:
+    """The text above its findings, which are told on their own."""
+    lines: list[str] = []
+    for line in text.strip().split("\n"):
+        group = _GROUP.match(line.strip()) if lines else None
+        if _ITEM.match(line) or _ROW.match(line) or (group and _is_group(words.spelled(group[1].strip(" *_")))):
+            break
+        lines.append(line)
+    return "\n".join(lines).strip() or text.strip().partition("\n")[0]
+
+
+def _is_group(name: str) -> bool:
+    return name in _REMARKS or name in _FINDINGS_WORDS or bool(_severity(name.split("_")[0]))
 
 
 # Findings

@@ -9,6 +9,7 @@ import pytest
 from mailboxd.core.effects import LookUp, RunTurn, StopTurns
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Remedy, ReviewGiven, ReviewKind, Steer, TurnEnded, Unblock
+from mailboxd.core.model import Finding
 from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unclear, Unknown
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, Phase, Quorum, Turn, Verdict
@@ -60,6 +61,31 @@ def test_findings_go_into_the_next_attempt() -> None:
     desk.reviews("t", "rex", CHANGES)
     assert "rex says changes_requested" in desk.task("t").findings
     assert desk.phase() is Phase.EXECUTING
+
+
+def test_the_place_of_a_finding_reaches_the_executor() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex")
+    findings = (
+        Finding("major", "No total", "fees.md", 3),
+        Finding("minor", "A comma", "fees.md"),
+        Finding("minor", "Blurred", artifact_uri="file:plan.png"),
+    )
+    desk.ends("t", Reviewed(CHANGES, "Nearly", findings), agent="rex")
+    told = desk.task("t").findings
+    assert "major (fees.md, line 3): No total" in told
+    assert "minor (fees.md): A comma" in told
+    assert "minor (file:plan.png): Blurred" in told
+
+
+def test_an_approval_that_contradicts_its_findings_is_none_whichever_way_it_comes() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex")
+    given = ReviewGiven(ReviewKind.SPEC, APPROVED, "good", (Finding("major", "No total"),), round=1)
+    with pytest.raises(Refused, match="approved, but a finding is major") as refusal:
+        desk.handle("t", given, Role.SPEC_REVIEWER, "rex")
+    assert refusal.value.rule == "contradiction"
+    assert desk.phase() is Phase.SPEC_GATE
+    desk.handle("t", replace(given, findings=(Finding("minor", "A comma"),)), Role.SPEC_REVIEWER, "rex")
+    assert desk.phase() is Phase.COMPLETED
 
 
 def test_each_attempt_is_reviewed_anew() -> None:
