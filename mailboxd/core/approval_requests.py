@@ -103,10 +103,10 @@ def _declared(builder: DecisionBuilder, action: Action) -> None:
         builder.amend(f"the action {action.id} is added", planned_actions=actions, spec=spec)
 
 
-def refused(builder: DecisionBuilder, actions: tuple[Action, ...]) -> str | None:
-    """Why the configuration does not allow one of these actions; None = it allows all."""
+def refused(builder: DecisionBuilder, actions: tuple[Action, ...]) -> tuple[str, ...]:
+    """Why the configuration does not allow some of these actions, for each of those; empty = it allows all."""
     problems = ((action.id, builder.ctx.may_perform(action)) for action in actions)
-    return next((f"the planned action {name} cannot be performed here: {why}" for name, why in problems if why), None)
+    return tuple(f"the planned action {name} cannot be performed here: {why}" for name, why in problems if why)
 
 
 def _looked_at(builder: DecisionBuilder, action: Action) -> None:

@@ -6,11 +6,12 @@ limited by `max_attempts`: rework is not a failure, and neither is a turn that p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mailboxd.core import approval_requests, plans, reviews, spec_drafting
+from mailboxd.core import approval_requests, corrections, plans, reviews, spec_drafting
 from mailboxd.core.approvals import merged
-from mailboxd.core.conversation import answer_ended, asked, await_reply, order_turn, renew_lease, steer_again
+from mailboxd.core.conversation import STEERED, answer_ended, asked, await_reply, order_turn, renew_lease, steer_again
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
@@ -39,7 +40,7 @@ from mailboxd.core.outcomes import (
     Unknown,
 )
 from mailboxd.core.reviews import review_ended
-from mailboxd.core.sanitize import first_line
+from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import next_session_key
 from mailboxd.core.task_view import Context
 from mailboxd.core.times import plus
@@ -143,7 +144,7 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
         if isinstance(ended.answer, Acknowledged):
             _taken_too_late(builder, ended)
         return
-    if not _awaits(attempt, ended):
+    if not builder.is_ordered(ended.turn_id) or not _awaits(attempt, ended):
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
     match ended.outcome:
@@ -157,13 +158,15 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
             answer = ended.answer or Unclear(("there is no answer",), ok.text)
             if ok.truncated and isinstance(answer, Results):
                 answer = replace(answer, text=f"{answer.text}\n\n{CUT}")
-            answered(builder, answer, ended.turn, ended.agent)
+            answered(builder, answer, ended.turn, ended.agent, ended)
         case Failed() as failed:
             _turn_failed(builder, failed)
         case Aborted(error):
             failed_attempt(builder, error, status=AttemptStatus.ABORTED)
         case Unknown() as unknown:
             _turn_unknown(builder, ended, unknown)
+    if ended.correction is not None and not isinstance(ended.answer, Unclear):
+        corrections.pass_on(builder, ended.correction)
 
 
 def _taken_too_late(builder: DecisionBuilder, ended: TurnEnded) -> None:
@@ -178,10 +181,11 @@ def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:
     """Whether the end of this turn matters to the attempt.
 
     A peer that acknowledged by message has the work, even if the delivering call failed or its outcome is unknown: that
-    must not dispatch the work twice. An answer of the call itself counts.
+    must not dispatch the work twice. An answer of the call itself counts, if it is
+    a clear one.
     """
     if attempt.waiting_for is Waiting.REPLY:
-        return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged)
+        return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged | Unclear)
     return attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
 
 
@@ -218,16 +222,18 @@ def _turn_unknown(builder: DecisionBuilder, ended: TurnEnded, unknown: Unknown) 
         builder.checkpoint(note, waiting_for=Waiting.LOOKUP, run_id=run_id or heard)
         turn_id = builder.ctx.new_id("trn")
         lookup = LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard)
-        builder.order(replace(lookup, harness=attempt.worker_ref))
+        builder.order(replace(lookup, harness=attempt.worker_ref, correction=ended.correction))
         return
     outcome_unknown(builder, unknown.error, harmless=unknown.harmless)
 
 
-def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, agent: str) -> None:
-    """Take the executor's answer, from a turn or by message, about the live attempt."""
+def answered(
+    builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, agent: str, ended: TurnEnded | None = None
+) -> None:
+    """Take the executor's answer about the live attempt, from the turn that `ended` or by message."""
     match answer:
         case Results():
-            _results(builder, answer, turn, agent)
+            _results(builder, answer, turn, agent, ended)
         case Failure(error, partial, permanent):
             if partial:
                 builder.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
@@ -235,11 +241,9 @@ def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, ag
         case Silence(said):
             _silent(builder, said, turn, agent)
         case Planned(plan):
-            _planned(builder, plan, turn)
+            _planned(builder, plan, turn, ended)
         case Acknowledged() if turn is Turn.DISPATCH:
             _acknowledged(builder, agent)
-        case Acknowledged():
-            failed_attempt(builder, f"{agent} acknowledged a {turn} turn instead of doing it")
         case Progress(note, waits_for):
             builder.checkpoint(note)
             if waits_for is not None:
@@ -249,11 +253,42 @@ def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, ag
                 renew_lease(builder)
         case Question(text):
             asked(builder, text)
-        case Reviewed() | Drafted():
-            failed_attempt(builder, f"{agent} answered a {turn} turn with a {outcome_text(answer)}")
-        case Unclear(problems, text):
-            builder.artifact("other", text, "an unclear answer", agent)
-            failed_attempt(builder, f"the answer could not be read: {' '.join(problems)}")
+        case Unclear(_, text, is_claim) if is_claim and turn is Turn.WORK and _has_plan(builder):
+            _results(builder, Results(text), turn, agent, ended)  # what it says beside the plan in its task.md
+        case Unclear(problems):
+            _not_taken(builder, ended, answer, f"the answer could not be read: {_text(problems)}")
+        case Acknowledged() | Reviewed() | Drafted():
+            why = f"{agent} answered a {turn} turn with {corrections.in_words(answer)} instead of doing it"
+            _not_taken(builder, ended, Unclear((why,), _said(ended)), why)
+
+
+def _text(problems: Sequence[str]) -> str:
+    return "\n\n".join(problems)
+
+
+def _said(ended: TurnEnded | None) -> str:
+    return ended.outcome.text if ended is not None and isinstance(ended.outcome, Succeeded) else ""
+
+
+def _has_plan(builder: DecisionBuilder) -> bool:
+    """Whether the agent has planned the task in its task.md."""
+    return builder.task.mode is Mode.COORDINATING and builder.view.children.total > 0
+
+
+def _not_taken(builder: DecisionBuilder, ended: TurnEnded | None, unclear: Unclear, error: str) -> None:
+    """Ask the agent of the turn that `ended` for another answer.
+
+    After the last time, and if there is no turn because the answer came by message, the attempt has failed.
+    """
+    if ended is not None:
+        attempt, ctx = builder.live, builder.ctx
+        turn = RunTurn(ctx.new_id("trn"), ended.turn, ended.agent, attempt.id, attempt.session_key)
+        note = blockquote(STEERED, attempt.steered) if attempt.steered else ""
+        turn = replace(turn, note=note, model=attempt.model, harness=attempt.worker_ref)
+        if corrections.ask_again(builder, ended, unclear, turn):
+            builder.checkpoint("asked again: the answer was not taken", waiting_for=Waiting.TURN, steered="")
+            return
+    failed_attempt(builder, error)
 
 
 def _acknowledged(builder: DecisionBuilder, agent: str) -> None:
@@ -269,17 +304,19 @@ def _acknowledged(builder: DecisionBuilder, agent: str) -> None:
     await_reply(builder)
 
 
-def _results(builder: DecisionBuilder, results: Results, turn: Turn, agent: str) -> None:
+def _results(
+    builder: DecisionBuilder, results: Results, turn: Turn, agent: str, ended: TurnEnded | None = None
+) -> None:
     task = builder.task
-    if turn is Turn.WORK and task.mode is Mode.COORDINATING and builder.view.children.total:
+    if turn is Turn.WORK and _has_plan(builder):
         builder.checkpoint("the plan is in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
         builder.amend("text beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
         return
     if steer_again(builder):
         return
     actions = merged(task.spec.planned_actions, results.planned_actions)
-    if (why := approval_requests.refused(builder, actions)) is not None:
-        failed_attempt(builder, why)
+    if refused := approval_requests.refused(builder, actions):
+        _not_taken(builder, ended, Unclear(refused, results.text), _text(refused))
         return
     text = task.draft_result or results.text
     summary = first_line(text)
@@ -301,15 +338,13 @@ def _results(builder: DecisionBuilder, results: Results, turn: Turn, agent: str)
 
 def _silent(builder: DecisionBuilder, said: str, turn: Turn, agent: str) -> None:
     """No text: only what the agent wrote into its task.md during the turn can be a result or a plan."""
-    task = builder.task
-    planned = task.mode is Mode.COORDINATING and builder.view.children.total > 0
-    if turn is Turn.WORK and (task.draft_result or planned):
+    if turn is Turn.WORK and (builder.task.draft_result or _has_plan(builder)):
         _results(builder, Results(""), turn, agent)
     else:
         failed_attempt(builder, f"{agent} gave no answer" + (f": {said}" if said else ""))
 
 
-def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn) -> None:
+def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn, ended: TurnEnded | None) -> None:
     """Adopt the plan's new children: an agent may write task.md and also answer with the same plan."""
     known = builder.family.existing.nodes
     fresh = tuple(child for child in plan.children if child.key not in known)
@@ -317,8 +352,8 @@ def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn) -> None:
         if turn is Turn.SYNTHESIS or fresh or not known:
             plans.adopt(builder, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), builder.family)
     except PlanError as error:
-        # The next attempt gets the error and can plan again.
-        failed_attempt(builder, f"the plan cannot be carried out: {error}")
+        why = f"the plan cannot be carried out: {error}"
+        _not_taken(builder, ended, Unclear((why,), _said(ended)), why)
         return
     # New instructions are part of the spec, which the synthesis reads.
     builder.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")
@@ -440,9 +475,15 @@ def is_wanted(task: Task, attempt: Attempt | None, effect: RunTurn) -> bool:
         return False  # the question was answered otherwise
     if effect.turn is Turn.DRAFT:
         return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == spec_drafting.fence(task.mending.drafts)
+    if effect.correction is not None and effect.turn is not Turn.ANSWER and not _waits_for_turn(attempt):
+        return False  # the answer has come by message
     return (
         task.phase is Phase.EXECUTING
         and attempt is not None
         and attempt.id == effect.attempt_id
         and attempt.status is AttemptStatus.RUNNING
     )
+
+
+def _waits_for_turn(attempt: Attempt | None) -> bool:
+    return attempt is not None and attempt.waiting_for is Waiting.TURN

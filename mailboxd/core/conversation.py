@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mailboxd.core import corrections
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Kind
@@ -17,7 +18,7 @@ from mailboxd.core.failure import failed_attempt
 from mailboxd.core.fixpoint import stop_turns
 from mailboxd.core.inputs import SenderTold, TurnEnded
 from mailboxd.core.lifecycle import join_is_met
-from mailboxd.core.outcomes import Results, Silence, Succeeded
+from mailboxd.core.outcomes import Results, Silence, Succeeded, Unclear
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import session_key
 from mailboxd.core.times import plus
@@ -29,6 +30,7 @@ SKIP = "REPLY_SKIP"
 PATIENCE = 3
 """Heartbeats that a peer may miss before it counts as silent."""
 _OPERATOR = "operator"
+STEERED = "New instructions came while you worked, and your results have to follow them"
 _NO_ANSWER = "Your question will not be answered"
 _GO_ON = "Continue with what you have."
 
@@ -124,8 +126,14 @@ def _ask_by_turn(builder: DecisionBuilder) -> None:
     attempt, task, ctx = builder.live, builder.task, builder.ctx
     builder.record(Kind.QUESTION_ASKED, to=ctx.agent, text=attempt.question, number=task.mending.questions)
     builder.amend(f"{ctx.agent} is to answer", reason=f"asked {ctx.agent}: {first_line(attempt.question)}", due=None)
+    builder.order(_answering(builder))
+
+
+def _answering(builder: DecisionBuilder) -> RunTurn:
+    """The turn in which this agent answers the open question."""
+    attempt, task, ctx = builder.live, builder.task, builder.ctx
     key = f"{session_key(ctx.agent, task.local_id, ctx.agent, attempt.ordinal)}-answer"
-    builder.order(RunTurn(ctx.new_id("trn"), Turn.ANSWER, ctx.agent, attempt.id, key, note=attempt.question))
+    return RunTurn(ctx.new_id("trn"), Turn.ANSWER, ctx.agent, attempt.id, key, note=attempt.question)
 
 
 def answer_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
@@ -133,14 +141,16 @@ def answer_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     attempt = builder.attempt
     waits = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.ANSWER
     asked = attempt is not None and (attempt.id, attempt.question) == (ended.attempt_id, ended.question)
-    if attempt is None or not waits or not asked or not builder.view.turns:
-        # also when no turn is running: this one was counted before, and the operator has been asked since
+    if attempt is None or not waits or not asked or not builder.is_ordered(ended.turn_id):
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Results):
         text = ended.answer.text.strip()
         clarified(builder, ended.agent, text, ends=text == SKIP)
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Silence):
         clarified(builder, ended.agent, "", ends=True)
+    elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Unclear):
+        if not corrections.ask_again(builder, ended, ended.answer, _answering(builder)):
+            ask_operator(builder, f"the answer of {ended.agent} could not be read")
     else:
         ask_operator(builder, f"{ended.agent} did not answer")
 
@@ -211,6 +221,5 @@ def steer_again(builder: DecisionBuilder) -> bool:
     if not attempt.steered:
         return False
     builder.checkpoint("its results are from before the new instructions: another turn", steered="")
-    note = blockquote("New instructions came while you worked, and your results have to follow them", attempt.steered)
-    order_turn(builder, note)
+    order_turn(builder, blockquote(STEERED, attempt.steered))
     return True

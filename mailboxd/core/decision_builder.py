@@ -64,6 +64,10 @@ class DecisionBuilder:
             raise AssertionError(f"{self.task.local_id}: the family was not loaded")
         return self.view.family
 
+    def is_ordered(self, turn_id: str) -> bool:
+        """Whether the end of this turn has not been recorded yet. One without an id was not ordered."""
+        return not turn_id or turn_id in self.view.turns
+
     def done(self) -> Decision:
         return Decision(tuple(self.events), tuple(self.effects), self.view)
 

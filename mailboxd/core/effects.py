@@ -33,6 +33,11 @@ class RunTurn:
     correction: Correction | None = None
     """The turn asks again for an answer that was not taken."""
 
+    @property
+    def sends_message(self) -> bool:
+        """Whether it gives work to a peer, by a message that is kept in outbox/."""
+        return self.turn is Turn.DISPATCH and self.correction is None and not self.harness
+
 
 @dataclass(frozen=True, slots=True)
 class LookUp:

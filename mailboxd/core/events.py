@@ -45,6 +45,7 @@ class Kind(StrEnum):
     ATTEMPT_CHECKPOINT = "attempt.checkpoint"  # running -> running, other values
     ATTEMPT_ENDED = "attempt.ended"  # running -> succeeded | failed | aborted | unknown
     TURN_ENDED = "turn.ended"  # the attempt continues; as in `attempt.ended`, what it cost -> tasks up to the root
+    ANSWER_UNCLEAR = "answer.unclear"  # a turn's answer was not taken: it is asked for again
     USAGE_REPORTED = "usage.reported"  # by a peer, unchecked -> what it cost, in tasks up to the root
     PEER_SILENT = "peer.silent"  # the executing peer missed its heartbeat
     PEER_WAITS = "peer.waits"  # -> a row in waits_at_peers: what the executing peer says that it waits for

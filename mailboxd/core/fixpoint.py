@@ -182,7 +182,7 @@ def end_attempt(builder: DecisionBuilder, status: AttemptStatus, reason: str) ->
 def stop_turns(builder: DecisionBuilder) -> None:
     if builder.view.turns:
         builder.order(StopTurns())
-        builder.view = changed(builder.view, turns=0)
+        builder.view = changed(builder.view, turns=frozenset())
 
 
 def open_circuit(builder: DecisionBuilder, trigger: Trigger, reason: str, **changes: object) -> None:

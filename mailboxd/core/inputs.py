@@ -132,6 +132,8 @@ class TurnEnded:
     """The question, for a turn that answers one."""
     correction: Correction | None = None
     """The turn asked again for an answer that had not been taken."""
+    turn_id: str = ""
+    """The ordered turn or look-up; empty if the result was composed here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Planned:
 class Silence:
     """The agent said nothing, or one of OpenClaw's words for that. Not a result."""
 
-    said: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """Review turns: ordering them and recording their verdicts. `core.lifecycle` has the conditions of the gates.
 
-A failed turn is repeated after a pause. A reviewer with an unreadable answer is asked once more; then the answer counts
-as `blocked`.
+A failed turn is repeated after a pause. A reviewer whose answer is no clear verdict is told why and asked again
+(`core.corrections`); if that brings none either, it counts as `blocked`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from mailboxd.core import corrections
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
@@ -21,7 +23,7 @@ from mailboxd.core.lifecycle import (
     reviewers_at_gate,
 )
 from mailboxd.core.model import Attempt, Finding, Task, backoff, changed
-from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
+from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unclear, Unknown
 from mailboxd.core.sanitize import blockquote, excerpt
 from mailboxd.core.session_keys import review_key
 from mailboxd.core.specs import reviewed_as
@@ -30,7 +32,7 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, ReviewLoss, Turn, Verdict, same_agent
 from mailboxd.errors import Refused
 
-_UNREADABLE_AT_MOST = 2
+_WANTED = "a verdict (`approved`, `changes_requested` or `blocked`) with its findings"
 
 
 # Asking
@@ -115,11 +117,14 @@ def _nobody_to_ask(view: TaskView, ctx: Context, gate: Gate) -> str:
     return ""
 
 
-def _ask(builder: DecisionBuilder, gate: Gate, reviewer: str, not_before: str | None = None) -> None:
+def _ask(builder: DecisionBuilder, gate: Gate, reviewer: str) -> None:
     builder.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(builder.task), reviewer=reviewer)
+    builder.order(_turn(builder, gate, reviewer))
+
+
+def _turn(builder: DecisionBuilder, gate: Gate, reviewer: str) -> RunTurn:
     turn_id, about = builder.ctx.new_id("trn"), fence(builder.task, builder.attempt)
-    key = _key(builder, gate, reviewer)
-    builder.order(RunTurn(turn_id, Turn.REVIEW, reviewer, about, key, gate=gate, not_before=not_before))
+    return RunTurn(turn_id, Turn.REVIEW, reviewer, about, _key(builder, gate, reviewer), gate=gate)
 
 
 def fence(task: Task, attempt: Attempt | None) -> str:
@@ -166,28 +171,29 @@ def review_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     asked = next((asked for asked in builder.view.asked_reviewers if asked.reviewer == ended.agent), None)
     spoken = any(review.reviewer == ended.agent for review in builder.view.reviews)
     wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == about
+    wanted = wanted and builder.is_ordered(ended.turn_id)
     if gate is None or not wanted or asked is None or spoken or ended.agent not in eligible_reviewers(builder.view):
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
     match ended.outcome, ended.answer:
         case Succeeded(), Reviewed() as reviewed:
             reviewed_by(builder, gate, ended.agent, reviewed)
-        case Succeeded(), _:
-            _unreadable(builder, gate, asked)
+        case Succeeded(), answer:
+            _unclear(builder, gate, ended, corrections.unclear_as(ended, _WANTED, answer))
         case Unknown(_, run_id, False), _:
             key = _key(builder, gate, ended.agent)
-            builder.order(LookUp(builder.ctx.new_id("trn"), Turn.REVIEW, ended.agent, about, key, run_id, gate))
+            lookup = LookUp(builder.ctx.new_id("trn"), Turn.REVIEW, ended.agent, about, key, run_id, gate)
+            builder.order(replace(lookup, correction=ended.correction))
         case _:
             _failed(builder, gate, asked, ended)
 
 
-def _unreadable(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer) -> None:
-    _lost(builder, gate, asked.reviewer, ReviewLoss.UNREADABLE, "the review could not be read")
-    if asked.unreadable + 1 < _UNREADABLE_AT_MOST:
-        _ask(builder, gate, asked.reviewer)
-    else:
-        why = "no usable review: it could not be read, twice"
-        reviewed_by(builder, gate, asked.reviewer, Reviewed(Verdict.BLOCKED, why))
+def _unclear(builder: DecisionBuilder, gate: Gate, ended: TurnEnded, unclear: Unclear) -> None:
+    if corrections.ask_again(builder, ended, unclear, _turn(builder, gate, ended.agent)):
+        return
+    _lost(builder, gate, ended.agent, ReviewLoss.UNREADABLE, "the review could not be read")
+    why = "\n\n".join([f"no usable review, after it was asked for {corrections.MOST} more times", *unclear.problems])
+    reviewed_by(builder, gate, ended.agent, Reviewed(Verdict.BLOCKED, why))
 
 
 def _failed(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer, ended: TurnEnded) -> None:
@@ -200,7 +206,9 @@ def _failed(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer, ended: T
     pause = backoff(policy, asked.failures + asked.stalls + 1, ctx.jitter, ctx.jitter_share)
     if isinstance(failed, Failed):
         pause = max(pause, failed.retry_after)
-    _ask(builder, gate, asked.reviewer, plus(ctx.now, pause))
+    builder.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(builder.task), reviewer=asked.reviewer)
+    turn = _turn(builder, gate, asked.reviewer)
+    builder.order(replace(turn, not_before=plus(ctx.now, pause), correction=ended.correction))
 
 
 def _lost(builder: DecisionBuilder, gate: Gate, reviewer: str, why: ReviewLoss, said: str) -> None:

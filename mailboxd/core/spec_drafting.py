@@ -1,9 +1,9 @@
 """Completing a weak spec: by a drafting turn of this agent, by its sender, or by the operator (protocol section 4).
 
 A task with a weak spec stays in spec_draft. If the policy says `draft`, and for each child, which this agent planned,
-this agent drafts it in one turn; a failed turn is repeated after a pause, because a draft has no side effects. What is
-still missing is asked of the sender, for a child of the operator. After that the task waits for the operator, who may
-write the spec at any time before the first attempt.
+this agent drafts it in one turn; a failed turn is repeated after a pause, because a draft has no side effects, and an
+unclear draft is asked for again (`core.corrections`). What is still missing is asked of the sender, for a child of the
+operator. After that the task waits for the operator, who may write the spec at any time before the first attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.core import specs
+from mailboxd.core import corrections, specs
 from mailboxd.core.checks import refused
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
@@ -19,7 +19,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, Trigger, applies
 from mailboxd.core.model import Spec, SpecDrafting, Task, backoff, changed
-from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Correction, Drafted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import draft_key
 from mailboxd.core.times import plus
@@ -77,12 +77,16 @@ def _wait(builder: DecisionBuilder, note: str, waiting_for: Waiting, *, reason: 
 # Drafting
 
 
-def _order_draft(builder: DecisionBuilder, not_before: str | None = None) -> None:
-    task, ctx = builder.task, builder.ctx
-    drafts = task.mending.drafts + 1
+def _order_draft(builder: DecisionBuilder, not_before: str | None = None, correction: Correction | None = None) -> None:
+    drafts = builder.task.mending.drafts + 1
     _wait(builder, "its spec is drafted", Waiting.TURN, reason=f"its spec is weak: {_problem(builder)}", drafts=drafts)
-    key = _key(builder)
-    builder.order(RunTurn(ctx.new_id("trn"), Turn.DRAFT, ctx.agent, fence(drafts), key, not_before=not_before))
+    builder.order(replace(_turn(builder), not_before=not_before, correction=correction))
+
+
+def _turn(builder: DecisionBuilder) -> RunTurn:
+    """The drafting turn that is awaited."""
+    turn_id, agent = builder.ctx.new_id("trn"), builder.ctx.agent
+    return RunTurn(turn_id, Turn.DRAFT, agent, fence(builder.task.mending.drafts), _key(builder))
 
 
 def fence(drafts: int) -> str:
@@ -100,25 +104,32 @@ def draft_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     awaited = builder.task.phase is Phase.SPEC_DRAFT and mending.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
     lost = isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up
     again = lost and mending.waiting_for is Waiting.LOOKUP
+    awaited = awaited and builder.is_ordered(ended.turn_id)
     if not awaited or again or ended.attempt_id != fence(mending.drafts):
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
     match ended.outcome, ended.answer:
-        case Succeeded(text), answer:
+        case Succeeded(text), Drafted(draft):
             builder.artifact("other", text, f"a draft of the spec: {first_line(text)}", ended.agent)
             _wait(builder, "a draft of the spec", Waiting.NOTHING, drafted=True)
-            if isinstance(answer, Drafted):
-                spec = specs.drafted(builder.task.spec, answer.spec, bool(builder.task.findings))
-                _replace_spec(builder, "the spec is drafted", spec)
+            spec = specs.drafted(builder.task.spec, draft, bool(builder.task.findings))
+            _replace_spec(builder, "the spec is drafted", spec)
+        case Succeeded(), answer:
+            unclear = corrections.unclear_as(ended, "sections of the specification", answer)
+            if corrections.ask_again(builder, ended, unclear, _turn(builder)):
+                _wait(builder, "the draft was not taken: it is asked for again", Waiting.TURN)
+            else:
+                _wait(builder, "the draft could not be read, and is given up", Waiting.NOTHING, drafted=True)
         case Unknown(error, run_id, False), _:
             _wait(builder, f"outcome of the draft unknown: {error}", Waiting.LOOKUP)
             key, turn_id = _key(builder), builder.ctx.new_id("trn")
-            builder.order(LookUp(turn_id, Turn.DRAFT, ended.agent, ended.attempt_id, key, run_id))
+            lookup = LookUp(turn_id, Turn.DRAFT, ended.agent, ended.attempt_id, key, run_id)
+            builder.order(replace(lookup, correction=ended.correction))
         case outcome, _:
-            _draft_failed(builder, outcome)
+            _draft_failed(builder, outcome, ended.correction)
 
 
-def _draft_failed(builder: DecisionBuilder, outcome: Outcome) -> None:
+def _draft_failed(builder: DecisionBuilder, outcome: Outcome, correction: Correction | None) -> None:
     """Draft again after a pause, up to `max_attempts` times; turns that never reached the agent do not count."""
     mending, policy, ctx = builder.task.mending, builder.task.policy, builder.ctx
     permanent = isinstance(outcome, Failed) and outcome.permanence is Permanence.PERMANENT
@@ -132,7 +143,7 @@ def _draft_failed(builder: DecisionBuilder, outcome: Outcome) -> None:
     pause = backoff(policy, failures + stalls, ctx.jitter, ctx.jitter_share)
     if isinstance(outcome, Failed):
         pause = max(pause, outcome.retry_after)
-    _order_draft(builder, plus(ctx.now, pause))
+    _order_draft(builder, plus(ctx.now, pause), correction)
 
 
 def _replace_spec(builder: DecisionBuilder, note: str, spec: Spec) -> None:
@@ -222,4 +233,4 @@ def back_to_draft(builder: DecisionBuilder) -> None:
         builder.order(StopTurns())
     mending = after(builder.task, Trigger.SPEC_REWRITTEN)
     builder.move(Trigger.SPEC_REWRITTEN, "the spec was rewritten", mending=mending)
-    builder.view = changed(builder.view, turns=0)
+    builder.view = changed(builder.view, turns=frozenset())

@@ -49,7 +49,6 @@ class AskedReviewer:
 
     reviewer: str
     times: int = 1
-    unreadable: int = 0
     failures: int = 0
     stalls: int = 0
 
@@ -121,8 +120,8 @@ class TaskView:
     """Ids of checks that are ordered or running."""
     checks: tuple[Check, ...] = ()
     """The checks that the current attempt has to pass here; set by `core.fixpoint`."""
-    turns: int = 0
-    """Turns and checks of this task that are ordered or running."""
+    turns: frozenset[str] = frozenset()
+    """The ids of the turns, look-ups and checks of this task that are ordered or running."""
     refused_checks: tuple[str, ...] = ()
     """Why checks of the spec may not run here; set by `core.fixpoint`."""
     spent: Spent = Spent()

@@ -32,7 +32,17 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Task
-from mailboxd.core.outcomes import Failed, Failure, Made, Results, Silence, Succeeded, Unknown
+from mailboxd.core.outcomes import (
+    Answer,
+    Failed,
+    Made,
+    Outcome,
+    Results,
+    Silence,
+    Succeeded,
+    Unclear,
+    Unknown,
+)
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import Phase, Turn
 from mailboxd.effects import turns
@@ -47,7 +57,6 @@ from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnSta
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
-from mailboxd.protocol.answer import Asked
 from mailboxd.store.store import Order
 
 BATCH = 500
@@ -269,8 +278,8 @@ class EffectRunner:
         made: tuple[Made, ...] = ()
         if effect.harness and report.called:
             outcome, made = self.harnesses.finish(effect, outcome)
-        answer = turns.answer(Asked(effect.turn, correction=effect.correction), outcome)
         task = self.engine.store.tasks.get(order.task)
+        answer = self._answer(effect, task, outcome)
         if (
             task is not None
             and effect.turn in (Turn.WORK, Turn.SYNTHESIS)
@@ -278,7 +287,7 @@ class EffectRunner:
         ):
             refused = self.before_turn_ends(task)
             if refused and isinstance(answer, Results | Silence):
-                answer = Failure(f"the plan in task.md was not taken: {refused}")
+                answer = Unclear((f"the plan in task.md was not taken: {refused}",), answer.text)
         if not effect.harness and is_suspicious(outcome):
             self.recovery.gateway.suspect(order.agent)
         self._take(order, turns.ended(order, effect, outcome, answer, called=report.called, made=made))
@@ -286,6 +295,10 @@ class EffectRunner:
         self.engine.store.outbox.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
             self.calls.discard_when_recorded(effect.turn_id)
+
+    def _answer(self, effect: RunTurn | LookUp, task: Task | None, outcome: Outcome) -> Answer | None:
+        """The answer to what the turn asked for."""
+        return None if task is None else turns.answer(self.outgoing.prompting.asked(effect, task), outcome)
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""
@@ -302,7 +315,7 @@ class EffectRunner:
 
     def _record_lookup(self, report: LookupReport) -> None:
         order, effect, outcome = report.order, report.effect, report.outcome
-        answer = turns.answer(Asked(effect.turn, correction=effect.correction), outcome)
+        answer = self._answer(effect, self.engine.store.tasks.get(order.task), outcome)
         self._take(order, turns.ended(order, effect, outcome, answer))
         self.engine.store.outbox.finish(order.id)
 

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
 from mailboxd import ids
 from mailboxd.core import plans
-from mailboxd.core.effects import Bounce, RunTurn, Send
+from mailboxd.core.corrections import MOST
+from mailboxd.core.effects import Bounce, LookUp, RunTurn, Send
 from mailboxd.core.lifecycle import review_round, round_follows, vote, winner
 from mailboxd.core.model import Attempt, Plan, PlannedChild, Spec, Task
-from mailboxd.core.outcomes import Failure, Planned, Results
+from mailboxd.core.outcomes import Correction, Failure, Planned, Results
 from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import POOL, Gate, Join, Phase, Synthesis, Turn
+from mailboxd.core.vocabulary import POOL, Gate, Join, Mode, Phase, Synthesis, Turn
 from mailboxd.effects.hub_mail import AttachedFiles, HubMail
 from mailboxd.errors import MessageError
+from mailboxd.protocol.answer import Asked
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
@@ -42,6 +44,7 @@ from mailboxd.protocol.messages import (
 from mailboxd.protocol.prompts import (
     AnswerPrompt,
     Carried,
+    CorrectionPrompt,
     Cut,
     DispatchBody,
     DraftPrompt,
@@ -61,7 +64,9 @@ from mailboxd.protocol.prompts import (
 from mailboxd.protocol.strict_yaml import load
 from mailboxd.store.store import Store
 
-# Prompts of turns.
+# Prompts of turns, and what they ask for.
+
+_EXECUTES = frozenset({Turn.WORK, Turn.DISPATCH, Turn.SYNTHESIS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,27 @@ class PromptBuilder:
     keep: Callable[[Task], str]
     peers: Callable[[], Sequence[Peer]]
 
+    _decided_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The answers that were asked of tasks whose turns have not ended, by task: what `asked` would have to query."""
+
+    def asked(self, effect: RunTurn | LookUp, task: Task) -> Asked:
+        """What a turn that has ended asked for."""
+        decided_by = self._decided_by.pop(task.id, None)
+        if effect.turn not in _EXECUTES:
+            return Asked(effect.turn, may_plan=False, correction=effect.correction)
+        return Asked(
+            effect.turn,
+            agents=(self.agent, *(peer.name for peer in self.peers())),
+            subtasks=self.store.tasks.keys_of_children(task.id) if task.mode is Mode.COORDINATING else (),
+            answers=self._deciding_answers(task) if decided_by is None else decided_by,
+            may_plan=effect.turn is not Turn.DISPATCH and self._levels_below(task) > 0,
+            correction=effect.correction,
+        )
+
     def prompt(self, effect: RunTurn, task: Task) -> Prompt:
         """The prompt of a turn."""
+        if effect.correction is not None:
+            return self._correction(task, effect, effect.correction)
         match effect.turn:
             case Turn.SYNTHESIS:
                 return self._synthesis(task, effect)
@@ -108,11 +132,17 @@ class PromptBuilder:
         carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED])
         before = self._round_before(task)
         context = joined(spec.context, self._background(task), before.text, carried.text)
-        if answers := self._deciding_answers(task):
-            declare = _DECLARE.format(" or ".join(answers))
-            spec = replace(stated(spec), instructions=joined(spec.instructions, declare))
+        spec = self._declaring(task, spec)
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
+
+    def _declaring(self, task: Task, spec: Spec) -> Spec:
+        """The spec, which says that the answer has to be declared if something depends on it."""
+        self._decided_by[task.id] = answers = self._deciding_answers(task)
+        if not answers:
+            return spec
+        declare = _DECLARE.format(" or ".join(answers))
+        return replace(stated(spec), instructions=joined(spec.instructions, declare))
 
     def _deciding_answers(self, task: Task) -> tuple[str, ...]:
         """The answers of the task, or of the broadcast that it is a copy of, that conditions of its plan name."""
@@ -189,10 +219,16 @@ class PromptBuilder:
 
     def _forms(self, task: Task) -> dict[str, Any]:
         """What the executor may answer with besides a result: a plan (and how large), or a question."""
-        depth = max(self.limits.depth - task.depth - 1, 0)
         return {
-            "peers": tuple(self.peers()), "depth_left": depth, "children_left": self.limits.children, "may_ask": True,
-        }  # fmt: skip
+            "peers": tuple(self.peers()),
+            "depth_left": self._levels_below(task),
+            "children_left": self.limits.children,
+            "may_ask": True,
+        }
+
+    def _levels_below(self, task: Task) -> int:
+        """How many levels of subtasks are allowed below it."""
+        return max(self.limits.depth - task.depth - 1, 0)
 
     def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
         children = self.store.tasks.children(task.id)
@@ -205,7 +241,7 @@ class PromptBuilder:
             agent=effect.agent,
             sender=task.sender,
             title=task.title,
-            spec=task.spec,
+            spec=self._declaring(task, task.spec),
             results=joined(carried.text, not_done),
             findings=task.findings,
             previous=self.previous(task),
@@ -225,6 +261,24 @@ class PromptBuilder:
             result=task.result,
             earlier=reviews_text(self.store.tasks.previous_reviews(task)),
             evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
+        )
+        return Prompt(render_prompt(self.templates, prompt))
+
+    def _correction(self, task: Task, effect: RunTurn, correction: Correction) -> Prompt:
+        """The prompt that asks for another answer, with the forms that fit the turn."""
+        attempts = {Turn.REVIEW: review_round(task), Turn.DRAFT: task.mending.drafts}
+        asked = self.asked(effect, task)
+        self._decided_by[task.id] = asked.answers
+        prompt = CorrectionPrompt(
+            turn=effect.turn,
+            local_id=task.local_id,
+            attempt=attempts.get(effect.turn, task.attempt),
+            problems=correction.problems,
+            is_last=correction.number >= MOST,
+            is_claim=bool(correction.claim),
+            note=effect.note,
+            answers=asked.answers,
+            may_plan=asked.may_plan,
         )
         return Prompt(render_prompt(self.templates, prompt))
 

@@ -87,7 +87,7 @@ def ended(
     turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
     end = TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness)
-    return replace(end, question=asked, correction=effect.correction)
+    return replace(end, question=asked, correction=effect.correction, turn_id=effect.turn_id)
 
 
 class Next(StrEnum):
@@ -209,7 +209,7 @@ class TurnStarter:
                 self.engine.store.outbox.finish(order.id)
                 return False
             kept: bytes | None = None
-            if effect.turn is Turn.DISPATCH and attempt is not None:
+            if effect.sends_message and attempt is not None:
                 made = self._render(effect, task, attempt)
                 if isinstance(made, Failed):
                     self.reports.record(TurnReport(order, effect, made, called=False))
@@ -238,7 +238,7 @@ class TurnStarter:
             self._programs.discard(order.id)
             self._start(order, effect, *fresh)  # it has its slot
             return
-        if self.hub.serves(order.agent) and effect.turn is Turn.DISPATCH and not effect.harness:
+        if self.hub.serves(order.agent) and effect.sends_message:
             if order.begun is not None:  # repeated; whether it is still wanted is checked when the receipt is there
                 self.hub.put(order, effect.message_id, self._kept(effect))
             return
@@ -263,7 +263,7 @@ class TurnStarter:
             return
         task, attempt = self._task_and_attempt(order)
         if task is None or not is_wanted(task, attempt, effect):
-            if effect.turn is Turn.DISPATCH:
+            if effect.sends_message:
                 self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
             self.reports.append(Finished(order.id))
             return
@@ -288,7 +288,7 @@ class TurnStarter:
             self.reports.append(TurnReport(order, order.effect, outcome(call, exit_)))
 
     def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
-        if self.hub.serves(effect.agent) and effect.turn is Turn.DISPATCH and not effect.harness:
+        if self.hub.serves(effect.agent) and effect.sends_message:
             self.hub.put(order, effect.message_id, prompt)
             return
         call = self._new_call(order, effect, task)
@@ -302,7 +302,7 @@ class TurnStarter:
 
     def _prompt(self, task: Task, effect: RunTurn, kept: bytes | None) -> bytes | Failed:
         """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""
-        if effect.turn is Turn.DISPATCH and not effect.harness:
+        if effect.sends_message:
             return kept or self._kept(effect)
         try:
             said = self.outgoing.prompting.prompt(effect, task)

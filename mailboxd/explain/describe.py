@@ -163,8 +163,17 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             return _judgement(event, data)
 
 
+def _asked_again(data: Mapping[str, Any]) -> str:
+    """That an answer was not taken, with the first of the reasons that the agent was told."""
+    why, *more = data["problems"]
+    also = f" (and {len(more)} more)" if more else ""
+    return f"asked {data['agent']} again ({data['purpose']} turn): {first_line(why)}{also}"
+
+
 def _judgement(event: Event, data: Mapping[str, Any]) -> str:
     match event.kind:
+        case Kind.ANSWER_UNCLEAR:
+            return _asked_again(data)
         case Kind.REVIEW_REQUESTED:
             return f"{data['gate']}: {data['reviewer']} was asked to review"
         case Kind.REVIEW_APPENDED:

@@ -44,6 +44,8 @@ class PendingEffect:
     at: str
     not_before: str | None = None
     id: str = ""
+    refused: str = ""
+    """For a turn that asks again: why the answer was not taken."""
 
 
 @dataclass(frozen=True, slots=True)

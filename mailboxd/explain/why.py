@@ -26,7 +26,7 @@ from mailboxd.core.vocabulary import (
     WaitsFor,
     same_agent,
 )
-from mailboxd.explain.model import AttemptSummary, Cause, Ending, LastEvent, Snapshot, TaskSnapshot
+from mailboxd.explain.model import AttemptSummary, Cause, Ending, LastEvent, PendingEffect, Snapshot, TaskSnapshot
 
 # Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
 
@@ -283,7 +283,8 @@ def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         again = draft.not_before is not None and draft.not_before > snapshot.now
         at = draft.not_before if again else plus(draft.at, task.timeout)
         then = f"{draft.agent} will draft it again" if again else "the draft ends, at the latest"
-        return Cause(task.local_id, "draft", f"{text}; {draft.agent} is drafting it", at=at, then=then)
+        text = f"{text}; {draft.agent} is drafting it{_asked_again(draft)}"
+        return Cause(task.local_id, "draft", text, at=at, then=then)
     hint = f"mailboxd edit {task.local_id}  # or write its sections in task.md"
     return Cause(task.local_id, "spec", text, hint=hint)
 
@@ -302,6 +303,7 @@ def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         if asked and asked[0].not_before is not None and asked[0].not_before > snapshot.now:
             text, then = f"{text}, whose last turn failed", f"{asked[0].agent} is asked again"
             return Cause(task.local_id, "review", text, at=asked[0].not_before, then=then)
+        text += "".join(_asked_again(order, order.agent) for order in asked)
         at = plus(asked[0].at, task.timeout) if asked else None
         return Cause(task.local_id, "review", text, at=at, then="the review ends" if asked else "")
     text = task.reason or f"there is no reviewer for the {gate}"
@@ -404,6 +406,11 @@ def waits_at_peer(agent: str, waits_for: WaitsFor, said: str) -> str:
     return f"waits for {_AT_PEER.get(waits_for, f'the {waits_for}')} at {agent}: {one_line(said)}"
 
 
+def _asked_again(order: PendingEffect, who: str = "it") -> str:
+    """That the turn asks again for an answer, and why; empty if it does not."""
+    return f"; {who} was asked again: {first_line(order.refused)}" if order.refused else ""
+
+
 def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
     if order is None or order.kind == "compose":
@@ -416,6 +423,7 @@ def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Caus
     if recovery := _recovery(task, snapshot):
         return recovery
     text = f"{order.agent} has been working on it since {moment(order.at, snapshot.now)} (attempt {tried.ordinal})"
+    text += _asked_again(order)
     over = plus(order.at, task.timeout)
     return Cause(task.local_id, "turn", text, at=over, then="the turn ends, at the latest")
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
+from mailboxd.core.corrections import MOST
 from mailboxd.core.decision_builder import REST_SECONDS, corrects, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
 from mailboxd.core.events import Kind, Role
@@ -31,7 +32,16 @@ from mailboxd.core.model import Origin, Task, Usage
 from mailboxd.core.outcomes import Answer, Unclear
 from mailboxd.core.specs import apply, refused_address
 from mailboxd.core.times import plus, to_epoch
-from mailboxd.core.vocabulary import OPERATORS, SELF, Phase, distinct, local_id_of, same_agent
+from mailboxd.core.vocabulary import (
+    OPERATORS,
+    SELF,
+    AttemptStatus,
+    Phase,
+    distinct,
+    local_id_of,
+    may_answer,
+    same_agent,
+)
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
@@ -63,6 +73,9 @@ from mailboxd.protocol.strict_yaml import flow
 _PASSING = frozenset({"too-many-open"})
 """Rules that may admit the same task later."""
 _MOST_DOUBTS = 1_000
+_REPORTS = (ReplyMessage, PlanMessage, QuestionMessage)
+"""Messages with an answer to the work that their sender was given."""
+_NOT_TAKEN = "Your message was not taken"
 
 
 class Intake:
@@ -200,6 +213,23 @@ class Intake:
                 may_pass=error.rule in _PASSING,
             )
             self._engine.order("", bounce)
+        elif isinstance(message, _REPORTS) and not isinstance(error, Refused) and not again:
+            self._tell_executor(message, file.name, error)
+
+    def _tell_executor(self, message: AnyMessage, name: str, error: MessageError | PlanError) -> None:
+        """Tell the peer that has the work why its message was not taken, as often as an answer is asked for again."""
+        task = self._child(message)
+        attempt = self._store.tasks.attempt(task.id, task.attempt) if task else None
+        if task is None or attempt is None or attempt.status is not AttemptStatus.RUNNING:
+            return
+        ours = message.attempt_id in (None, attempt.id) and may_answer(attempt.executor, message.from_)
+        told = self._store.outbox.notes_sent(task.id, "steer", message.from_).values()
+        if not ours or not attempt.acknowledged or sum(note.startswith(_NOT_TAKEN) for note in told) >= MOST:
+            return
+        why = (
+            f"{_NOT_TAKEN} ({message.type} {message.message_id or name}): {error}. Send it again, corrected and whole."
+        )
+        self._engine.order(task.id, Send(self._engine.new_id("msg"), "steer", message.from_, why, attempt.ordinal))
 
     def _is_live(self, message: TaskMessage) -> bool:
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)

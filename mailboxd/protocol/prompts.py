@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import storable_line
-from mailboxd.core.vocabulary import Gate
+from mailboxd.core.vocabulary import Gate, Turn
 from mailboxd.errors import ConfigError
 from mailboxd.protocol.markdown import escape, quote_fence
 from mailboxd.protocol.spec import render_actions, render_checks
@@ -293,14 +293,34 @@ class AnswerPrompt:
     question: str
 
 
-AnyPrompt = WorkPrompt | SynthesisPrompt | ReviewPrompt | DraftPrompt | AnswerPrompt
+@dataclass(frozen=True, slots=True)
+class CorrectionPrompt:
+    """A turn that asks, in the session of a turn of the kind `turn`, for another answer than the one it gave.
+
+    `is_last`: it is not asked for once more. `is_claim`: that answer may be the result. `answers` and `may_plan` as in
+    `answer.Asked`; `note` as in WorkPrompt.
+    """
+
+    kind: ClassVar[str] = "correction"
+    turn: Turn
+    local_id: str
+    attempt: int
+    problems: tuple[str, ...]
+    is_last: bool = False
+    is_claim: bool = False
+    note: str = ""
+    answers: tuple[str, ...] = ()
+    may_plan: bool = False
+
+
+AnyPrompt = WorkPrompt | SynthesisPrompt | ReviewPrompt | DraftPrompt | AnswerPrompt | CorrectionPrompt
 
 
 def render_prompt(templates: Templates, prompt: AnyPrompt) -> str:
     """The prompt of a turn. `answer` parses what the agent answers."""
-    kind = prompt.kind
-    first_line = f"[mailboxd] {kind} turn · task {prompt.local_id} · attempt {prompt.attempt}"
-    return f"{first_line}\n\n{_render(templates, kind, prompt)}"
+    turn = prompt.turn if isinstance(prompt, CorrectionPrompt) else prompt.kind
+    first_line = f"[mailboxd] {turn} turn · task {prompt.local_id} · attempt {prompt.attempt}"
+    return f"{first_line}\n\n{_render(templates, prompt.kind, prompt)}"
 
 
 def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:

@@ -218,7 +218,8 @@ def endings(db: sqlite3.Connection) -> tuple[Ending, ...]:
 
 def _pending(db: sqlite3.Connection, task_id: str) -> tuple[PendingEffect, ...]:
     rows = db.execute(
-        "SELECT kind, agent, at, not_before, id FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq",
+        "SELECT kind, agent, at, not_before, id, coalesce(json_extract(data, '$.correction.problems[0]'), '')"
+        " FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq",
         (task_id,),
     )
     return tuple(PendingEffect(*row) for row in rows)

@@ -101,8 +101,8 @@ ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 APPROVAL = ", ".join(APPROVAL_COLUMNS)
 TASK_CONTEXT = (
     "SELECT t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
-    " (SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
-    " AND o.state = 'pending'),"
+    " (SELECT group_concat(o.id, ' ') FROM outbox o WHERE o.task = t.id"
+    " AND o.kind IN ('run_turn', 'look_up', 'run_check') AND o.state = 'pending'),"
     " EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.kind = 'create_children' AND o.state = 'pending'),"
     " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
     " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks FROM tasks t WHERE t.id = ?"

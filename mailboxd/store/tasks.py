@@ -113,6 +113,10 @@ class Tasks:
         ).fetchone()
         return self._of_row(row)
 
+    def keys_of_children(self, task_id: str) -> tuple[str, ...]:
+        rows = self._db.execute("SELECT key FROM tasks WHERE parent = ? ORDER BY seq", (task_id,))
+        return tuple(key for (key,) in rows)
+
     def delegated_root(self, task_id: str, subtask_id: str, agent: str) -> Task | None:
         """The root task that was escalated to `agent`, by the ids in its dispatch."""
         row = self._db.execute(
@@ -144,7 +148,7 @@ class Tasks:
         in_gate = task.phase in _GATES
         asking = bool(asked) and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
-        early = task.phase in BEFORE_EXECUTION
+        early = task.phase in BEFORE_EXECUTION or task.skipped  # which a retry reopens
         strict = unmet and not task.flow.needs_any
         cancelled_need, need_skipped = (strict and self.cancelled_dependency(task_id)) or ("", 0)
         return TaskView(
@@ -164,7 +168,7 @@ class Tasks:
             asked_reviewers=self._asked(task) if in_gate else (),
             check_runs=self.check_runs(task) if in_gate and task.spec.checks else (),
             ordered_checks=self._ordered_checks(task_id) if in_gate and task.spec.checks else (),
-            turns=turns,
+            turns=frozenset(turns.split()) if turns else frozenset(),
             spent=Spent(*spent),
             approvals=self._approvals.of_task(task_id) if asking else (),
             ordered_acts=self._approvals.ordered_acts(task_id) if acting else frozenset(),
@@ -239,7 +243,7 @@ class Tasks:
 
     def _asked(self, task: Task) -> tuple[AskedReviewer, ...]:
         rows = self._db.execute(
-            "SELECT reviewer, times, unreadable, failures, stalls FROM review_requests"
+            "SELECT reviewer, times, failures, stalls FROM review_requests"
             " WHERE task = ? AND gate = ? AND round = ? ORDER BY reviewer",
             (task.id, task.phase, review_round(task)),
         )

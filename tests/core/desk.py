@@ -14,6 +14,7 @@ import pytest
 from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
 from mailboxd.core.events import Event, Role, passed
 from mailboxd.core.inputs import Input, NewTask, OperatorInput, Redispatch, TurnEnded
@@ -126,6 +127,17 @@ class Desk:
     def done(self, *names: str) -> None:
         for name in names:
             self.ends(name, DONE)
+
+    def told(self, name: str) -> str:
+        """What is wrong with the answer that a pending turn asks for again."""
+        corrections = [turn.correction for turn in self.orders(RunTurn, name) if turn.correction is not None]
+        assert corrections, f"nothing is asked for again of {name}"
+        return "\n\n".join(corrections[0].problems)
+
+    def insists(self, name: str, answer: Answer, *, agent: str = "") -> None:
+        """The agent gives the same answer, as often as it is asked for another one."""
+        for _ in range(MOST + 1):
+            self.ends(name, answer, agent=agent)
 
     def reviews(self, name: str, reviewer: str, verdict: Verdict) -> None:
         self.ends(name, Reviewed(verdict, f"{reviewer} says {verdict}"), agent=reviewer)

@@ -496,7 +496,7 @@ def test_what_the_sender_declared_wrongly_opens_the_circuit_at_once() -> None:
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
-def test_what_the_configuration_forbids_is_said_before_the_work_begins_or_fails_the_attempt() -> None:
+def test_what_the_configuration_forbids_is_said_before_the_work_begins_or_to_its_executor() -> None:
     secret = replace(PUBLISH, env=("TOKEN",))
     desk = Desk()
     desk.engine.settings = replace(
@@ -506,7 +506,7 @@ def test_what_the_configuration_forbids_is_said_before_the_work_begins_or_fails_
     assert desk.phase() is Phase.SPEC_DRAFT
     desk.give("u")
     desk.ends("u", Results("done", planned_actions=(secret,)))
-    assert "does not name TOKEN" in desk.task("u").error
+    assert "does not name TOKEN" in desk.told("u")
 
 
 def test_the_variables_of_a_header_have_to_be_named_and_allowed() -> None:

@@ -30,6 +30,7 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.TURN_ENDED: {"turn": {"purpose": "work", "agent": "bob", "outcome": "failed", "usage": {"output_tokens": 3}}},
     Kind.USAGE_REPORTED: {"agent": "bob", "usage": {"cost_usd": 0.5}},
     Kind.PEER_WAITS: {"agent": "bob", "attempt": "att_1", "waits_for": "person", "why": EVIL},
+    Kind.ANSWER_UNCLEAR: {"purpose": "work", "agent": "bob", "attempt": "att_1", "number": 1, "problems": [EVIL]},
     Kind.SENDER_TOLD: {"to": "bob", "waits_for": "person", "why": EVIL},
     Kind.PEER_SILENT: {"agent": "bob", "until": None},
     Kind.BREAKER_OPENED: {"agent": "bob", "until": AT["at"], "reason": EVIL},

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import LookUp, RunTurn, StopTurns
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Remedy, ReviewGiven, ReviewKind, Steer, TurnEnded, Unblock
@@ -144,11 +145,17 @@ def test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("said", [Unclear(("no verdict",), "hm"), Results("looks fine")])
-def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(said: Unclear | Results) -> None:
+def test_a_review_that_cannot_be_read_is_asked_for_again_with_the_reason_and_then_blocks(
+    said: Unclear | Results,
+) -> None:
     desk = at_gate(Gate.QUALITY_GATE, "rex")
-    desk.ends("t", said)
-    assert desk.phase() is Phase.QUALITY_GATE
-    assert [turn.agent for turn in desk.orders(RunTurn)] == ["rex"]
+    first = desk.orders(RunTurn)[0].session_key
+    for number in range(1, MOST + 1):
+        desk.ends("t", said)
+        assert desk.phase() is Phase.QUALITY_GATE
+        (turn,) = desk.orders(RunTurn)
+        assert (turn.agent, turn.session_key, turn.correction.number) == ("rex", first, number)
+        assert "verdict" in desk.told("t")
     desk.ends("t", said)
     assert desk.phase() is Phase.CIRCUIT_OPEN
     assert desk.orders(RunTurn) == []

@@ -62,7 +62,10 @@ def test_what_its_sender_wrote_stands() -> None:
 @pytest.mark.parametrize("said", [Drafted(Spec("", risks="none")), Unclear(("no section",), "hm"), DONE])
 def test_one_draft_is_made_and_what_is_still_weak_is_asked(said: Drafted | Unclear) -> None:
     desk = weak_task(DRAFT)
-    desk.ends("t", said)
+    if isinstance(said, Drafted):
+        desk.ends("t", said)
+    else:
+        desk.insists("t", said)
     assert drafts(desk) == []
     (question,) = desk.orders(Send)
     assert (question.type, question.to) == ("question", "boss")
@@ -341,7 +344,7 @@ def test_the_agent_that_planned_a_child_is_asked_about_its_weak_spec_before_the_
     desk.give(plan=plan(child("a", "bob")), spec=replace(BARE, expected_output="haiku.txt"))
     (turn,) = drafts(desk)
     assert (turn.agent, desk.phase("t.a"), desk.orders(Send)) == ("main", Phase.SPEC_DRAFT, [])
-    desk.ends("t.a", DONE)
+    desk.insists("t.a", DONE)
     assert [(send.type, send.to) for send in desk.orders(Send)] == [("question", "operator")]
     desk.handle("t.a", Clarification("operator", "- one page"))
     desk.start()

@@ -84,6 +84,27 @@ def test_a_sender_that_does_not_answer_in_time_is_not_waited_for(found: Found) -
     company.at_rest()
 
 
+def test_a_peer_whose_message_is_not_taken_is_told_why_twice_at_most_and_its_work_goes_on(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": {"mailbox": "true"}, "gamma": WORK}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=ONE))
+    eventually(lambda: waits_for(alpha, "job.x") == "reply")
+    for number in range(4):
+        both = reply("job", "x", "beta", f"Done {number}.\n\n## Error\n\nIt failed.")
+        alpha.drop(f"both-{number}.md", both)
+        eventually(lambda count=number + 1: len(alpha.rejections()) == count)  # type: ignore[misc]
+    alpha.drop("stranger.md", reply("job", "x", "gamma", "Mine.\n\n## Error\n\nIt failed."))
+    eventually(lambda: len(alpha.rejections()) == 5)
+    told = eventually(lambda: alpha.sent("steer"))
+    assert len(told) == 2
+    assert all("to: beta" in text and "Your message was not taken" in text and "## Error" in text for text in told)
+    assert len(alpha.attempts("job.x")) == 1
+    alpha.drop("done.md", reply("job", "x", "beta"))
+    alpha.until("job")
+    company.at_rest()
+
+
 # ---------------------------------------------------------------- signs of life
 
 

@@ -114,7 +114,7 @@ def test_init_says_that_openclaw_has_no_such_agent(found: Found, tmp_path: Path)
 
 
 def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(found: Found) -> None:
-    """The refusal is the reason of the failed attempt, everybody can read it, and the next attempt is told."""
+    """The refusal is told in the same session, and everybody can read it."""
     mended = {
         "match": {"kind": "work", "text": "OpenClaw's configuration does not let alpha"},
         "plan": gives_to("beta"),
@@ -126,9 +126,10 @@ def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(f
     alpha.start()
     alpha.drop("go.md", task("job"))
     alpha.until("job")
-    first, second = alpha.attempts("job")
-    assert "does not let alpha give work to gamma; it may reach beta" in first["error_summary"]
-    assert second["status"] == "succeeded"
+    (attempt,) = alpha.attempts("job")
+    assert attempt["status"] == "succeeded"
+    (asked,) = alpha.events("answer.unclear")
+    assert "does not let alpha give work to gamma; it may reach beta" in asked["data"]["problems"][0]
     assert "it may reach beta" in alpha.call("log", "job").stdout
     company.at_rest()
     assert company.executions(agent="gamma") == []

@@ -27,6 +27,7 @@ def triggers(agent: Agent, local_id: str) -> list[str]:
     return [step["trigger"] for step in steps if step["from"] == "executing"]
 
 
+UNREADABLE = "---\ntype: plan\n---\n## DAG\n\n[[[\n"
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {
     "a transient failure is repeated": (OVERLOADED, {}, "attempt failed, attempts are left", 1, "completed"),
     "a rate limit is repeated": (
@@ -43,13 +44,16 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {
         OVERLOADED, {"max_attempts": 1}, "a failure that a retry cannot fix", 1, "failed",
     ),
     "a plan that cannot be carried out is made anew": (
-        {"plan": CYCLE}, {}, "attempt failed, attempts are left", 1, "completed",
+        {"plan": CYCLE}, {}, "attempt succeeded", 0, "completed",
     ),
     "an agent that says it failed is asked again": (
         {"reply": SAID_FAILED}, {}, "attempt failed, attempts are left", 1, "completed",
     ),
     "an answer that cannot be read is asked for again": (
-        {"reply": "---\ntype: plan\n---\n## DAG\n\n[[[\n"}, {}, "attempt failed, attempts are left", 1, "completed",
+        {"reply": UNREADABLE}, {}, "attempt succeeded", 0, "completed",
+    ),
+    "an answer that stays unreadable is a failed attempt": (
+        {"reply": UNREADABLE, "times": 3}, {}, "attempt failed, attempts are left", 1, "completed",
     ),
     "a timeout is repeated": ({"hang": 9}, {"timeout": 1}, "attempt failed, attempts are left", 1, "completed"),
     "what the ledger knows to have succeeded is not repeated": (

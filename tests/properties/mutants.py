@@ -26,6 +26,7 @@ from tests.core import (
     test_budget,
     test_claims,
     test_conversation,
+    test_corrections,
     test_escalation,
     test_flow,
     test_gates,
@@ -111,6 +112,10 @@ def _an_edit_voids() -> None:
 def _a_child_only_tightens() -> None:
     said, parents = Overrides(deadline="2026-07-01T00:00:00.000Z"), "2026-06-01T00:00:00.000Z"
     test_budget.test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(said, parents, 5)
+
+
+def corrections_in_small_scopes() -> None:
+    test_small_scopes.law_of_corrections()
 
 
 def two_writers() -> None:
@@ -258,7 +263,7 @@ MUTANTS = (
     ),
     Mutant(
         "the work of a peer that has acknowledged is given out again",
-        "        return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged)",
+        "        return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged | Unclear)",
         "        return ended is not None",
         _an_acknowledged_peer_keeps_the_work,
     ),
@@ -388,6 +393,34 @@ MUTANTS = (
         "planned actions need no approval",
         "bool(view.task.planned_actions) is with_actions",
         "with_actions is (not view)",
+    ),
+    # ------------------------------------------------------------ unclear answers
+    Mutant(
+        "an answer is asked for again without end", "    if number > MOST or not ended.called:", "    if number < 0:"
+    ),
+    Mutant(
+        "the end of a turn that was asked about counts twice",
+        "        return not turn_id or turn_id in self.view.turns",
+        "        return True",
+        corrections_in_small_scopes,
+    ),
+    Mutant(
+        "a lost correction is looked up as a first answer",
+        "builder.order(replace(lookup, harness=attempt.worker_ref, correction=ended.correction))",
+        "builder.order(replace(lookup, harness=attempt.worker_ref))",
+        test_corrections.test_a_lost_correcting_turn_is_looked_up_as_what_it_was,
+    ),
+    Mutant(
+        "the next attempt does not learn what was refused",
+        "    if ended.correction is not None and not isinstance(ended.answer, Unclear):",
+        "    if ended.correction is None and not ended.called:",
+        test_corrections.test_so_does_the_attempt_after_one_that_was_answered_with_silence,
+    ),
+    Mutant(
+        "what was composed here is asked about",
+        "    if number > MOST or not ended.called:",
+        "    if number > MOST:",
+        test_corrections.test_a_synthesis_is_asked_for_again_but_what_was_composed_here_is_not,
     ),
     # ------------------------------------------------------------ planned actions
     Mutant(

@@ -16,6 +16,7 @@ from mailboxd.errors import ConfigError
 from mailboxd.protocol.answer import Asked, answer_of, read_answer
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.prompts import (
+    CorrectionPrompt,
     DispatchBody,
     DraftPrompt,
     Peer,
@@ -77,12 +78,13 @@ def evil_prompts() -> list[str]:
         render_prompt(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", EVIL, spec, "none", EVIL, EVIL)),
         render_prompt(PACKAGED, ReviewPrompt("a", 1, Gate.QUALITY_GATE, EVIL, spec, "scout", EVIL, EVIL, EVIL)),
         render_prompt(PACKAGED, DraftPrompt("a", 1, "me", "boss", EVIL, spec, EVIL, EVIL)),
+        *(render_prompt(PACKAGED, CorrectionPrompt(turn, "a", 1, (EVIL,), note=EVIL)) for turn in Turn),
     ]
 
 
 def test_every_prompt_begins_with_the_line_of_mailboxd_and_never_with_foreign_text() -> None:
     heads = [prompt.split("\n", 1)[0] for prompt in evil_prompts()]
-    kinds = ("work", "synthesis", "review", "draft")
+    kinds = ("work", "synthesis", "review", "draft", *Turn)
     assert heads == [f"[mailboxd] {kind} turn · task a · attempt 1" for kind in kinds]
 
 
@@ -114,6 +116,46 @@ def test_the_forms_that_a_work_prompt_shows_are_the_forms_that_are_read() -> Non
     assert failure == Failure("Why, and what would be needed", "What was achieved")
     publish = Action("publish", ActionKind.COMMAND, WHAT, argv=("make", "publish"))
     assert done == Results("The finished work", "", (publish,))
+
+
+def corrected(turn: Turn, **fields: object) -> str:
+    problems = ("line 2: `agnet: bob` is no key; write `agent: bob`", "line 9: two plans\nsend one")
+    return render_prompt(PACKAGED, CorrectionPrompt(turn, "a.b", 1, problems, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("turn", list(Turn))
+def test_a_correction_tells_all_problems_and_then_how_to_answer(turn: Turn) -> None:
+    prompt = corrected(turn)
+    assert prompt.startswith(f"[mailboxd] {turn} turn · task a.b · attempt 1\n\n")
+    assert "- line 2: `agnet: bob` is no key; write `agent: bob`\n- line 9: two plans\n  send one\n" in prompt
+    assert "<<<" not in prompt, "it is an instruction, not data"
+    assert "\n\n\n" not in prompt
+    assert len(prompt.encode()) < 1700
+
+
+@pytest.mark.parametrize(
+    ("turn", "kinds"),
+    [
+        (Turn.WORK, {Failure, Question, Planned}),
+        (Turn.SYNTHESIS, {Failure, Question, Planned}),
+        (Turn.DISPATCH, {Failure, Question, Planned}),
+        (Turn.REVIEW, {Reviewed}),
+        (Turn.DRAFT, {Drafted}),
+        (Turn.ANSWER, {Question}),
+    ],
+)
+def test_the_forms_that_a_correction_shows_are_the_forms_that_are_read(turn: Turn, kinds: set[type]) -> None:
+    shown = formats(corrected(turn, may_plan=turn in (Turn.WORK, Turn.SYNTHESIS)))
+    expected = kinds - {Planned} if turn is Turn.DISPATCH else kinds
+    assert {type(read_answer(form, Asked(turn))) for form in shown} == expected
+
+
+def test_a_correction_shows_only_what_fits_the_answer() -> None:
+    assert "answer: yes\n" in corrected(Turn.WORK, answers=("yes", "no"))
+    assert "confirm it" in corrected(Turn.WORK, is_claim=True)
+    assert "confirm it" not in corrected(Turn.WORK)
+    assert "In French" in corrected(Turn.WORK, note="In French")
+    assert "Which?" not in corrected(Turn.ANSWER, note="Which?")
 
 
 def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> None:
@@ -275,7 +317,7 @@ def test_an_override_that_is_no_readable_file_is_refused(tmp_path: Path) -> None
 
 def test_every_packaged_template_says_what_it_is_given() -> None:
     packaged = sorted((Path(__file__).parents[2] / "templates").glob("*.md.j2"))
-    assert len(packaged) == 11
+    assert len(packaged) == 12
     for path in packaged:
         assert path.read_text("utf-8").startswith("{#-"), path.name
 

@@ -19,6 +19,7 @@ from tests.simulation.consents import Consents
 from tests.simulation.script import OWN
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
+MOST = 2
 PAST_JOIN = frozenset({"spec_gate", "quality_gate", "awaiting_approval", "ready_to_resume", "completed"})
 GATES = frozenset({"spec_review", "spec_gate", "quality_gate"})
 TABLE = {
@@ -107,6 +108,8 @@ class Book:
     tasks: dict[str, Known] = field(default_factory=dict)
     taken: set[tuple[str, str]] = field(default_factory=set)
     consents: Consents = field(default_factory=Consents)
+    asked_again: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """How often the latest answer of a turn was asked for again: by task, kind of turn and agent."""
     shut: dict[str, str] = field(default_factory=dict)
     """Agents whose breaker is not closed, and whether it is open or half open."""
     """Rows of the transition table that were used."""
@@ -141,6 +144,15 @@ class Book:
             actions=row.get("planned_actions", []), spec=row["spec"],
             broadcast=row.get("broadcast", False), flow=row.get("flow", {}), key=row["key"],
         )  # fmt: skip
+
+    def _answer_unclear(self, task: str, data: dict[str, Any], _role: str) -> None:
+        """An answer is asked for again at most twice, and none of its ends counts for two."""
+        asked = self.asked_again
+        key = (task, data["purpose"], data["agent"])
+        assert data["number"] in (1, asked.get(key, 0) + 1), "the times are counted"
+        assert data["number"] <= MOST, f"{self.tasks[task].name} is asked again and again"
+        assert data["problems"], "the agent is told why"
+        asked[key] = data["number"]
 
     def _task_needs_changed(self, task: str, data: dict[str, Any], _role: str) -> None:
         self.tasks[task].needs = frozenset(data["needs"])

@@ -197,7 +197,7 @@ class Script:
             return self.draft()
         acknowledges = 40.0 if turn is Turn.DISPATCH else 1.0
         plans = 0.0 if not may_plan else 25.0 if turn is Turn.WORK else 3.0
-        match self.one_of(results=50, plan=plans, acknowledged=acknowledges, question=6, failure=8, noise=3, review=1):
+        match self.one_of(results=50, plan=plans, acknowledged=acknowledges, question=6, failure=8, noise=8, review=1):
             case "results":
                 return self.results()
             case "plan":
@@ -209,7 +209,7 @@ class Script:
             case "failure":
                 return Failure("I could not", partial="half of it" if self.chance(0.5) else "")
             case "noise":
-                return Unclear(("the DAG is no YAML",), "---\n[")
+                return Unclear(("the DAG is no YAML",), "---\n[", is_claim=self.chance(0.3))
             case _:
                 return self.review()
 

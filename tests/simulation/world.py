@@ -149,6 +149,9 @@ class World:
             return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == spec_drafting.fence(task.mending.drafts)
         if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
             return False
+        corrects = effect.turn is not Turn.ANSWER and effect.correction is not None
+        if corrects and attempt is not None and attempt.waiting_for is not Waiting.TURN:
+            return False
         return attempt is not None and attempt.id == effect.attempt_id and attempt.status.value == "running"
 
     def land(self) -> None:

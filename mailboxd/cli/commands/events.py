@@ -12,7 +12,7 @@ import click
 from mailboxd.cli.session import POLL_INTERVAL, Session, task_argument, verb
 from mailboxd.cli.task_output import question_lines
 from mailboxd.cli.text import room, say, stamp, to_json
-from mailboxd.core.sanitize import beyond_first_line, for_terminal
+from mailboxd.core.sanitize import beyond_first_line, first_line, for_terminal
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ def _print_lines(session: Session, events: Iterable[Row]) -> None:
     for event in events:
         by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
         say(f"{event['seq']:>6}  {stamp(event['at'])}  {for_terminal(event['text'] + by)}")
+        if event["kind"] == "answer.unclear":
+            for problem in event["data"]["problems"][1:]:
+                say(f"{' ' * 10}{for_terminal(first_line(problem))}")
         if event["kind"] == "question.asked" and (whole := beyond_first_line(event["data"]["text"])):
             program = session.program(session.workspace())
             for line in question_lines(whole, event["task"], " " * 10, room(), program):
