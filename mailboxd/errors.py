@@ -8,6 +8,7 @@ exception.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 EXIT_OK = 0
@@ -52,6 +53,23 @@ class MessageError(MailboxdError):
             place += f": {self.field}"
         text = f"{place}: {self.problem} ({self.rule})"
         return f"{text}. {self.hint}" if self.hint else text
+
+
+@dataclass
+class MessageErrors(MessageError):
+    """Several errors of one text, in the order of their lines. It reads as the first one, with the others behind it."""
+
+    all: tuple[MessageError, ...] = ()
+
+    @classmethod
+    def of(cls, errors: Sequence[MessageError]) -> MessageError:
+        """The error of a text that has these: the only one as it is."""
+        first, *others = errors
+        if not others:
+            return first
+        also = [f"Also line {one.line}: {one.problem}. {one.hint}".strip() for one in others]
+        hint = " ".join([first.hint, *also]).strip()
+        return cls(first.rule, first.problem, hint, first.path, first.line, first.field, tuple(errors))
 
 
 @dataclass

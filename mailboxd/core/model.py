@@ -268,6 +268,8 @@ class Flow:
     """The most rounds; 0 = it is not repeated."""
     until: Condition | None = None
     """The answer that ends the rounds; `of` is one of its subtasks."""
+    answers: tuple[str, ...] = ()
+    """The answers of which it has to declare one; empty: it declares what it likes, or nothing."""
 
 
 NO_FLOW = Flow()
@@ -315,6 +317,8 @@ class NewChild:
 class Plan:
     children: tuple[PlannedChild, ...]
     synthesis: str | None = None
+    doubts: tuple[str, ...] = ()
+    """What its author wrote that has no effect here, or not quite the one that was meant: for a person to see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ def admit(
     edges = sum(len(child.depends_on) for child in walk(plan.children))
     if edges > limits.edges:
         raise PlanError("plan-too-large", f"{edges} dependencies, at most {limits.edges} are allowed")
+    check_order(plan, existing, outer)
+
+
+def check_order(plan: Plan, existing: Level = ALONE, outer: Sequence[Level] = ()) -> None:
+    """Raise PlanError for a dependency on nothing that is there, and for tasks that would wait for each other."""
     _check_acyclic(_waits_for(plan, existing, outer))
 
 

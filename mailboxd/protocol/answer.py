@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mailboxd.core.approvals import Action, merged
-from mailboxd.core.model import Plan, Spec
+from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import (
     Acknowledged,
     Answer,
@@ -35,12 +35,13 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import SELF, Turn
 from mailboxd.errors import MessageError
 from mailboxd.protocol import ballots, evasions, forms, verdicts, words
+from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.evasions import Kind
 from mailboxd.protocol.forms import PATH, Form
 from mailboxd.protocol.headers import Source
 from mailboxd.protocol.markdown import Body, Section, block_end, fenced, join_body, split_body
 from mailboxd.protocol.messages import AckMessage, AnyMessage, PlanMessage, QuestionMessage, ReplyMessage, ReviewMessage
-from mailboxd.protocol.plan import MAX_BYTES, parse_plan
+from mailboxd.protocol.plan import MAX_BYTES, Known, parse_plan
 from mailboxd.protocol.residue import block_around, cleaned
 from mailboxd.protocol.spec import actions_in, actions_of, claims, rewritten
 from mailboxd.protocol.strict_yaml import Yaml, flow, load
@@ -90,6 +91,8 @@ class Asked:
     may_plan: bool = True
     correction: Correction | None = None
     """The turn asked again, for these reasons."""
+    now: str = ""
+    """When the answer was given, for a plan that says `tomorrow`; empty: such words are not read."""
 
 
 def read_answer(text: str, asked: Asked = Asked()) -> Answer:
@@ -663,11 +666,8 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
         return _unclear("This is a plan. Only the question is to be answered, in plain text.")
     if not asked.may_plan:
         return _unclear(f"This task cannot be divided further. Do it and send the work, or answer {evasions.FAILED}.")
-    return Planned(_plan(text, line))
-
-
-def _plan(yaml_text: str, first_line: int) -> Plan:
-    return parse_plan(yaml_text, path=PATH, first_line=first_line)
+    known = Known(asked.agents, asked.subtasks, Calendar(asked.now) if asked.now else None)
+    return Planned(parse_plan(text, path=PATH, first_line=line, known=known))
 
 
 def claimed_plans(text: str) -> list[Section]:
@@ -937,7 +937,8 @@ def _meaning(message: AnyMessage) -> Answer:
             return Failure(error or "the agent failed and gave no reason", partial, final)
         case PlanMessage():
             dag = next((section for section in message.sections if section.is_called("DAG")), None)
-            return Planned(_plan(dag.text, dag.line) if dag else _plan(message.preamble, 1))
+            text, line = (dag.text, dag.line) if dag else (message.preamble, 1)
+            return Planned(parse_plan(text, path=PATH, first_line=line, is_file=True))
         case QuestionMessage():
             question = message.section("Question") or message.text or message.title
             return Question(question) if question else Unclear(("The question has no text.",), "")
@@ -974,7 +975,7 @@ def _problem(error: MessageError, lines: list[str], before: int) -> str:
         if error.line and 0 <= at < len(lines) and lines[at].strip()
         else ""
     )
-    return storable_line(f"{error}{'' if str(error).endswith(('.', '!')) else '.'}{quoted}")
+    return storable_line(f"{error}{'' if str(error).endswith(('.', '!', '?')) else '.'}{quoted}")
 
 
 def _line(text: str, inner: str) -> int:

@@ -218,7 +218,7 @@ class TaskMessage(Message):
     def plan(self) -> Plan | None:
         """The plan in `## DAG`, if there is one. Raises MessageError."""
         dag = self.section("DAG")
-        return parse_plan(dag, path="DAG") if dag.strip() else None
+        return parse_plan(dag, path="DAG", is_file=True) if dag.strip() else None
 
     def spec(self) -> Spec:
         """The spec in its sections; missing parts are derived."""

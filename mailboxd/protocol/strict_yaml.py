@@ -254,6 +254,57 @@ def _syntax_error(error: Exception, text: str, path: str, first_line: int) -> Me
     return MessageError("bad-yaml", f"invalid YAML{column}: {problem}", hint, path, line)
 
 
+# Repairs that leave one reading: of white space, of quotes, and of text with a colon in it.
+
+_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_HARD_SPACES = re.compile(
+    rf"^[ {_SPACES}-]*[{_SPACES}][ {_SPACES}-]*|(?<=[:,\[{{])[ {_SPACES}]*[{_SPACES}][ {_SPACES}]*", re.MULTILINE
+)
+_ANY_HARD = re.compile(rf"[{_SPACES}]")
+_TYPOGRAPHIC = re.compile(
+    r"(?P<before>^[ -]*|[:,\[{][ ]*)[“”„](?P<inside>[^“”„\"\\\n]*)[“”](?=[ ]*(?:[:,\]}]|$))", re.MULTILINE
+)
+_PROSE = re.compile(
+    r"(?P<key>[ ]*(?:- )?(?:description|title|task|name|summary|goal|instructions|prompt|details|context"
+    r"|expected_output):[ ]+)(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)",
+    re.IGNORECASE,
+)
+_OPENS_BLOCK = re.compile(r"[ ]*(?:- +)*(?:[^\n]{0,200}:[ ]+)?[|>][+-]?[1-9]?[+-]?[ ]*")
+_OPEN_QUOTE = re.compile(r":[ ]+(?:\"(?:[^\"\\\n]|\\.)*|'[^'\n]*)$", re.MULTILINE)
+_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+
+def repaired(text: str) -> str:
+    """`text`, which is not valid, with what can have been meant in one way only; unchanged if there is nothing of it.
+
+    Hard spaces between the words of YAML become spaces, typographic quotes around a whole value become quotes, and a
+    text in one line with `: ` in it is quoted. Block scalars stay as they are, and nothing is closed or left out.
+    """
+    if text.lstrip().startswith(("{", "[")):
+        text = _PAIR.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
+    if _OPEN_QUOTE.search(text):
+        return text  # text in quotes over several lines may hold anything
+    lines, inside = [], -1
+    for line in text.split("\n"):
+        plain = _ANY_HARD.sub(" ", line)
+        indent = len(plain) - len(plain.lstrip(" "))
+        if inside >= 0 and (not plain.strip() or indent > inside):
+            lines.append(line)
+            continue
+        inside = indent if _OPENS_BLOCK.fullmatch(plain) else -1
+        lines.append(_repaired_line(line))
+    return "\n".join(lines)
+
+
+def _repaired_line(line: str) -> str:
+    line = _HARD_SPACES.sub(lambda gap: _ANY_HARD.sub(" ", gap[0]), line)
+    line = _TYPOGRAPHIC.sub(lambda found: f'{found["before"]}"{found["inside"]}"', line)
+    prose = _PROSE.fullmatch(line.rstrip())
+    if prose is None or " #" in prose["text"] or not (": " in prose["text"] or prose["text"].endswith(":")):
+        return line
+    return prose["key"] + _quoted(prose["text"])
+
+
 # Writing. Not with PyYAML's emitter, which needs seconds for a plan of 10,000 children. Text that a YAML 1.1 or 1.2
 # reader could take for a number, a time, a boolean or null is quoted (`"1e3"`, `"no"`).
 

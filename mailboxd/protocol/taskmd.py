@@ -247,7 +247,7 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
             raise MessageError("duplicate-section", problem, "Keep one of them.", path, section.line - 1)
         if name == "dag":
             try:
-                dag = parse_dag(section.text, path=path, first_line=section.line)
+                dag = parse_dag(section.text, path=path, first_line=section.line, is_file=True)
             except MessageError as error:
                 names = blank_children(section.text, path=path, first_line=section.line)
                 if error.rule != "missing-field" or not names:

@@ -59,6 +59,7 @@ KEYS = _table(
         "error": "errors reason",
         "questions": "question",
         "answer": "vote choice",
+        "answers": "allowed_answers choices",
     }
 )
 """Every spelling of a key, as `spelled` gives it, to its name. A reader takes those names that its place has."""
@@ -103,7 +104,7 @@ IDLE = frozenset({"estimate", "estimated_time", "time_estimate", "effort", "poin
 _RESTRAINS = frozenset(
     {"agent", "depends_on", "blocks", "deadline", "timeout", "budget_usd", "budget_tokens", "max_attempts"}
     | {"planned_actions", "reviewers", "gates", "checks", "claims", "when", "needs", "until", "rounds", "join"}
-    | {"idempotent", "runtime", "harness", "model"}
+    | {"idempotent", "runtime", "harness", "model", "answers"}
 )
 """Names of keys that limit, order, gate or assign the work."""
 _WORDS = frozenset(

@@ -78,7 +78,8 @@ def flows() -> st.SearchStrategy[Flow]:
     answers = st.lists(lines_of_text().filter(str.strip), min_size=1, max_size=3).map(tuple)
     when = st.lists(st.builds(Condition, answers, KEYS, st.booleans()), max_size=2, unique_by=lambda one: one.of)
     until = st.none() | st.builds(Condition, answers, st.just("") | KEYS, st.booleans())
-    return st.just(Flow()) | st.builds(Flow, when.map(tuple), st.booleans(), st.integers(0, 100), until)
+    declared = st.just(()) | st.just(("yes", "no")) | st.just(("keep", "1e3", "lend, or not"))
+    return st.just(Flow()) | st.builds(Flow, when.map(tuple), st.booleans(), st.integers(0, 100), until, declared)
 
 
 def children(depth: int = 1) -> st.SearchStrategy[PlannedChild]:
@@ -87,7 +88,8 @@ def children(depth: int = 1) -> st.SearchStrategy[PlannedChild]:
         key=KEYS,
         agents=st.lists(KEYS, min_size=1, max_size=3).map(tuple),
         description=lines_of_text().filter(bool),
-        depends_on=st.lists(KEYS, unique=True, max_size=3).map(tuple),
+        # never another spelling of a key: that would be read as the child that it can only mean
+        depends_on=st.lists(KEYS.map("need.{}".format), unique=True, max_size=3).map(tuple),
         instructions=lines_of_text(),
         expected_output=lines_of_text(),
         goal=lines_of_text(),
