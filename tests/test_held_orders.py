@@ -87,7 +87,7 @@ def test_work_that_ends_meanwhile_is_left_as_it_is_on_record(stage: Stage) -> No
     stage.create("job")
     stage.start()
     hold(stage, "job")
-    stage.end_turn("job", "Done.")
+    stage.end_turn("job", "The outcome.")
     pass_time(stage, 10)
     assert (stage.phase("job"), names(stage)) == ("completed", [])
     assert "the held cancel is not carried out: job is done already" in stage.run("log", "job").stdout
@@ -208,7 +208,7 @@ def test_undo_of_what_has_become_void_says_so(stage: Stage) -> None:
     stage.create("job")
     stage.start()
     hold(stage, "job")
-    stage.end_turn("job", "Done.")
+    stage.end_turn("job", "The outcome.")
     said = stage.run("undo", "job").stdout
     assert "job is done already" in said
     assert "taken back" not in said

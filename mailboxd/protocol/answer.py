@@ -12,6 +12,7 @@ at most a paragraph around it. Under a heading it is part of a document. Inside 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -194,9 +195,9 @@ def _counts(form: Form, opening: str) -> bool:
     """Whether a form at the beginning of a text counts, which without `---` may be the first words of prose."""
     if opening.strip() and not opening.strip().strip("-*_\u2014\u2013"):
         return True
-    return (bool(form.kind) and (form.kind != "reply" or bool(form.headers.get("status")))) or (
-        form.status == "failed" and not form.body and bool(form.text("error"))
-    )
+    if form.kind:
+        return form.kind != "reply" or bool(form.headers.get("status"))
+    return not form.body and (form.status == "done" or (form.status == "failed" and bool(form.text("error"))))
 
 
 def _without_form(text: str, lines: list[str], inside: list[bool], asked: Asked, first_line: int) -> Answer | None:
@@ -348,6 +349,8 @@ def _of_form(form: Form, asked: Asked) -> Answer:
     """The meaning of a form with headers and a body, with all its problems at once."""
     kind = form.kind
     problems = _header_problems(form)
+    if asked.turn is Turn.ANSWER and form.word("type") == "answer" and form.body and not problems:
+        return Results(form.body)
     if not kind:
         kind = _implied(form)
         if form.headers.get("type", "") != "" or not kind:
@@ -398,12 +401,14 @@ def _implied(form: Form) -> str:
     return meant.pop() if len(meant) == 1 else ""
 
 
-def _header_problems(form: Form) -> list[str]:
-    """What is wrong with the headers themselves."""
+def _header_problems(form: Form, known: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with the headers themselves; `known` are more of them that the reader knows."""
     problems = [f"The headers {pair} stand there twice with different values. Keep one." for pair in form.twice]
     for name in form.unknown():
         key = forms.name_of(name)
-        if words.spelled(name) == "approved":
+        if key in known:
+            continue
+        if key == "approved":
             problems.append(
                 f"{_upper(form.quoted(key))}: an answer cannot approve anything; a person does. Remove the line."
             )
@@ -760,7 +765,7 @@ def _reviewed(text: str) -> Answer:
         answer = verdicts.review_in_prose(text)
     else:
         inner = form.typed.get("review")
-        if isinstance(inner, dict) and (nested := forms.mapping(flow({str(k): v for k, v in form.headers.items()}))):
+        if isinstance(inner, dict) and (nested := forms.mapping(json.dumps(inner))) is not None:
             form = nested
         body = split_body(form.body, path=PATH, first_line=form.body_line)
         listed = _section(
@@ -813,7 +818,7 @@ def _reviewed(text: str) -> Answer:
             loose = summary
         else:
             loose = summary if not _section(body, "summary") else join_body("", body.preamble, others).strip()
-        answer = verdicts.review_in(form, listed, summary, loose)
+        answer = verdicts.review_in(form, listed, summary, loose, _header_problems(form, ("approved", "lgtm")))
     return answer
 
 
@@ -861,9 +866,12 @@ _SPEC_NAMES = {
     **dict.fromkeys(("in_scope", "scope"), "scope_in"),
     **dict.fromkeys(("out_of_scope", "not_in_scope", "outside_the_scope"), "scope_out"),
     **dict.fromkeys(("expected_result", "expected_outputs"), "expected_output"),
+    "success_criteria": "acceptance_criteria",
 }
 _MARKED_NAME = re.compile(
-    r" {0,3}(?:#{1,6}[ \t]+(?P<heading>[^\n#]{1,60})#*|\*\*(?P<bold>[^*\n]{1,40})\*\*[ \t]*:?(?P<rest>[^\n]*))"
+    r" {0,3}(?:#{1,6}[ \t]+(?P<heading>[^\n#]{1,60})#*|(?:[-*][ \t]+|\d{1,2}[.)][ \t]+)?"
+    r"(?:\*\*(?P<bold>[^*\n:]{1,40}):?\*\*:?|"
+    r"(?P<plain>[A-Za-z][A-Za-z _-]{1,30}):)(?P<rest>[^\n]*))"
 )
 
 
@@ -897,7 +905,7 @@ def _with_spec_headings(text: str) -> str:
     inside = _fenced(lines)
     for index, line in enumerate(lines):
         found = None if inside[index] else _MARKED_NAME.fullmatch(line)
-        if found and (name := _spec_name(found["heading"] or found["bold"] or "")):
+        if found and (name := _spec_name(found["heading"] or found["bold"] or found["plain"] or "")):
             rest = (found["rest"] or "").strip(" :")
             lines[index] = f"## {name.replace('_', ' ').title()}" + (f"\n\n{rest}" if rest else "")
     return "\n".join(lines)

@@ -39,11 +39,17 @@ _MARK = re.compile(
     r"\u2013|\(|\Z)"
 )
 _CONDITION = re.compile(
-    r"\W*(?:but|if|unless|only|provided|providing|except|however|although|though|once|when|as long as|aber|wenn|"
+    r"\W*(?:but|if|unless|only|provided|providing|except|however|although|though|once|when|as long as|with|"
+    r"mostly|partly|"
+    r"partially|conditional(?:ly)?|assuming|pending|subject to|maybe|perhaps|aber|wenn|"
     r"falls|"
     r"sofern|pero|si|mais|sauf|ma|se|но|если|但|不过|如果)\b",
     re.IGNORECASE,
 )
+_TURN = re.compile(
+    r"[,;] ?(?:but|however|unless|except|provided|aber|pero|mais|ma)\b|\b(?:only if|unless)\b|但|不过", re.IGNORECASE
+)
+_BUT = re.compile(r"(?:but|however|unless|only if|aber|pero|mais)\b", re.IGNORECASE)
 _CONDITION_CJK = ("但", "不过", "如果", "只要", "除非")
 _SENTENCE = re.compile(r"(?<=[.!?])[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
 _LONGEST = 200_000
@@ -51,7 +57,9 @@ _LONGEST = 200_000
 
 def declared(said: str, answers: Sequence[str]) -> str:
     """The one of `answers` that `said`, the value of a header, is; empty if it is none of them."""
-    word = _plain(said)
+    if said.strip().startswith("[ ]"):
+        return ""
+    word = _plain(said.strip().removeprefix("[x]").removeprefix("[X]").strip(" []"))
     exact = [answer for answer in answers if _same(word, answer)]
     if len(exact) == 1:
         return exact[0]
@@ -113,13 +121,17 @@ def _at_the_start(line: str, answers: Sequence[str], *, alone: bool = False) -> 
         if not bare.casefold().startswith(word):
             continue
         rest = bare[len(word) :]
-        mark = _MARK.match(_without_symbols(rest))
+        plain = _without_symbols(rest)
+        rest = f" {plain}" if plain != rest else rest
+        mark = _MARK.match(rest)
         if mark is None:
             continue
-        after = _without_symbols(rest)[mark.end() :].strip()
+        after = rest[mark.end() :].strip()
         if alone and after:
             continue
-        if _CONDITION.match(after) or after.startswith(_CONDITION_CJK):
+        if _CONDITION.match(after) or after.startswith(_CONDITION_CJK) or _TURN.search(_SENTENCE.split(after)[0]):
+            return _BOTH
+        if _BUT.match(after.partition(". ")[2]) or _BUT.match(after.partition("! ")[2]):
             return _BOTH
         if any(_same(_plain(_first_word(after)), other) for other in answers if other != answer):
             return _BOTH

@@ -137,14 +137,17 @@ _JSON_CALL = re.compile(
     r"\s*,\s*\"(?:arguments|parameters|args|input|tool_input|action_input|params)\"\s*:",
     re.IGNORECASE,
 )
+_CALLS = re.compile(r"\A\{\s*\"(?:tool_calls|function_call)\"\s*:")
 _FUNCTION = re.compile(r"\A(?:functions|tools|default_api|print\(default_api)\.\w{1,60}\(")
 
 
 def _is_call(text: str) -> bool:
-    if _MARKED.match(text) or _FUNCTION.match(text) or _JSON_CALL.match(text):
+    if _MARKED.match(text) or _FUNCTION.match(text) or _JSON_CALL.match(text) or _CALLS.match(text):
         return True
     if len(text) > 20_000 or "```" in text:
         return False
+    if _JSON_CALL.match(text.rstrip().rpartition("\n\n")[2]):
+        return True
     return bool(_REACT.search(text)) or any(_ends_so(text, mark.start()) for mark in _LATE_MARK.finditer(text))
 
 
@@ -162,12 +165,13 @@ _ITEM = re.compile(
 _PLANNING = re.compile(
     r"\b(?:i'll|i will|we'll|we will|i would|i'd|we would|i am going to|i'm going to|let's|i plan|i propose|i "
     r"suggest|"
-    r"(?:my|the|a|our) (?:\w+ )?plan|plan:|split|divide|break (?:it|this|the)|delegate|assign|hand (?:it|this|"
+    r"(?:my|the|a|our) (?:\w+ )?plan|split|divide|break (?:it|this|the)|delegate|assign|hand (?:it|this|"
     r"over)|subtasks?|sub-tasks?|"
-    r"step[s]? (?:\d|are|would|as)|approach|workflow|plane|teile|aufteilen|vorgehen)\b|计划|步骤|"
+    r"step[s]? (?:\d|are|would|as)|approach|workflow|plane|teile|aufteilen|vorgehen)\b|\bplan:|计划|步骤|"
     r"拆分|分配|我将|我会",
     re.IGNORECASE,
 )
+_TOLD = re.compile(r"@?([\w.-]{1,80}) ?(?:(?:will|should|shall|is going to|is to)\b|->|\u2192)")
 _AGENT_COLUMN = frozenset({"agent", "assignee", "owner", "assigned_to", "who", "responsible", "executor", "by"})
 
 
@@ -175,10 +179,12 @@ def _plans(text: str, agents: frozenset[str]) -> bool:
     """Whether items of a list, or rows of a table, give work to agents, and the text speaks of doing so."""
     if "```" in text or "~~~" in text:
         return False
+    names = {name.casefold() for name in agents if name not in ("self", "me", "main")}
+    if names and len(text) <= MOST and _tells(text.casefold(), names) >= 2:
+        return True
     items = [found[1] for found in _ITEM.finditer(text)]
     if len(items) < 2:
         return False
-    names = {name.casefold() for name in agents if name not in ("self", "me", "main")}
     given = sum(1 for item in items if _gives(item, names))
     header = items[0].casefold()
     if text.lstrip().startswith("|") or "\n|" in text:
@@ -190,6 +196,11 @@ def _plans(text: str, agents: frozenset[str]) -> bool:
         ):
             return True
     return given > 0 and _PLANNING.search(text) is not None
+
+
+def _tells(folded: str, names: set[str]) -> int:
+    """How many times the text says what an agent is to do: `beta will ...`, `gamma -> prices`."""
+    return sum(found[1].rstrip(".-") in names for found in _TOLD.finditer(folded))
 
 
 def _gives(item: str, names: set[str]) -> bool:
@@ -280,7 +291,12 @@ _FAILS = re.compile(
     rf"|^{_FILL}(?:unable to|could not|couldn't|cannot|can't|failed to) {_FOUND_NONE}{_WORKS}\b|^(?:the "
     rf")?(?:task|work|job|run|execution|attempt|command|request|operation) (?:has )?failed\b|^(?:execution |task "
     rf"|run )?failed\s*[:.!-]|^failed$"
-    r"|^(?:error|fatal|exception|fehler|错误|échec|erreur)[\w ]{0,20}\s*[:\uff1a]|^(?:api|http|"
+    r"|^(?:error|fatal|exception|fehler|错误|échec|erreur)[\w ]{0,20}\s*[:\uff1a]|^(?:something went wrong|an? "
+    r"(?:\w+ )?error (?:has )?occurred|(?:permission|access) denied|"
+    r"(?:this is |that is )?(?:not possible|impossible)\W*$|i(?:'m| am) (?:currently )?(?:busy|overloaded)|(?:the "
+    r")?(?:request|connection) timed out|"
+    r"(?:i|we) (?:do not|don't) know\b|(?:i|we) have no idea|there (?:is|was) no (?:such )?(?:file|folder|"
+    r"directory)\b|please try again)|^(?:api|http|"
     r"network|timeout|rate limit|internal server|server)[\w ]{0,20} error\b|^traceback \("
     r"|\b(?:file|folder|directory|page|document|attachment|repository|dataset|image|link|"
     r"url)\b[^.!?]{0,60}\b(?:does not exist|doesn't exist|do not exist|is missing|are missing|was not found|were "
@@ -302,6 +318,7 @@ _STATUS_LINE = re.compile(
     re.MULTILINE,
 )
 _NEEDS = re.compile(
+    r"^(?:to|in order to) [^,]{3,80}, (?:i|we)(?:'ll| will)? need\b|"
     r"\bbefore (?:i|we) (?:can|could|start|begin|go|do|order|write|proceed|continue)\b"
     r"|\b(?:i|we)(?:'d| would)? (?:still |first |just |also |would |will )*(?:need|require|am missing|are "
     r"missing)(?:ed)? (?:one|two|three|four|a few|some|more|to know|additional|further|clarification|clarity|"
@@ -319,6 +336,7 @@ _NEEDS = re.compile(
     r"告诉|确认|说明)|需要(?:您|你|知道|更多)|"
     r"教えてください"
 )
+_WANTS = re.compile(r"\b(?:i|we) (?:still |first |only |just )?need\b")
 _OFFER = re.compile(
     r"(?:would you (?:like|prefer|want)|do you want|shall i|should i (?:also|make|add|change|adjust|send|write|"
     r"include|go)|want me to|let me know\b(?! (?:which|what|how many|who|when|where)\b)|feel free|if you(?:'d| "
@@ -336,7 +354,9 @@ _PROMISES = re.compile(
     r"i'll\b|we will\b|we'll\b|i am going to\b|i'm going to\b|i shall\b|let me (?!know)|i(?:'m| am) (?:now |"
     r"currently |already )?(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to)\b|"
     r"working on\b|on it\b|will do\b|starting\b|i(?:'ve| have) (?:now |just |already )?(?:started|begun|received|"
-    r"accepted|noted|queued|scheduled|taken)\b|give me\b|one moment|just a moment|a moment please|stand by|hold "
+    r"accepted|noted|queued|scheduled|taken|delegated|"
+    r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|in progress)\W*$|give me\b|one "
+    r"moment|just a moment|a moment please|stand by|hold "
     r"on|please (?:wait|stand by|hold on|be patient|give me)|(?:more|results?|an update|the answer|details) "
     r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|your (?:request|"
     r"task) (?:has been|was|is) (?:received|accepted|queued|noted|being)|(?:the )?task (?:received|accepted|"
@@ -345,7 +365,8 @@ _PROMISES = re.compile(
     r"请稍|承知|かしこまり)"
 )
 _ACK = re.compile(
-    r"(?:got it|understood|ok|okay|okey|sure|sure thing|certainly|of course|absolutely|alright|all right|"
+    r"(?:got it|ack|here you go|there you go|here it is|understood|ok|okay|okey|sure|sure thing|certainly|of "
+    r"course|absolutely|alright|all right|"
     r"acknowledged|acknowledge|roger(?: that)?|copy that|noted|received|thanks|thank you(?: (?:very much|so "
     r"much))?(?: for (?:the|your|this) (?:task|message|request|update|details|information|instructions|"
     r"clarification|question|feedback))?|great|perfect|no problem|no worries|happy to help|my pleasure|great "
@@ -358,7 +379,8 @@ _ACK = re.compile(
 )
 _GREETING = re.compile(r"(?:hello|hi|hey)(?: there)?|good (?:morning|day|evening)")
 _CLAIMS = re.compile(
-    r"(?:(?:i|we)(?:'ve| have)?(?: now| just| already| successfully)* (?:completed?|finished|done|carried out|"
+    r"(?:(?:done|finished|complete|completed|todo|tbd|tba)\W*$|successfully \w+(?:ed|ten)\b|(?:i|we)(?:'ve| "
+    r"have)?(?: now| just| already| successfully)* (?:completed?|finished|done|carried out|"
     r"executed|written|created|prepared|drafted|delivered|fulfilled|implemented|addressed|performed|handled|"
     r"processed|generated|wrote|did|made)\b|(?:the|your|this|that|all|everything)\b[^.!?]{0,80}\b(?:has been|"
     r"have been|is|are|was|were) (?:now |successfully |all |fully |already )*(?:completed?|finished|done|written|"
@@ -379,7 +401,10 @@ _PREAMBLE = re.compile(
     r"course)\b.*[:\uff1a]$"
 )
 _IGNORANT = re.compile(
-    r"\b(?:i|we) (?:do not|don't|did not|didn't) (?:have (?:that|this|the|any|enough) (?:information|data|detail|"
+    r"\b(?:cannot|can't|could not|couldn't) (?:say|tell)\b|\b(?:does not|doesn't|do not|don't) (?:say|mention|"
+    r"specify|state|tell)\b|"
+    r"\bnot (?:specified|known|stated|mentioned|given|in my task)\b|^unknown$|\b(?:i|we) (?:do not|don't|did not|"
+    r"didn't) (?:have (?:that|this|the|any|enough) (?:information|data|detail|"
     r"answer|knowledge)|know|see (?:it|that|this) (?:mentioned|stated)|find (?:it|that|this))\b|\b(?:i'm|i am) "
     r"not (?:sure|certain|aware)\b|\b(?:i|we) (?:have no|lack) (?:information|idea|knowledge|data)\b|\b(?:isn't|"
     r"is not|wasn't|was not|aren't|not) (?:mentioned|stated|specified|given|included|contained|part of) "
@@ -422,10 +447,11 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     asks = [sentence for sentence in sentences if _NEEDS.search(sentence) and not _OFFER.match(sentence)]
     rest = [sentence for sentence in sentences if _is_content(sentence)]
     ends = [sentence for sentence in sentences if not _OFFER.match(sentence) or not rest]
-    if asks and turn is not Turn.ANSWER:
+    wants = any(map(_WANTS.search, sentences)) and any(sentence.endswith(("?", "\uff1f")) for sentence in sentences)
+    if (asks or wants) and turn is not Turn.ANSWER:
         return Kind.QUESTION
     if not rest:
-        return _of_frame(sentences, turn)
+        return _of_frame(sentences)
     last = ends[-1] if ends else ""
     if _PROMISES.match(last) and not last.endswith((":", "\uff1a")) and len(rest) <= 3:
         return Kind.PROMISE
@@ -458,14 +484,14 @@ def _is_content(sentence: str) -> bool:
     return not frame and any(map(str.isalnum, bare))
 
 
-def _of_frame(sentences: list[str], turn: Turn) -> Kind | None:
+def _of_frame(sentences: list[str]) -> Kind | None:
     """What a text without content is."""
     if all(_GREETING.fullmatch(sentence.strip(" .!")) or not any(map(str.isalnum, sentence)) for sentence in sentences):
         return None
     if any(map(_APOLOGY.match, sentences)):
         return Kind.REFUSAL
     if any(sentence.endswith(("?", "\uff1f")) and not _OFFER.match(sentence) for sentence in sentences):
-        return Kind.QUESTION if turn is not Turn.ANSWER else None
+        return Kind.QUESTION
     if any(map(_PROMISES.match, sentences)):
         return Kind.PROMISE
     if any(map(_CLAIMS.match, sentences)):

@@ -196,7 +196,12 @@ def fronted(lines: list[str], start: int = 0) -> tuple[Form, int] | None:
     keys = {name_of(found[1]): found[2] for line in header if (found := _KEY.fullmatch(line.rstrip()))}
     if not _maybe(keys):
         return None
-    loaded, numbers = _loaded(header, begin + 1)
+    try:
+        loaded, numbers = _loaded(header, begin + 1)
+    except MessageError:
+        if not fence and TYPES.get(words.spelled(keys.get("type", ""))) is None:
+            return None  # prose whose first words are followed by a colon
+        raise
     form = _form(loaded, numbers, "\n".join(header))
     text = "\n".join(lines[body:])
     return _with_body(form, text, body + 1), body

@@ -54,6 +54,10 @@ _PLACE = re.compile(
     r"\t]*(.*)\Z",
     re.DOTALL,
 )
+_PLACE_BEHIND = re.compile(
+    r"[ \t]+(?:[-\u2013\u2014][ \t]*|\(|\[|in |at )?`?([\w./-]{1,200}\.[A-Za-z0-9]{1,8})"
+    r"(?::|,? line |#L)(\d{1,8})`?[)\]]?\.?\Z"
+)
 _ROW = re.compile(r"^[ \t]*\|(.*)\|[ \t]*$")
 _FENCE = re.compile(r"^(?:```|~~~)[ \t]*(?:ya?ml|json)?[ \t]*\n(.*?)^(?:```|~~~)[ \t]*$", re.MULTILINE | re.DOTALL)
 _NONE = frozenset(
@@ -92,7 +96,7 @@ _CONDITIONAL = re.compile(
     re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"\A(?:[Tt]he |[Mm]y |[Oo]ur )?(?:[Ff]inal |[Oo]verall )?(?:verdict|review|decision|result|status|"
+    r"\A(?:[Tt]he |[Mm]y |[Oo]ur )?(?:[Ff]inal |[Oo]verall )?(?:verdict|review result|review|decision|result|status|"
     r"recommendation|outcome|assessment|"
     r"conclusion|urteil|评审结果|结论)(?: is)?[ \t]*[:\uff1a=-]?[*_]{0,3}[ \t]*[:\uff1a]?[ \t]*",
     re.IGNORECASE,
@@ -131,6 +135,18 @@ _VERDICTS = {
     "reject": "changes_requested",
 }
 _PHRASES = sorted(_VERDICTS, key=lambda word: -len(word))
+_GRAVE = re.compile(
+    r"\b(?:must|has to|have to|needs? to) be (?:fixed|corrected|changed|revised)\b|"
+    r"\b(?:critical|major|serious|severe|blocking) (?:flaw|issue|error|problem|mistake|fault|bug)s?\b",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(r"\b(?:no|not|without|neither|nor|any|nothing)\b", re.IGNORECASE)
+_DECLARED = re.compile(
+    r"\A[ \t]*(?:#{1,6}[ \t]*|[-*][ \t]+)?[*_]{0,3}(?:final |overall |my )?"
+    r"(?:verdict|decision|recommendation|review result|"
+    r"评审结果|结论)[*_]{0,3}[ \t]*(?:[:\uff1a]|is\b|\Z)",
+    re.IGNORECASE,
+)
 _GENERIC = re.compile(
     r"\A\W*(?:not yet|needs work|please (?:fix|revise|correct)(?: it| this| these)?|see (?:above|below)|some "
     r"changes are needed)\W*\Z",
@@ -138,11 +154,11 @@ _GENERIC = re.compile(
 )
 
 
-def review_in(form: Form, findings_text: str, summary: str, loose: str) -> Answer:
-    """The review in a form: its headers, the text of its findings, its summary, and the text that can be a finding."""
-    problems: list[str] = []
-    if form.twice:
-        problems.append(f"These headers stand there twice with different values: {', '.join(form.twice)}. Keep one.")
+def review_in(form: Form, findings_text: str, summary: str, loose: str, problems: list[str]) -> Answer:
+    """The review in a form: its headers, the text of its findings, its summary, and the text that can be a finding.
+
+    `problems` are those of its headers.
+    """
     verdict, header = _verdict_of(form)
     if verdict == "" and header:
         problems.append(
@@ -197,6 +213,15 @@ def review_in_prose(text: str) -> Answer:
 
 
 def _judged(verdict: str, summary: str, found: tuple[Finding, ...], problems: list[str]) -> Answer:
+    if (
+        verdict == "approved"
+        and (grave := _GRAVE.search(summary))
+        and not _DENIED.search(summary[: grave.start()][-24:])
+    ):
+        problems.append(
+            f"The verdict is `approved`, but the text says {excerpt(grave[0])}. Write `verdict: changes_requested` "
+            "with that as a finding, or approve without it."
+        )
     if verdict and (why := contradiction(Verdict(verdict), found)):
         problems.append(
             f"{why[:1].upper()}{why[1:]}. Write `verdict: changes_requested`, or approve without it, or with "
@@ -231,9 +256,9 @@ def _stated(text: str) -> str | None:
     first = _at_the_start(lines[0])
     last = _at_the_start(lines[-1]) if len(lines) > 1 else None
     sentences = re.split(r"(?<=[.!])[ \t]+|(?<=[\u3002\uff01])", lines[-1].strip())
-    if len(sentences) > 1 and last is None:
+    if last is None and first is None:
         last = _alone(sentences[-1])
-    found = [verdict for verdict in (first, last) if verdict is not None]
+    found = [verdict for verdict in (first, last, *_declared(lines)) if verdict is not None]
     if not found:
         return None
     if "" in found or len(set(found)) > 1:
@@ -241,6 +266,18 @@ def _stated(text: str) -> str | None:
     if found[0] == "approved" and _hedge(text):
         return ""
     return found[0]
+
+
+def _declared(lines: list[str]) -> Iterator[str | None]:
+    """The verdicts on lines, or below headings, that are called so."""
+    inside = False
+    for index, line in enumerate(lines):
+        inside ^= line.lstrip().startswith(("```", "~~~"))
+        if inside or not (label := _DECLARED.match(line)):
+            continue
+        rest = line[label.end() :].strip(" *_")
+        value = rest or (lines[index + 1] if index + 1 < len(lines) else "")
+        yield _at_the_start(value) or ""
 
 
 def _bare(line: str) -> str:
@@ -274,7 +311,12 @@ def _at_the_start(line: str) -> str | None:
 
 def _alone(sentence: str) -> str | None:
     bare = re.sub(r"\A(?:I|We)(?:'d| would| will)?[ \t]+", "", _bare(sentence)).strip(" .!\u3002\uff01")
-    bare = re.sub(r"[ \t]+(?:this|it|the work|the result)\Z", "", bare)
+    bare = re.sub(r"[ \t]+(?:this|it|the work|this work|the result|this result|the spec|this spec)\Z", "", bare)
+    bare = re.sub(
+        r"\A(?:The|This)[ \t]+(?:\w+[ \t]+){0,2}(?:is|are)[ \t]+(?:hereby[ \t]+)?(?=approved|accepted|blocked)",
+        "",
+        bare,
+    )
     return _VERDICTS.get(words.spelled(bare))
 
 
@@ -300,7 +342,8 @@ def _behind_verdict(text: str) -> str:
 def _loose(text: str) -> str:
     """A text that names what to change, if it says more than that something has to."""
     text = text.strip()
-    return "" if _GENERIC.fullmatch(text) or (len(text.split()) < 4 and len(text) < 12) else text
+    short = len(text.split()) < 4 and len(text) < (12 if text.isascii() else 4)
+    return "" if _GENERIC.fullmatch(text) or short else text
 
 
 def _summary(text: str) -> str:
@@ -432,7 +475,11 @@ def _of_text(text: str, severity: str) -> Finding:
     elif (tail := _TAIL_SEVERITY.search(text)) and (said := _severity(tail[1])):
         severity, text = said, text[: tail.start()].strip()
     file, line = None, None
-    if place := _PLACE.match(text):
+    if behind := _PLACE_BEHIND.search(text):
+        number = int(behind[2])
+        if 1 <= number <= MAX_LINE and behind.start() > 0:
+            file, line, text = behind[1], number, text[: behind.start()].rstrip()
+    elif place := _PLACE.match(text):
         number = int(place[2])
         if 1 <= number <= MAX_LINE and place[3].strip():
             file, line, text = place[1], number, place[3].strip()
@@ -464,7 +511,8 @@ def _from_table(text: str, problems: list[str]) -> Iterator[Finding]:
 
 def _from_items(text: str, verdict: str) -> Iterator[Finding]:
     """The items of lists. Without a severity, there or above them, they are findings where changes are asked for."""
-    group, is_group, inside = "", False, False
+    with_nits = _WITH_NITS.search(text.strip().partition("\n")[0]) is not None
+    group, is_group, inside = "minor" if with_nits else "", with_nits, False
     found: list[tuple[str, str]] = []
     for line in text.split("\n"):
         if line.lstrip().startswith(("```", "~~~")):

@@ -228,7 +228,7 @@ def test_a_turn_that_fails_is_an_error(alpha: Agent) -> None:
     assert "401" in turn["text"]
 
 
-@pytest.mark.parametrize("reply", ["canary", "Done.", "The word is {word}.", "", "---\ntype: ack\n---\n{word}"])
+@pytest.mark.parametrize("reply", ["canary", "The outcome.", "The word is {word}.", "", "---\ntype: ack\n---\n{word}"])
 def test_a_canary_turn_with_another_answer_fails(alpha: Agent, reply: str) -> None:
     """A stale answer, an error in prose or another agent's text are answers, too: only the word of this run counts."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT | {"reply": reply}]}})

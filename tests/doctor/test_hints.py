@@ -23,7 +23,7 @@ class Person(Beside):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         (root / "home").mkdir()
-        self.company.rewrite({"alpha": {"default": {"reply": "Done."}, "rules": [OBEDIENT]}, "beta": {}})
+        self.company.rewrite({"alpha": {"default": {"reply": "The outcome."}, "rules": [OBEDIENT]}, "beta": {}})
         self.env["PATH"] = f"{root / 'bin'}:{BIN}:/usr/bin:/bin"
         self.alpha = self.workspace("alpha")
 

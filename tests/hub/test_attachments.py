@@ -21,7 +21,7 @@ from tests.hub.test_pools import serves, until_served
 from tests.mcp.test_daemon import call, listens, token_of
 
 LARGE = "".join(f"line {number} of a large result\n" for number in range(60_000))
-WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "The outcome."}}
 WRITES: dict[str, Any] = {"mailbox": "true", "default": {"reply": LARGE}}
 BY_DIGEST = f"mailbox/attachments/{hashlib.sha256(LARGE.strip().encode()).hexdigest()}.md"
 

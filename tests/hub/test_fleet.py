@@ -102,7 +102,7 @@ def test_what_another_key_signed_or_nobody_is_not_read() -> None:
 # With real hosts
 
 ASKS: dict[str, Any] = {"mailbox": "true", "default": {"question": "Which figures?"}}
-WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "The outcome."}}
 
 
 def fleet(host: Host) -> dict[str, dict[str, Any]]:

@@ -76,7 +76,7 @@ def test_a_job_goes_to_a_host_that_serves_the_pool_and_its_result_comes_back(joi
 
 
 def test_why_and_status_say_who_has_a_job_or_that_no_one_does(joined: Joined) -> None:
-    slow = {"mailbox": "true", "default": {"reply": "Done.", "delay": 20}}
+    slow = {"mailbox": "true", "default": {"reply": "The outcome.", "delay": 20}}
     farm = joined({"alpha": {"main": WORK}, "beta": {"rev": slow}})
     serves(farm["beta"], "rev", slots=1)
     farm.start()
@@ -100,7 +100,7 @@ def test_work_for_a_pool_that_nobody_serves_is_not_planned(joined: Joined) -> No
 
 
 def test_cancelled_work_is_cancelled_where_it_is_and_taken_by_nobody_else(joined: Joined) -> None:
-    slow = {"mailbox": "true", "default": {"reply": "Done.", "delay": 60}}
+    slow = {"mailbox": "true", "default": {"reply": "The outcome.", "delay": 60}}
     farm = joined({"alpha": {"main": WORK}, "beta": {"rev": slow}})
     serves(farm["beta"], "rev", slots=1)
     farm.start()
@@ -115,7 +115,9 @@ def test_cancelled_work_is_cancelled_where_it_is_and_taken_by_nobody_else(joined
     assert len(rev.mail("accepted")) == 2, "the job and its cancel"
 
 
-HOLDERS = {name: {"rev": WORK | {"default": {"reply": "Done.", "delay": 1}}} for name in ("beta", "gamma", "delta")}
+HOLDERS = {
+    name: {"rev": WORK | {"default": {"reply": "The outcome.", "delay": 1}}} for name in ("beta", "gamma", "delta")
+}
 
 
 def test_a_host_that_freezes_and_one_that_dies_cost_a_lease_and_no_second_effect(joined: Joined) -> None:

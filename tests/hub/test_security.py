@@ -22,7 +22,7 @@ from tests.hub.farm import Farm, Host, connected
 
 pytestmark = pytest.mark.slow
 
-WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "The outcome."}}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ every call, so that a test can say how many calls one attempt cost. Each agent i
 requests themselves say who asks.
 
     with Model() as model:
-        model.on(Text("Done."), agent="alpha", task="report")     # until another rule is put before it
+        model.on(Text("The outcome."), agent="alpha", task="report")     # until another rule is put before it
         model.on(Fault(500), agent="alpha", times=1)              # later rules come first
         model.on(Exec("echo x >> ran"), Text("Ran."))             # a turn in two calls: a tool, then words
 
@@ -233,7 +233,7 @@ class Model:
             self.most_at_once = max(self.most_at_once, self._at_once)
             rule = next((rule for rule in self._rules if rule.takes(call)), None)
             word = _CANARY.search(call.text)
-            steps = rule.steps if rule is not None else (Text(word[0] if word else "Done."),)
+            steps = rule.steps if rule is not None else (Text(word[0] if word else "The outcome."),)
             return steps[min(call.steps, len(steps) - 1)], self._released
 
     def answered(self) -> None:

@@ -18,7 +18,7 @@ def gives_to(agent: str) -> dict[str, Any]:
 def test_an_agent_that_is_added_to_openclaw_may_be_given_work_without_a_restart(found_apart: FoundApart) -> None:
     company = found_apart(run_of(["alpha", "beta"]), start=False, synthesis="concat", inbox={"rescan_seconds": 2})
     alpha, model, config = company["alpha"], company.model, company.gateway.config
-    model.on(Text("Done."))
+    model.on(Text("The outcome."))
     full = config.read_text()
     lone = json.loads(full)
     del lone["agents"]["entries"]["beta"]

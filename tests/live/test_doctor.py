@@ -154,7 +154,7 @@ def test_a_plugin_that_the_gateway_does_not_use_is_an_error(found_apart: FoundAp
     assert state.problem == ""
     told = Examined(alpha)
     assert (told.status, told.failed) == (1, {"plugin"}), told.found
-    assert "reached the model, which answered: Done." in told.text("plugin")
+    assert "reached the model, which answered: The outcome." in told.text("plugin")
     assert told.found["plugin"]["fixes"][0] == "openclaw gateway restart"
     assert len(company.model.calls) == 1
     assert list(alpha.inbox.iterdir()) == []

@@ -169,7 +169,7 @@ ORDINARY = {
 @pytest.mark.parametrize("name", some_of(ORDINARY, "a turn of mailboxd", "another agent's", "an id that is none"))
 def test_everything_else_is_an_ordinary_turn(company: LiveCompany, name: str) -> None:
     company.employ("beta", {})
-    assert said(tell(company.gateway, "beta", ORDINARY[name].encode(), name.replace(" ", "-"))) == "Done."
+    assert said(tell(company.gateway, "beta", ORDINARY[name].encode(), name.replace(" ", "-"))) == "The outcome."
     assert landed(company, "beta") == []
     assert len(company.model.calls) == 1
 
@@ -193,7 +193,7 @@ def test_an_agent_without_a_mailbox_of_its_own_gets_an_ordinary_turn(company: Li
     if link == "inbox":
         (root / "mailbox").mkdir()
         (root / "mailbox" / "inbox").symlink_to(outside / "inbox")
-    assert said(tell(company.gateway, "beta", HEAD.encode(), f"link-{link}")) == "Done."
+    assert said(tell(company.gateway, "beta", HEAD.encode(), f"link-{link}")) == "The outcome."
     assert len(company.model.calls) == 1
     assert list((outside / "inbox").iterdir()) == []
 
@@ -294,7 +294,7 @@ def test_a_running_gateway_takes_and_loses_the_plugin_without_a_restart(company:
     after = json.loads(gateway.config.read_text())
     assert after.pop("plugins") == {"entries": {"mailboxd": {"enabled": False}}}
     assert after == {key: value for key, value in before.items() if key != "plugins"}
-    assert said(tell(gateway, "beta", HEAD.encode(), "unplugged")) == "Done."
+    assert said(tell(gateway, "beta", HEAD.encode(), "unplugged")) == "The outcome."
     assert plugin("install")["state"]["problem"] == ""
     assert read_answer(said(tell(gateway, "beta", HEAD.encode(), "plugged")), Asked(Turn.DISPATCH)) == Acknowledged()
     assert plugin("install")["steps"] == []

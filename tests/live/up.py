@@ -1,7 +1,8 @@
 """A gateway to try things on by hand: `python -m tests.live.up DIR [--agents a,b,c] [--plugin] [--openclaw VERSION]`.
 
-Starts a scripted model (it says "Done." to everything, and each request is told on standard error) and a real gateway
-with its home, state and workspaces below DIR; prints what to export, then stays in the foreground. Ctrl-C ends both.
+Starts a scripted model (it says "The outcome." to everything, and each request is told on standard error) and a real
+gateway with its home, state and workspaces below DIR; prints what to export, then stays in the foreground. Ctrl-C ends
+both.
 
     python -m tests.live.up /tmp/try > /tmp/try.env &      # then: . /tmp/try.env; openclaw agents list
 """

@@ -30,7 +30,7 @@ def asked(agent: Agent) -> dict[str, Any]:
 
 
 def waiting(found: Found, witness: Path) -> tuple[Company, dict[str, Any]]:
-    company = found({"alpha": {"default": {"reply": "Done."}}}, approvals=ALONE)
+    company = found({"alpha": {"default": {"reply": "The outcome."}}}, approvals=ALONE)
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("job.md", acting("job", [effect(witness, risk="it may hurt")]))
@@ -122,7 +122,7 @@ def test_orders_are_those_of_the_command_line(found: Found, opened: Opened) -> N
         {"match": {"task": "lasts"}, "delay": 600},
     ]
     company = found(
-        {"alpha": {"rules": rules, "default": {"reply": "Done."}}}, limits={"turns": 6, "turns_per_agent": 6},
+        {"alpha": {"rules": rules, "default": {"reply": "The outcome."}}}, limits={"turns": 6, "turns_per_agent": 6},
         retry={"max_attempts": 1, "backoff_seconds": 0.05, "backoff_max_seconds": 0.2},
     )  # fmt: skip
     alpha = company["alpha"]
@@ -162,7 +162,7 @@ def _hidden(page: Browser, path: str) -> dict[str, str]:
 
 
 def test_a_rejected_file_is_read_and_dismissed_on_the_page(found: Found, opened: Opened) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": {"reply": "The outcome."}}})
     alpha = company["alpha"]
     alpha.drop("bad.md", "---\ntype: reply\nstatus: perhaps\n---\n")
     alpha.run()
@@ -214,7 +214,7 @@ def test_tasks_that_wait_for_a_person_are_told_apart(found: Found, opened: Opene
 
 
 def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": {"reply": "The outcome."}}})
     page = opened(company)
     key = page.key()
     refused = page.form("/new", send="task", workspace=key, title="Empty", instructions=" ")
@@ -298,7 +298,7 @@ def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> Non
 
 
 def test_no_reply_token_is_ever_shown(found: Found, opened: Opened) -> None:
-    company = found({"alpha": {}, "beta": {"default": {"reply": "Done."}}}, daemons=["alpha", "beta"])
+    company = found({"alpha": {}, "beta": {"default": {"reply": "The outcome."}}}, daemons=["alpha", "beta"])
     alpha = company["alpha"]
     for name in ("alpha", "beta"):
         company[name].start()
