@@ -82,7 +82,7 @@ def task(task_id: str, title: str = "", *, plan: Mapping[str, Any] | None = None
     return message("task", task_id, body, **headers)
 
 
-def reply(task_id: str, subtask_id: str, sender: str, text: str = "Done.", **headers: Any) -> str:
+def reply(task_id: str, subtask_id: str, sender: str, text: str = "Text.", **headers: Any) -> str:
     headers = {"sender": sender, "subtask_id": subtask_id, "status": "done", **headers}
     return message("reply", task_id, f"## Results\n\n{text}\n", completed_at="2026-11-21T02:07:53Z", **headers)
 

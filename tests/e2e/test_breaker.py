@@ -12,7 +12,7 @@ from tests.e2e.support import Agent, Company, eventually, task
 pytestmark = pytest.mark.slow
 
 OVERLOADED = {"fail": {"kind": "transient", "error": "overloaded"}}
-WELL = {"default": {"reply": "Done."}}
+WELL = {"default": {"reply": "Text."}}
 QUICK = {"failures": 2, "open_seconds": 0.4, "open_max_seconds": 1}
 
 
@@ -30,7 +30,7 @@ def accepted(company: Company) -> int:
 
 
 def test_faults_of_several_tasks_open_it_and_the_one_turn_that_is_let_through_closes_it(found: Found) -> None:
-    rules = [{"match": ".", "times": 4, **OVERLOADED}, {"reply": "Done."}]
+    rules = [{"match": ".", "times": 4, **OVERLOADED}, {"reply": "Text."}]
     company = found({"alpha": {"rules": rules}}, breaker=QUICK, limits={"turns_per_agent": 2})
     alpha = company["alpha"]
     alpha.start()

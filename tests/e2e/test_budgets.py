@@ -12,7 +12,7 @@ from tests.e2e.support import Agent, eventually, task
 pytestmark = pytest.mark.slow
 
 DEAR = {"default": {"reply": "Result of {title}.", "cost": 0.5}}
-WORK = {"default": {"reply": "Done."}}
+WORK = {"default": {"reply": "Text."}}
 THREE = {name: {"agent": "beta", "description": name.upper()} for name in ("a", "b", "c")}
 
 

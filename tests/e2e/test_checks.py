@@ -47,7 +47,7 @@ def python(code: str) -> list[str]:
 def test_a_check_that_fails_is_a_finding_and_the_work_is_done_again(found: Found) -> None:
     """The first attempt leaves the file out; the finding tells the second, and no model has judged anything."""
     rules = [
-        {"match": {"attempt": "1"}, "reply": "Done."},
+        {"match": {"attempt": "1"}, "reply": "Text."},
         {"match": {"text": "the check report failed"}, "writes": {"out/report.md": "words"}, "reply": "Now done."},
     ]
     company = found({"alpha": {"rules": rules}})
@@ -66,7 +66,7 @@ def test_a_check_that_fails_is_a_finding_and_the_work_is_done_again(found: Found
 def test_a_command_runs_in_the_workspace_without_a_shell_and_with_next_to_no_environment(found: Found) -> None:
     code = "import os, sys; print(os.getcwd()); print(sys.argv[1]); print(sorted(set(os.environ) - {'LC_CTYPE'}))"
     commands = [[PYTHON, "-c", code]]
-    company = found({"alpha": {"rules": [{"writes": {"sub/x": "1"}, "reply": "Done."}]}}, checks={"commands": commands})
+    company = found({"alpha": {"rules": [{"writes": {"sub/x": "1"}, "reply": "Text."}]}}, checks={"commands": commands})
     alpha = company["alpha"]
     declared = f"- id: look\n  command: {[*commands[0], '$HOME; touch pwned']!r}\n  cwd: sub"
     alpha.drop("go.md", checked("job", declared.replace("\\n", "\n")))
@@ -86,7 +86,7 @@ def test_reviewers_see_what_the_checks_said(found: Found) -> None:
     approved = "---\ntype: review\nverdict: approved\n---\n## Summary\n\nSeen.\n"
     critic = {"rules": [{"match": {"kind": "review", "text": "report: passed: out has 5 bytes"}, "reply": approved}]}
     company = found(
-        {"alpha": {"rules": [{"writes": {"out": "words"}, "reply": "Done."}]}, "critic": critic},
+        {"alpha": {"rules": [{"writes": {"out": "words"}, "reply": "Text."}]}, "critic": critic},
         gates={"quality_gate": "true", "reviewers": ["critic"]},
     )
     alpha = company["alpha"]
@@ -118,7 +118,7 @@ def test_a_json_schema_judges_the_result(found: Found, result: str, schema: str,
 
 def test_a_json_schema_in_a_file_judges_a_file(found: Found) -> None:
     writes = {"schema.json": '{"type": "array", "minItems": 2}', "data/out.json": "[1, 2]"}
-    company = found({"alpha": {"rules": [{"writes": writes, "reply": "Done."}]}})
+    company = found({"alpha": {"rules": [{"writes": writes, "reply": "Text."}]}})
     alpha = company["alpha"]
     alpha.drop("go.md", checked("job", "- {id: shape, json_schema: schema.json, of: data/out.json}"))
     alpha.run()
@@ -294,7 +294,7 @@ def test_the_checks_of_a_child_travel_with_its_dispatch_and_run_where_the_work_i
 def test_a_script_that_is_exchanged_while_it_runs_is_on_record(found: Found) -> None:
     script = "echo judged; mv other.sh judge.sh"
     company = found(
-        {"alpha": {"rules": [{"writes": {"judge.sh": script, "other.sh": "exit 1"}, "reply": "Done."}]}},
+        {"alpha": {"rules": [{"writes": {"judge.sh": script, "other.sh": "exit 1"}, "reply": "Text."}]}},
         checks={"commands": [["sh"]]},
     )
     alpha = company["alpha"]

@@ -44,7 +44,7 @@ def at_rest(company: Company) -> None:
 
 @pytest.mark.parametrize("by", [400 * 24 * HOUR, -400 * 24 * HOUR], ids=str)
 def test_work_that_runs_and_mail_that_comes_take_no_notice_of_a_jump(found: Found, by: int, tmp_path: Path) -> None:
-    rules = [{"match": {"task": "long"}, "delay": 1.5, "reply": "Done."}]
+    rules = [{"match": {"task": "long"}, "delay": 1.5, "reply": "Text."}]
     company = found({"alpha": {"rules": rules, "default": {"reply": "Result."}}}, inbox={"rescan_seconds": 1})
     alpha = company["alpha"]
     jump = begin(alpha, tmp_path / "clock")

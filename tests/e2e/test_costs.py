@@ -128,7 +128,7 @@ def test_a_child_costs_one_process_and_so_many_writes(found: Found, tmp_path: Pa
     runs = []
     for count in (CHILDREN, 2 * CHILDREN):
         company = found(
-            {"alpha": {}, "beta": {"default": {"reply": "Done."}}},
+            {"alpha": {}, "beta": {"default": {"reply": "Text."}}},
             synthesis="concat",
             limits={"turns": 2, "turns_per_agent": 2},
         )

@@ -93,7 +93,7 @@ def test_a_daemon_that_only_waits_for_people_and_peers_is_as_idle(found: Found) 
 
 
 def test_sigterm_drains_running_turns_are_waited_for_and_recorded(found: Found) -> None:
-    company = found({"alpha": {"default": {"delay": 1, "reply": "Finished."}}})
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Text."}}})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job"))
@@ -297,7 +297,7 @@ def test_an_order_that_was_given_while_the_daemon_was_down_is_carried_out(found:
 
 @pytest.mark.slow
 def test_secrets_of_a_prompt_are_in_no_argument_list_and_no_file_that_others_can_read(found: Found) -> None:
-    company = found({"alpha": {"default": {"hang": 1, "reply": "Done."}}})
+    company = found({"alpha": {"default": {"hang": 1, "reply": "Text."}}})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", message("task", "job", "# Task: The password is tulip\n\n## Instructions\n\nUse tulip."))
@@ -315,7 +315,7 @@ def test_secrets_of_a_prompt_are_in_no_argument_list_and_no_file_that_others_can
 @pytest.mark.slow
 def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Found) -> None:
     company = found(
-        {"alpha": {"mailbox": "true"}, "beta": {"mailbox": "true", "default": {"reply": "Done."}}},
+        {"alpha": {"mailbox": "true"}, "beta": {"mailbox": "true", "default": {"reply": "Text."}}},
         daemons=["alpha", "beta"], openclaw={"discovery": "true"}, synthesis="concat",
     )  # fmt: skip
     alpha, beta = company["alpha"], company["beta"]

@@ -103,7 +103,7 @@ def test_a_backup_is_put_back_and_a_rebuilt_database_is_taken(found: Found, tmp_
 
 def test_what_a_copy_knows_as_under_way_is_asked_about_and_not_done_again(found: Found, tmp_path: Path) -> None:
     """The copy was made during a turn; when it is put back, the turn has long ended, and nothing here shows it."""
-    company = found({"alpha": {"default": {"reply": "Done.", "delay": 3}}})
+    company = found({"alpha": {"default": {"reply": "Text.", "delay": 3}}})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job"))

@@ -451,7 +451,7 @@ def test_an_inbox_that_is_renamed_and_replaced_is_watched_again(found: Found) ->
 
 def test_an_inbox_that_is_gone_for_a_while_stops_nothing(found: Found) -> None:
     """The intake waits and says so; the daemon goes on, and takes what comes when the directory is back."""
-    company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}}, inbox={"rescan_seconds": 1})
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Text."}}}, inbox={"rescan_seconds": 1})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("1.md", task("before"))

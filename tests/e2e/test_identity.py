@@ -113,7 +113,7 @@ def test_the_same_id_with_other_bytes_is_a_conflict_and_the_first_stands(found: 
 
 
 def test_the_same_work_under_way_in_another_message_has_no_effect(found: Found) -> None:
-    company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}})
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Text."}}})
     alpha = company["alpha"]
     alpha.start()
     assert taken(alpha, "a.md", task("once", message_id="m-1")) == "accepted"
@@ -271,7 +271,7 @@ def test_a_task_that_comes_after_its_cancel_stays_cancelled(found: Found) -> Non
 
 
 def test_only_the_sender_may_cancel_or_steer(found: Found) -> None:
-    company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}, "beta": {"mailbox": "true"}})
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Text."}}, "beta": {"mailbox": "true"}})
     alpha = company["alpha"]
     alpha.start()
     taken(alpha, "go.md", task("job", sender="beta", subtask_id="x"))

@@ -71,7 +71,7 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
                 match order.effect:
                     case RunTurn(attempt_id=attempt) | Compose(attempt_id=attempt):
                         turn = order.effect.turn if isinstance(order.effect, RunTurn) else Turn.SYNTHESIS
-                        ended = TurnEnded(turn, attempt, "beta", Succeeded("Done."), Results("Done."))
+                        ended = TurnEnded(turn, attempt, "beta", Succeeded("Text."), Results("Text."))
                         engine.handle(order.task, ended)
                         store.outbox.finish(order.id)
                         done += 1
@@ -98,7 +98,7 @@ def _starts_follow_their_needs(db: sqlite3.Connection) -> bool:
 @pytest.mark.soak
 def test_a_daemon_takes_two_thousand_nodes_begins_and_cancels_them_all(found: Found) -> None:
     company = found(
-        {"alpha": {}, "beta": {"default": {"delay": 0.2, "reply": "Done."}}}, limits={"message_bytes": 4_000_000}
+        {"alpha": {}, "beta": {"default": {"delay": 0.2, "reply": "Text."}}}, limits={"message_bytes": 4_000_000}
     )
     alpha = company["alpha"]
     plan = {

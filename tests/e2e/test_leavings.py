@@ -16,7 +16,7 @@ def leavings(agent: Agent) -> list[str]:
 
 
 def test_a_failed_call_can_be_looked_at_until_its_task_has_ended(found: Found) -> None:
-    rules = [{"match": {"task": "stuck"}, "fail": {"error": "overloaded"}}, {"reply": "Done."}]
+    rules = [{"match": {"task": "stuck"}, "fail": {"error": "overloaded"}}, {"reply": "Text."}]
     company = found({"alpha": {"rules": rules}}, retry={"max_attempts": 2})
     alpha = company["alpha"]
     alpha.drop("1.md", task("stuck"))

@@ -245,7 +245,7 @@ def test_a_reader_of_the_log_that_reads_nothing_stops_neither_work_nor_signals(f
 
 def test_a_daemon_that_was_stopped_takes_what_ended_meanwhile(found: Found) -> None:
     """SIGSTOP, as a debugger or a frozen container does it. That it is red after 45 s is in tests/test_health.py."""
-    company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}})
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Text."}}})
     alpha = company["alpha"]
     process = alpha.start()
     alpha.drop("1.md", task("one"))

@@ -260,7 +260,7 @@ def test_a_table_that_was_changed_is_not_served(found: Found, statement: str, ta
 
 def test_going_on_from_an_older_database_runs_nothing_unasked(found: Found, tmp_path: Path) -> None:
     """`blocker` runs and `queued` waits when the copy is made; then both end, `later` comes and ends, `lost` comes."""
-    script = {"rules": [{"match": {"task": "blocker"}, "reply": "Done.", "delay": 3}], "default": {"reply": "Done."}}
+    script = {"rules": [{"match": {"task": "blocker"}, "reply": "Text.", "delay": 3}], "default": {"reply": "Text."}}
     company = found({"alpha": script}, limits={"turns": 1, "turns_per_agent": 1})
     alpha = company["alpha"]
     alpha.start()

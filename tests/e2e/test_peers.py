@@ -14,7 +14,7 @@ from tests.e2e.support import SCRIPTED, eventually, task
 
 pytestmark = pytest.mark.slow
 
-WORK: dict[str, Any] = {"default": {"reply": "Done."}}
+WORK: dict[str, Any] = {"default": {"reply": "Text."}}
 DISCOVERS = {"discovery": "true"}
 
 
@@ -41,7 +41,7 @@ def test_an_agent_that_is_added_to_openclaw_is_known_without_a_restart(found: Fo
 
 def test_work_for_an_agent_that_is_no_more_waits_for_a_person_and_goes_on_when_it_is_there_again(found: Found) -> None:
     plan = {**gives_to("beta"), "y": {"agent": "beta", "description": "Y", "depends_on": ["x"]}}
-    slow = {"default": {"reply": "Done.", "delay": 4}}
+    slow = {"default": {"reply": "Text.", "delay": 4}}
     company = found({"alpha": WORK, "beta": slow}, openclaw=DISCOVERS, synthesis="concat", inbox={"rescan_seconds": 1})
     alpha = company["alpha"]
     alpha.start()
@@ -84,7 +84,7 @@ def test_an_own_agent_that_openclaw_does_not_know_is_one_red_item_and_nothing_ru
 
 def test_several_tasks_that_wait_for_one_agent_are_one_item(found: Found) -> None:
     plan = {key: {"agent": "beta", "description": key, "depends_on": ["x"]} for key in ("y", "z")} | gives_to("beta")
-    slow = {"default": {"reply": "Done.", "delay": 4}}
+    slow = {"default": {"reply": "Text.", "delay": 4}}
     company = found({"alpha": WORK, "beta": slow}, openclaw=DISCOVERS, synthesis="concat", inbox={"rescan_seconds": 1})
     alpha = company["alpha"]
     alpha.start()
@@ -183,7 +183,7 @@ def test_an_identity_that_is_a_link_a_pipe_or_too_long_is_not_read(found: Found)
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
     alpha.run()
-    assert alpha.task("job")["result"] == "Done."
+    assert alpha.task("job")["result"] == "Text."
     company.at_rest()
 
 

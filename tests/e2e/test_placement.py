@@ -14,7 +14,7 @@ from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, task
 
 pytestmark = pytest.mark.slow
-WORK: dict[str, Any] = {"default": {"reply": "Done."}}
+WORK: dict[str, Any] = {"default": {"reply": "Text."}}
 DISCOVERS = {"discovery": "true"}
 PLACE = "agent workspace"
 

@@ -255,7 +255,7 @@ def test_calls_are_not_kept_behind_a_link(found: Found, tmp_path: Path) -> None:
 
 
 def test_who_should_do_all_there_is_does_not_say_that_it_is_done_while_mail_lies_unread(found: Found) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": {"reply": "Text."}}})
     alpha = company["alpha"]
     archive = alpha.root / "mailbox" / "archive"
     archive.rename(archive.with_name("away"))

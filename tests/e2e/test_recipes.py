@@ -11,7 +11,7 @@ from tests.e2e.conftest import Found
 
 pytestmark = pytest.mark.slow
 
-PLAIN: dict[str, Any] = {"default": {"reply": "Done."}}
+PLAIN: dict[str, Any] = {"default": {"reply": "Text."}}
 
 
 def says(answer: str, text: str) -> dict[str, str]:

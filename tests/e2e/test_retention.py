@@ -61,7 +61,7 @@ def test_what_is_open_or_fresh_stays(found: Found) -> None:
 
 
 def test_files_that_came_with_mail_go_unless_a_task_that_received_them_is_open(found: Found) -> None:
-    rules = [{"match": {"task": "stuck"}, "fail": {"error": "overloaded"}}, {"reply": "Done."}]
+    rules = [{"match": {"task": "stuck"}, "fail": {"error": "overloaded"}}, {"reply": "Text."}]
     alpha = found({"alpha": {"rules": rules}}, tasks={"keep_days": 0}, retry={"max_attempts": 2})["alpha"]
     done, stuck, orphan = (f"{letter * 64}.md" for letter in "abc")
     (alpha.root / "mailbox/attachments").mkdir()

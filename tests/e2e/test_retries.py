@@ -57,7 +57,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {
     ),
     "a timeout is repeated": ({"hang": 9}, {"timeout": 1}, "attempt failed, attempts are left", 1, "completed"),
     "what the ledger knows to have succeeded is not repeated": (
-        {"reply": "Done.", "lose_reply": "true"}, {}, "attempt succeeded", 0, "completed",
+        {"reply": "Text.", "lose_reply": "true"}, {}, "attempt succeeded", 0, "completed",
     ),
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {
 def test_a_row_of_the_table_of_failures(found: Found, row: str) -> None:
     first, headers, trigger, failures, phase = ROWS[row]
     company = found(
-        {"alpha": {"rules": [{"match": ".", "times": 1, **first}], "default": {"reply": "Done."}}}, breaker=OFF
+        {"alpha": {"rules": [{"match": ".", "times": 1, **first}], "default": {"reply": "Text."}}}, breaker=OFF
     )
     alpha = company["alpha"]
     alpha.start()
@@ -85,11 +85,11 @@ def lost(idempotent: bool) -> dict[str, Any]:
 
 def test_an_outcome_that_stays_unknown_is_repeated_only_if_the_work_says_that_it_may_be(found: Found) -> None:
     rules = [{"match": ".", "times": 2, "garbage": "what?"}]
-    company = found({"alpha": {"rules": rules, "default": {"reply": "Done."}}}, breaker=OFF, reply_within_seconds=1)
+    company = found({"alpha": {"rules": rules, "default": {"reply": "Text."}}}, breaker=OFF, reply_within_seconds=1)
     alpha = company["alpha"]
     plan = {"may": {"agent": "beta", "description": "May", "idempotent": True}}
     plan |= {"not": {"agent": "beta", "description": "Not"}}
-    company.rewrite({"alpha": {"default": {"reply": "Done."}}, "beta": {"mailbox": "true"}})
+    company.rewrite({"alpha": {"default": {"reply": "Text."}}, "beta": {"mailbox": "true"}})
     alpha.start()
     alpha.drop("go.md", task("job", plan=plan))
     alpha.until("job.not", "circuit_open")

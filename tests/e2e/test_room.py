@@ -11,7 +11,7 @@ from tests.e2e.support import Agent, eventually, task
 
 pytestmark = pytest.mark.slow
 
-SLOW: dict[str, Any] = {"default": {"hang": 4, "reply": "Done."}}
+SLOW: dict[str, Any] = {"default": {"hang": 4, "reply": "Text."}}
 PLAN = {
     "one": {"agent": "beta", "description": "One", "expected_output": "One."},
     "two": {"agent": "gamma", "description": "Two", "expected_output": "Two."},

@@ -62,7 +62,7 @@ def command_lines(seen: set[bytes], root: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Company, set[bytes]]]:
     """A company in which everything has happened: mail good and bad, a plan, a failure, keys, commands, a restart."""
-    work, root = {"default": {"reply": "Done."}}, tmp_path_factory.mktemp("company")
+    work, root = {"default": {"reply": "Text."}}, tmp_path_factory.mktemp("company")
     company = Company(root, {"alpha": work, "beta": {"mailbox": "true"}})
     company.env |= {"XDG_STATE_HOME": str(root / "state"), "HOME": str(root), **SECRETS}
     alpha, seen = company["alpha"], set[bytes]()
@@ -144,7 +144,7 @@ def test_no_secret_is_in_a_file_a_row_an_argument_or_the_log(used: tuple[Company
 
 
 def test_a_turn_is_given_no_variable_that_nobody_allowed(found: Found, tmp_path: Path) -> None:
-    company = found({"alpha": {"default": {"hang": 1, "reply": "Done."}}}, openclaw={"environment": ["MY_PASSWORD"]})
+    company = found({"alpha": {"default": {"hang": 1, "reply": "Text."}}}, openclaw={"environment": ["MY_PASSWORD"]})
     company.env |= {"XDG_STATE_HOME": str(tmp_path / "state"), **SECRETS}
     alpha = company["alpha"]
     alpha.start()
@@ -158,7 +158,7 @@ def test_a_turn_is_given_no_variable_that_nobody_allowed(found: Found, tmp_path:
 
 
 def test_nothing_listens_on_the_network(found: Found) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": {"reply": "Text."}}})
     alpha = company["alpha"]
     daemon = alpha.start()
     sockets = set()
@@ -182,7 +182,7 @@ def test_the_tools_listen_on_the_loopback_interface_only(found: Found) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    company = found({"alpha": {"default": {"reply": "Done."}}}, mcp={"port": port})
+    company = found({"alpha": {"default": {"reply": "Text."}}}, mcp={"port": port})
     alpha = company["alpha"]
     alpha.start()
 

@@ -12,7 +12,7 @@ from tests.e2e.support import Agent, eventually, task
 
 pytestmark = pytest.mark.slow
 
-WORK = {"default": {"reply": "Done."}}
+WORK = {"default": {"reply": "Text."}}
 
 
 def _has_judged(agent: Agent, count: int) -> bool:
@@ -56,7 +56,7 @@ def test_a_task_that_is_rejected_again_and_again_is_answered_once(found: Found) 
 
 
 def test_more_open_tasks_than_allowed_are_refused_and_their_sender_is_told(found: Found) -> None:
-    slow = {"default": {"delay": 5, "reply": "Done."}}
+    slow = {"default": {"delay": 5, "reply": "Text."}}
     company = found({"alpha": slow, "beta": {"mailbox": "true"}}, limits={"sender_open_tasks": 2})
     alpha = company["alpha"]
     alpha.start()

@@ -12,7 +12,7 @@ from tests.e2e.support import Agent, eventually, message, task
 
 pytestmark = pytest.mark.slow
 
-WORK = {"default": {"reply": "Done."}}
+WORK = {"default": {"reply": "Text."}}
 
 
 def key_of(agent: Agent) -> str:

@@ -17,7 +17,7 @@ MUTE: dict[str, Any] = {"default": {"garbage": NOTHING}}
 
 
 def test_a_reply_to_an_agent_that_stays_silent_has_been_delivered(found: Found) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}, "beta": MUTE}, openclaw={"discovery": "true"})
+    company = found({"alpha": {"default": {"reply": "Text."}}, "beta": MUTE}, openclaw={"discovery": "true"})
     alpha = company["alpha"]
     alpha.drop("go.md", task("job", sender="beta", subtask_id="x"))
     alpha.run()
@@ -28,12 +28,12 @@ def test_a_reply_to_an_agent_that_stays_silent_has_been_delivered(found: Found) 
 
 @pytest.mark.parametrize("word", ["NO_REPLY", "HEARTBEAT_OK"])
 def test_a_word_that_means_silence_is_no_result(found: Found, word: str) -> None:
-    rules = [{"match": {"task": "job"}, "times": 1, "reply": word}, {"reply": "Done."}]
+    rules = [{"match": {"task": "job"}, "times": 1, "reply": word}, {"reply": "Text."}]
     company = found({"alpha": {"rules": rules}})
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
     alpha.run()
-    assert alpha.task("job")["result"] == "Done."
+    assert alpha.task("job")["result"] == "Text."
     first, second = alpha.attempts("job")
     assert (first["status"], first["error_summary"]) == ("failed", f"alpha gave no answer: {word}")
     assert second["status"] == "succeeded"

@@ -21,7 +21,7 @@ WORK: dict[str, Any] = {
         {"match": {"task": "acts"}, "reply": ACTS},
         {"match": {"task": "asks"}, "reply": ASKS},
     ],
-    "default": {"reply": "Done.", "cost": 0.5},
+    "default": {"reply": "Text.", "cost": 0.5},
 }
 STUCK = {
     "fails": ("circuit_open", "attempts failed", "circuit.opened"),

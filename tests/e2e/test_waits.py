@@ -10,7 +10,7 @@ from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, task
 
 PLAN = {"x": {"agent": "beta", "description": "X", "expected_output": "One line."}}
-ALPHA: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Done."}}
+ALPHA: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Text."}}
 BREAKS = {"match": {"kind": "work"}, "times": "3", "fail": {"kind": "transient", "error": "it broke"}}
 BETA: dict[str, Any] = {"mailbox": "true", "rules": [BREAKS], "default": {"reply": "Mended."}}
 

@@ -37,7 +37,7 @@ class Aftermath:
 
 @pytest.fixture(scope="module")
 def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
-    company = Company(tmp_path_factory.mktemp("hostile"), {"alpha": {"default": {"reply": "Done."}}})
+    company = Company(tmp_path_factory.mktemp("hostile"), {"alpha": {"default": {"reply": "Text."}}})
     alpha = company["alpha"]
     alpha.settle_in({"synthesis": "concat", "limits": {"turns": 4, "turns_per_agent": 4}})
     try:

@@ -86,7 +86,7 @@ def test_a_file_that_becomes_a_link_between_two_scans_is_never_followed(
     tmp_path: Path,
     kind: str,
 ) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": {"reply": "Text."}}})
     alpha = company["alpha"]
     secret = tmp_path / "secret.md"
     secret.write_text(task("stolen", SECRET))
@@ -126,7 +126,7 @@ def test_a_directory_that_becomes_a_link_between_two_scans_is_never_written_thro
     tmp_path: Path,
     place: str,
 ) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}}, limits={"turns": 4, "turns_per_agent": 4})
+    company = found({"alpha": {"default": {"reply": "Text."}}}, limits={"turns": 4, "turns_per_agent": 4})
     alpha = company["alpha"]
     elsewhere = tmp_path / "elsewhere"
     for name in ("inbox", "outbox", "archive", "rejected", "live"):

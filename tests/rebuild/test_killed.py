@@ -39,7 +39,7 @@ def told(path: Path) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(("middle", "last"), MIDDLE_AND_LAST)
 def test_killed_at_every_change(found: Found, tmp_path: Path, middle: int, last: int) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}, "beta": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": {"reply": "Text."}}, "beta": {"default": {"reply": "Text."}}})
     alpha = company["alpha"]
     alpha.drop("a.md", task("a", plan=PLAN))
     alpha.drop("b.md", task("b"))

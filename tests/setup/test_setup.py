@@ -33,7 +33,7 @@ class Beside:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.company = Company(root, {"alpha": {"default": {"reply": "Done."}}, "beta": {}})
+        self.company = Company(root, {"alpha": {"default": {"reply": "Text."}}, "beta": {}})
         for name in ("alpha", "beta"):
             self.workspace(name).mkdir(parents=True)
         self.config = root / "openclaw.json"

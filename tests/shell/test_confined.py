@@ -75,7 +75,7 @@ def test_the_restrictions_hold(what: str, tmp_path: Path) -> None:
 
 def test_the_daemon_works_says_so_and_calls_agents(tmp_path: Path) -> None:
     """A real daemon, with a real child process for every turn, and the socket of a service manager."""
-    company = Company(tmp_path, {"alpha": {"default": {"reply": "Done."}}})
+    company = Company(tmp_path, {"alpha": {"default": {"reply": "Text."}}})
     alpha = company["alpha"]
     alpha.settle_in({})
     (tmp_path / "home").mkdir()

@@ -50,7 +50,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_works_outside_of_the_source(installed: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
-    script.write_text("agents: {alpha: {workspace: ws, default: {reply: Done.}}}\n")
+    script.write_text("agents: {alpha: {workspace: ws, default: {reply: Text.}}}\n")
     workspace = tmp_path / "ws"
     made = run(str(installed), "init", str(workspace), "--agent", "alpha", cwd=tmp_path)
     assert made.returncode == 0, made.stderr

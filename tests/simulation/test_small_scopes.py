@@ -187,7 +187,7 @@ def power_failure(world: World) -> Iterator[tuple[str, World]]:
         return
     for how, worked in (("after the work", True), ("before the work", False)):
         calls = {
-            turn: _done(call, "Done.", has_mark=False) if call.is_alive and worked else Call(worked=call.worked)
+            turn: _done(call, "Text.", has_mark=False) if call.is_alive and worked else Call(worked=call.worked)
             for turn, call in world.calls.items()
             if call.exit is None
         }
@@ -266,8 +266,8 @@ def agent(world: World) -> Iterator[tuple[str, World]]:
     for turn, call in world.calls.items():
         if not call.is_alive:
             continue
-        done = _done(call, "Done.")
-        told = _said(program.success(turn, "key", "prompt", "Done."))
+        done = _done(call, "Text.")
+        told = _said(program.success(turn, "key", "prompt", "Text."))
         yield "the agent replies", world.with_call(turn, replace(done, exit=told))
         if world.unclear:
             told = _said(program.success(turn, "key", "prompt", UNCLEAR))
@@ -400,7 +400,7 @@ def _all_are_done(explored: Explored) -> None:
         daemon = Daemon(world)
         ((phase, result),) = daemon.store.db.execute("SELECT phase, result FROM tasks").fetchall()
         daemon.store.close()
-        assert (phase, result) == ("completed", "Done."), f"{phase}: {world.path}"
+        assert (phase, result) == ("completed", "Text."), f"{phase}: {world.path}"
 
 
 def _is_done_once(world: World) -> None:

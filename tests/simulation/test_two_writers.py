@@ -101,7 +101,7 @@ class Machine:
         with self._dies(fault), daemon.batch():
             for order in daemon.store.outbox.pending(daemon.now, 10):
                 if isinstance(order.effect, RunTurn):
-                    done = turns.ended(order, order.effect, Succeeded("Done."), Results("Done."))
+                    done = turns.ended(order, order.effect, Succeeded("Text."), Results("Text."))
                     daemon.handle(order.task, done)
                     daemon.store.outbox.finish(order.id)
             daemon.tick()
