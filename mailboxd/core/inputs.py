@@ -92,6 +92,8 @@ class NewTask:
     """The reason, if the work was cancelled before it arrived."""
     extra: tuple[tuple[str, str], ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
+    answers: tuple[str, ...] = ()
+    """The answers of which its result has to declare one."""
     created_at: str = ""
     """When the work was created, if that was before mailboxd had it."""
 

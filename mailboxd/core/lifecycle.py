@@ -567,14 +567,21 @@ def _child_failed(view: TaskView) -> str | None:
     task, children = view.task, view.children
     gone = children.failed + children.cancelled
     if task.broadcast and task.policy.join is not Join.ALL:
-        return (
-            "no copy of the broadcast can complete its join" if children.open == 0 and _joined(view) is None else None
-        )
+        return _undecided(view) if children.open == 0 and _joined(view) is None else None
     if children.failed:
         return view.failed_child or "a child failed"
     if view.children_due:
         return None
     return "every child was cancelled" if children.total and gone == children.total else None
+
+
+def _undecided(view: TaskView) -> str:
+    """Why a broadcast has no result, with the votes."""
+    votes = ", ".join(f"{count} said {first_line(answer, 80)}" for answer, count in view.answers[:_SHOWN_VOTES])
+    return f"no copy of the broadcast can complete its join{f': {votes}' if votes else ''}"
+
+
+_SHOWN_VOTES = 10
 
 
 def _joined(view: TaskView) -> str | None:

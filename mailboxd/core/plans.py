@@ -16,7 +16,7 @@ from mailboxd.core.fixpoint import run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import NO_FLOW, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
+from mailboxd.core.model import NO_FLOW, Condition, Flow, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness, refused_model
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
@@ -123,6 +123,7 @@ def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -
     if depth + 1 > limits.depth:
         raise _too_deep(depth + 1, limits)
     seen: set[str] = set()
+    declared = {child.key: child.flow.answers for child in children if child.flow.answers}
     for child in children:
         if not is_id(child.key):
             raise PlanError("bad-id", f"{child.key[:80]!r} cannot be the id of a child")
@@ -130,7 +131,7 @@ def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -
             raise PlanError("duplicate-subtask", f"the child {child.key} appears twice in the plan")
         seen.add(child.key)
         _check_agents(child)
-        _check_flow(child)
+        _check_flow(child, declared)
         deeper = depth + 1 + bool(child.flow.rounds)  # each round is a level of its own
         if child.children:
             _check_shape(child.children, limits, deeper)
@@ -143,19 +144,32 @@ def _too_deep(depth: int, limits: Limits) -> PlanError:
     return PlanError("too-deep", problem, "See limits.depth.")
 
 
-def _check_flow(child: PlannedChild) -> None:
-    """The tasks that its conditions, its rounds and its synthesis name."""
+def _check_flow(child: PlannedChild, declared: Mapping[str, Sequence[str]]) -> None:
+    """The tasks that its conditions, its rounds and its synthesis name, and the answers that these can give."""
     flow, below = child.flow, {inner.key for inner in child.children}
     for condition in flow.when:
         if condition.of not in child.depends_on:
             problem = f"{child.key}: `when` names {condition.of[:80]!r}, on which it does not depend"
             raise PlanError("unknown-dependency", problem, f"Write `depends_on: [{condition.of[:80]}]`.")
+        _check_answers(condition, declared.get(condition.of, ()), child.key, "when")
+    if flow.until is not None:
+        inside = {inner.key: inner.flow.answers for inner in child.children}
+        _check_answers(flow.until, inside.get(flow.until.of, ()) if flow.until.of else flow.answers, child.key, "until")
     if flow.until is not None and not flow.rounds:
         raise PlanError("bad-plan", f"{child.key}: `until` without `rounds`", "Write `rounds: N`, the most rounds.")
     if flow.until is not None and flow.until.of and flow.until.of not in below:
         problem = f"{child.key}: `until` names {flow.until.of[:80]!r}, which is not one of its subtasks"
         raise PlanError("unknown-dependency", problem, "Name one, or write the answer itself: `until: done`.")
     check_synthesis(child.overrides.synthesis, below, child.key)
+
+
+def _check_answers(condition: Condition, declared: Sequence[str], whose: str, word: str) -> None:
+    """Raise PlanError for a condition on an answer that can never be given."""
+    allowed = {answer.casefold() for answer in declared}
+    other = next((one for one in condition.answers if one.strip().casefold() not in allowed), None) if allowed else None
+    if other is not None:
+        problem = f"{whose}: `{word}` names the answer {other[:80]!r}, which is none of {', '.join(declared)}"
+        raise PlanError("bad-plan", problem, "Write one of these, or declare it in `answers:` too.")
 
 
 def check_synthesis(synthesis: str | None, children: Collection[str], whose: str) -> None:
@@ -311,6 +325,7 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
         planned_actions=spec.planned_actions,
         extra=new.extra,
         sections=new.sections,
+        flow=Flow(answers=new.answers) if new.answers else NO_FLOW,
     )
 
 
@@ -338,7 +353,8 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     if by_person:
         builder.record(Kind.PLAN_ADOPTED, children=keys)
     else:
-        builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
+        doubts = {"doubts": list(plan.doubts)} if plan.doubts else {}
+        builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned, **doubts)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
             builder.amend(why, held=why)
     _Creation(builder).plan(builder.task, plan.children, scopes)

@@ -298,7 +298,10 @@ class EffectRunner:
 
     def _answer(self, effect: RunTurn | LookUp, task: Task | None, outcome: Outcome) -> Answer | None:
         """The answer to what the turn asked for."""
-        return None if task is None else turns.answer(self.outgoing.prompting.asked(effect, task), outcome)
+        if task is None:
+            return None
+        asked = replace(self.outgoing.prompting.asked(effect, task), now=self.engine.now)
+        return turns.answer(asked, outcome)
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""

@@ -98,11 +98,12 @@ class PromptBuilder:
         decided_by = self._decided_by.pop(task.id, None)
         if effect.turn not in _EXECUTES:
             return Asked(effect.turn, may_plan=False, correction=effect.correction)
+        peers = self.peers()  # none: it is not known who there is, and the core judges the names
         return Asked(
             effect.turn,
-            agents=(self.agent, *(peer.name for peer in self.peers())),
+            agents=(self.agent, *(peer.name for peer in peers)) if peers else None,
             subtasks=self.store.tasks.keys_of_children(task.id) if task.mode is Mode.COORDINATING else (),
-            answers=self._deciding_answers(task) if decided_by is None else decided_by,
+            answers=self.store.tasks.declared_answers(task.id) if decided_by is None else decided_by,
             may_plan=effect.turn is not Turn.DISPATCH and self._levels_below(task) > 0,
             correction=effect.correction,
         )
@@ -138,10 +139,16 @@ class PromptBuilder:
 
     def _declaring(self, task: Task, spec: Spec) -> Spec:
         """The spec, which says that the answer has to be declared if something depends on it."""
-        self._decided_by[task.id] = answers = self._deciding_answers(task)
-        if not answers:
+        self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
+        if declared:
+            declare = _DECLARE.format(f"one of {', '.join(declared)}, as one word", "one of them")
+        elif answers := self._deciding_answers(task):
+            what = f"what follows depends on whether it is {' or '.join(answers)}"
+            declare = _DECLARE.format(what, "your answer")
+        else:
             return spec
-        declare = _DECLARE.format(" or ".join(answers))
+        if declare in spec.instructions:  # its sender has said it
+            return spec
         return replace(stated(spec), instructions=joined(spec.instructions, declare))
 
     def _deciding_answers(self, task: Task) -> tuple[str, ...]:
@@ -326,12 +333,34 @@ def composed(store: Store, task: Task) -> Results | Failure | Planned:
         return _after_round(store, task, task.body, len(children), done[-1])
     if task.broadcast and task.policy.join is not Join.ALL:
         copy = winner(task.policy.join, done)
-        return Results(copy.result, copy.answer)
+        tally = count_of_votes(children, copy) if task.policy.join is Join.MAJORITY else ""
+        return Results(joined(copy.result, tally), copy.answer)
     if task.broadcast or task.policy.synthesis == Synthesis.CONCAT:
         return Results(concatenate([Upstream(child.key, child.executor, child.result) for child in done]))
     if task.policy.synthesis == Synthesis.NONE:
         return Results(f"{len(done)} children completed.")
     return _result_of(next(child for child in children if child.key == task.policy.synthesis))
+
+
+def count_of_votes(copies: Sequence[Task], decided: Task) -> str:
+    """How the copies of a broadcast voted, for those who get its result: the count, and who said something else."""
+    said = vote(decided.answer, decided.result)
+    same = [one for one in copies if one.phase is Phase.COMPLETED and vote(one.answer, one.result) == said]
+    others = [_other_vote(one) for one in copies if one not in same]
+    count = f"{len(same)} of {len(copies)} said {first_line(said, _VOTE)}"
+    return f"[mailboxd] {'; '.join([count, *others])}."
+
+
+def _other_vote(copy: Task) -> str:
+    if copy.phase is not Phase.COMPLETED:
+        return f"{copy.key} {'failed' if copy.phase is Phase.FAILED else 'has not voted'}"
+    why = first_line(copy.result, _VOTE) if copy.answer.strip() else ""
+    said = f"{copy.key} said {first_line(vote(copy.answer, copy.result), _VOTE)}"
+    return f"{said}: {why.rstrip('.')}" if why and why.casefold() != copy.answer.strip().casefold() else said
+
+
+_VOTE = 160
+"""Characters of a vote, and of a reason, that are shown."""
 
 
 def _after_round(store: Store, task: Task, body: PlannedChild, rounds: int, latest: Task) -> Results | Planned:
@@ -352,13 +381,13 @@ def _result_of(child: Task) -> Results | Failure:
 
 
 _DECLARE = """\
-Declare your answer: what follows depends on whether it is {}. Begin with these lines:
+Declare your answer: {}. Begin with these lines:
 
 ~~~
 ---
 type: reply
 status: done
-answer: your answer
+answer: {}
 ---
 ## Results
 
@@ -416,6 +445,7 @@ class MessageBuilder:
                 "timeout": policy.timeout,
                 "idempotent": policy.idempotent or None,
                 "model": policy.model or None,
+                "answers": self.store.tasks.declared_answers(task.id) or None,
                 "budget_usd": budget_usd,
                 "budget_tokens": None if budget_tokens is None else min(budget_tokens, MOST_TOKENS),
                 "sent_at": now,

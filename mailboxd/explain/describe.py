@@ -80,7 +80,8 @@ def _headline(event: Event, name: str) -> str:
             return f"{name}: {_held_order(event)}"
         case Kind.PLAN_ADOPTED:
             count = len(data["children"])
-            return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}"
+            doubt = "; in doubt: " + "; ".join(data["doubts"]) if data.get("doubts") else ""
+            return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}{doubt}"
         case Kind.NEEDS_CHANGED:
             return f"{name}: its dependencies were edited"
         case Kind.BREAKER_OPENED:

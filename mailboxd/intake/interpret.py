@@ -133,6 +133,9 @@ class Intake:
         """A doubt about the meaning of the message, for a person to look at."""
         own, to = self._engine.settings.agent, parsed.message.to
         doubts = list(parsed.warnings)
+        if isinstance(parsed.message, TaskMessage):
+            with suppress(MessageError):  # of a message that was not taken
+                doubts += parsed.message.plan.doubts if parsed.message.plan else ()
         if parsed.assumed and (about := no_task.doubt(file.name)):
             doubts.append(about)
         is_own = to is None or to == SELF or same_agent(to, own) or (self._trust is not None and self._trust.is_own(to))
@@ -319,6 +322,7 @@ class Intake:
             origin=self._origin(message),
             depth=depth,
             plan=message.plan,
+            answers=message.answers or (),
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
         )
@@ -375,7 +379,7 @@ class Intake:
             return "orphan", None
         reply = Reply(
             message.from_,
-            _report_of(message),
+            _report_of(message, self._store.tasks.declared_answers(task.id)),
             message.attempt_id,
             message.reply_token,
             older_attempt=self._store.tasks.had_attempt(task.id, message.attempt_id, message.from_),
@@ -432,10 +436,10 @@ class Intake:
         return "accepted", task.id
 
 
-def _report_of(message: AnyMessage) -> Answer | Progress:
+def _report_of(message: AnyMessage, answers: tuple[str, ...]) -> Answer | Progress:
     if isinstance(message, ProgressMessage):
         return Progress(message.text, message.waits_for)
-    answer = answer_of(message)
+    answer = answer_of(message, answers)
     if isinstance(answer, Unclear):
         raise MessageError("unreadable", " ".join(answer.problems), "`mailboxd explain unreadable` says what to send.")
     return answer

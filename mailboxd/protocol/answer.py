@@ -914,10 +914,16 @@ def _with_spec_headings(text: str) -> str:
 # Messages of peers
 
 
-def answer_of(message: AnyMessage) -> Answer:
-    """The answer in a message from a peer: a reply, plan, question or ack."""
+def answer_of(message: AnyMessage, answers: tuple[str, ...] = ()) -> Answer:
+    """The answer in a message from a peer: a reply, plan, question or ack.
+
+    One of the allowed `answers`, if there are any, is in our spelling then. Another one stays what it is, and counts
+    for nothing: the peer's daemon has asked for one of them already.
+    """
     try:
-        return _meaning(message)
+        answer = _meaning(message)
+        voted = _as_vote(answer, Asked(answers=answers)) if answers else answer
+        return answer if isinstance(voted, Unclear) else voted
     except MessageError as error:
         return Unclear((storable_line(str(error)),), message.text)
 

@@ -37,6 +37,9 @@ MAX_BUDGET = 1_000_000_000.0
 MAX_LINE = 10_000_000
 MAX_NAMES = 100
 MAX_ANSWER = 4096
+MAX_ANSWERS = 20
+MAX_ALLOWED = 100
+"""Characters of an answer that is allowed."""
 SEVERITIES = ("critical", "major", "minor")
 TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -182,6 +185,20 @@ def answer(value: Yaml, _: Warn) -> str:
     return text
 
 
+def answers(value: Yaml, _: Warn) -> tuple[str, ...]:
+    """The answers that are allowed: 2 to 20, on one line each, in a list or separated by commas."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    found = [text_of(one, "answers like [yes, no]").strip() for one in value] if isinstance(value, list) else []
+    if len({one.casefold() for one in found}) != len(found) or not 2 <= len(found) <= MAX_ANSWERS:
+        problem = f"these are not 2 to {MAX_ANSWERS} different answers"
+        raise MessageError("wrong-type", problem, "Write them like `answers: [yes, no]`.")
+    for one in found:
+        if not one or len(one) > MAX_ALLOWED or storable_line(one) != one:
+            raise MessageError("wrong-type", f"{excerpt(one)} cannot be an answer", "Write a word, on one line.")
+    return tuple(found)
+
+
 def findings(value: Yaml, warn: Warn) -> tuple[Finding, ...]:
     """A list of findings: text (severity minor), or mappings with `message` and the optional fields of section 6."""
     if not isinstance(value, list):
@@ -235,6 +252,7 @@ CONVERTERS: dict[str, Convert] = {
     "status": choice(str, ("done", "failed")),
     "failure": choice(str, ("permanent", "transient")),
     "answer": answer,
+    "answers": answers,
     "verdict": choice(Verdict, Verdict),
     "decision": choice(str, ("approved", "rejected", "request_changes")),
     "findings": findings,

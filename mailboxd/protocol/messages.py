@@ -206,6 +206,8 @@ class TaskMessage(Message):
     join: Join | None = None
     labels: tuple[str, ...] | None = None
     background: bool | None = None
+    answers: tuple[str, ...] | None = None
+    """The answers of which the reply has to declare one."""
     runtime: Runtime | None = None
     harness: str | None = None
     model: str | None = None
@@ -237,6 +239,7 @@ class TaskMessage(Message):
     def terms(self) -> str:
         """A digest of the headers that override the policy, of `reply_to`, the planned actions and the plan."""
         said = override_headers(self.overrides()) | ({"reply_to": self.reply_to} if self.reply_to else {})
+        said |= {"answers": self.answers} if self.answers else {}
         return _digest(repr(said), repr(self.planned_actions), self.section("DAG"))
 
     def overrides(self) -> Overrides:

@@ -191,6 +191,18 @@ class Tasks:
             for need in self.dependencies(task_id)
         )
 
+    def declared_answers(self, task_id: str) -> tuple[str, ...]:
+        """The answers of which the task has to declare one: its own, or those of the broadcast that it is a copy of, or
+        of the child whose round it is. Empty: none is asked for.
+        """
+        for node in self.with_ancestors(task_id):
+            if node.flow.answers:
+                return node.flow.answers
+            above = self.get(node.parent) if node.parent else None
+            if above is None or not (above.broadcast or above.body is not None):
+                break
+        return ()
+
     def choosing_dependents(self, task_id: str) -> list[str]:
         """Ids of open tasks that this one may let run, or be skipped, by its answer."""
         rows = self._db.execute(

@@ -1,0 +1,97 @@
+"""Declared answers: what may be declared, who has to, and how the votes of a broadcast are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from mailboxd.core.events import Kind
+from mailboxd.core.model import NO_FLOW, Condition, Flow, Overrides, Plan, PlannedChild
+from mailboxd.core.outcomes import Planned, Results
+from mailboxd.core.plans import admit
+from mailboxd.core.task_view import Limits
+from mailboxd.core.vocabulary import Join, Phase
+from mailboxd.effects.message_builder import composed
+from mailboxd.errors import PlanError
+from tests.core.desk import Desk
+
+YES_NO = Flow(answers=("yes", "no"))
+
+
+def child(key: str, *needs: str, flow: Flow = NO_FLOW, inside: tuple[PlannedChild, ...] = ()) -> PlannedChild:
+    return PlannedChild(key, ("self",), key, needs, flow=flow, children=inside)
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        Flow(when=(Condition(("maybe",), "ask"),)),
+        Flow(when=(Condition(("yes", "maybe"), "ask", negated=True),)),
+        Flow(rounds=2, until=Condition(("maybe",)), answers=("yes", "no")),
+    ],
+)
+def test_a_condition_on_an_answer_that_cannot_be_given_is_refused(flow: Flow) -> None:
+    plan = Plan((child("ask", flow=YES_NO), child("go", "ask", flow=flow)))
+    with pytest.raises(PlanError, match="none of yes, no"):
+        admit(plan, Limits(), 0)
+
+
+def test_so_is_one_on_a_part_of_a_round() -> None:
+    inside = (child("review", flow=Flow(answers=("approve", "revise"))),)
+    loop = Flow(rounds=2, until=Condition(("aprove",), "review"))
+    with pytest.raises(PlanError, match="none of approve, revise"):
+        admit(Plan((child("work", flow=loop, inside=inside),)), Limits(), 0)
+
+
+def test_a_condition_on_a_declared_answer_is_admitted_in_any_case_of_letters() -> None:
+    admit(Plan((child("ask", flow=YES_NO), child("go", "ask", flow=Flow((Condition(("Yes",), "ask"),))))), Limits(), 0)
+
+
+def test_copies_and_rounds_declare_what_the_whole_declares_and_parts_of_a_round_what_is_theirs() -> None:
+    desk = Desk()
+    vote = PlannedChild("vote", ("ada", "bob", "eve"), "Vote", overrides=Overrides(join=Join.MAJORITY), flow=YES_NO)
+    loop = child(
+        "loop", flow=Flow(rounds=2, answers=("go", "stop")), inside=(child("part"), child("last", flow=YES_NO))
+    )
+    desk.give(plan=Plan((vote, loop, child("free"))))
+    found = {name: desk.store.tasks.declared_answers(desk.task(name).id) for name in (
+        "t.vote", "t.vote.bob", "t.loop.1", "t.loop.1.part", "t.loop.1.last", "t.free", "t"
+    )}  # fmt: skip
+    assert found == {
+        "t.vote": ("yes", "no"), "t.vote.bob": ("yes", "no"), "t.loop.1": ("go", "stop"), "t.loop.1.part": (),
+        "t.loop.1.last": ("yes", "no"), "t.free": (), "t": (),
+    }  # fmt: skip
+
+
+def test_the_result_of_a_vote_says_how_many_agreed_and_who_did_not() -> None:
+    desk = Desk()
+    agents = ("ada", "bob", "eve", "kim", "lea")
+    vote = PlannedChild("vote", agents, "Vote", overrides=Overrides(join=Join.MAJORITY), flow=YES_NO)
+    desk.give(plan=Plan((vote,)))
+    desk.ends("t.vote.ada", Results("All is well.", "yes"))
+    desk.ends("t.vote.bob", Results("The paint is wet.\nStill.", "no"))
+    desk.ends("t.vote.eve", Results("yes", "yes"))
+    desk.ends("t.vote.kim", Results("Fine.", "yes"))
+    said = composed(desk.store, desk.task("t.vote"))
+    assert isinstance(said, Results)
+    assert said.answer == "yes"
+    assert said.text.startswith("All is well.")
+    assert said.text.endswith("[mailboxd] 3 of 5 said yes; bob said no: The paint is wet; lea has not voted.")
+
+
+def test_a_vote_without_a_majority_names_the_votes() -> None:
+    desk = Desk()
+    vote = PlannedChild("vote", ("ada", "bob"), "Vote", overrides=Overrides(join=Join.MAJORITY), flow=YES_NO)
+    desk.give(plan=Plan((vote,)))
+    desk.ends("t.vote.ada", Results("It is.", "yes"))
+    desk.ends("t.vote.bob", Results("It is not.", "no"))
+    assert desk.phase("t.vote") is Phase.FAILED
+    assert desk.task("t.vote").reason.endswith(": 1 said no, 1 said yes")
+
+
+def test_work_that_comes_with_answers_keeps_them_and_an_agents_plan_says_its_doubts() -> None:
+    desk = Desk()
+    desk.give(answers=("keep", "sell"))
+    assert desk.store.tasks.declared_answers(desk.task("t").id) == ("keep", "sell")
+    events = desk.ends("t", Planned(Plan((child("a"),), doubts=("estimate has no effect here",))))
+    adopted = next(event for event in events if event.kind is Kind.PLAN_ADOPTED)
+    assert adopted.data["doubts"] == ["estimate has no effect here"]
