@@ -14,6 +14,7 @@ from typing import Any
 
 from mailboxd import ids
 from mailboxd.core import plans
+from mailboxd.core.approvals import Performed
 from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import Bounce, LookUp, RunTurn, Send
 from mailboxd.core.lifecycle import review_round, round_follows, vote, winner
@@ -133,11 +134,15 @@ class PromptBuilder:
         carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED])
         before = self._round_before(task)
         context = joined(spec.context, self._background(task), before.text, carried.text)
-        spec = self._declaring(task, spec)
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
 
-    def _declaring(self, task: Task, spec: Spec) -> Spec:
+    def deciding(self, task: Task) -> tuple[str, ...]:
+        """The answers on which something depends: those that are declared, else those that conditions name."""
+        self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
+        return declared or self._deciding_answers(task)
+
+    def declaring(self, task: Task, spec: Spec) -> Spec:
         """The spec, which says that the answer has to be declared if something depends on it."""
         self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
         if declared:
@@ -219,6 +224,7 @@ class PromptBuilder:
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
+            answers=self.deciding(task),
             deadline=task.policy.deadline,
             **self._forms(task),
         )
@@ -248,8 +254,9 @@ class PromptBuilder:
             agent=effect.agent,
             sender=task.sender,
             title=task.title,
-            spec=self._declaring(task, task.spec),
-            results=joined(carried.text, not_done),
+            spec=task.spec,
+            results=joined(carried.text, not_done, self._performed(children)),
+            answers=self.deciding(task),
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
@@ -257,13 +264,30 @@ class PromptBuilder:
         )
         return Prompt(render_prompt(self.templates, prompt), carried.cuts)
 
+    def _performed(self, children: Sequence[Task]) -> str:
+        """The approved actions of these tasks that ran, so that nobody plans or performs them again."""
+        rows = [row for child in children if child.planned_actions for row in self.store.approvals.of_task(child.id)]
+        done = [f"- {row.requested_action}: {first_line(row.summary)}" for row in rows if row.state is Performed.DONE]
+        if not done:
+            return ""
+        return f"### Actions that were performed, once\n\n{quote_fence(chr(10).join(done), 'approved actions')}"
+
+    def _under_review(self, task: Task) -> Spec:
+        """The spec with what its executor will be given besides: what it is a part of, and what it depends on."""
+        needs = [f"- {need.key}: {first_line(need.title)}" for need in self.store.tasks.dependencies(task.id)]
+        listed = quote_fence("\n".join(needs), "the plan")
+        given = f"### Dependencies\n\nIts executor is given the results of these:\n\n{listed}" if needs else ""
+        spec = task.spec
+        inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
+        return replace(spec, context=joined(spec.context, self._background(task), given), inputs=inputs)
+
     def _review(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = ReviewPrompt(
             local_id=task.local_id,
             attempt=review_round(task),
             gate=effect.gate or Gate.QUALITY_GATE,
             title=task.title,
-            spec=task.spec,
+            spec=self._under_review(task) if effect.gate is Gate.SPEC_REVIEW else task.spec,
             executor=task.executor,
             result=task.result,
             earlier=reviews_text(self.store.tasks.previous_reviews(task)),
@@ -417,6 +441,7 @@ class MessageBuilder:
         files = self.hub.attached(effect.agent, effect.message_id)
         prompting = replace(self.prompting, keep=partial(self._keep, files))
         spec, cuts = prompting.with_context(task)
+        spec = prompting.declaring(task, spec)
         previous = self._previous(task, prompting)
         above = self.store.tasks.lineage(task)
         root = above[0]

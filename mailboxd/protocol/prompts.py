@@ -12,11 +12,11 @@ import re
 import stat
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import storable_line
@@ -193,7 +193,8 @@ class WorkPrompt(_TaskPrompt):
 
     `findings` says why the previous attempt was not accepted, `previous` is its result. `note`
     is for this turn only (the answer to a question, new instructions). `depth_left` is the number of levels of children
-    allowed below this task; 0 = it cannot be planned. `may_ask` = the sender can be asked.
+    allowed below this task; 0 = it cannot be planned. `may_ask` = the sender can be asked. One of `answers` has to be
+    declared.
     """
 
     kind: ClassVar[str] = "work"
@@ -203,6 +204,7 @@ class WorkPrompt(_TaskPrompt):
     depth_left: int = 0
     children_left: int = 0
     may_ask: bool = False
+    answers: tuple[str, ...] = ()
     deadline: str | None = None
     previous: str = ""
 
@@ -242,6 +244,7 @@ class SynthesisPrompt(_TaskPrompt):
     depth_left: int = 0
     children_left: int = 0
     may_ask: bool = False
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +332,38 @@ def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
 
 
 def _render(templates: Templates, kind: str, values: AnyPrompt | DispatchBody | ReplyBody) -> str:
-    text = templates.render(f"{kind}.md.j2", **{field.name: getattr(values, field.name) for field in fields(values)})
+    given = {field.name: getattr(values, field.name) for field in fields(values)}
+    if isinstance(values, WorkPrompt | SynthesisPrompt | ReviewPrompt | DraftPrompt):
+        given["spec"] = said_once(values.title, values.spec)
+    text = templates.render(f"{kind}.md.j2", **given)
     return text.rstrip() + "\n"
+
+
+def said_once(title: str, spec: Spec) -> Spec:
+    """`spec` for a prompt: what stands in its instructions, as in a plain file with headings, is not said again.
+
+    Not for a message, whose receiver reads each section.
+    """
+    first, _, rest = spec.instructions.strip().partition("\n")
+    instructions = rest.strip() if rest.strip() and first.lstrip("#").strip() == title.strip() else spec.instructions
+    if not _HEADED.search(spec.instructions):
+        return replace(spec, instructions=instructions)
+
+    def stands(text: str) -> bool:
+        return f"\n{text.strip()}\n" in f"\n{spec.instructions.strip()}\n"
+
+    names = ("context", "expected_output", "scope_out", "risks")
+    again: dict[str, Any] = {name: "" for name in names if stands(getattr(spec, name))}
+    scope = "" if spec.scope_in == spec.instructions or stands(spec.scope_in) else spec.scope_in
+    lines = {line.strip() for line in spec.instructions.split("\n")}
+    if all(not lines.isdisjoint({one, f"- {one}", f"* {one}"}) for one in spec.acceptance_criteria):
+        again["acceptance_criteria"] = ()
+    derived = {"inputs": spec.context, "outputs": spec.expected_output}
+    again |= {name: "" for name, of in derived.items() if getattr(spec, name) == of or stands(getattr(spec, name))}
+    return replace(spec, instructions=instructions, scope_in=scope, **again)
+
+
+_HEADED = re.compile(r"^#{1,6} ", re.MULTILINE)
 
 
 # Results of dependencies in the Context of a child: named, marked as data, and shortened visibly.

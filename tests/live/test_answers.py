@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.support import Agent, task
 from tests.live.conftest import Found
-from tests.live.model import Exec, Hang, Text
+from tests.live.model import Exec, Hang, Text, plan
 
 
 def statuses(agent: Agent, local_id: str) -> list[str]:
@@ -145,4 +145,31 @@ def test_a_message_over_the_limit_of_openclaw_fails_without_a_call(found: Found)
     assert model.calls == []
     (answer,) = alpha.sent("reply")
     assert "4194304" in answer
+    company.at_rest()
+
+
+def test_an_unclear_answer_is_asked_for_again_in_the_session_that_gave_it(found: Found) -> None:
+    """By this agent and by a peer without a daemon: the second prompt follows the first one and the refused answer."""
+    company = found()
+    alpha, model = company["alpha"], company.model
+    unclear = "---\ntype: reply\nstatus: perhaps\n---\n\nSo so.\n"
+    parts = {"own": {"agent": "self", "description": "One"}, "other": {"agent": "beta", "description": "Two"}}
+    for name in ("job.own", "job.other"):
+        model.on(Text("Clear."), task=name, text="last answer was not taken")
+        model.on(Text(unclear), task=name, times=1)
+    model.on(Text("Both."), task="job", kind="synthesis")
+    model.on(plan(parts), task="job", kind="work")
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    assert alpha.until("job")["result"] == "Both."
+    for name in ("job.own", "job.other"):
+        assert alpha.task(name)["result"] == "Clear."
+        assert statuses(alpha, name) == ["succeeded"]
+    calls = [call for call in model.calls if call.task in ("job.own", "job.other")]
+    assert len(calls) == 4
+    for first_words in ("You are alpha. Do this task", "# Task: Two"):
+        first, second = (call for call in calls if first_words in call.text)
+        assert "was not taken" not in first.text
+        assert second.text.index(first_words) < second.text.index("last answer was not taken"), "the same session"
+    assert len(alpha.events("answer.unclear")) == 2
     company.at_rest()

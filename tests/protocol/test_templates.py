@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from mailboxd.errors import ConfigError
 from mailboxd.protocol.answer import Asked, answer_of, read_answer
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.prompts import (
+    AnswerPrompt,
+    AnyPrompt,
     CorrectionPrompt,
     DispatchBody,
     DraftPrompt,
@@ -156,6 +159,63 @@ def test_a_correction_shows_only_what_fits_the_answer() -> None:
     assert "confirm it" not in corrected(Turn.WORK)
     assert "In French" in corrected(Turn.WORK, note="In French")
     assert "Which?" not in corrected(Turn.ANSWER, note="Which?")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        WORK,
+        SynthesisPrompt("a", 1, "me", "boss", "T", SPEC, "found", "too short", "x", "In French"),
+        ReviewPrompt("a", 1, Gate.QUALITY_GATE, "T", SPEC, "scout", "done", "too short", "passed"),
+        DraftPrompt("a", 1, "me", "boss", "T", SPEC, "no criterion", "vague"),
+        AnswerPrompt("a.b", 1, "me", "scout", "T", SPEC, "Whole", SPEC, "Which?"),
+    ],
+    ids=lambda prompt: prompt.kind,
+)
+def test_how_to_answer_comes_last_and_once(prompt: AnyPrompt) -> None:
+    *before, last = render_prompt(PACKAGED, prompt).split("\n# How to answer\n")
+    assert len(before) == 1
+    assert formats(before[0]) == []
+    assert formats(last) != []
+    assert "Search the archive" not in last
+
+
+def test_where_the_answer_decides_only_that_is_asked_for() -> None:
+    for prompt in (
+        replace(WORK, answers=("yes", "no")),
+        SynthesisPrompt("a", 1, "me", "b", "T", SPEC, "found", depth_left=2, children_left=9, answers=("yes", "no")),
+    ):
+        text = render_prompt(PACKAGED, prompt)
+        assert "whether it is yes or no." in text
+        assert "type: plan" not in text
+        assert "Planned Actions" not in text
+        said = read_answer(formats(text)[0])
+        assert isinstance(said, Results)
+        assert said.answer == "your answer"
+
+
+def test_a_limit_that_nobody_reaches_is_not_mentioned() -> None:
+    assert "10000" not in render_prompt(PACKAGED, replace(WORK, children_left=10_000))
+
+
+PLAIN = (
+    "# Fix the login\n\nIt is slow.\n\n## Context\n\nDjango.\n\n## Acceptance Criteria\n\n- loads in 1 s\n- tests pass"
+)
+
+
+def test_a_plain_file_is_said_once() -> None:
+    spec = Spec("Fix the login", PLAIN, "Django.", scope_in=PLAIN, acceptance_criteria=("loads in 1 s", "tests pass"))
+    prompt = render_prompt(PACKAGED, replace(WORK, title="Fix the login", spec=spec, findings=""))
+    for words in ("Fix the login", "It is slow.", "Django.", "loads in 1 s", "tests pass"):
+        assert prompt.count(words) == 1, words
+
+
+def test_what_does_not_stand_in_the_instructions_is_said_although_its_words_do() -> None:
+    spec = Spec("T", "# T\n\nDjango. is used, and it loads in 1 s.", "Django.", acceptance_criteria=("loads in 1 s",))
+    prompt = render_prompt(PACKAGED, replace(WORK, title="T", spec=spec))
+    assert "## Context\n\nDjango.\n" in prompt
+    assert "## Acceptance Criteria\n\n- loads in 1 s\n" in prompt
+    assert "## Instructions\n\nDjango. is used" in prompt
 
 
 def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> None:
