@@ -48,6 +48,7 @@ from mailboxd.engine.reports import Finished, Happened, Postponed, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.protocol.answer import Asked, read_answer
 from mailboxd.protocol.prompts import Cut
+from mailboxd.protocol.residue import is_cleaned
 from mailboxd.store.store import Order
 
 # The outcome of a turn, from the end of its call.
@@ -83,9 +84,11 @@ def ended(
     called: bool = True,
     made: tuple[Made, ...] = (),
 ) -> TurnEnded:
-    """The end of a turn, as an input of the core."""
+    """The end of a turn, as an input of the core. An answer that was cleaned is kept as it came, too."""
     turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
+    if isinstance(how, Succeeded) and is_cleaned(how.text):
+        made = (*made, Made("other", how.text, "the answer as it came, with thoughts or marks around it"))
     end = TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness)
     return replace(end, question=asked, correction=effect.correction, turn_id=effect.turn_id)
 

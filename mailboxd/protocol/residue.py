@@ -57,13 +57,9 @@ def cleaned(text: str) -> str:
     return text
 
 
-def call_of_a_tool(text: str) -> bool:
-    """Whether a cleaned text begins or ends with a call of a tool, which nobody carried out."""
-    if text.startswith(tuple(opening for opening, _ in _CALLS)) or "<|channel|>commentary to=" in text[:200]:
-        return True
-    end = text.rstrip().rpartition("\n")[2][-40:]
-    closing = next((pair for pair in _CALLS if pair[1].strip() and end.endswith(pair[1])), None)
-    return closing is not None and text.rfind("\n" + closing[0]) >= 0
+def is_cleaned(text: str) -> bool:
+    """Whether `cleaned` takes more away from `text` than white space."""
+    return cleaned(text) != text.strip(INVISIBLE)
 
 
 def _without_tokens(text: str) -> str:

@@ -10,6 +10,8 @@ from mailboxd.core.inputs import Clarification, Edited, Remedy, TurnEnded, Unblo
 from mailboxd.core.model import Plan, Usage
 from mailboxd.core.outcomes import Failed, Planned, Question, Results, Silence, Succeeded, Unknown
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn
+from mailboxd.effects import turns
+from mailboxd.protocol.answer import Asked
 from tests.core.desk import DONE, Desk, child, with_policy
 
 
@@ -118,3 +120,16 @@ def test_an_agent_that_planned_for_somebody_it_may_not_reach_is_told_whom_it_may
     assert "main may give work to bob" in desk.told("t")
     desk.plans("t", child("a", "bob"))
     assert desk.phase("t.a") is Phase.EXECUTING
+
+
+def test_an_answer_that_was_cleaned_is_kept_as_it_came() -> None:
+    desk = Desk()
+    desk.give()
+    (order,) = [one for one in desk.store.outbox.pending(desk.clock.now(), 10) if isinstance(one.effect, RunTurn)]
+    assert isinstance(order.effect, RunTurn)
+    for said, kept in (("<think>Sixty?</think>\n64 chairs", True), ("64 chairs\n", False)):
+        how = Succeeded(said)
+        end = turns.ended(order, order.effect, how, turns.answer(Asked(), how))
+        assert isinstance(end.answer, Results)
+        assert end.answer.text == "64 chairs"
+        assert [made.body for made in end.made] == ([said] if kept else [])
