@@ -274,9 +274,11 @@ def of_approval(report: Report, approval_id: str, program: str) -> Item | None:
 
 def _work(ws: Workspace, report: Report) -> str:
     """The work that waits for a daemon, in words; empty if there is none."""
+    from mailboxd.store.attention_queries import refused
+
     count = report.roots_for_daemon()
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
-    mail, new = len(ws.mail()) - len(unread_mail(ws)), len(new_tasks(ws, report.are_live))
+    mail, new = len(ws.mail()) - len(unread_mail(ws)), len({*new_tasks(ws, report.are_live)} - refused(report))
     found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]
     found += [f"{new} new task.md" if new == 1 else f"{new} new task.md files"] if new else []
     return f"{' and '.join(found)} wait{'s' * (count + mail + new == 1)}" if found else ""

@@ -55,6 +55,10 @@ class MessageError(MailboxdError):
         return f"{text}. {self.hint}" if self.hint else text
 
 
+_MOST_HINT = 1_000
+"""Bytes of the hint of several errors: it is one line in a log."""
+
+
 @dataclass
 class MessageErrors(MessageError):
     """Several errors of one text, in the order of their lines. It reads as the first one, with the others behind it."""
@@ -67,8 +71,13 @@ class MessageErrors(MessageError):
         first, *others = errors
         if not others:
             return first
-        also = [f"Also line {one.line}: {one.problem}. {one.hint}".strip() for one in others]
-        hint = " ".join([first.hint, *also]).strip()
+        hint, left = first.hint, len(others)
+        for one in others:
+            more = f" Also line {one.line}: {one.problem}. {one.hint}".rstrip()
+            if len(hint.encode()) + len(more.encode()) > _MOST_HINT:
+                hint += f" And {left} more."
+                break
+            hint, left = f"{hint}{more}".strip(), left - 1
         return cls(first.rule, first.problem, hint, first.path, first.line, first.field, tuple(errors))
 
 

@@ -670,7 +670,10 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
     if asked.turn is Turn.ANSWER:
         return _unclear("This is a plan. Only the question is to be answered, in plain text.")
     if not asked.may_plan:
-        return _unclear(f"This task cannot be divided further. Do it and send the work, or answer {evasions.FAILED}.")
+        return _unclear(
+            "This task cannot be divided further: the limit of depth or of subtasks is reached. Do it and send the "
+            f"work, or answer {evasions.FAILED}."
+        )
     known = Known(asked.agents, asked.subtasks, Calendar(asked.now) if asked.now else None)
     return Planned(parse_plan(text, path=PATH, first_line=line, known=known))
 

@@ -468,7 +468,9 @@ class _Reader:
                 near = difflib.get_close_matches(name[:64].casefold(), self.agents, 1)
                 meant = f"Did you mean {self.agents[near[0]]}? " if near else ""
                 hint = f"{meant}There are {', '.join(self.agents.values())}. Write one of them."
-                self.source.fail("unknown-agent", f"there is no agent {excerpt(name)}", where, hint)
+                self.source.fail(
+                    "unknown-agent", f"there is no agent {excerpt(name)} to whom you may give work", where, hint
+                )
             if not is_agent(name):
                 self.source.fail("bad-id", f"{excerpt(name)} is not an id", where, ID_RULE)
             found.append(own or name)

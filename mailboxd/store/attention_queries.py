@@ -210,6 +210,12 @@ def failed_at(report: Report, task_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def refused(report: Report) -> set[str]:
+    """The local ids whose task.md was refused, dismissed or not."""
+    rows = report.rows("SELECT local_id FROM refused_files") if report.has_table("refused_files") else []
+    return {row["local_id"] for row in rows}
+
+
 def is_refused(report: Report, local_id: str) -> bool:
     """Whether a text of this task.md was refused and not dismissed."""
     sql = "SELECT 1 FROM refused_files WHERE local_id = ? AND dismissed IS NULL"

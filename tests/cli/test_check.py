@@ -1,106 +1,70 @@
-"""`mailboxd check`: what a file would become; `inbox --edit`: a rejected file is corrected and sent again."""
+"""`mailboxd doctor --quick`: the workspace alone, without OpenClaw, whether a daemon runs or not."""
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
-from tests.cli.stage import Stage
-
-PLAN = """# Prices
-
-## Acceptance Criteria
-
-- Each price has a source
-
-## DAG
-
-```yaml
-subtasks:
-  look: {agent: self, description: Look}
-  tell: {agent: self, description: Tell, depends_on: [look]}
-```
-"""
+from mailboxd.cli.program import program
+from mailboxd.mailbox.layout import Workspace
 
 
-def test_a_file_is_described_as_the_task_that_it_would_become(stage: Stage, tmp_path: Path) -> None:
-    file = tmp_path / "prices.md"
-    file.write_text(f"---\npriority: 5\nbudget_usd: 2\n---\n{PLAN}")
-    found = stage.json("check", str(file))
-    assert (found["verdict"], found["type"], found["sender"], found["doubts"]) == ("accepted", "task", "operator", [])
-    task = found["task"]
-    assert (task["title"], task["agent"], task["priority"], task["budget_usd"]) == ("Prices", "alpha", 5, 2.0)
-    assert task["acceptance_criteria"] == ["Each price has a source"]
-    assert [(one["id"], one["depends_on"]) for one in task["subtasks"]] == [("look", []), ("tell", ["look"])]
-
-    said = stage.run("check", str(file)).stdout
-    assert "prices.md would become a task of alpha, from operator:" in said
-    assert f"to send it: cp -- {file} {stage.ws.inbox}/" in said
-    assert stage.json("ls") == [], "nothing is recorded"
-    assert list(stage.ws.inbox.iterdir()) == [], "nothing is sent"
+@pytest.fixture
+def ws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", "")  # nothing is asked of a program
+    root = tmp_path / "ws"
+    Workspace.create(root)
+    (root / ".mailboxd/config.yaml").write_text("agent: alpha\n")
+    return Workspace(root)
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("---\ndeadline: a\ndeadline: b\n---\nx\n", "duplicate-key"),
-        ("# Task\n\n## Goal\n\n## Instructions\n", "no-text"),
-        (PLAN.replace("[look]", "[gone]"), "unknown-dependency"),
-        ("", "empty"),
-    ],
-)
-def test_a_file_that_would_be_rejected_is_refused_with_the_same_reason(
-    stage: Stage, tmp_path: Path, text: str, rule: str
-) -> None:
-    (tmp_path / "a.md").write_text(text)
-    result = stage.run("check", str(tmp_path / "a.md"), "--json")
-    assert result.exit_code == 65
-    assert f"({rule})" in json.loads(result.stderr)["error"]["message"]
+def check(ws: Workspace, *words: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(program, ["doctor", "--quick", "-w", str(ws.root), "--json", *words])
+    told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    return done.exit_code, told
 
 
-def test_a_text_that_was_taken_before_and_a_backup_are_named_as_such(stage: Stage, tmp_path: Path) -> None:
-    file = tmp_path / "milk.md"
-    file.write_text("Buy milk.\n")
-    with stage.engine() as engine:
-        intake = Intake(engine)
-        known = InboxFile("milk.md", file.read_bytes(), sha256(file.read_bytes()).hexdigest(), 10, {})
-        parsed = intake.parse(known)
-        assert not isinstance(parsed, MessageError)
-        intake.receive(known, parsed)
-    (doubt,) = stage.json("check", str(file))["doubts"]
-    assert doubt == "it was taken on 2026-11-21 from inbox/milk.md: it would not be done again"
-    backup = file.rename(tmp_path / "milk.md.bak")
-    assert "by its name it is a backup of milk.md" in stage.run("check", str(backup)).stdout
+def errors(told: dict[str, Any]) -> dict[str, str]:
+    return {one["id"]: one["text"] for one in told["findings"] if one["level"] == "error"}
 
 
-def test_standard_input_is_checked_too(stage: Stage) -> None:
-    assert "would become a task of alpha" in stage.run("check", "-", text="Buy milk.\n").stdout
+def test_a_sound_workspace(ws: Workspace) -> None:
+    status, told = check(ws)
+    assert (status, told["healthy"], errors(told)) == (0, True, {})
+    assert not {one["group"] for one in told["findings"]} & {"openclaw", "unknown"}
 
 
-def test_a_rejected_file_is_opened_corrected_and_sent_again(stage: Stage, tmp_path: Path) -> None:
-    broken = "---\ndeadline: soon\n---\nBuy milk.\n"
-    with stage.engine() as engine:
-        Intake(engine).reject(
-            InboxFile("milk.md", broken.encode(), "0" * 64, len(broken), {}),
-            MessageError("bad-time", "'soon' is not a time", "Write a time.", "milk.md", 2),
-        )
-    item = stage.item("rejected")
-    assert f"{stage.program} inbox --edit " in item["command"]
-    editor = tmp_path / "editor"
-    editor.write_text('#!/bin/sh\nsed -i s/soon/2026-12-01T00:00:00Z/ "$1"\n')
-    editor.chmod(0o755)
-    id_ = item["command"].split()[5]
-    result = stage.run("inbox", "--edit", id_, env={"EDITOR": str(editor), "VISUAL": None})
-    assert result.exit_code == 0, result.output
-    assert "sent again as inbox/milk.md" in result.stderr
-    assert "2026-12-01" in (stage.ws.inbox / "milk.md").read_text()
+def test_a_link_a_missing_directory_and_open_doors(ws: Workspace) -> None:
+    ws.archive.rmdir()
+    ws.outbox.rmdir()
+    ws.outbox.symlink_to("/tmp")
+    status, told = check(ws)
+    texts = [one["text"] for one in told["findings"] if one["id"] == "directories"]
+    assert status == 1
+    assert f"{ws.archive} is missing" in texts
+    assert f"{ws.outbox} is a symbolic link, not a directory" in texts
 
-    unchanged = stage.run("inbox", "--edit", id_, env={"EDITOR": "true", "VISUAL": None})
-    assert "nothing was sent" in unchanged.stdout
-    assert stage.run("inbox", "--edit", "nobody").exit_code == 69
+
+def test_a_wrong_configuration_and_no_workspace_have_statuses_of_their_own(ws: Workspace, tmp_path: Path) -> None:
+    ws.config.write_text("agent: alpha\nno-such-key: 1\n")
+    status, told = check(ws)
+    assert (status, list(errors(told))) == (78, ["config"])
+    assert check(Workspace(tmp_path))[0] == 69
+
+
+def test_old_temporary_files_in_the_inbox_are_reported(ws: Workspace) -> None:
+    left, fresh = ws.inbox / ".half.md.swp", ws.inbox / "x.md~"
+    left.touch()
+    fresh.touch()
+    os.utime(left, (1, 1))
+    status, told = check(ws)
+    (finding,) = [one for one in told["findings"] if one["id"] == "abandoned"]
+    assert status == 0
+    assert ".half.md.swp" in finding["text"]
+    assert "x.md~" not in finding["text"]

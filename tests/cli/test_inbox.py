@@ -78,7 +78,7 @@ def test_a_coordinating_task_waits_for_you_while_all_its_open_subtasks_do(stage:
     stage.start()
     stage.end_turn("job.a", QUESTION)
     assert stage.json("show", "job")["need"] is None, "c works"
-    stage.end_turn("job.c", "Done.")
+    stage.end_turn("job.c", "The outcome.")
     assert stage.json("show", "job")["need"] == "subtasks"
     assert "‖ needs you" in stage.run("tree", "job").stdout.splitlines()[0]
     assert stage.json("status")["states"] == {"needs you": 2, "waiting": 1, "done": 1}

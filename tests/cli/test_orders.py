@@ -254,7 +254,7 @@ def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_
     gates = Overrides(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("nobody",))
     stage.create("job", policy=apply(Policy(named=frozenset()), gates))
     stage.start()
-    stage.end_turn("job", "Done.")
+    stage.end_turn("job", "The outcome.")
     item = stage.item("review")
     assert item["text"] == "quality_gate: the reviewer nobody cannot be asked: there is no agent nobody"
     assert item["command"].endswith("cancel job"), "neither doctor nor the configuration has these reviewers"

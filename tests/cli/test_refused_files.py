@@ -159,7 +159,7 @@ def test_what_is_no_file_waits_under_its_new_name(stage: Stage) -> None:
 def test_a_refused_edit_waits_and_is_on_the_tasks_record(stage: Stage, ended: bool) -> None:
     stage.create("trip", child("a"), child("b"))
     stage.start()
-    stage.end_turn("trip.a", "Done.")
+    stage.end_turn("trip.a", "The outcome.")
     if ended:
         assert stage.run("cancel", "trip").exit_code == 0
     daemon(stage)
@@ -184,7 +184,7 @@ def test_a_refused_edit_waits_and_is_on_the_tasks_record(stage: Stage, ended: bo
 def test_a_later_legal_edit_settles_a_refused_one(stage: Stage) -> None:
     stage.create("trip", child("a"), child("b"))
     stage.start()
-    stage.end_turn("trip.a", "Done.")
+    stage.end_turn("trip.a", "The outcome.")
     daemon(stage)
     path = stage.ws.tasks / "trip" / "task.md"
     path.write_text(path.read_text().replace("description: Do a\n", "description: Do it otherwise\n", 1))
@@ -219,7 +219,7 @@ def test_what_asks_for_the_task_of_a_refused_file_says_why_there_is_none(stage: 
 def test_why_names_a_refused_edit_until_it_is_dismissed(stage: Stage) -> None:
     stage.create("trip", child("a"), child("b"))
     stage.start()
-    stage.end_turn("trip.a", "Done.")
+    stage.end_turn("trip.a", "The outcome.")
     daemon(stage)
     path = stage.ws.tasks / "trip" / "task.md"
     path.write_text(path.read_text().replace("description: Do a\n", "description: Do it otherwise\n", 1))

@@ -184,7 +184,7 @@ def refused(stage: Stage, *arguments: str) -> tuple[int, str]:
 def test_an_id_that_has_ended_is_refused_with_what_became_of_it(stage: Stage) -> None:
     stage.create("trip")
     stage.start()
-    stage.end_turn("trip", "Done.")
+    stage.end_turn("trip", "The outcome.")
     stage.clock.advance(180)
     code, said = refused(stage, "--task-id", "trip", "Go")
     assert code == 1

@@ -69,7 +69,7 @@ def on_terminal(
 
 def test_following_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
     def meanwhile(_seconds: float) -> None:
-        stage.end_turn("job.a", "Done.")
+        stage.end_turn("job.a", "The outcome.")
         stage.end_turn("job", "The result itself.")
 
     stage.create("job", child("a"))

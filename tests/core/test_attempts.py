@@ -171,6 +171,16 @@ def test_a_turn_of_an_older_attempt_is_recorded_and_changes_nothing() -> None:
     assert (desk.phase(), desk.task("t").result, desk.attempt().ordinal) == (Phase.EXECUTING, "", 2)
 
 
+def test_a_turn_that_ends_while_its_attempt_waits_for_children_is_recorded_and_changes_nothing() -> None:
+    desk = Desk()
+    desk.give()
+    desk.plans("t", child("a"))
+    assert desk.attempt().waiting_for is Waiting.CHILDREN
+    events = desk.handle("t", TurnEnded(Turn.WORK, desk.attempt().id, "main", Succeeded("late"), Results("late")))
+    assert [event.kind.value for event in events] == ["turn.ended", "reply.late"]
+    assert (desk.phase(), desk.task("t").result) == (Phase.EXECUTING, "")
+
+
 def test_a_reply_to_an_older_attempt_is_recorded_and_changes_nothing() -> None:
     desk = given_to_bob()
     old = desk.attempt("t.a").id

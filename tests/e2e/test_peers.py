@@ -116,7 +116,7 @@ def test_init_says_that_openclaw_has_no_such_agent(found: Found, tmp_path: Path)
 def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(found: Found) -> None:
     """The refusal is told in the same session, and everybody can read it."""
     mended = {
-        "match": {"kind": "work", "text": "OpenClaw's configuration does not let alpha"},
+        "match": {"kind": "work", "text": "to whom you may give work"},
         "plan": gives_to("beta"),
     }
     rules = [mended, {"match": {"kind": "work", "task": "job"}, "plan": gives_to("gamma")}]
@@ -129,8 +129,9 @@ def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(f
     (attempt,) = alpha.attempts("job")
     assert attempt["status"] == "succeeded"
     (asked,) = alpha.events("answer.unclear")
-    assert "does not let alpha give work to gamma; it may reach beta" in asked["data"]["problems"][0]
-    assert "it may reach beta" in alpha.call("log", "job").stdout
+    assert "there is no agent 'gamma' to whom you may give work" in asked["data"]["problems"][0]
+    assert "There are alpha, beta, self" in asked["data"]["problems"][0]
+    assert "'gamma' to whom you may give work" in alpha.call("log", "job").stdout
     company.at_rest()
     assert company.executions(agent="gamma") == []
 

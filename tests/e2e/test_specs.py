@@ -124,7 +124,7 @@ def test_sections_written_into_task_md_complete_the_spec(found: Found) -> None:
 
 
 def test_a_review_of_the_spec_sends_it_back_to_the_draft_and_the_findings_with_it(found: Found) -> None:
-    changes = "---\ntype: review\nverdict: changes_requested\n---\n## Summary\n\nWhich season?\n"
+    changes = "---\ntype: review\nverdict: changes_requested\n---\n## Findings\n\n- Which season?\n"
     approved = "---\ntype: review\nverdict: approved\n---\n## Summary\n\nClear.\n"
     rules = [
         {"match": {"kind": "draft", "text": "Which season"}, "reply": "## Acceptance Criteria\n\n- it names autumn\n"}

@@ -91,16 +91,18 @@ def test_plans_inside_plans_nest_in_one_store_with_a_single_daemon(found: Found)
     company.at_rest()
 
 
-def test_a_peer_without_a_daemon_may_answer_with_a_plan(found: Found) -> None:
-    rules = [{"match": {"subtask": "research"}, "plan": {"dig": {"agent": "gamma", "description": "Dig"}}}]
+def test_a_peer_without_a_daemon_that_answers_with_a_plan_is_asked_for_its_result(found: Found) -> None:
+    plan = {"dig": {"agent": "gamma", "description": "Dig"}}
+    rules = [{"match": {"subtask": "research"}, "times": 1, "plan": plan}]
     company = found(
         {"alpha": {"rules": [SYNTHESIS], **WORK}, "beta": {"rules": [*rules, SYNTHESIS], **WORK}, "gamma": WORK}
     )
     alpha = company["alpha"]
     alpha.drop("go.md", task("report", plan={"research": {"agent": "beta", "description": "Research"}}))
     alpha.run()
-    assert alpha.phases() == dict.fromkeys(("report", "report.research", "report.research.dig"), "completed")
-    assert len(company.executions(agent="gamma")) == 1
+    assert alpha.phases() == dict.fromkeys(("report", "report.research"), "completed")
+    assert len(company.executions(agent="beta")) == 2
+    assert not company.executions(agent="gamma")
     company.at_rest()
 
 

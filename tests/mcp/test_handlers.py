@@ -186,7 +186,7 @@ def test_nothing_is_added_where_nothing_runs(stand: Stand, who: str, state: str,
         stand.stage.create("t")
     if state == "completed":
         stand.stage.start()
-        stand.stage.end_turn("t", "done")
+        stand.stage.end_turn("t", "The outcome.")
     before = stand.last_event()
     assert stand.call(who, "task_record_checkpoint", task="t", note="x")["error"]["rule"] == rule
     assert stand.last_event() == before

@@ -247,7 +247,7 @@ MUTANTS = (
         "the attempt fence is ignored",
         "if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:",
         "if attempt is None or attempt.status is not AttemptStatus.RUNNING:",
-        first=106,
+        test_attempts.test_a_turn_of_an_older_attempt_is_recorded_and_changes_nothing,
     ),
     Mutant(
         "a reply to an older attempt is not known as such",
@@ -259,7 +259,7 @@ MUTANTS = (
         "what came back is applied to an attempt that waits for something else",
         "return attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)",
         "return attempt.waiting_for not in (Waiting.TURN,) or ended is not None",
-        first=30,
+        test_attempts.test_a_turn_that_ends_while_its_attempt_waits_for_children_is_recorded_and_changes_nothing,
     ),
     Mutant(
         "the work of a peer that has acknowledged is given out again",
@@ -560,8 +560,8 @@ MUTANTS = (
     # ------------------------------------------------------------ between daemons
     Mutant(
         "a message that was judged before counts again",
-        "WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
-        "WHERE {where} AND direction = 'out' AND verdict <> 'rejected' LIMIT 1",
+        "WHERE {where} AND direction = 'in' AND verdict <> 'rejected'\"",
+        "WHERE {where} AND direction = 'out' AND verdict <> 'rejected'\"",
         in_town=True,
     ),
     Mutant(

@@ -88,7 +88,7 @@ def test_the_time_of_a_question_stays_apart_when_it_is_answered(stage: Stage) ->
     stage.clock.advance(780)
     _order(stage, "job", Clarification("operator", "The near one.", ends=False))
     stage.clock.advance(20)
-    stage.end_turn("job", "Done.")
+    stage.end_turn("job", "The outcome.")
     stage.clock.advance(20)
     with opened(stage.ws.database) as report:
         drawn, _ = folded_timeline(report, report.find("job"), stage.clock.now())
