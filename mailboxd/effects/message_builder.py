@@ -241,7 +241,7 @@ class PromptBuilder:
 
     def _levels_below(self, task: Task) -> int:
         """How many levels of subtasks are allowed below it."""
-        return max(self.limits.depth - task.depth - 1, 0)
+        return max(self.limits.depth - task.depth, 0)
 
     def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
         children = self.store.tasks.children(task.id)

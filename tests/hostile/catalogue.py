@@ -162,7 +162,7 @@ PLANS = [
     ),
     planned("child-outside", "bad-id", "../a: {agent: self, description: A}"),
     planned("approved-child", "unknown-field", "a: {agent: self, description: A, approved: true}"),
-    planned("child-without-agent", "accepted", "a: {description: A}"),
+    planned("child-without-text", "missing-field", "a: {agent: self}"),
     task("no-children", "empty-plan", body="## DAG\n\n```yaml\nsubtasks: {}\n```"),
     task("two-plans", "ambiguous-plan", body="## DAG\n\n```yaml\nsubtasks: {}\n```\n\n```yaml\nsubtasks: {}\n```"),
 ]

@@ -50,7 +50,7 @@ def test_a_large_result_goes_whole_to_another_host_and_back(joined: Joined, agen
 
 @pytest.mark.slow
 def test_a_file_that_an_agent_makes_and_records_arrives_on_the_other_host(joined: Joined) -> None:
-    slow = {"mailbox": "true", "default": {"reply": "Here it is.", "delay": 8}}
+    slow = {"mailbox": "true", "default": {"reply": "The figures of May.", "delay": 8}}
     farm = joined({"alpha": {"main": WORK}, "beta": {"writer": slow}})
     main, writer, port = farm["alpha"]["main"], farm["beta"]["writer"], free_port()
     writer.config.write_text(writer.config.read_text() + f"mcp: {{port: {port}}}\n")
