@@ -181,8 +181,7 @@ def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:
     """Whether the end of this turn matters to the attempt.
 
     A peer that acknowledged by message has the work, even if the delivering call failed or its outcome is unknown: that
-    must not dispatch the work twice. An answer of the call itself counts, if it is
-    a clear one.
+    must not dispatch the work twice. An answer of the call itself counts, if it is a clear one.
     """
     if attempt.waiting_for is Waiting.REPLY:
         return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged | Unclear)

@@ -22,6 +22,7 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.ids import readable
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary, storable_name
+from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.no_task import declares_sender, left_aside
 
 _TASK_FILE = "task.md"
@@ -74,10 +75,9 @@ def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]
 
 def new_tasks(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]]) -> list[str]:
     """The names in tasks/ with a task.md that no daemon has read yet. Raises WorldError."""
-    with world_errors(f"read {ws.tasks}"), directory(ws.root, "tasks") as fd, os.scandir(fd) as entries:
-        names = [entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+    names = TaskFiles(ws).directories()
     known = are_live(names)
-    return sorted(name for name in names if name not in known and (ws.tasks / name / _TASK_FILE).is_file())
+    return [name for name in names if name not in known and (ws.tasks / name / _TASK_FILE).is_file()]
 
 
 def found_before(ws: Workspace) -> str:

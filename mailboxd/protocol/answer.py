@@ -96,6 +96,13 @@ class Asked:
     """When the answer was given, for a plan that says `tomorrow`; empty: such words are not read."""
 
 
+_FINDINGS = (
+    *("findings", "finding", "issues", "problems", "remarks", "comments"),
+    *("required_changes", "changes", "nits"),
+)
+"""Headings of the section with a review's findings."""
+
+
 def read_answer(text: str, asked: Asked = Asked()) -> Answer:
     """Parse `text`, the whole answer of one turn that `asked`. Never raises.
 
@@ -771,30 +778,8 @@ def _reviewed(text: str) -> Answer:
         if isinstance(inner, dict) and (nested := forms.mapping(json.dumps(inner))) is not None:
             form = nested
         body = split_body(form.body, path=PATH, first_line=form.body_line)
-        listed = _section(
-            body,
-            "findings",
-            "finding",
-            "issues",
-            "problems",
-            "remarks",
-            "comments",
-            "required_changes",
-            "changes",
-            "nits",
-        )
-        known = (
-            "findings",
-            "finding",
-            "issues",
-            "problems",
-            "remarks",
-            "comments",
-            "required_changes",
-            "changes",
-            "nits",
-            "summary",
-        )
+        listed = _section(body, *_FINDINGS)
+        known = (*_FINDINGS, "summary")
         others = [s for s in body.sections if words.spelled(s.heading.strip(" :#*")) not in known]
         summary = "\n\n".join(
             filter(

@@ -53,7 +53,7 @@ def check_command(session: Session, file: str) -> None:
 
 
 def _content(file: str, most: int) -> bytes:
-    """The bytes of the file, one more than `most` at the most. Raises UnavailableError."""
+    """The bytes of the file. Raises UnavailableError; MessageError if there are none, or more than `most`."""
     try:
         with click.open_file(file, "rb") as opened:
             raw: bytes = opened.read(most + 1)
@@ -99,8 +99,8 @@ def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, 
         doubts = [row["notice"] for row in found.noticed]
         if earlier is not None:
             doubts.append(f"it was taken on {earlier.at[:10]} from inbox/{earlier.name}: it would not be done again")
-        taken = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
-        task = store.tasks.get(taken.task) if taken and taken.task else None
+        here = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
+        task = store.tasks.get(here.task) if here and here.task else None
         facts = {"verdict": verdict, "name": name, "type": parsed.message.type, "sender": parsed.message.from_}
         return facts | {"doubts": doubts, "task": None if task is None else _described(store, task)}
     finally:
