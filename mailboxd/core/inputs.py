@@ -88,6 +88,8 @@ class NewTask:
     origin: Origin = NO_ORIGIN
     depth: int = 0
     plan: Plan | None = None
+    needs: tuple[str, ...] = ()
+    """The ids of the root tasks that have to be completed before."""
     cancelled: str = ""
     """The reason, if the work was cancelled before it arrived."""
     extra: tuple[tuple[str, str], ...] = ()

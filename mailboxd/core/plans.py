@@ -288,7 +288,8 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if by_person and new.plan is not None:
         new = replace(new, policy=consented(new.policy, size(new.plan)))
     task = _root(new, spec, ctx)
-    builder = DecisionBuilder(TaskView(task), ctx, events=[_created(task, (), derived)])
+    view = TaskView(task, unmet=len(new.needs))
+    builder = DecisionBuilder(view, ctx, events=[_created(task, new.needs, derived)])
     if new.cancelled:
         builder.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
         return builder.done()
@@ -296,6 +297,29 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if new.plan is not None:
         adopt(builder, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
     return builder.done()
+
+
+def given_to(agent: str, title: str, spec: Spec) -> Plan:
+    """The plan of a task that another agent does: one child, whose result is that of the task.
+
+    Checks and planned actions stay with the task itself: they are done here.
+    """
+    child = PlannedChild(
+        key=as_id(agent),
+        agents=(agent,),
+        description=title,
+        instructions=spec.instructions,
+        expected_output=spec.expected_output,
+        goal=spec.goal,
+        context=spec.context,
+        scope_in=spec.scope_in,
+        scope_out=spec.scope_out,
+        inputs=spec.inputs,
+        outputs=spec.outputs,
+        acceptance_criteria=spec.acceptance_criteria,
+        risks=spec.risks,
+    )
+    return Plan((child,), Synthesis.CONCAT)
 
 
 def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:

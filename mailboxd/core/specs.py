@@ -162,14 +162,21 @@ def criteria(text: str) -> tuple[str, ...]:
     Deeper items and unmarked lines belong to the item above them. Prose before the list is a criterion of its own,
     unless it only introduces the list (ends with a colon).
     """
+    rows = _table_rows(text)
+    if rows:
+        return rows
     prose: list[str] = []
     items: list[list[str]] = []
     base = 0
-    for line in text.split("\n"):
+    for line in _COMMENT.sub("", text).split("\n"):
         item = _ITEM.fullmatch(line)
         if item and (not items or len(item[1]) <= base):
             base = len(item[1])
-            items.append([item[2]])
+            said = _NUMBERED.sub("", item[2], 1)
+            if items and _FOLLOWS.match(said) and _BEGINS.match(items[-1][0]):
+                items[-1].append(said)  # given, when and then are one criterion
+            else:
+                items.append([said])
         elif items and line.strip():
             items[-1].append(line)
         elif line.strip():
@@ -178,6 +185,38 @@ def criteria(text: str) -> tuple[str, ...]:
     if items and lead.rstrip().endswith(":"):
         lead = ""
     return (*filter(None, [lead]), *("\n".join(lines) for lines in items))
+
+
+_COMMENT = re.compile(r"<!--[^\n]*?-->")
+_NUMBERED = re.compile(r"#[0-9]{1,4}[ \t]+(?=\S)")
+_BEGINS = re.compile(r"[*_]{0,2}(?:given|when)\b", re.IGNORECASE)
+_FOLLOWS = re.compile(r"[*_]{0,2}(?:when|then|and|but)\b", re.IGNORECASE)
+_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-{2,}:?[ \t]*(?:\|[ \t]*:?-{2,}:?[ \t]*)*\|?[ \t]*")
+_COLUMNS = ("criterion", "criteria", "acceptance criterion", "acceptance criteria", "description", "requirement")
+
+
+def _table_rows(text: str) -> tuple[str, ...]:
+    """The criteria in the first table of a text: its column of that name, else all cells but numbers; else empty."""
+    lines = text.split("\n")
+    rule = next((at for at, line in enumerate(lines) if at and "|" in line and _RULE.fullmatch(line)), None)
+    if rule is None:
+        return ()
+    names = [name.casefold() for name in _cells(lines[rule - 1])]
+    column = next((names.index(name) for name in _COLUMNS if name in names), None)
+    rows = []
+    for line in lines[rule + 1 :]:
+        if "|" not in line:
+            break
+        cells = _cells(line)
+        if column is not None and column < len(cells):
+            rows.append(cells[column])
+        else:
+            rows.append(": ".join(cell for cell in cells if cell and not cell.rstrip(".").isdigit()))
+    return tuple(filter(None, rows))
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
 
 
 def child_spec(planned: PlannedChild) -> Spec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import tzinfo
 
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
@@ -28,10 +29,11 @@ from mailboxd.core.inputs import (
     Steer,
 )
 from mailboxd.core.lifecycle import amend
-from mailboxd.core.model import Origin, Task, Usage
+from mailboxd.core.model import Origin, Plan, Spec, Task, Usage
 from mailboxd.core.outcomes import Answer, Unclear
+from mailboxd.core.plans import given_to
 from mailboxd.core.specs import apply, refused_address
-from mailboxd.core.times import plus, to_epoch
+from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.core.vocabulary import (
     OPERATORS,
     SELF,
@@ -50,6 +52,8 @@ from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.keys import OPERATOR, Proof, Trust, require_operator
 from mailboxd.protocol import no_task
 from mailboxd.protocol.answer import answer_of, summary_of
+from mailboxd.protocol.deadlines import Calendar
+from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import (
     AckMessage,
     AnswerMessage,
@@ -81,11 +85,26 @@ _NOT_TAKEN = "Your message was not taken"
 class Intake:
     """Interprets arrivals for one engine. Use it inside `engine.batch()`."""
 
-    def __init__(self, engine: Engine, *, accept_plain: bool = True, trust: Trust | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        accept_plain: bool = True,
+        trust: Trust | None = None,
+        zone: tzinfo | None = None,
+    ) -> None:
         self._engine = engine
+        self._zone = zone
         self._accept_plain = accept_plain
         self._trust = trust
         self._store = engine.store
+
+    def place(self, written_ns: int | None = None) -> Place:
+        """What the words of a file mean here; `written_ns` is when it was last saved, in nanoseconds since 1970."""
+        now = self._engine.clock.now()
+        written = now if written_ns is None else min(now, to_text(written_ns / 1e9))
+        agents = tuple(self._store.meta.agents())
+        return Place(self._engine.settings.agent, agents, Calendar(written, self._zone), now)
 
     def parse(self, file: InboxFile) -> Parsed | MessageError:
         """Parse a file's message; records nothing, so an incomplete file can still be deferred.
@@ -96,7 +115,9 @@ class Intake:
             raw = file.raw or b""  # the inbox has checked its size
             if (refused := no_task.refusal(file.name, raw)) is not None:
                 return refused
-            parsed = parse_message(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
+            parsed = parse_message(
+                raw, file.name, max_bytes=len(raw), sha256=file.sha256, place=self.place(file.stamp.get("mtime_ns"))
+            )
         except MessageError as error:
             return error
         if parsed.assumed and not self._accept_plain:
@@ -311,17 +332,19 @@ class Intake:
                 "See limits.depth.",
                 field="depth",
             )
+        spec = message.spec()
         new = NewTask(
             task_id=message.task_id,
             subtask_id=message.subtask_id,
             local_id=self.free_local_id(local_id_of(message.task_id, message.subtask_id)),
             sender=message.from_,
             title=message.title or message.task_id,
-            spec=message.spec(),
+            spec=spec,
             policy=apply(settings.policy, message.overrides()),
             origin=self._origin(message),
             depth=depth,
-            plan=message.plan,
+            plan=self._plan(message, spec),
+            needs=self.needs(message.depends_on or ()),
             answers=message.answers or (),
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
@@ -332,6 +355,39 @@ class Intake:
             why = f"mailbox/{path} assigned this work before, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
         return task
+
+    def _plan(self, message: TaskMessage, spec: Spec) -> Plan | None:
+        """The plan of a task; one that names another agent is given to it. Raises MessageError."""
+        agent = message.agent
+        if agent is None or same_agent(agent, self._engine.settings.agent):
+            return message.plan
+        if message.plan is not None:
+            hint = "Write the agents into the plan, and remove the header."
+            raise MessageError("unknown-field", f"it has a plan, and is given to {agent}", hint, field="agent")
+        return given_to(agent, message.title or message.task_id, spec)
+
+    def lacks(self, parsed: Parsed) -> bool:
+        """Whether it is a task that is to follow one that is not known here."""
+        message = parsed.message
+        names = message.depends_on if isinstance(message, TaskMessage) else None
+        return any(self._store.tasks.root_called(name) is None for name in names or ())
+
+    def needs(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The ids of the tasks that have to be completed before: by local id, name of the file, or title.
+
+        Raises MessageError(`unknown-dependency`) for one that is not known, or cannot be completed any more.
+        """
+        found = {name: self._store.tasks.root_called(name) for name in names}
+        if missing := [name for name, task in found.items() if task is None]:
+            problem = f"it is to wait for {', '.join(missing)}, which is not known here"
+            hint = "Send that first, or remove the line if it is done already; nothing has started."
+            raise MessageError("unknown-dependency", problem, hint, field="depends_on")
+        needed = [task for task in found.values() if task is not None]
+        if ended := next((task for task in needed if task.phase in (Phase.FAILED, Phase.CANCELLED)), None):
+            problem = f"it is to wait for {ended.local_id}, which {ended.phase.told}"
+            hint = f"`mailboxd retry {ended.local_id}` first, or remove the line; nothing has started."
+            raise MessageError("unknown-dependency", problem, hint, field="depends_on")
+        return tuple(dict.fromkeys(task.id for task in needed))
 
     def _origin(self, message: TaskMessage) -> Origin:
         """The identifiers of a dispatch. Raises Refused for a `reply_to` that the configuration does not allow."""

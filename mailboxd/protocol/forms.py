@@ -48,7 +48,10 @@ THOUGHTS = frozenset(
     | {"chain_of_thought", "reason_for_answer", "justification", "because"}
 )
 """Keys under which models in JSON mode explain themselves."""
-_HEADERS = frozenset({*DECLARATIONS, *(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())})
+_HEADERS = frozenset(
+    {*DECLARATIONS, *(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())}
+    - {"agent", "depends_on"}  # they order and assign a task; an answer that has them is asked about
+)
 _PARTS = frozenset(
     {"type", "status", "verdict", "answer", "findings", "planned_actions", "results", "partial_results", "error"}
     | {"questions", "summary", "text", "plan", "subtasks", "synthesis", "failure", "title", "goal", "description"}

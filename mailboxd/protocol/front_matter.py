@@ -19,8 +19,8 @@ from frontmatter.default_handlers import BaseHandler
 
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
-from mailboxd.protocol.markdown import trim
-from mailboxd.protocol.strict_yaml import Loaded, Path, Yaml, load, scalar, value_text
+from mailboxd.protocol.markdown import fenced, trim
+from mailboxd.protocol.strict_yaml import Loaded, Path, Yaml, flow, load, scalar, value_text
 
 MAX_FILE = 1 << 20
 """Largest message file in bytes, unless the configuration sets another limit."""
@@ -31,6 +31,13 @@ DECLARATIONS = ("bytes", "sha256")
 
 _BLANK = " \t\r\n"
 _JSON = re.compile(r"\{[ \t\r\n]*+(?:[\"}]|\Z)")
+_JSON_OPENS = re.compile(r"[ \t\r\n]*+---[ \t]*json[ \t]*\r?\n", re.IGNORECASE)
+_SEMICOLONS = re.compile(r";{3,}[ \t]*\r?\n")
+_WRAP = re.compile(r"(`{3,}|~{3,})[ \t]*(?:markdown|md|text|txt|message|yaml|yml)?[ \t]*", re.IGNORECASE)
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,40}):[ \t]*(.{0,300})")
+_LOOKED_AT = 400
+"""Lines of a text in which a message of somebody else is looked for."""
+_MOST_KEYS = 40
 _DECIMAL = re.compile(r"[0-9]{1,12}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
@@ -57,6 +64,7 @@ class FrontMatter(BaseHandler):
     """
 
     FM_BOUNDARY = re.compile(r"^---[ \t]*+\r?(?:\n|\Z)", re.MULTILINE)
+    OPENING = re.compile(r"^---[ \t]*+(?:ya?ml[ \t]*+)?\r?(?:\n|\Z)", re.MULTILINE)
     START_DELIMITER = END_DELIMITER = "---"
 
     def __init__(self, path: str = "", first_line: int = 2) -> None:
@@ -73,13 +81,32 @@ class FrontMatter(BaseHandler):
 
     def load(self, fm: str) -> dict[str, Yaml]:
         """Parse the YAML mapping `fm`; scalars stay text. Raises MessageError."""
-        self.loaded = load(fm, path=self.path, first_line=self.first_line)
-        if isinstance(self.loaded.value, dict):
-            return self.loaded.value
-        if () in self.loaded.nulls:
-            return {}
+        try:
+            self.loaded = self._mapping(fm)
+        except MessageError as error:
+            self.loaded = self._repaired(fm, error)
+        return self.loaded.value if isinstance(self.loaded.value, dict) else {}
+
+    def _mapping(self, fm: str) -> Loaded:
+        loaded = load(fm, path=self.path, first_line=self.first_line)
+        if isinstance(loaded.value, dict) or () in loaded.nulls:
+            return loaded
         problem = "the front matter is not a mapping"
         raise MessageError("bad-yaml", problem, "Write `key: value` lines.", self.path, self.first_line)
+
+    def _repaired(self, fm: str, error: MessageError) -> Loaded:
+        """The front matter with every repair that leaves one reading. Raises `error`, with its cause, if none helps."""
+        text = "\n".join(map(_mended, fm.split("\n")))
+        if error.rule == "bad-yaml" and text != fm:
+            try:
+                return self._mapping(text)
+            except MessageError:
+                pass
+        if error.rule == "bad-yaml" and error.line is not None:
+            number = error.line - self.first_line
+            lines = fm.split("\n")
+            error.hint = _cause(lines[number].rstrip("\r") if 0 <= number < len(lines) else "") or error.hint
+        raise error
 
     def export(self, metadata: Mapping[str, object], **_: object) -> str:
         """One line per header. Text that a YAML reader could take for another type is quoted."""
@@ -91,6 +118,64 @@ class FrontMatter(BaseHandler):
         return f"---\n{self.export(post.metadata)}\n---\n{body}"
 
 
+_LONGEST_SHOWN = 200
+"""Characters of a line that a hint writes out anew."""
+_SPACE = "[ \u00a0\u202f\u2007\u3000]"
+_ROOM = re.compile(r"([A-Za-z_][\w -]{0,60}):[\t \u00a0\u202f\u2007\u3000]+(\S.*)")
+_TEXT_KEY = re.compile(r"(?:title|name|subject|summary|task|description|goal)", re.IGNORECASE)
+_TAB_ITEM = re.compile(r"\t+(-[ \t]+\S.*)")
+_QUOTED = re.compile(r"[\u201c\u201e\u201d]([^\u201c\u201e\u201d\"]*)[\u201c\u201d]")
+
+
+def _mended(line: str) -> str:
+    """A line of a front matter with what leaves one reading: tabs and hard spaces that make room, typographic quotes
+    around a whole value, a text with a colon in it without quotes."""
+    line = line.rstrip("\r")
+    if item := _TAB_ITEM.fullmatch(line):
+        return f"  {item[1]}"
+    found = _ROOM.fullmatch(line)
+    if found is None:
+        return line
+    key, value = found[1], found[2].rstrip()
+    if quoted := _QUOTED.fullmatch(value):
+        return f"{key}: {json.dumps(quoted[1], ensure_ascii=False)}"
+    if _TEXT_KEY.fullmatch(key) and (": " in value or value.endswith(":")) and value[0] not in "'\"[{|>&*!%@`#":
+        return f"{key}: {json.dumps(value, ensure_ascii=False)}"
+    return f"{key}: {value}"
+
+
+def _cause(line: str) -> str:
+    """What is wrong with a line that is no YAML, and the line to write; empty if that cannot be told."""
+    if len(line) > _LONGEST_SHOWN:
+        return ""
+    shown = excerpt(line.strip())
+    key, _, value = line.partition(":")
+    better = f"{key.strip()}: {json.dumps(value.strip().strip(chr(34) + chr(39)), ensure_ascii=False)}"
+    if not better.isprintable():
+        return ""
+    if "{{" in line or "<%" in line:
+        return f"{shown} holds an unfilled place of a template: put the value there."
+    if line.startswith("\t"):
+        return f"{shown} is indented by a tab: write spaces."
+    if "\t" in line:
+        return f"{shown} holds a tab: write a space."
+    if re.search(_SPACE.replace(" ", "", 1), line):
+        return f"{shown} holds a hard space, which only looks like a space: write a space."
+    if re.search("[\u2018\u2019\u201c\u201d\u201e\u201a]", line) and value.strip()[:1] in "\u2018\u201c\u201e\u201a":
+        return f"{shown} has typographic quotes: write `{better}`."
+    if not _KEY.match(line.strip()) and not line.strip().startswith("-"):
+        return f"{shown} is neither `key: value` nor an item `- ...` of a list."
+    if value.strip().startswith(("'", '"')) or value.count("'") == 1:
+        return f"{shown} has an apostrophe or a quote that does not end: write `{better}`."
+    if ": " in value or value.rstrip().endswith(":"):
+        return f"{shown} has a second colon: write `{better}`."
+    if line[:1] == " ":
+        return f"{shown} is indented: begin it where the line above begins, or quote the value above."
+    if value.strip()[:1] in "[]{}&*!|>%@`#":
+        return f"{shown} begins with a mark of YAML: write `{better}`."
+    return ""
+
+
 def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Document:
     """Split the bytes of the file `path` into front matter and body.
 
@@ -100,8 +185,10 @@ def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Document:
     if len(raw) > max_bytes:
         hint = "Put the content into a file and name it."
         raise MessageError("too-large", f"the file has {len(raw)} bytes; the limit is {max_bytes}", hint, path)
-    text = _decode(raw, path)
+    text = unwrapped(_decode(raw, path))
     try:
+        if (json_head := _JSON_OPENS.match(text)) is not None:
+            return _json_document(text, json_head, path)
         opening, closing = fences(text, path)
     except ValueError:
         _refuse_other_formats(text, path)
@@ -139,7 +226,7 @@ def fences(text: str, path: str) -> tuple[re.Match[str], re.Match[str]]:
     start = len(text) - len(text.lstrip(_BLANK))
     if start == len(text):
         raise MessageError("empty", "the file is empty", "The writer may have crashed; send it again.", path)
-    opening = FrontMatter.FM_BOUNDARY.match(text, start)
+    opening = FrontMatter.OPENING.match(text, start)
     if opening is None:
         raise ValueError("no front matter")
     closing = FrontMatter.FM_BOUNDARY.search(text, opening.end())
@@ -150,16 +237,135 @@ def fences(text: str, path: str) -> tuple[re.Match[str], re.Match[str]]:
     return opening, closing
 
 
+def unwrapped(text: str) -> str:
+    """The message in `text` if that is one fenced block around it, on the same lines; else `text` itself."""
+    lines = text.strip(_BLANK).split("\n")
+    fence = _WRAP.fullmatch(lines[0].rstrip("\r"))
+    if fence is None or len(lines) < 4 or lines[-1].strip() != fence[1]:
+        return text
+    inside = next((line.strip() for line in lines[1:] if line.strip()), "")
+    if inside != "---":
+        return text
+    depth = 1
+    for line in lines[1:-1]:
+        mark = line.strip()
+        if mark.startswith(fence[1]):
+            depth += -1 if mark == fence[1] and depth else 1
+        if not depth:
+            return text  # the block ends before the end of the file
+    first = text.count("\n", 0, len(text) - len(text.lstrip(_BLANK)))
+    return "\n" * (first + 1) + "\n".join(lines[1:-1]) + "\n" if depth == 1 else text
+
+
+def _json_document(text: str, opening: re.Match[str], path: str) -> Document:
+    """A file whose front matter is JSON between `---json` and `---`, as queues of messages for agents write it."""
+    closing = FrontMatter.FM_BOUNDARY.search(text, opening.end())
+    hint = "Write it as YAML between two lines `---`."
+    line = text.count("\n", 0, opening.end()) + 1
+    if closing is None:
+        raise MessageError("unterminated", "the front matter is never closed", "Close it with `---`.", path, line)
+    head = text[opening.end() : closing.start()]
+    if len(head.encode()) > MAX_HEADER:
+        raise MessageError("too-large", "the front matter is too large", "Move long text into the body.", path, line)
+    try:
+        value = json.loads(head, object_pairs_hook=_once, parse_constant=str, parse_float=str, parse_int=str)
+        loaded = load(flow(_untyped(value)), path=path, first_line=line)
+    except (ValueError, RecursionError) as error:
+        problem = f"the front matter is no valid JSON: {excerpt(str(error))[1:-1]}"
+        raise MessageError("no-frontmatter", problem, hint, path, line) from None
+    if not isinstance(loaded.value, dict):
+        raise MessageError("no-frontmatter", "the front matter is not a JSON object", hint, path, line)
+    body_line = text.count("\n", 0, closing.end()) + 1
+    lines = dict.fromkeys(loaded.lines, line)
+    body = _body(text, closing.end(), body_line, path)
+    return Document(loaded.value, lines, loaded.nulls, body, has_header=True, body_line=body_line)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name} occurs twice")
+        found[name] = value
+    return found
+
+
+def _untyped(value: object) -> Yaml:
+    if isinstance(value, dict):
+        return {str(name): _untyped(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_untyped(item) for item in value]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _refuse_other_senders(text: str, path: str) -> None:
+    """Refuse a text without front matter that names a sender in the words of a message or of a mail.
+
+    It must not become an order of the operator because its marks are missing, or stand elsewhere.
+    """
+    lines = text.lstrip(_BLANK).replace("\r\n", "\n").split("\n")[:_LOOKED_AT]
+    hint = "Write its headers between two lines `---` at the very start, or what is to be done in your own words."
+    head = _keys(lines)
+    if _names_sender(head):
+        what = "a mail" if _is_mail(head) else "a message without its lines `---`"
+        raise MessageError("no-frontmatter", f"this is {what}, from {excerpt(head['from'])}", hint, path, 1)
+    inside, _ = fenced(lines)
+    for number, line in enumerate(lines):
+        is_block = inside[number] and line.lstrip().startswith(("```", "~~~"))
+        if line.strip() != "---" and not is_block:
+            continue
+        below = lines[number + 1 :]
+        if is_block and (not below or below[0].strip() != "---" or not _is_wrapping(lines, inside)):
+            continue
+        block = _keys(below[1:] if is_block else below)
+        if _names_sender(block) and (is_block or not inside[number]):
+            problem = f"the front matter of a message from {excerpt(block['from'])} does not stand at the start"
+            raise MessageError("no-frontmatter", problem, hint, path, number + 1)
+
+
+def _is_wrapping(lines: list[str], inside: list[bool]) -> bool:
+    """Whether what stands outside of code only introduces it: a line or two without a heading."""
+    outside = [line for line, code in zip(lines, inside, strict=True) if not code and line.strip()]
+    return len(outside) <= 2 and not any(line.lstrip().startswith("#") for line in outside)
+
+
+def _keys(lines: list[str]) -> dict[str, str]:
+    """The lines `Key: value` that a text begins with, keys in lower case."""
+    found: dict[str, str] = {}
+    for line in lines[:_MOST_KEYS]:
+        key = _KEY.match(line)
+        if key is None:
+            if line[:1] in " \t-" and found and line.strip() != "---":
+                continue
+            break
+        found.setdefault(key[1].lower().replace("-", "_"), key[2].strip())
+    return found
+
+
+def _names_sender(keys: Mapping[str, str]) -> bool:
+    others = ("type", "task_id", "message_id", "subject", "thread_id", "return_path", "received")
+    return bool(keys.get("from")) and ("@" in keys["from"] or any(name in keys for name in others))
+
+
+def _is_mail(keys: Mapping[str, str]) -> bool:
+    return "subject" in keys or "@" in keys["from"]
+
+
 def _refuse_other_formats(text: str, path: str) -> None:
     """Refuse a file whose front matter is in another format: it must not become a task from the operator."""
     start = text.lstrip(_BLANK)[:4096]
     if ("\r" in text and "\n" not in text) or start.startswith("---\r"):
         hint = "Its lines end with bare carriage returns; end lines with LF or CRLF."
         raise MessageError("no-frontmatter", "the front matter cannot be read", hint, path, 1)
-    if start.startswith("+++") or _JSON.match(start):
-        kind = "TOML" if start.startswith("+++") else "JSON"
+    semicolons = _SEMICOLONS.match(start)
+    if start.startswith(("+++", "---toml")) or semicolons or _JSON.match(start):
+        kind = "TOML" if start.startswith(("+++", "---toml")) else "JSON"
+        kind += f" between lines {semicolons[0].strip()}" if semicolons else ""
         hint = "Write it as YAML between two lines `---`."
         raise MessageError("no-frontmatter", f"the front matter is {kind}", hint, path, 1)
+    _refuse_other_senders(text, path)
 
 
 def _decode(raw: bytes, path: str) -> str:

@@ -44,7 +44,9 @@ SEVERITIES = ("critical", "major", "minor")
 TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+LABEL = re.compile(r"[^\W_](?:[\w.:/+-]|[ &](?=\S)){0,63}")
+REFERENCE = re.compile(r"\S(?:.{0,198}\S)?")
+"""The id or title of a task, or the name of the file that brought it."""
 STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
 """An ancestor's agent and a digest of its goal: `core.plans.step`."""
 ENDING = re.compile(r"\.[a-z0-9]{1,8}")
@@ -240,7 +242,9 @@ CONVERTERS: dict[str, Convert] = {
     "gates": names(choice(Gate, Gate)),
     "reviewers": names(identifier),
     "attachments": names(pattern(ATTACHMENT, "SHA-256 digests, each with the ending of a file's name")),
-    "labels": names(pattern(LABEL, "labels of 1 to 64 of A-Z a-z 0-9 . _ : / -")),
+    "labels": names(pattern(LABEL, "labels of 1 to 64 letters, digits, spaces and . _ : / + & -")),
+    "agent": agent,
+    "depends_on": names(pattern(REFERENCE, "ids or titles of tasks")),
     **dict.fromkeys(("idempotent", "background"), boolean),
     **dict.fromkeys(("budget_usd", "cost_usd"), money),
     "synthesis": identifier,

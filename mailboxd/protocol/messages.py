@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -36,10 +36,11 @@ from pydantic_core import PydanticCustomError
 from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line
-from mailboxd.core.vocabulary import Gate, Join, Runtime, Verdict, WaitsFor, is_id
+from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, WaitsFor, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
+from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import (
     CONVERTERS,
     NO_OVERRIDES,
@@ -50,10 +51,12 @@ from mailboxd.protocol.headers import (
     near_misses,
     override_headers,
 )
-from mailboxd.protocol.markdown import Section, join_body, split_body, trim
+from mailboxd.protocol.headings import Ticks, header_lines, renamed, restraining_headers, ticks
+from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import Yaml, load, value_text
+from mailboxd.protocol.words import SENDERS, meant, spelled
 
 MAX_TITLE = 1000
 _BODY = ("title", "preamble", "sections", "from_")
@@ -215,6 +218,10 @@ class TaskMessage(Message):
     delegation_path: tuple[str, ...] | None = None
     """The ancestors' agents, from the root to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
+    agent: str | None = None
+    """Who does the work, if not the agent that receives it."""
+    depends_on: tuple[str, ...] | None = None
+    """What has to be completed before: ids or titles of tasks, or names of the files that brought them."""
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -240,7 +247,8 @@ class TaskMessage(Message):
         """A digest of the headers that override the policy, of `reply_to`, the planned actions and the plan."""
         said = override_headers(self.overrides()) | ({"reply_to": self.reply_to} if self.reply_to else {})
         said |= {"answers": self.answers} if self.answers else {}
-        return _digest(repr(said), repr(self.planned_actions), self.section("DAG"))
+        own = tuple(filter(None, (self.agent, self.depends_on)))
+        return _digest(repr(said), repr(self.planned_actions), self.section("DAG"), *map(repr, own))
 
     def overrides(self) -> Overrides:
         """The headers that override the policy."""
@@ -378,6 +386,7 @@ _OF_ONE = {
     if name not in TaskMessage.header_fields()
 }
 """Each header that a task cannot have, and the type that has it."""
+_ALL_HEADERS = frozenset(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())
 
 
 # Reading and writing message files.
@@ -389,6 +398,10 @@ _FIRST_LINE = re.compile(r"\s*(?:#+|[-*+][ \t]+\[ ?\])(?P<title>[^\n]*)")
 """A first line that is marked as a heading or as an item of a list of things to do."""
 _UNDER_EVERY_LIMIT = 4000
 """Bytes. A shorter file has neither 2,000 YAML events nor 5,000 marks, which take two bytes each."""
+_MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
+_LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
+"""Names and titles of a list of several things to do."""
+_NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
 _YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
 _YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 
@@ -410,20 +423,24 @@ class Parsed:
     assumed: tuple[str, ...] = ()
 
 
-def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | None = None) -> Parsed:
+def parse_message(
+    raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | None = None, place: Place = NOWHERE
+) -> Parsed:
     """Parse the message file `path` (protocol section 2) of at most `max_bytes`; `sha256` is its hash, if known.
+
+    `place` is where it arrived: it says which agents a task may name, and what its deadline means.
 
     A file without front matter is a task from the operator, and so is one whose front matter lacks `type`, `task_id` or
     `from`, unless another header shows that something else was meant. Raises MessageError: the rules of
-    `front_matter.split`, `markdown.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`,
-    `missing-field`.
+    `front_matter.split`, `markdown.split_body`, `head.read_head` and `headers`, and `newer-protocol`, `unknown-type`,
+    `unknown-field`, `missing-field`.
     """
     document = split(raw, path, max_bytes=max_bytes)
     digest = sha256 or hashlib.sha256(raw).hexdigest()
+    reader = _Reader(document, path, digest, place)
     if not document.has_header:
-        task = TaskMessage.model_validate(_operators_task(document.body, path, digest))
-        return Parsed(task, (), digest, plain=True, assumed=("type", *TaskMessage.required))
-    reader = _Reader(document, path, digest)
+        task = reader.plain_task()
+        return Parsed(task, tuple(reader.warnings), digest, plain=True, assumed=("type", *TaskMessage.required))
     message = reader.message()
     return Parsed(message, tuple(reader.warnings), digest, omitted=reader.omitted, assumed=reader.assumed)
 
@@ -471,24 +488,48 @@ class _Reader:
     document: Document
     path: str
     digest: str
+    place: Place = NOWHERE
     warnings: list[str] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+    """Our names of headers -> their names in the file, where these differ."""
     omitted: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
+    def plain_task(self) -> TaskMessage:
+        """The task of a file without front matter."""
+        body = split_body(self.document.body, path=self.path, first_line=self.document.body_line)
+        values = self._operators_task(self.document.body, body, {})
+        said = self._headers_of_sections(body.sections, {})
+        known = TaskMessage.header_fields()
+        return TaskMessage.model_validate(values | {known[name]: self._convert(name, said[name]) for name in said})
+
     def message(self) -> AnyMessage:
-        header = self.document.header
-        present = {key for key in header if (key,) not in self.document.nulls}
+        header = self._spelt(self.document.header)
+        present = {key for key in header if (self.written.get(key, key),) not in self.document.nulls}
         kind = self._kind(header, present)
-        known = kind.header_fields()
-        near = self._near_misses(header, known, present)
-        self._check_present(kind, present, near)
+        known, text = kind.header_fields(), self.document.body
+        if kind is TaskMessage:
+            missing = [name for name in ("type", *kind.required) if name not in present]
+            near = {match: key for key, match in near_misses([k for k in header if k not in known], missing).items()}
+            self._require_no_other_type(present, near)
+            head = self._head({key: value for key, value in header.items() if key in present or key not in known})
+            header, text = head.header, "\n\n".join(filter(None, [text.rstrip("\n"), head.text]))
+            present = set(header)
+        else:
+            near = self._near_misses(header, known, present)
+        self._check_present(kind, present, near, text.strip() or str(header.get("title", "")))
+        body = split_body(text, path=self.path, first_line=self.document.body_line)
+        if kind is TaskMessage:
+            header |= self._headers_of_sections(body.sections, header)
+            present = set(header)
         values: dict[str, Any] = {known[name]: self._convert(name, header[name]) for name in known if name in present}
         values |= {shadow(name): value for name, value in header.items() if name not in known}
         if self.assumed:
-            values = _operators_task(self.document.body, self.path, self.digest, header.get("title")) | values
+            values = self._operators_task(text, body, header) | values
         else:
-            body = split_body(self.document.body, path=self.path, first_line=self.document.body_line)
-            values |= {"title": body.title, "preamble": body.preamble, "sections": body.sections}
+            title = header.get("title", "") if kind is TaskMessage else ""
+            title = body.title or (storable_line(title)[:MAX_TITLE] if isinstance(title, str) else "")
+            values |= {"title": title, "preamble": body.preamble, "sections": body.sections}
         if issubclass(kind, ReviewMessage) and "findings" not in values:
             values["findings"] = _section_findings(body.sections, self.warnings.append)
         try:
@@ -509,11 +550,77 @@ class _Reader:
                 hint = "An approval is a separate message by a person."
                 raise self._error("unknown-field", "a message cannot approve itself", hint, key)
         word = header["type"] if "type" in present else "task"
+        word = word.strip().casefold() if isinstance(word, str) else word
+        if self._is_of_another_tool(word, header):
+            self.warnings.append(f"type: {excerpt(str(word))} is a word of another tool; it was taken as a task")
+            word, _ = "task", header.pop("type")
+            present.discard("type")
+        elif "type" in present:
+            header["type"] = word
         kind = MESSAGE_TYPES.get(word) if isinstance(word, str) else None
         if kind is None:
             problem = f"{excerpt(str(word))} is not a message type"
             raise self._error("unknown-type", problem, "Known: " + ", ".join(MESSAGE_TYPES) + ".", "type")
         return kind
+
+    def _is_of_another_tool(self, word: Yaml, header: Mapping[str, Yaml]) -> bool:
+        """Whether `type` is a tool's word for a kind of note or issue: nothing else in the head is of our protocol."""
+        ours = ("protocol", "task_id", "subtask_id", "from", "attempt", "in_reply_to")
+        if not isinstance(word, str) or word in MESSAGE_TYPES or any(name in header for name in ours):
+            return False
+        return not meant(word, MESSAGE_TYPES) and word.replace("-", "").replace(" ", "").isalpha()
+
+    def _spelt(self, header: dict[str, Yaml]) -> dict[str, Yaml]:
+        """The headers of every type in our spelling: `Type`, `taskId`."""
+        found: dict[str, Yaml] = {}
+        for key, value in header.items():
+            name = spelled(key)
+            is_other = key not in _ALL_HEADERS and name in _ALL_HEADERS and name not in header and key == key.strip("_")
+            own = name if is_other else key
+            if own in found:
+                problem = f"{excerpt(self.written.get(own, own))} and {excerpt(key)} are the same header"
+                raise self._error("duplicate-key", problem, "Keep one of them.", key)
+            found[own] = value
+            if own != key:
+                self.written[own] = key
+        return found
+
+    def _head(self, header: dict[str, Yaml]) -> Head:
+        """The headers of a task in our spelling. Raises MessageError."""
+        known = {name for name in TaskMessage.header_fields() if name != "type"} | {"type", "title"}
+        sender = next((header[key] for key in header if key == "from" or spelled(key) in SENDERS), "operator")
+        by_person = sender in OPERATORS
+        lines = self.document.lines
+        try:
+            head = read_head(header, known, self.place, by_person=by_person, lines=lines)
+        except MessageError as error:
+            raise self._error(error.rule, error.problem, error.hint, error.field) from None
+        self.written |= {name: self.written.get(key, key) for name, key in head.written.items()}
+        self.warnings += head.doubts
+        return head
+
+    def _headers_of_sections(self, sections: tuple[Section, ...], header: Mapping[str, Yaml]) -> dict[str, Yaml]:
+        """What sections like `## Deadline` say, as headers. Raises MessageError."""
+        found, places = restraining_headers(sections, self.path)
+        for name, section in places.items():
+            if name in header:
+                problem = f"{name} is a header, and the section {excerpt(section.heading)} says it again"
+                raise MessageError("duplicate-key", problem, "Keep one of them.", self.path, section.line, name)
+        try:
+            said = read_head(found, {*found}, self.place, by_person=True).header
+            return {name: value for name, value in said.items() if self._converted(name, value) is not None}
+        except MessageError as error:
+            section = places[error.field or next(iter(places))]
+            problem = f"the section {excerpt(section.heading)}: {error.problem}"
+            hint = f"{error.hint} Correct it, or give it another heading if it is only text."
+            raise MessageError(error.rule, problem, hint, self.path, section.line, error.field) from None
+
+    def _converted(self, name: str, value: Yaml) -> Any:
+        try:
+            return CONVERTERS[name](value, lambda _: None)
+        except MessageError as error:
+            error.field = name
+            raise
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], present: set[str]) -> dict[str, str]:
         """Headers that are probably misspelt: known header -> name in the file. Warns about each."""
@@ -521,18 +628,28 @@ class _Reader:
         self.warnings += [f"unknown header {excerpt(key)}; did you mean {match}?" for key, match in near.items()]
         return {match: key for key, match in near.items()}
 
-    def _check_present(self, kind: type[AnyMessage], present: set[str], near: dict[str, str]) -> None:
+    def _hints(self, missing: Sequence[str], near: Mapping[str, str]) -> list[str]:
+        return [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
+
+    def _require_no_other_type(self, present: set[str], near: Mapping[str, str]) -> None:
+        """Refuse a message without `type` that another header gives away as no task."""
+        if "type" in present:
+            return
+        hints = self._hints(("type",), near)
+        for name, of in _OF_ONE.items():
+            if name in present and (name != "status" or "task_id" in present):
+                hints.append(f"{name} belongs to `type: {of}`: write that too.")
+        if hints:
+            raise self._error("missing-field", "required headers are missing: type", " ".join(hints), "type")
+
+    def _check_present(self, kind: type[AnyMessage], present: set[str], near: dict[str, str], text: str) -> None:
         """Note which headers are absent; refuse a message without those that it needs."""
         self.omitted = tuple(name for name in kind.expected if name not in present)
         missing = tuple(name for name in ("type", *kind.required) if name not in present)
         if not missing:
             return
-        hints = [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
-        if "type" in missing:
-            hints += [
-                f"{name} belongs to `type: {of}`: write that too." for name, of in _OF_ONE.items() if name in present
-            ]
-        if kind is TaskMessage and not hints and self.document.body.strip():
+        hints = self._hints(missing, near)
+        if kind is TaskMessage and not hints and text:
             self.assumed, self.omitted = missing, ()
             return
         problem = "required headers are missing: " + ", ".join(missing)
@@ -549,6 +666,52 @@ class _Reader:
         except MessageError as error:
             raise self._error(error.rule, error.problem, error.hint, name) from None
 
+    def _operators_task(self, text: str, body: Body, header: Mapping[str, Yaml]) -> dict[str, Any]:
+        """The values of a task that the operator dropped with less than its required headers (protocol section 2).
+
+        The whole text is the instructions; spec sections in it are used too. A text with a section `## Instructions` is
+        parsed like the body of a task. The id contains the hash, so that another content is another task.
+        """
+        title, name = header.get("title"), header.get("id")
+        stem, first = PurePath(self.path).stem, _FIRST_LINE.match(text[:_MAX_FIRST_LINE])
+        heading = body.title or (body.sections[0].heading if body.sections else "")
+        if not isinstance(title, str) or not title:
+            title = storable_line(first["title"] if first else "") or heading
+            title = title or storable_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0])
+        if len(title) > _MAX_PLAIN_TITLE:
+            title = title[: _MAX_PLAIN_TITLE - 1] + "…"
+        unique, stem = self.digest[:8], name if isinstance(name, str) else stem
+        task_id = f"{stem[:119]}-{unique}" if is_id(stem) else readable(unique, stem, title)
+        sections, doubts = renamed(body.sections)
+        items = ticks(text)
+        self.warnings += [*doubts, *self._doubts_about(text, items, title, stem)]
+        preamble = body.preamble
+        if not any(section.is_called("Instructions") for section in sections):
+            stated = [section for section in sections if any(map(section.is_called, SPEC_SECTIONS))]
+            sections, preamble = (Section("Instructions", text.strip() or title), *stated), ""
+        if items.done:
+            said = "\n".join(f"- {item}" for item in items.done)
+            sections = (*sections, Section("Context", f"These are already done; do not do them again:\n\n{said}"))
+        return {"task_id": task_id, "from_": "operator", "title": title, "preamble": preamble, "sections": sections}
+
+    def _doubts_about(self, text: str, items: Ticks, title: str, stem: str) -> list[str]:
+        """What in a text may be meant otherwise than it was taken."""
+        doubts = []
+        mention, own = _MENTION.match(text) if self.place.agents else None, self.place.agent
+        if mention and (agent := self.place.agent_called(mention[1])) not in ("", own):
+            doubts.append(f"@{agent} is named first: {own} took it. If {agent} is to do it, write `agent: {agent}`")
+        if outside := header_lines(text):
+            said = ", ".join(outside)
+            doubts.append(f"{said}: such lines look like headers; outside of two lines `---` they are text")
+        if (items.open + len(items.done) > 1) and {spelled(stem), spelled(title)} & _LISTS:
+            ticked = f"; the {len(items.done)} ticked ones are not done again" if items.done else ""
+            doubts.append(f"a list of {items.open} open items was taken as one task{ticked}")
+        elif len(_NUMBERED_ITEMS.findall(text)) > 1:
+            doubts.append(
+                "its list looks like several tasks with an order; it was taken as one, and can be made a plan"
+            )
+        return doubts
+
     def _model_error(self, error: ValidationError) -> MessageError:
         """The error for what only the model checks: the title, and the form of unknown headers."""
         first = error.errors(include_url=False, include_input=False)[0]
@@ -557,31 +720,9 @@ class _Reader:
         return self._error(rule, first["msg"], "", field)
 
     def _error(self, rule: str, problem: str, hint: str, field: str | None) -> MessageError:
+        field = None if field is None else self.written.get(field, field)
         line = self.document.lines.get((field or "",), self.document.lines.get(()))
         return MessageError(rule, problem, hint, self.path, line, None if field is None else excerpt(field)[1:-1])
-
-
-def _operators_task(text: str, path: str, digest: str, title: Yaml | None = None) -> dict[str, Any]:
-    """The values of a task that the operator dropped with less than its required headers (protocol section 2).
-
-    The whole text is the instructions; spec sections in it are used too. A text with a section `## Instructions` is
-    parsed like the body of a task. The id contains the hash, so that another content is another task.
-    """
-    body = split_body(text, path=path)
-    stem, first = PurePath(path).stem, _FIRST_LINE.match(text[:_MAX_FIRST_LINE])
-    heading = body.title or (body.sections[0].heading if body.sections else "")
-    if not isinstance(title, str) or not title:
-        title = storable_line(first["title"] if first else "") or heading
-        title = title or storable_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0])
-    if len(title) > _MAX_PLAIN_TITLE:
-        title = title[: _MAX_PLAIN_TITLE - 1] + "…"
-    unique = digest[:8]
-    task_id = f"{stem[:119]}-{unique}" if is_id(stem) else readable(unique, stem, title)
-    sections, preamble = body.sections, body.preamble
-    if not any(section.is_called("Instructions") for section in sections):
-        stated = [section for section in sections if any(map(section.is_called, SPEC_SECTIONS))]
-        sections, preamble = (Section("Instructions", text), *stated), ""
-    return {"task_id": task_id, "from_": "operator", "title": title, "preamble": preamble, "sections": sections}
 
 
 def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None] | None = None) -> tuple[Finding, ...]:

@@ -22,6 +22,7 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
 from mailboxd.protocol.headers import ID_RULE, Source, integer
+from mailboxd.protocol.headings import stated_criteria
 from mailboxd.protocol.markdown import Section, join_body, split_body
 from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
 
@@ -463,6 +464,7 @@ def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], sectio
     # Unknown sections describe work, too.
     instructions = "\n\n".join(filter(None, [preamble, section("Instructions"), *unknown]))
     expected, context = section("Expected Output"), section("Context")
+    stated = section("Acceptance Criteria") or stated_criteria((instructions, section("Goal")))
     return Spec(
         goal=section("Goal") or title,
         instructions=instructions,
@@ -472,7 +474,7 @@ def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], sectio
         scope_out=section("Scope Out"),
         inputs=section("Inputs") or context,
         outputs=section("Outputs") or expected,
-        acceptance_criteria=criteria(section("Acceptance Criteria")) or ((expected,) if expected else ()),
+        acceptance_criteria=criteria(stated) or ((expected,) if expected else ()),
         risks=section("Risks"),
         planned_actions=actions_in(sections),
         checks=parse_checks(declared.text, path="Checks", first_line=declared.line) if declared else (),

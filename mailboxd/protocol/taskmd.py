@@ -18,10 +18,11 @@ from typing import Any
 
 from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
-from mailboxd.core.vocabulary import Mode, is_id
+from mailboxd.core.vocabulary import OPERATORS, Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter
-from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, near_misses, override_headers
+from mailboxd.protocol.head import NOWHERE, Place, read_head
+from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
 from mailboxd.protocol.markdown import (
     Outline,
     OutlineSection,
@@ -34,7 +35,7 @@ from mailboxd.protocol.markdown import (
 from mailboxd.protocol.plan import STATE, Dag, DagNode, blank_children, parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
-from mailboxd.protocol.strict_yaml import Yaml, YamlText, flow
+from mailboxd.protocol.strict_yaml import Path, Yaml, YamlText, flow
 
 MAX_BYTES = 16 * 1024 * 1024
 """Enough for the largest DAG and the results of 10,000 children."""
@@ -95,6 +96,8 @@ class TaskFile:
     subtask_results: tuple[tuple[str, str], ...] = ()
     synthesised: str = ""
     overrides: Overrides = NO_OVERRIDES
+    agent: str = ""
+    depends_on: tuple[str, ...] = ()
     extra_headers: tuple[tuple[str, str], ...] = ()
     extra_sections: tuple[tuple[str, str], ...] = ()
 
@@ -183,12 +186,13 @@ def _check_complete(found: Outline, title: str, wanted: list[tuple[str, str]], t
         )
 
 
-def parse_task_file(raw: bytes, path: str, *, is_new: bool = False) -> TaskFile:
-    """Parse the task.md `raw` (at most MAX_BYTES) of the file `path`; `is_new`: of a task that does not exist yet.
+def parse_task_file(raw: bytes, path: str, *, is_new: bool = False, place: Place = NOWHERE) -> TaskFile:
+    """Parse the task.md `raw` (at most MAX_BYTES) of the file `path`; `is_new`: of a task that does not exist yet,
+    whose head may have the words of people and of other tools, as they mean it at `place`.
 
     Raises MessageError with line and field: the rules of `front_matter.split` and `parse_plan`, `duplicate-section`,
-    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for an unclosed code fence,
-    `unknown-field` for a header of a new task that has not ended which is probably a misspelt setting, like a budget.
+    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for an unclosed code fence, and for
+    a new task that has not ended those of `head.read_head`.
     """
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
     body = storable_text(split.body)
@@ -196,12 +200,14 @@ def parse_task_file(raw: bytes, path: str, *, is_new: bool = False) -> TaskFile:
     if parts.unclosed is not None:
         hint = "Close it, or put a backslash before it."
         raise MessageError("unterminated", "this code fence is not closed", hint, path, parts.unclosed)
-    source = Source(path, 1, split.lines)
-    values = _read_headers(source, split.header)
-    if is_new and values["status"] not in _ENDED:
-        _require_settings_spelt(source, split.header)
+    source, header, title = Source(path, 1, split.lines), split.header, ""
+    if is_new and header.get("status") not in _ENDED:
+        header = _in_our_words(source, header, place, split.lines)
+        title = source.text(header.pop("title", ""), ("title",))
+    values = _read_headers(source, header)
     values |= _read_sections(parts, path)
-    return TaskFile(**values | _read_top(parts, values.get("instructions", "")))
+    top = _read_top(parts, values.get("instructions", ""))
+    return TaskFile(**values | top | ({"title": title} if title and parts.title in (None, "") else {}))
 
 
 def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
@@ -222,16 +228,28 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
     values["mode"] = Mode(values["mode"] or Mode.DIRECT)
     values |= {name: source.header("sent_at", header[name], (name,)) for name in _TIMES if header.get(name, "") != ""}
     values["overrides"] = source.overrides(header, ())
-    values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in _KNOWN_HEADERS)
+    known = {*_KNOWN_HEADERS, "agent", "depends_on"}
+    if agent := header.get("agent", ""):
+        values["agent"] = source.header("agent", agent, ("agent",))
+    if needs := header.get("depends_on", ""):
+        values["depends_on"] = source.header("depends_on", needs, ("depends_on",))
+    values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in known)
     return values
 
 
-def _require_settings_spelt(source: Source, header: Mapping[str, Yaml]) -> None:
-    """A budget or gate that is ignored for its spelling would only be missed after the task has run without it."""
-    unknown = (name for name in header if name not in _KNOWN_HEADERS)
-    for name, match in near_misses(unknown, (one for one in OVERRIDES if one not in header)).items():
-        hint = f"Did you mean {match}? Correct or remove it."
-        source.fail("unknown-field", f"unknown header {excerpt(name)}", (name,), hint)
+def _in_our_words(
+    source: Source, header: Mapping[str, Yaml], place: Place, lines: Mapping[Path, int]
+) -> dict[str, Yaml]:
+    """The head of a new task. A budget or gate that is ignored for its spelling would only be missed afterwards."""
+    known = {*_KNOWN_HEADERS, "title", "agent", "depends_on"}
+    sender = header.get("from", "operator")
+    try:
+        head = read_head(
+            header, known, place, by_person=sender in OPERATORS, statuses=_VALID_STATUSES - {""}, lines=lines
+        )
+    except MessageError as error:
+        source.fail(error.rule, error.problem, () if error.field is None else (error.field,), error.hint)
+    return head.header
 
 
 def _read_sections(found: Outline, path: str) -> dict[str, Any]:
@@ -369,6 +387,8 @@ def _compare_headers(current: TaskFile, edited: TaskFile) -> list[str]:
     for what, before, after in (
         ("policy", current.overrides, edited.overrides),
         ("extra headers", current.extra_headers, edited.extra_headers),
+        ("agent", current.agent, edited.agent),
+        ("order", current.depends_on, edited.depends_on),
     ):
         if after and after != before:
             problems.append(f"the {what} of an existing task cannot be changed here")

@@ -98,8 +98,96 @@ PRIORITIES = {
     "critical": 20,
 }
 """Words for a priority; only their order has a meaning."""
+STOPPED = frozenset(
+    {"blocked", "on_hold", "hold", "held", "paused", "waiting", "deferred", "postponed", "someday", "draft", "idea"}
+    | {"proposed", "proposal", "needs_approval", "awaiting_approval", "needs_review", "suspended", "do_not_start"}
+)
+"""A status of work that is not to begin yet."""
+UNDER_WAY = frozenset({"in_progress", "doing", "started", "active", "wip", "working", "ongoing", "in_review", "review"})
+"""A status of work that somebody has begun."""
+SENDERS = frozenset({"sender", "from_agent", "sent_by", "from_id"})
+"""Keys of other tools for the header `from`."""
+PERSONS = frozenset({"owner", "owners", "responsible"})
+"""Spellings of `agent` that are as often used for a person who does not do the work."""
+REPEATS = frozenset(
+    {"repeat", "repeats", "repeating", "recur", "recurs", "recurrence", "recurring", "every", "cron", "rrule"}
+    | {"schedule", "frequency", "interval"}
+)
+"""Keys of work that is to be done again and again."""
+BOOKKEEPING = frozenset(
+    {"created", "created_at", "created_on", "created_date", "updated", "updated_at", "updated_date", "modified", "date"}
+    | {"number", "url", "link", "links", "source", "author", "authors", "created_by", "reporter", "alias", "aliases"}
+    | {
+        "cssclass",
+        "cssclasses",
+        "id",
+        "uid",
+        "uuid",
+        "guid",
+        "thread",
+        "thread_id",
+        "ack_required",
+        "version",
+        "schema",
+    }
+    | {
+        "issue_type",
+        "kind",
+        "lang",
+        "language",
+        "slug",
+        "layout",
+        "permalink",
+        "publish",
+        "published",
+        "project",
+        "area",
+    }
+    | {"category", "categories", "topic", "parent", "epic", "sprint", "milestone", "refs", "references", "related"}
+    | {"location", "cover", "icon", "type", "attachments", "bytes", "rendered", "reported_by", "requested_by"}
+)
+"""Keys by which other tools keep their files in order; they say nothing about how the work is to be done."""
 IDLE = frozenset({"estimate", "estimated_time", "time_estimate", "effort", "points", "story_points", "labels", "type"})
 """Keys of other tools, by their name in KEYS, that never restrain the work and have no effect here."""
+
+CRITERIA = frozenset(
+    {"acceptance_criteria", "acceptance_criterion", "criteria", "acceptance", "definition_of_done", "dod", "done_when"}
+    | {"success_criteria", "acceptance_tests", "abnahmekriterien", "akzeptanzkriterien", "验收标准", "驗收標準"}
+    | {"critères_d'acceptation", "criterios_de_aceptación", "criteri_di_accettazione"}
+)
+"""Headings of acceptance criteria, as `spelled` gives them."""
+SECTIONS = {
+    "ziel": "Goal",
+    "kontext": "Context",
+    "hintergrund": "Context",
+    "anweisungen": "Instructions",
+    "erwartetes_ergebnis": "Expected Output",
+    "abnahmekriterien": "Acceptance Criteria",
+    "akzeptanzkriterien": "Acceptance Criteria",
+    "目标": "Goal",
+    "背景": "Context",
+    "说明": "Instructions",
+    "验收标准": "Acceptance Criteria",
+}
+"""Headings of a spec's sections in other languages."""
+FOREIGN_KEYS = {
+    "frist": "deadline",
+    "fällig": "deadline",
+    "fällig_am": "deadline",
+    "zuständig": "agent",
+    "bearbeiter": "agent",
+    "priorität": "priority",
+    "abhängig_von": "depends_on",
+    "freigabe": "approval",
+    "prüfer": "reviewers",
+    "budget": "budget_usd",
+    "截止日期": "deadline",
+    "负责人": "agent",
+    "échéance": "deadline",
+    "responsable": "agent",
+    "plazo": "deadline",
+}
+"""Words of other languages for what restrains. They are not read; what they mean is said."""
 
 _RESTRAINS = frozenset(
     {"agent", "depends_on", "blocks", "deadline", "timeout", "budget_usd", "budget_tokens", "max_attempts"}
@@ -122,9 +210,7 @@ def restrains(key: str) -> bool:
     name = spelled(skeleton(key))
     if KEYS.get(name, name) in _RESTRAINS or not _WORDS.isdisjoint(name.split("_")):
         return True
-    return bool(meant(key, (word for word, known in KEYS.items() if known in _RESTRAINS))) or bool(
-        meant(key, _RESTRAINS)
-    )
+    return bool(meant(key, _RESTRAINING_KEYS))
 
 
 def meant(key: str, known: Iterable[str]) -> str:
@@ -139,7 +225,12 @@ def meant(key: str, known: Iterable[str]) -> str:
         return ""
     if plain in names:
         return plain
-    near = [(_distance(plain, word), word) for word in names if len(word) >= 4 and abs(len(word) - len(plain)) <= 2]
+    letters = set(plain)
+    near = [
+        (_distance(plain, word), word)
+        for word in names
+        if len(word) >= 4 and abs(len(word) - len(plain)) <= 2 and len(set(word) - letters) <= 2
+    ]
     found = [(far, word) for far, word in near if far <= (2 if min(len(word), len(plain)) >= 8 else 1)]
     return min(found)[1] if found and len(plain) >= 4 else ""
 

@@ -28,6 +28,11 @@ _ACTS = "('prepare', 'perform')"
 _GATES = {Phase(gate.value) for gate in Gate}
 
 
+def _literal(text: str) -> str:
+    """`text` as a pattern of GLOB that matches itself only."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
+
+
 class Tasks:
     """Finds tasks, their attempts, reviews and relatives; reads from the cache where it can."""
 
@@ -104,6 +109,19 @@ class Tasks:
             (task_id, subtask_id, sender),
         ).fetchone()
         return None if row is None else self.get(row[0])  # usually cached
+
+    def root_called(self, name: str) -> Task | None:
+        """The root task that a person calls `name`: its local id, the file that brought it, or its title; the latest.
+
+        A dropped file `plan.md` becomes a task `plan-0a1b2c3d`.
+        """
+        digits = "[0-9a-f]" * 8
+        row = self._db.execute(
+            "SELECT id FROM tasks WHERE parent IS NULL AND (local_id = ?1 OR local_id GLOB ?2"
+            " OR title = ?1 COLLATE NOCASE) ORDER BY local_id = ?1 DESC, seq DESC LIMIT 1",
+            (name, f"{_literal(name)}-{digits}"),
+        ).fetchone()
+        return None if row is None else self.get(row[0])
 
     def child(self, parent_local_id: str, key: str) -> Task | None:
         """The child that a reply addresses by task_id and subtask_id."""

@@ -28,10 +28,11 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.lifecycle import BEFORE_EXECUTION
 from mailboxd.core.model import Origin, PlannedChild, Task
+from mailboxd.core.plans import given_to
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import apply, stated
 from mailboxd.core.times import moment, to_epoch
-from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
+from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, same_agent, task_status
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.operator_commands import settled
 from mailboxd.engine.reports import Reports, TaskFileWritten
@@ -441,7 +442,9 @@ class TaskMarkdown:
         task = self.engine.store.tasks.by_local_id(changed.local_id)
         refused = self.engine.store.refused_files.get(changed.local_id)
         try:
-            written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md", is_new=task is None)
+            path = f"tasks/{changed.local_id}/task.md"
+            place = self.intake.place()
+            written = parse_task_file(unsealed(changed.raw), path, is_new=task is None, place=place)
             if task is not None and written.outline:
                 return  # its agent is about to fill it in
             if task is not None and task.id not in self._shown and task.origin.file == sha256(changed.raw).hexdigest():
@@ -485,6 +488,11 @@ class TaskMarkdown:
             written = replace(written, instructions=f"{written.instructions}\n\n{hint}".strip())
         policy = apply(self.engine.settings.policy, written.overrides)
         plan = written.plan if written.dag else None
+        if written.agent and not same_agent(written.agent, self.engine.settings.agent):
+            if plan is not None:
+                hint = "Write the agents into the plan, and remove the header."
+                raise MessageError("unknown-field", f"it has a plan, and is given to {written.agent}", hint)
+            plan = given_to(written.agent, written.title or local_id, written.spec())
         known = {heading.lower() for heading, _ in (*shown_sections(written.spec(), written.title), (HEADING, ""))}
         task_id = written.task_id or local_id
         subtask_id, message_id = self.engine.store.messages.imported_work(sender, task_id) or (None, None)
@@ -497,6 +505,7 @@ class TaskMarkdown:
             written.spec(),
             policy,
             plan=plan,
+            needs=self.intake.needs(written.depends_on),
             origin=Origin(message_id=message_id, file=digest),
             created_at=_past(written.created_at, self.engine.now),
             extra=written.extra_headers,

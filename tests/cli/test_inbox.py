@@ -157,10 +157,10 @@ def test_only_what_a_daemon_can_do_waits_for_one(stage: Stage) -> None:
 
 
 def test_a_rejected_file_waits_with_its_reason_until_a_better_one_comes(stage: Stage) -> None:
-    assert put(stage, "---\ntask-id: q3\nfrom: operator\n---\n\nDo it.\n") == "rejected"
+    assert put(stage, "---\ntaks_id: q3\nfrom: operator\ntpye: task\n---\n\nDo it.\n") == "rejected"
     item = stage.item("rejected")
-    assert item["text"].startswith("rejected mailbox/inbox/q3.md: required headers are missing: type, task_id")
-    assert "Is 'task-id' a misspelling of task_id?" in item["text"]
+    assert item["text"].startswith("rejected mailbox/inbox/q3.md: required headers are missing: type")
+    assert "Is 'tpye' a misspelling of type?" in item["text"]
     assert put(stage, TASK.format("")) == "accepted"
     assert kinds(stage) == []
 

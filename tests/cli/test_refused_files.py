@@ -62,8 +62,8 @@ def kept(stage: Stage, name: str = "trip") -> list[str]:
         (CYCLE, "tasks/trip/task.md:7", "a"),
         ("# Trip\n\n## DAG\n\nno plan\n", "tasks/trip/task.md", ""),
         ("---\nbudget_usd: much\n---\n# Trip\n", "tasks/trip/task.md:2", "budget_usd"),
-        ("---\nfrom: operator\nbudgt_usd: 2\n---\n# Trip\n", "tasks/trip/task.md:3", "Did you mean budget_usd?"),
-        ("---\nreviewer: beta\n---\n# Trip\n", "tasks/trip/task.md:2", "Did you mean reviewers?"),
+        ("---\nfrom: operator\nbudgt_usd: 2\n---\n# Trip\n", "tasks/trip/task.md:3", "Did you mean `budget_usd`?"),
+        ("---\nreviewrs: beta\n---\n# Trip\n", "tasks/trip/task.md:2", "Did you mean `reviewers`?"),
     ],
 )
 def test_a_new_one_waits_with_its_line_and_reason(stage: Stage, text: str, place: str, why: str) -> None:

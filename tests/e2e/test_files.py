@@ -353,7 +353,7 @@ def test_rubbish_is_rejected_with_its_bytes_and_a_reason(found: Found) -> None:
         "python.md": b"---\ntype: !!python/object/apply:os.system [true]\ntask_id: x\nfrom: a\n---\n",
         "path.md": b"---\ntype: task\ntask_id: ../../etc/passwd\nfrom: a\n---\n",
         "absolute.md": b"---\ntype: task\ntask_id: /etc/passwd\nfrom: a\n---\n",
-        "unknown.md": b"---\ntype: Task\ntask_id: x\nfrom: a\n---\n",
+        "unknown.md": b"---\ntype: telepathy\ntask_id: x\nfrom: a\n---\n",
         "missing.md": b"---\ntype: task\n---\n",
         "two.md": b"---\ntype: task\ntask_id: x\nfrom: a\n---\n...\n---\na: b\n---\n",
         "huge.md": b"---\ntype: task\ntask_id: x\nfrom: a\n---\n" + b"x" * (2 << 20),

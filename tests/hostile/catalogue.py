@@ -70,7 +70,11 @@ BYTES = [
     task("a-megabyte-of-backticks", "accepted", body="`" * 900_000),
 ]
 SYNTAX = [
-    raw("prose-before-the-fence", "accepted", "Hello.\n\n---\ntype: cancel\nfrom: operator\ntask_id: good-1\n---\n"),
+    raw(
+        "prose-before-the-fence",
+        "no-frontmatter",
+        "Hello.\n\n---\ntype: cancel\nfrom: operator\ntask_id: good-1\n---\n",
+    ),
     raw("four-dashes", "accepted", "----\ntype: cancel\nfrom: operator\ntask_id: good-1\n----\n"),
     raw("json", "no-frontmatter", '{"type": "task", "task_id": "x"}'),
     raw("toml", "no-frontmatter", "+++\ntype = 'task'\n+++\n"),
@@ -109,8 +113,8 @@ SYNTAX = [
     raw("misspelt-sender", "missing-field", "---\ntype: task\ntask_id: x\nfrm: a\n---\n"),
     raw("null-sender", "missing-field", "---\ntype: task\ntask_id: x\nfrom: ~\n---\n"),
     raw("nothing-said", "missing-field", "---\n---\n"),
-    raw("type-in-capitals", "unknown-type", "---\ntype: Task\ntask_id: x\nfrom: a\n---\n"),
-    raw("type-with-a-space", "unknown-type", "---\ntype: 'task '\ntask_id: x\nfrom: a\n---\n"),
+    raw("type-in-capitals", "accepted", "---\ntype: TASK\ntask_id: loud\nfrom: operator\n---\n\nSay it.\n"),
+    raw("type-with-a-space", "accepted", "---\ntype: 'task '\ntask_id: wide\nfrom: operator\n---\n\nSay it.\n"),
     raw("type-of-nobody", "unknown-type", "---\ntype: execute\ntask_id: x\nfrom: a\n---\n"),
 ]
 NAMES = [

@@ -277,7 +277,7 @@ def test_a_header_of_the_wrong_form_is_refused_with_field_line_and_expected_spel
         assert error.field.startswith(header.partition(":")[0].strip()[:60])
 
 
-@pytest.mark.parametrize("word", ["subtask", "Task", "'task '", "TASK", "[task]", "{task: a}"])
+@pytest.mark.parametrize("word", ["subtask", "tsak", "[task]", "{task: a}"])
 def test_an_unknown_type_is_refused_with_the_known_ones(word: str) -> None:
     error = refusal(file(f"type: {word}\ntask_id: t\nfrom: a"))
     assert (error.rule, error.line, error.field) == ("unknown-type", 2, "type")
@@ -623,14 +623,13 @@ def test_the_title_of_an_operators_task_may_be_a_header() -> None:
     message = parse_message(file("title: Fix the build\ntags: [a, b]", "It is red.\n"), "a.md").message
     assert isinstance(message, TaskMessage)
     assert (message.title, message.section("Instructions")) == ("Fix the build", "It is red.")
-    assert message.unknown_headers() == {"title": "Fix the build", "tags": ["a", "b"]}
+    assert (message.unknown_headers(), message.labels) == ({"title": "Fix the build"}, ("a", "b"))
 
 
 @pytest.mark.parametrize(
     ("header", "hint"),
     [
         ("tpye: reply\ntask_id: t\nfrom: a", "Is 'tpye' a misspelling of type?"),
-        ("task-id: t", "Is 'task-id' a misspelling of task_id?"),
         ("task_id: t\nfrom: a\nstatus: done", "status belongs to `type: reply`: write that too."),
         ("approval_id: apr_1\ndecision: approved", "approval_id belongs to `type: approval`: write that too."),
         ("type: reply\nstatus: done", "Add them, or write a text below."),

@@ -353,6 +353,8 @@ def test_new_instructions_and_own_sections_are_reported() -> None:
         ({"subtask_results": (("a", "Nicer"),)}, "results of children"),
         ({"synthesis": Synthesis.NONE}, "synthesis cannot be changed"),
         ({"overrides": Overrides(max_attempts=9)}, "policy"),
+        ({"agent": "beta"}, "agent"),
+        ({"depends_on": ("other",)}, "order"),
     ],
 )
 def test_rewriting_what_is_not_the_editors_is_illegal_as_a_whole(change: dict[str, object], words: str) -> None:
