@@ -237,8 +237,6 @@ def answered(
             if partial:
                 builder.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
             failed_attempt(builder, error, permanent=permanent)
-        case Silence(said):
-            _silent(builder, said, turn, agent)
         case Planned(plan):
             _planned(builder, plan, turn, ended)
         case Acknowledged() if turn is Turn.DISPATCH:
@@ -254,9 +252,11 @@ def answered(
             asked(builder, text)
         case Unclear(_, text, is_claim) if is_claim and turn is Turn.WORK and _has_plan(builder):
             _results(builder, Results(text), turn, agent, ended)  # what it says beside the plan in its task.md
+        case Unclear(is_silence=True):
+            _silent(builder, answer, turn, agent, ended)
         case Unclear(problems):
             _not_taken(builder, ended, answer, f"the answer could not be read: {_text(problems)}")
-        case Acknowledged() | Reviewed() | Drafted():
+        case Acknowledged() | Reviewed() | Drafted() | Silence():
             why = f"{agent} answered a {turn} turn with {corrections.in_words(answer)} instead of doing it"
             _not_taken(builder, ended, Unclear((why,), _said(ended)), why)
 
@@ -335,12 +335,13 @@ def _results(
     )
 
 
-def _silent(builder: DecisionBuilder, said: str, turn: Turn, agent: str) -> None:
+def _silent(builder: DecisionBuilder, unclear: Unclear, turn: Turn, agent: str, ended: TurnEnded | None) -> None:
     """No text: only what the agent wrote into its task.md during the turn can be a result or a plan."""
     if turn is Turn.WORK and (builder.task.draft_result or _has_plan(builder)):
-        _results(builder, Results(""), turn, agent)
+        _results(builder, Results(""), turn, agent, ended)
     else:
-        failed_attempt(builder, f"{agent} gave no answer" + (f": {said}" if said else ""))
+        said = f": {unclear.text}" if unclear.text else ""
+        _not_taken(builder, ended, unclear, f"{agent} gave no answer{said}")
 
 
 def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn, ended: TurnEnded | None) -> None:

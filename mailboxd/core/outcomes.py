@@ -40,7 +40,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The agent said nothing, or one of OpenClaw's words for that. Not a result."""
+    """The agent answers a question with one of OpenClaw's words for no answer: the work can go on without."""
 
     text: str = ""
 
@@ -74,6 +74,8 @@ class Unclear:
     text: str
     is_claim: bool = False
     """The text can be a result, but reads like a refusal, a promise or a question: `status: done` confirms it."""
+    is_silence: bool = False
+    """There is no answer, at most one of OpenClaw's words for that: what the agent wrote into its task.md counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from mailboxd.core.outcomes import (
     Made,
     Outcome,
     Results,
-    Silence,
     Succeeded,
     Unclear,
     Unknown,
@@ -286,7 +285,7 @@ class EffectRunner:
             and order.agent == self.engine.settings.agent
         ):
             refused = self.before_turn_ends(task)
-            if refused and isinstance(answer, Results | Silence):
+            if refused and (isinstance(answer, Results) or (isinstance(answer, Unclear) and answer.is_silence)):
                 answer = Unclear((f"the plan in task.md was not taken: {refused}",), answer.text)
         if not effect.harness and is_suspicious(outcome):
             self.recovery.gateway.suspect(order.agent)

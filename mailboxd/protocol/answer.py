@@ -43,11 +43,11 @@ from mailboxd.protocol.headers import Source
 from mailboxd.protocol.markdown import Body, Section, block_end, fenced, join_body, split_body
 from mailboxd.protocol.messages import AckMessage, AnyMessage, PlanMessage, QuestionMessage, ReplyMessage, ReviewMessage
 from mailboxd.protocol.plan import MAX_BYTES, Known, parse_plan
-from mailboxd.protocol.residue import block_around, cleaned
+from mailboxd.protocol.residue import SILENT_TOKENS, block_around, cleaned
 from mailboxd.protocol.spec import actions_in, actions_of, claims, rewritten
 from mailboxd.protocol.strict_yaml import Yaml, flow, load
 
-SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
+SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", *SILENT_TOKENS})
 """The words by which OpenClaw's agents decline to answer."""
 _NO_SUMMARY = "The tool run finished, but no final summary was produced."
 """OpenClaw's text for an agent that ran a tool and then wrote nothing."""
@@ -59,6 +59,7 @@ _TASKS = re.compile(r"(?:^|[{,])[ \t]*[\"']?(?:sub[_-]?)?tasks[\"']?[ \t]*:", re
 _WRAPPED = re.compile(r"\A[{\s]*[\"']?(?:plan|dag)[\"']?[ \t]*:", re.IGNORECASE)
 _CHILD = re.compile(r"[ \t]+[\"']?[A-Za-z0-9_][A-Za-z0-9._-]*[\"']?[ \t]*:|[ \t]*-[ \t]")
 _OPENS_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*", re.IGNORECASE)
+_OPENS_TASKS = re.compile(r"tasks:[ \t]*", re.IGNORECASE)
 _FLOW_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*[\[{]", re.IGNORECASE)
 _OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error)[ \t]*:?[ \t]*$", re.IGNORECASE)
 _HEADING = re.compile(r"#{1,6} [^\n]*")
@@ -72,6 +73,7 @@ _WANTED = {
     Turn.DRAFT: f"Write what has to be done and how one sees that it was done, under {_SECTIONS}.",
     Turn.REVIEW: f"Judge the work in this form: {verdicts.FORM}.",
 }
+_WORK_WANTED = f"If the work is done, send it; otherwise do it now, or answer {evasions.FAILED}."
 _QUOTING = "To quote such text in a result, put it into fenced code under `## Results` of a reply."
 _MOST_PROSE = 700
 _MOST_TRIES = 50
@@ -112,11 +114,13 @@ def read_answer(text: str, asked: Asked = Asked()) -> Answer:
     said = storable_text(text).strip()
     clean = cleaned(said)
     if not clean and said.strip("\ufeff\u200b\u200c\u200d\u2060"):
-        return Unclear(("The answer holds only thoughts, and ends without an answer. Send the answer itself.",), said)
+        problem = "The answer holds only thoughts, and ends without an answer. Send the answer itself."
+        return Unclear((problem,), said, is_silence=True)
     if (silent := _silence(clean, asked)) is not None:
-        if asked.turn in (Turn.DRAFT, Turn.REVIEW):
-            return Unclear((f"There was no answer. {_WANTED[asked.turn]}",), said)
-        return silent
+        if asked.turn is Turn.ANSWER:
+            return silent
+        word = f" `{silent.text}` is none." if silent.text in SILENCE else ""
+        return Unclear((f"There was no answer.{word} {_WANTED.get(asked.turn, _WORK_WANTED)}",), said, is_silence=True)
     try:
         answer = _read(clean, asked)
     except MessageError as error:
@@ -224,7 +228,10 @@ def _bare_plan(lines: list[str], inside: list[bool], asked: Asked, first_line: i
     first = next((line for line in lines if line.strip() and not line.startswith(("#", "---"))), "")
     if _FLOW_PLAN.match(first) and _mapping_of("\n".join(lines).strip("-\n")) is not None:
         return _plan_if_meant("\n".join(lines).strip("-\n"), first_line, asked)
-    at = next((i for i in range(len(lines) - 1) if not inside[i] and _opens_plan(lines, i)), None)
+    at = next((i for i in range(len(lines) - 1) if not inside[i] and _opens(_OPENS_PLAN, lines, i)), None)
+    called_so = at is not None
+    if at is None:
+        at = next((i for i in range(len(lines) - 1) if not inside[i] and _opens(_OPENS_TASKS, lines, i)), None)
     if at is None:
         return None
     before = "\n".join(lines[:at]).strip()
@@ -233,17 +240,19 @@ def _bare_plan(lines: list[str], inside: list[bool], asked: Asked, first_line: i
     keys = [line for line in prose if re.match(r"[\"']?[A-Za-z_]+[\"']?:[ \t]", line)]
     if len(keys) == len(prose):  # keys of the same mapping, or none
         whole = "\n".join("" if line.startswith("#") or line.strip() == "---" else line for line in lines)
-        return _plan_if_meant(whole, first_line, asked)
+        return _plan_if_meant(whole, first_line, asked) if called_so or _mapping_of(whole) is not None else None
     if _is_paragraph(before) and _mapping_of(text) is not None:
         return _plan_if_meant(text, first_line + at, asked)
+    if not called_so:
+        return None
     return _unclear(
         f"There is a plan in the middle of the text (line {first_line + at}, {excerpt(lines[at])}). Write it as `---`, "
         f"`type: plan`, `---`, `## DAG` and one YAML block, with nothing behind it. {_QUOTING}"
     )
 
 
-def _opens_plan(lines: list[str], at: int) -> bool:
-    return _OPENS_PLAN.fullmatch(lines[at]) is not None and _CHILD.match(lines[at + 1]) is not None
+def _opens(opening: re.Pattern[str], lines: list[str], at: int) -> bool:
+    return opening.fullmatch(lines[at]) is not None and _CHILD.match(lines[at + 1]) is not None
 
 
 def _in_a_block(lines: list[str], blocks: list[tuple[int, int]], asked: Asked) -> Answer | None:
@@ -616,7 +625,10 @@ def _plan_form(form: Form, body: Body, problems: list[str], asked: Asked) -> Ans
 
 
 def _plan_if_meant(text: str, line: int, asked: Asked, form: Form | None = None) -> Answer | None:
-    """The plan in a mapping, unless it is data: with other keys beside it, no entry names an agent that exists."""
+    """The plan in a mapping, unless it is data: with other keys beside it, no entry names an agent that exists.
+
+    `tasks` and `children` that nothing calls a plan are data too, or asked about if they are given to agents.
+    """
     value = form.headers if form is not None else _mapping_of(text)
     if value is None:
         return _planned(text, line, asked)  # for its error
@@ -630,6 +642,13 @@ def _plan_if_meant(text: str, line: int, asked: Asked, form: Form | None = None)
         keys = {key: item for key, item in keys.items() if key != "plan"}
         text = flow({**outer, **{key: item for key, item in value.items() if forms.name_of(key) == "synthesis"}})
     entries = list(children.values()) if isinstance(children, dict) else children if isinstance(children, list) else []
+    written = value if form is None else form.written.values()
+    if (
+        not named
+        and not isinstance(outer, dict)
+        and not any(words.spelled(key) in ("subtasks", "sub_tasks") for key in written)
+    ):
+        return _perhaps_planned(text) if any(_names_agent(entry, asked) for entry in entries) else None
     if not named:
         if not entries or not all(isinstance(entry, dict) for entry in entries):
             own = keys.keys() <= _PLAN_KEYS and isinstance(children, (dict, list))
@@ -640,6 +659,15 @@ def _plan_if_meant(text: str, line: int, asked: Asked, form: Form | None = None)
         if kind not in forms.TYPES and not any(_names_agent(entry, asked) for entry in entries):
             return None
     return _planned(text, line, asked)
+
+
+def _perhaps_planned(text: str) -> Unclear:
+    problem = (
+        f"The tasks in your answer ({excerpt(text.strip().partition(chr(10))[0], 120)}) are given to agents, but "
+        "nothing says that they are your plan, so nothing was started. If they are, send them as `---`, `type: plan`, "
+        f"`---`, `## DAG` and the block, with `subtasks:` in place of `tasks:`. {evasions.SURE}"
+    )
+    return Unclear((problem,), text, is_claim=True)
 
 
 def _names_agent(entry: Yaml, asked: Asked) -> bool:
@@ -771,6 +799,8 @@ def _passed_on(answer: Answer) -> Answer:
 
 def _reviewed(text: str) -> Answer:
     form = _review_form(text)
+    if isinstance(form, Unclear):
+        return form
     if form is None:
         answer = verdicts.review_in_prose(text)
     else:
@@ -810,8 +840,11 @@ def _reviewed(text: str) -> Answer:
     return answer
 
 
-def _review_form(text: str) -> Form | None:
-    """The form of a review, at the beginning of the text, behind a paragraph, or in its only fenced block."""
+def _review_form(text: str) -> Form | Unclear | None:
+    """The form of a review, at the beginning of the text, behind a paragraph, or in its only fenced block.
+
+    Two of them are asked about.
+    """
     lines = text.split("\n")
     inside = _fenced(lines)
     candidates = [text]
@@ -832,11 +865,18 @@ def _review_form(text: str) -> Form | None:
         ):
             return form
         rows = candidate.split("\n")
-        if (found := forms.fronted(rows)) is not None and _is_review(found[0]):
-            return found[0]
-        later = [one for _, one in _later(rows, _fenced(rows), 1)]
-        if len(later) == 1 and _is_review(later[0][0]):
-            return later[0][0]
+        first = forms.fronted(rows)
+        if first is not None and not _is_review(first[0]):
+            first = None
+        later = _later(rows, _fenced(rows), first[1] if first is not None else 1)
+        found = [*([(0, first)] if first is not None else []), *later]
+        if len(found) > 1:
+            where = ", ".join(f"line {line + 1}" for line, _ in found)
+            return _unclear(
+                f"There are two reviews in one text ({where}). Send only one, in this form: {verdicts.FORM}."
+            )
+        if found and _is_review(found[0][1][0]):
+            return found[0][1][0]
     return None
 
 

@@ -185,7 +185,7 @@ def fronted(lines: list[str], start: int = 0) -> tuple[Form, int] | None:
         if fence and _OPENS.fullmatch(line.strip()) and end > begin:
             closed = True
             break
-        if not fence and not line.strip():
+        if not fence and not line.strip() and not _goes_on(lines, begin, end):
             break
         end += 1
     if fence and not closed:  # it ends at the first blank line, or at the first heading
@@ -208,6 +208,15 @@ def fronted(lines: list[str], start: int = 0) -> tuple[Form, int] | None:
     form = _form(loaded, numbers, "\n".join(header))
     text = "\n".join(lines[body:])
     return _with_body(form, text, body + 1), body
+
+
+def _goes_on(lines: list[str], begin: int, blank: int) -> bool:
+    """Whether the subtasks or findings above a blank line, the last of the headers, go on below it."""
+    after = next((line for line in lines[blank + 1 : blank + 20] if line.strip()), "")
+    if not after.startswith((" ", "- ")):
+        return False
+    last = next(found for line in reversed(lines[begin:blank]) if (found := _KEY.fullmatch(line.rstrip())))
+    return name_of(last[1]) in ("subtasks", "plan", "findings") and not _REMARK.sub("", last[2]).strip()
 
 
 def mapping(text: str) -> Form | None:

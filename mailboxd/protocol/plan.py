@@ -65,6 +65,8 @@ MAX_ERRORS = 20
 
 STATE = ("status", "dispatched_at", "completed_at", "result_summary")
 _TEXTS = ("instructions", "expected_output", "goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")
+_SAYS = ("description", "goal", "instructions")
+"""What says what a child is to do, in place of its title."""
 _FLOW = ("when", "needs", "rounds", "until", "answers")
 _FLOW_VALUES = ("when", "needs_any", "rounds", "until", "answers")
 _OWN = (
@@ -298,7 +300,7 @@ class _Reader:
                 said = (value, (*where, word))
             elif name == "synthesis":
                 synthesis = source.text(value, (*where, word))
-            elif name not in _TOLD or (name == "type" and value != "plan"):
+            elif name not in _TOLD or (name == "type" and words.spelled(source.text(value, (*where, word))) != "plan"):
                 with self._collecting():
                     self._unknown(word, value, (*where, word), "a plan", _TOP)
         if said[0] == "":
@@ -410,7 +412,7 @@ class _Reader:
             entry.key = _named(str(text).partition("\n")[0])
         if not entry.key:
             self.source.fail("missing-field", "this subtask has no name", where, "Write `id:` with a short name.")
-        if entry.key in titles:
+        if entry.key in titles and (len(titles) > 1 or any(entry.values.get(name) for name in _SAYS)):
             titles.remove(entry.key)
 
     def _value(self, entry: _Entry, name: str, word: str, value: Yaml, where: Path) -> None:

@@ -17,6 +17,8 @@ _TOKEN = re.compile(
     r"<[|\uff5c][^<>|\uff5c\n]{1,60}[|\uff5c]>|</?s>|<[be]os>|\[/?INST\]|<(?:end|start)_of_turn>(?:model\b)?",
     re.IGNORECASE,
 )
+SILENT_TOKENS = frozenset({"HEARTBEAT_OK", "NO_REPLY"})
+"""OpenClaw's words for no answer. On a line of their own above or below an answer they are no part of it."""
 _SPEAKER = re.compile(r"\A(?:assistant|model)(?=[ \t]*\n|<\|)", re.IGNORECASE)
 _FINAL = "<|channel|>final<|message|>"
 _JOINED = re.compile(r"\Aanalysis(?=[A-Z\"'(])")
@@ -51,7 +53,8 @@ def cleaned(text: str) -> str:
     """`text` without what is no part of the answer at its ends. Empty if there was nothing else, e.g. only thoughts."""
     for _ in range(20):
         before = text
-        text = _unfenced(_without_calls(_without_thoughts(_without_tokens(text.strip(INVISIBLE)))))
+        text = _without_silent_tokens(text.strip(INVISIBLE))
+        text = _unfenced(_without_calls(_without_thoughts(_without_tokens(text))))
         if text == before:
             break
     return text
@@ -80,6 +83,14 @@ def _without_tokens(text: str) -> str:
             break
         text = text[:at].rstrip()
     return text
+
+
+def _without_silent_tokens(text: str) -> str:
+    first, _, below = text.partition("\n")
+    if below and first.strip("*`_. ") in SILENT_TOKENS:
+        return below.strip(INVISIBLE)
+    above, _, last = text.rpartition("\n")
+    return above.strip(INVISIBLE) if above and last.strip("*`_. ") in SILENT_TOKENS else text
 
 
 def _without_thoughts(text: str) -> str:

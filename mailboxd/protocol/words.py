@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GAPS = re.compile(r"[\s_-]+")
@@ -200,17 +201,30 @@ _WORDS = frozenset(
     | {"reviewers", "limit", "limits", "budget", "budgets", "deadline", "due", "timeout", "depend", "depends"}
     | {"dependency", "dependencies", "blocked", "blocks", "block", "blocker", "blockers", "after", "before"}
     | {"assignee", "executor", "confirm", "confirmation", "permission", "signoff", "max", "maximum"}
+    | {"authorization", "authorisation", "authorize", "authorise"}
 )
 """A key with one of these words in it restrains, whatever the others are: `requires_approval`, `max_cost`."""
+_SHORTEST_NEAR = 6
+"""Letters of such a word that may be misspelt as a part of a key; shorter ones have too many neighbours: gate, date."""
+_NO_MISSPELLINGS = frozenset({"reviewed", "approved", "assigned", "limited", "confirmed"})
+"""What was done, near to a word that restrains what is to be done."""
 _RESTRAINING_KEYS = frozenset({*_RESTRAINS, *(word for word, name in KEYS.items() if name in _RESTRAINS)})
 
 
 def restrains(key: str) -> bool:
     """Whether a key, in any spelling, is or may be meant as one that limits, orders, gates or assigns the work."""
     name = spelled(skeleton(key))
-    if KEYS.get(name, name) in _RESTRAINS or not _WORDS.isdisjoint(name.split("_")):
+    parts = name.split("_")
+    if KEYS.get(name, name) in _RESTRAINS or not _WORDS.isdisjoint([*parts, *map("".join, pairwise(parts))]):
         return True
-    return bool(meant(key, _RESTRAINING_KEYS))
+    return bool(meant(key, _RESTRAINING_KEYS)) or any(map(_is_near, parts))
+
+
+def _is_near(word: str) -> bool:
+    """Whether a word of a key is a misspelling of one that restrains. The first letter is never the wrong one."""
+    if len(word) < _SHORTEST_NEAR - 1 or word in _NO_MISSPELLINGS:
+        return False
+    return bool(meant(word, (one for one in _WORDS if len(one) >= _SHORTEST_NEAR and one[0] == word[0])))
 
 
 def meant(key: str, known: Iterable[str]) -> str:

@@ -18,12 +18,12 @@ from mailboxd.core.outcomes import (
     Correction,
     Drafted,
     Failed,
+    Failure,
     Outcome,
     Planned,
     Question,
     Results,
     Reviewed,
-    Silence,
     Succeeded,
     Unclear,
     Unknown,
@@ -261,10 +261,10 @@ def test_the_attempt_after_a_correcting_turn_without_an_answer_knows_what_was_re
     assert all(problem in task.findings for problem in FIRST.problems)
 
 
-def test_so_does_the_attempt_after_one_that_was_answered_with_silence() -> None:
+def test_so_does_the_attempt_after_one_that_was_answered_with_a_failure() -> None:
     desk = working()
     desk.ends("t", FIRST)
-    desk.ends("t", Silence())
+    desk.ends("t", Failure("No network."))
     assert all(problem in desk.task("t").findings for problem in FIRST.problems)
 
 

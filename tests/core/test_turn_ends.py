@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.attempts import CUT
+from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.inputs import Clarification, Edited, Remedy, TurnEnded, Unblock
 from mailboxd.core.model import Plan, Usage
-from mailboxd.core.outcomes import Failed, Planned, Question, Results, Silence, Succeeded, Unknown
+from mailboxd.core.outcomes import Failed, Planned, Question, Results, Succeeded, Unclear, Unknown
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn
 from mailboxd.effects import turns
 from mailboxd.protocol.answer import Asked
@@ -23,10 +24,17 @@ def ends(desk: Desk, name: str, outcome: Succeeded, answer: Results) -> None:
         desk.store.outbox.finish(order.id)
 
 
-def test_silence_is_no_result() -> None:
+SILENT = Unclear(("There was no answer.",), "NO_REPLY", is_silence=True)
+
+
+def test_silence_is_no_result_and_asked_about() -> None:
     desk = Desk()
     desk.give()
-    desk.ends("t", Silence("NO_REPLY"))
+    desk.ends("t", SILENT)
+    assert "There was no answer." in desk.told("t")
+    assert (desk.phase(), desk.task("t").failures) == (Phase.EXECUTING, 0)
+    for _ in range(MOST):
+        desk.ends("t", SILENT)
     assert (desk.phase(), desk.task("t").error) == (Phase.EXECUTION_READY, "main gave no answer: NO_REPLY")
 
 
@@ -34,7 +42,7 @@ def test_results_in_its_task_md_are_the_result_of_an_agent_that_says_nothing() -
     desk = Desk()
     desk.give()
     desk.handle("t", Edited(results="Written there."))
-    desk.ends("t", Silence())
+    desk.ends("t", SILENT)
     assert (desk.phase(), desk.task("t").result) == (Phase.COMPLETED, "Written there.")
 
 
@@ -42,7 +50,7 @@ def test_a_plan_in_its_task_md_stands_although_the_agent_says_nothing() -> None:
     desk = Desk()
     desk.give()
     desk.handle("t", Edited(added=(child("a"),)))
-    desk.ends("t", Silence("NO_REPLY"))
+    desk.ends("t", SILENT)
     assert desk.phase("t") is Phase.EXECUTING
     desk.done("t.a")
     assert [order.turn for order in desk.orders(RunTurn, "t")] == [Turn.SYNTHESIS]

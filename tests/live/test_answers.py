@@ -16,11 +16,13 @@ def statuses(agent: Agent, local_id: str) -> list[str]:
 
 
 @pytest.mark.soak
-def test_silence_is_a_failed_attempt_and_the_next_one_is_told(found: Found) -> None:
-    """REPLY_SKIP ends a turn; NO_REPLY and an empty answer OpenClaw asks about again by itself, within the attempt."""
+def test_silence_is_asked_about_and_by_openclaw_itself_where_it_is_no_text(found: Found) -> None:
+    """REPLY_SKIP ends a turn; NO_REPLY and an empty answer OpenClaw asks about again by itself, and then it fails."""
     company = found()
     alpha, model = company["alpha"], company.model
-    for name, word in (("skip", "REPLY_SKIP"), ("mute", "NO_REPLY"), ("void", "")):
+    model.on(Text("Here it is."), task="skip", text="There was no answer")
+    model.on(Text("REPLY_SKIP"), task="skip")
+    for name, word in (("mute", "NO_REPLY"), ("void", "")):
         model.on(Text(word), task=name, attempt="1")
         model.on(Text("Here it is."), task=name, attempt="2")
     alpha.start()
@@ -28,12 +30,14 @@ def test_silence_is_a_failed_attempt_and_the_next_one_is_told(found: Found) -> N
         alpha.drop(f"{name}.md", task(name))
     for name in ("skip", "mute", "void"):
         assert alpha.until(name)["result"] == "Here it is."
+    assert statuses(alpha, "skip") == ["succeeded"]
+    for name in ("mute", "void"):
         assert statuses(alpha, name) == ["failed", "succeeded"]
     calls = model.per_attempt()
-    assert calls["alpha", "skip", "1"] == 1
+    assert calls["alpha", "skip", "1"] == 2
     assert calls["alpha", "mute", "1"] > 1
     assert calls["alpha", "void", "1"] > 1
-    assert [calls["alpha", name, "2"] for name in ("skip", "mute", "void")] == [1, 1, 1]
+    assert [calls["alpha", name, "2"] for name in ("mute", "void")] == [1, 1]
     company.at_rest()
 
 
@@ -68,19 +72,17 @@ def test_a_tool_that_failed_is_the_agents_business(found: Found) -> None:
 
 
 @pytest.mark.soak
-def test_a_tool_without_words_after_it_is_no_answer_and_the_next_attempt_is_told(found: Found) -> None:
+def test_a_tool_without_words_after_it_is_no_answer_and_asked_about(found: Found) -> None:
     """OpenClaw says `ok` and puts a sentence of its own in the place of the agent's answer."""
     company = found()
     alpha, model = company["alpha"], company.model
-    model.on(Exec("echo x >> ran"), Text(""), task="wordless", attempt="1")
-    model.on(Text("It ran."), task="wordless", attempt="2")
+    model.on(Text("It ran."), task="wordless", text="There was no answer")
+    model.on(Exec("echo x >> ran"), Text(""), task="wordless")
     alpha.start()
     alpha.drop("go.md", task("wordless"))
     assert alpha.until("wordless")["result"] == "It ran."
-    assert statuses(alpha, "wordless") == ["failed", "succeeded"]
+    assert statuses(alpha, "wordless") == ["succeeded"]
     assert (alpha.root / "ran").read_text() == "x\n"
-    (second,) = model.made(task="wordless", attempt="2")
-    assert "no final summary was produced" in second.text
     company.at_rest()
 
 

@@ -414,7 +414,7 @@ MUTANTS = (
         "the next attempt does not learn what was refused",
         "    if ended.correction is not None and not isinstance(ended.answer, Unclear):",
         "    if ended.correction is None and not ended.called:",
-        test_corrections.test_so_does_the_attempt_after_one_that_was_answered_with_silence,
+        test_corrections.test_so_does_the_attempt_after_one_that_was_answered_with_a_failure,
     ),
     Mutant(
         "what was composed here is asked about",

@@ -50,7 +50,11 @@ def unreadable(answer: Answer) -> str:
     ],
 )
 def test_silence_is_never_success(text: str) -> None:
-    assert read_answer(text) == Silence(text.strip())
+    said = read_answer(text)
+    assert isinstance(said, Unclear)
+    assert said.is_silence
+    assert "There was no answer" in said.problems[0]
+    assert read_answer(text, Asked(Turn.ANSWER)) == Silence(text.strip()), "the work can go on without an answer"
 
 
 @pytest.mark.parametrize("kind", ["approval", "steer", "cancel", "answer", "task"])

@@ -47,6 +47,29 @@ def test_a_word_of_restraint_in_a_key_restrains(key: str) -> None:
     assert restrains(key)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("requires_aproval", "requiresAproval", "needs_aprovals", "must_be_aproved_by_approvr", "needs_reviw"),
+        *("human_confirmaton", "depnds_on_task", "permisson_needed", "spending_limts", "total_budgt", "sign_off"),
+        *("stop-befroe", "requires_autorization", "Dead-Line", "dеpends-on-task"),  # the last with a Cyrillic letter
+    ],
+)
+def test_so_does_a_misspelt_one(key: str) -> None:
+    assert restrains(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("last_reviewed", "approved_on", "preview_url", "is_assigned", "content_type", "update_date", "aftermath"),
+        *("co_authors", "wall_clocks", "undue_haste", "afternoon", "table_of_contents", "revision", "approach", "rate"),
+    ],
+)
+def test_what_is_near_to_such_a_word_by_chance_does_not(key: str) -> None:
+    assert not restrains(key)
+
+
 def test_what_is_spelt_right_is_no_misspelling() -> None:
     assert not meant("Budget-USD", ["budget_usd"])
     assert not meant("budget_usd", ["budget_usd", "budget_used"])
