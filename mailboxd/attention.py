@@ -1,8 +1,8 @@
 """Everything that waits for a person: one list, the same in every view, notice and page.
 
 An `Item` says in a sentence what waits and since when, and has the one command that moves it on. `of` collects them:
-tasks that wait for a person, approvals, rejected files, messages that may mean something else than they say, and what
-keeps the daemon from working. `of_task`, `of_approval` and `of_troubles` are what notices are about.
+tasks that wait for a person, approvals, rejected files, messages and plans that may mean something else than they say,
+and what keeps the daemon from working. `of_task`, `of_approval` and `of_troubles` are what notices are about.
 """
 
 from __future__ import annotations

@@ -255,6 +255,7 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
         spec, _ = specs.derive(spec, task.policy.weak)
         spec_drafting.back_to_draft(builder)
         builder.amend("instructions edited in task.md", spec=spec, findings="")
+    plans.record_doubts(builder, plans.PLAN, edit.doubts)
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:
             raise Refused("ended", f"{task.local_id} {task.phase.told}: it takes no more children")

@@ -66,6 +66,8 @@ class Kind(StrEnum):
     UNDO_REQUESTED = "undo.requested"  # an operator wants an action undone
     CIRCUIT_OPENED = "circuit.opened"
     PLAN_ADOPTED = "plan.adopted"  # the task now coordinates subtasks
+    DOUBTED = "task.doubted"  # -> a row in doubts: what may have been meant otherwise in a plan or task.md
+    DOUBT_DISMISSED = "doubt.dismissed"  # its row: a person has seen it
     EDIT_REFUSED = "task.edit_refused"  # -> a row in refused_files: a task.md that is not taken, or not all of it
     EDIT_SETTLED = "task.edit_settled"  # its row: a better one was taken, the file is gone, or a person dismissed it
     CONTEXT_CUT = "context.cut"  # upstream results did not fit

@@ -98,6 +98,8 @@ class NewTask:
     """The answers of which its result has to declare one."""
     created_at: str = ""
     """When the work was created, if that was before mailboxd had it."""
+    doubts: tuple[str, ...] = ()
+    """What may have been meant otherwise in the head of its task.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +292,8 @@ class Edited:
     results: str | None = None
     instructions: str | None = None
     sections: tuple[tuple[str, str], ...] | None = None
+    doubts: tuple[str, ...] = ()
+    """As in `Plan`."""
 
 
 @dataclass(frozen=True, slots=True)

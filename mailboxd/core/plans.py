@@ -30,6 +30,9 @@ from mailboxd.errors import PlanError
 # `c`, `c` needs `x`, `x` needs `p`) is refused, with the path of the cycle.
 
 _SHOWN = 10
+_LONGEST_DOUBT = 1_000
+PLAN, TASK_FILE = "the plan", "task.md"
+"""What a doubt is about."""
 MOST_STEPS = 64
 """Length of a delegation path; the latest steps are kept."""
 ALONE = Level({})
@@ -290,6 +293,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     task = _root(new, spec, ctx)
     view = TaskView(task, unmet=len(new.needs))
     builder = DecisionBuilder(view, ctx, events=[_created(task, new.needs, derived)])
+    record_doubts(builder, TASK_FILE, new.doubts)
     if new.cancelled:
         builder.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
         return builder.done()
@@ -377,13 +381,20 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     if by_person:
         builder.record(Kind.PLAN_ADOPTED, children=keys)
     else:
-        doubts = {"doubts": list(plan.doubts)} if plan.doubts else {}
-        builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned, **doubts)
+        builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
             builder.amend(why, held=why)
+    record_doubts(builder, PLAN, plan.doubts)
     _Creation(builder).plan(builder.task, plan.children, scopes)
     tally = builder.view.children
     builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def record_doubts(builder: DecisionBuilder, about: str, doubts: Sequence[str]) -> None:
+    """Record what is doubtful in a plan or a task.md, for a person to see."""
+    if doubts:
+        text = "; ".join(doubts)[:_LONGEST_DOUBT]
+        builder.record(Kind.DOUBTED, id=builder.ctx.new_id("dbt"), about=about, text=text)
 
 
 def create_children(builder: DecisionBuilder, children: Sequence[NewChild]) -> None:

@@ -21,7 +21,7 @@ from mailboxd.core.lifecycle import review_round, round_follows, vote, winner
 from mailboxd.core.model import Attempt, Plan, PlannedChild, Spec, Task
 from mailboxd.core.outcomes import Correction, Failure, Planned, Results
 from mailboxd.core.reviews import reviews_text
-from mailboxd.core.sanitize import first_line
+from mailboxd.core.sanitize import first_line, storable_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import POOL, Gate, Join, Mode, Phase, Synthesis, Turn
@@ -552,6 +552,7 @@ class MessageBuilder:
             results=joined(result or "(no text)", self._made(files, task)) if done else "",
             error="" if done else task.error or task.reason or "failed",
             partial="" if done else self._partial(task, replace(self.prompting, keep=keep)),
+            doubts=tuple(storable_line(doubt) for doubt in self.store.doubts.open_below(task.id)),
         )
         status["attachments"] = (files.names or None) if files else None
         message = ReplyMessage.model_validate(self._upward(effect, task) | status)

@@ -51,12 +51,13 @@ def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
 
 
 def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
-    """Take rejected files and doubts (see `to_look_at`), refused task.md (names of tasks) and notices (whom they did
-    not reach) off the inbox; `all`: all.
+    """Take rejected files and doubts (see `Messages.to_look_at` and `Doubts.to_look_at`), refused task.md (names of
+    tasks) and notices (whom they did not reach) off the inbox; `all`: all.
 
     Raises UnavailableError.
     """
     found: dict[str, str] = {}
+    doubted: dict[str, str] = {}
     dismissed = []
     refused, untold = engine.store.refused_files.to_look_at(), engine.store.untold_notices.to_look_at()
     for name in names:
@@ -65,16 +66,21 @@ def dismiss(engine: Engine, names: Sequence[str], user: str) -> list[Event]:
             dismissed.append(Event(Kind.NOTICE_SETTLED, None, data, Role.OPERATOR, user))
             engine.record(dismissed[-1])
         called = engine.store.messages.to_look_at("" if name == ALL else name)
-        if not called and name not in (ALL, *refused, *untold):
+        plans = engine.store.doubts.to_look_at("" if name == ALL else name)
+        if not called and not plans and name not in (ALL, *refused, *untold):
             rule = "name a file, a task, or the end of an id; `mailboxd inbox` lists all"
             raise UnavailableError(f"nothing in the inbox is called {ascii(name)[:100]}: {rule}")
-        found |= called
+        found, doubted = found | called, doubted | plans
         for local_id in refused if name == ALL else [name] if name in refused else []:
             dismissed.append(settled(engine, local_id, "dismissed", user))
             engine.record(dismissed[-1])
     for id_, name in found.items():
         data = {"at": engine.now, "id": id_, "name": name, "by": user}
         dismissed.append(Event(Kind.MESSAGE_DISMISSED, None, data, Role.OPERATOR, user))
+        engine.record(dismissed[-1])
+    for id_, task in doubted.items():
+        data = {"at": engine.now, "id": id_, "by": user}
+        dismissed.append(Event(Kind.DOUBT_DISMISSED, task, data, Role.OPERATOR, user))
         engine.record(dismissed[-1])
     return dismissed
 

@@ -80,8 +80,11 @@ def _headline(event: Event, name: str) -> str:
             return f"{name}: {_held_order(event)}"
         case Kind.PLAN_ADOPTED:
             count = len(data["children"])
-            doubt = "; in doubt: " + "; ".join(data["doubts"]) if data.get("doubts") else ""
-            return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}{doubt}"
+            return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}"
+        case Kind.DOUBTED:
+            return f"{name}: in doubt: {data['about']}: {first_line(data['text'])}"
+        case Kind.DOUBT_DISMISSED:
+            return f"{name}: a doubt was dismissed by {data['by']}"
         case Kind.NEEDS_CHANGED:
             return f"{name}: its dependencies were edited"
         case Kind.BREAKER_OPENED:

@@ -154,9 +154,8 @@ class Intake:
         """A doubt about the meaning of the message, for a person to look at."""
         own, to = self._engine.settings.agent, parsed.message.to
         doubts = list(parsed.warnings)
-        if isinstance(parsed.message, TaskMessage):
-            with suppress(MessageError):  # of a message that was not taken
-                doubts += parsed.message.plan.doubts if parsed.message.plan else ()
+        if isinstance(parsed.message, ReplyMessage):
+            doubts += parsed.message.doubts
         if parsed.assumed and (about := no_task.doubt(file.name)):
             doubts.append(about)
         is_own = to is None or to == SELF or same_agent(to, own) or (self._trust is not None and self._trust.is_own(to))

@@ -260,6 +260,9 @@ class TaskMessage(Message):
         return Overrides(**values)
 
 
+_DOUBT = re.compile(r"^\[mailboxd\] In doubt: (.+)$", re.MULTILINE)
+
+
 class ReplyMessage(Message):
     """The outcome of a task. `answer` is the declared answer that a majority is counted by, or empty."""
 
@@ -286,6 +289,11 @@ class ReplyMessage(Message):
             elif parts and not any(map(section.is_called, known)):
                 parts.append(f"## {section.heading}\n\n{section.text}".rstrip())
         return "\n\n".join(filter(None, parts))
+
+    @property
+    def doubts(self) -> list[str]:
+        """What may have been meant otherwise, as the daemon that did the work says."""
+        return _DOUBT.findall(self.preamble)
 
 
 class AckMessage(Message):

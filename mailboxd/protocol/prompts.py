@@ -229,6 +229,8 @@ class ReplyBody:
     results: str = ""
     error: str = ""
     partial: str = ""
+    doubts: tuple[str, ...] = ()
+    """A line each. A receiver reads them back (`ReplyMessage.doubts`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
@@ -21,7 +21,7 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import OPERATORS, Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter
-from mailboxd.protocol.head import NOWHERE, Place, read_head
+from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
 from mailboxd.protocol.markdown import (
     Outline,
@@ -100,6 +100,10 @@ class TaskFile:
     depends_on: tuple[str, ...] = ()
     extra_headers: tuple[tuple[str, str], ...] = ()
     extra_sections: tuple[tuple[str, str], ...] = ()
+    doubts: tuple[str, ...] = field(default=(), compare=False)
+    """Of the plan that was read, as in `Plan`; a file that is rendered has none."""
+    head_doubts: tuple[str, ...] = field(default=(), compare=False)
+    """Of the headers of a new task."""
 
     def __post_init__(self) -> None:
         normal: dict[str, Any] = {name: _normal(getattr(self, name)) for name in _TEXTS}
@@ -114,7 +118,7 @@ class TaskFile:
     @property
     def plan(self) -> Plan:
         """The plan in the DAG, without its state."""
-        return Dag(self.dag, self.synthesis).plan
+        return Dag(self.dag, self.synthesis, self.doubts).plan
 
     def spec(self) -> Spec:
         """The spec that a task message with these sections has (protocol section 2)."""
@@ -195,16 +199,16 @@ def parse_task_file(raw: bytes, path: str, *, is_new: bool = False, place: Place
     a new task that has not ended those of `head.read_head`.
     """
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
-    body = storable_text(split.body)
-    parts = outline(body, split.body_line)
+    source, head, title = Source(path, 1, split.lines), Head(split.header), ""
+    if is_new and split.header.get("status") not in _ENDED:
+        head = _in_our_words(source, split.header, place, split.lines)
+        title = source.text(head.header.pop("title", ""), ("title",))
+    text = "\n\n".join(filter(None, [split.body.rstrip("\n"), head.text])) if head.text else split.body
+    parts = outline(storable_text(text), split.body_line)
     if parts.unclosed is not None:
         hint = "Close it, or put a backslash before it."
         raise MessageError("unterminated", "this code fence is not closed", hint, path, parts.unclosed)
-    source, header, title = Source(path, 1, split.lines), split.header, ""
-    if is_new and header.get("status") not in _ENDED:
-        header = _in_our_words(source, header, place, split.lines)
-        title = source.text(header.pop("title", ""), ("title",))
-    values = _read_headers(source, header)
+    values = _read_headers(source, head.header) | {"head_doubts": tuple(head.doubts)}
     values |= _read_sections(parts, path)
     top = _read_top(parts, values.get("instructions", ""))
     return TaskFile(**values | top | ({"title": title} if title and parts.title in (None, "") else {}))
@@ -237,19 +241,16 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
     return values
 
 
-def _in_our_words(
-    source: Source, header: Mapping[str, Yaml], place: Place, lines: Mapping[Path, int]
-) -> dict[str, Yaml]:
+def _in_our_words(source: Source, header: Mapping[str, Yaml], place: Place, lines: Mapping[Path, int]) -> Head:
     """The head of a new task. A budget or gate that is ignored for its spelling would only be missed afterwards."""
     known = {*_KNOWN_HEADERS, "title", "agent", "depends_on"}
     sender = header.get("from", "operator")
     try:
-        head = read_head(
+        return read_head(
             header, known, place, by_person=sender in OPERATORS, statuses=_VALID_STATUSES - {""}, lines=lines
         )
     except MessageError as error:
         source.fail(error.rule, error.problem, () if error.field is None else (error.field,), error.hint)
-    return head.header
 
 
 def _read_sections(found: Outline, path: str) -> dict[str, Any]:
@@ -272,7 +273,7 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
                     raise
                 values["outline"] = names
                 continue
-            values["dag"], values["synthesis"] = dag.nodes, dag.synthesis
+            values["dag"], values["synthesis"], values["doubts"] = dag.nodes, dag.synthesis, dag.doubts
             _check_statuses(dag, path, section.line)
         elif name == "subtask_results":
             values[name] = _read_results(section, path)
@@ -348,6 +349,7 @@ class TaskEdit:
     instructions: str | None = None
     status: str | None = None
     extra_sections: tuple[tuple[str, str], ...] | None = None
+    doubts: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -368,6 +370,7 @@ def compare(current: TaskFile, edited: TaskFile) -> TaskEdit:
         instructions=_new(current.instructions, edited.instructions or current.instructions),
         status=edited.status if edited.status not in ("", current.status) else None,
         extra_sections=edited.extra_sections if edited.extra_sections != current.extra_sections else None,
+        doubts=edited.doubts,
         problems=tuple(problems),
     )
 

@@ -21,7 +21,9 @@ _NOTICED = (
     "FROM messages m INDEXED BY messages_noticed LEFT JOIN tasks t ON t.id = m.task"
     f" WHERE m.notice IS NOT NULL AND m.dismissed IS NULL AND (m.at > ? OR ({OPEN}))"
 )
-"""Doubts; not those about tasks that had ended before the user looked for the first time."""
+"""Doubts about messages; not those about tasks that had ended before the user looked for the first time."""
+_DOUBTED = f"FROM doubts d JOIN tasks t ON t.id = d.task WHERE d.dismissed IS NULL AND (d.at > ? OR ({OPEN}))"
+"""The same about plans and task.md."""
 _REFUSED = (
     "SELECT r.local_id, t.local_id AS task, r.at, r.why, r.line, r.kept_as FROM refused_files r"
     " LEFT JOIN tasks t ON t.id = r.task WHERE r.dismissed IS NULL"
@@ -93,6 +95,7 @@ class Waiting:
     approvals: Sequence[Row]
     rejected: Sequence[Row]
     noticed: Sequence[Row]
+    """Doubts about messages, plans and task.md: `name` says which."""
     refused: Sequence[Row]
     """Texts of task.md."""
     untold: Sequence[Row]
@@ -123,6 +126,14 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             seen.since,
             limit,
         )
+        has_doubts = report.has_table("doubts")
+        if has_doubts:
+            noticed += report.rows(
+                "SELECT d.id, d.about AS name, NULL AS sender, d.text AS notice, d.at, t.local_id AS task"
+                f" {_DOUBTED} ORDER BY d.at, d.id LIMIT ?",
+                seen.since,
+                limit,
+            )
         refused = report.rows(f"{_REFUSED} ORDER BY r.at, r.local_id") if report.has_table("refused_files") else []
         untold = report.rows(_UNTOLD) if report.has_table("untold_notices") else []
         at_peers = report.rows(_AT_PEERS) if report.has_table("waits_at_peers") else []
@@ -148,11 +159,13 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             + len(at_peers)
             + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
         )
-        total += report.db.execute(f"SELECT count(*) {_NOTICED}", (seen.since,)).fetchone()[0]
+        for doubts in (_NOTICED, _DOUBTED) if has_doubts else (_NOTICED,):
+            total += report.db.execute(f"SELECT count(*) {doubts}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
     several = [row for row in agents if row["count"] > 1][:most]
     others = (refused[:most], untold[:most], at_peers[:most])
-    return Waiting(found, several, common[:most], failed, approvals, parsed, noticed, *others, snapshot, phases, total)
+    doubted = noticed[:most]
+    return Waiting(found, several, common[:most], failed, approvals, parsed, doubted, *others, snapshot, phases, total)
 
 
 def unseen_failures(report: Report, seen: Seen) -> list[tuple[str, str]]:
@@ -223,8 +236,10 @@ def is_refused(report: Report, local_id: str) -> bool:
 
 
 def _is_doubted(report: Report, task_id: str) -> bool:
-    """Whether a message about this task may mean something else than it says, and was not dismissed."""
-    sql = "SELECT 1 FROM messages WHERE task = ? AND notice IS NOT NULL AND dismissed IS NULL"
+    """Whether something is doubtful about this task, and was not dismissed."""
+    sql = "SELECT 1 FROM messages WHERE task = ?1 AND notice IS NOT NULL AND dismissed IS NULL"
+    if report.has_table("doubts"):
+        sql += " UNION ALL SELECT 1 FROM doubts WHERE task = ?1 AND dismissed IS NULL"
     return report.db.execute(sql, (task_id,)).fetchone() is not None
 
 

@@ -272,6 +272,16 @@ def _edit_settled(db: sqlite3.Connection, event: Event) -> None:
         db.execute("DELETE FROM refused_files WHERE local_id = ?", (data["local_id"],))
 
 
+def _doubted(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    row = (data["id"], event.task, data["at"], data["about"], data["text"])
+    db.execute("INSERT INTO doubts VALUES (?, ?, ?, ?, ?, NULL)", row)
+
+
+def _doubt_dismissed(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("UPDATE doubts SET dismissed = ? WHERE id = ?", (event.data["at"], event.data["id"]))
+
+
 def _notice_sent(db: sqlite3.Connection, event: Event) -> None:
     data = event.data
     db.execute("DELETE FROM untold_notices WHERE id = ? AND addressee = ?", (data["id"], data["to"]))
@@ -343,6 +353,8 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ACTION_ENDED: _approval_changed,
     Kind.EDIT_REFUSED: _edit_refused,
     Kind.EDIT_SETTLED: _edit_settled,
+    Kind.DOUBTED: _doubted,
+    Kind.DOUBT_DISMISSED: _doubt_dismissed,
     Kind.NOTICE_SENT: _notice_sent,
     Kind.NOTICE_FAILED: _notice_failed,
     Kind.NOTICE_SETTLED: _notice_settled,

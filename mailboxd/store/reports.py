@@ -224,11 +224,14 @@ class Report:
         return int(self.db.execute(sql, (until,) if task_id is None else (until, task_id)).fetchone()[0])
 
     def notices(self, task_id: str) -> list[Row]:
-        """Alarms, rejected and doubtful messages about a task, and a refused edit of it, oldest first."""
+        """Alarms, rejected and doubtful messages about a task, doubts about its plan and task.md, and a refused edit of
+        it, oldest first.
+        """
         from mailboxd.store.event_log import sentence
 
         rows = self.db.execute(
-            "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND (kind IN ('alarm', 'message.rejected')"
+            "SELECT at, kind, data, role, actor FROM events WHERE task = ?"
+            " AND (kind IN ('alarm', 'message.rejected', 'task.doubted')"
             " OR kind = 'message.received' AND json_extract(data, '$.message.notice') IS NOT NULL)"
             " ORDER BY seq DESC LIMIT ?",
             (task_id, RECENT),

@@ -25,6 +25,7 @@ from mailboxd.store.database import (
     store_error,
     transaction,
 )
+from mailboxd.store.doubts import Doubts
 from mailboxd.store.held_orders import HeldOrders
 from mailboxd.store.integrity import DatabaseFile, Seal
 from mailboxd.store.journal import Journal
@@ -57,6 +58,7 @@ class Store:
         self.outbox = Outbox(db)
         self.stale_files = StaleFiles(db)
         self.refused_files = RefusedFiles(db)
+        self.doubts = Doubts(db)
         self.untold_notices = UntoldNotices(db)
         self.held_orders = HeldOrders(db)
         self.meta = Meta(db)

@@ -198,7 +198,9 @@ def _messages(report: Report, task_id: str) -> list[Row]:
 
 
 def _doubts(report: Report, task_id: str) -> list[Row]:
-    """What its messages, and refused texts of its task.md, may have meant; `dismissed` is when a person had seen it."""
+    """What its messages and plans, and refused texts of its task.md, may have meant; `dismissed` is when a person had
+    seen it.
+    """
     said = (
         "SELECT id, at, name || ': ' || notice AS text, dismissed FROM messages WHERE task = ?1 AND notice IS NOT NULL"
     )
@@ -207,6 +209,8 @@ def _doubts(report: Report, task_id: str) -> list[Row]:
             " UNION ALL SELECT local_id, at, 'an edit was refused: ' || why || '; kept as ' || kept_as, dismissed"
             " FROM refused_files WHERE task = ?1"
         )
+    if report.has_table("doubts"):
+        said += " UNION ALL SELECT id, at, about || ': ' || text, dismissed FROM doubts WHERE task = ?1"
     return report.rows(f"{said} ORDER BY at", task_id)
 
 

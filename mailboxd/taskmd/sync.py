@@ -510,6 +510,7 @@ class TaskMarkdown:
             created_at=_past(written.created_at, self.engine.now),
             extra=written.extra_headers,
             sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
+            doubts=written.head_doubts,
         )
         adopt_status(self.engine, self.intake.create(new, actor=sender), written)
 
@@ -554,7 +555,7 @@ class TaskMarkdown:
         waiting = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
         shown = shown_sections(task.spec, task.title) + waiting
         spec_sections, sections = divide(edit.extra_sections, shown, writable=task.phase in BEFORE_EXECUTION)
-        edited = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
+        edited = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections, edit.doubts)
         if edited != Edited():
             self.engine.handle(task.id, edited, actor="task.md")
         if spec_sections:

@@ -16,6 +16,7 @@ from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, child
 from tests.cli.test_inbox import TASK, kinds, loses, put
+from tests.cli.test_refused_files import daemon, write
 
 UNKNOWN = 'Unknown agent id "zeta". Use "openclaw agents list".'
 
@@ -206,6 +207,101 @@ def test_a_doubt_stays_after_the_end_of_its_task_and_is_on_its_record(stage: Sta
     assert stage.run(*shlex.split(item["command"])[1:]).exit_code == 0
     assert kinds(stage) == []
     assert stage.json("show", "q3")["doubts"][0]["dismissed"]
+
+
+PLAN = (
+    "## DAG\n\n```yaml\nsubtasks:\n  a: {agent: self, description: A, priority: high, estimate: 2 days}\n"
+    "  b: {agent: self, description: B, priority: urgent}\n```\n"
+)
+OF_PLAN = ("of the priorities only the order was kept: ", "estimate has no effect here")
+
+
+def by_answer(stage: Stage) -> None:
+    stage.create("trip")
+    stage.start()
+    stage.end_turn("trip", f"---\ntype: plan\n---\n\n{PLAN}")
+
+
+def by_message(stage: Stage) -> None:
+    text = "---\ntype: task\ntask_id: trip\nfrom: operator\n---\n\n# Task: Trip\n\n## Instructions\n\nGo.\n\n"
+    assert put(stage, text + PLAN) == "accepted"
+
+
+def by_new_file(stage: Stage) -> None:
+    write(stage, f"# Task: Trip\n\n{PLAN}")
+    daemon(stage)
+
+
+def by_edit(stage: Stage) -> None:
+    """What is added in it is doubtful."""
+    stage.create("trip", child("c", "self"))
+    daemon(stage)
+    path = stage.ws.tasks / "trip" / "task.md"
+    added = "\n".join(PLAN.split("\n")[4:-2])
+    path.write_text(path.read_text().replace("subtasks:\n", f"subtasks:\n{added}\n"))
+    daemon(stage)
+
+
+def by_edit_of_what_waits(stage: Stage) -> None:
+    """Nothing is added."""
+    stage.create("trip", child("a", "self"), child("b", "self"))
+    daemon(stage)
+    path = stage.ws.tasks / "trip" / "task.md"
+    head = path.read_text().partition("## DAG")[0]
+    path.write_text(head + PLAN)
+    daemon(stage)
+
+
+@pytest.mark.parametrize("comes", [by_answer, by_message, by_new_file, by_edit, by_edit_of_what_waits])
+def test_a_doubt_about_a_plan_stays_until_it_is_dismissed_wherever_it_came_from(
+    stage: Stage, comes: Callable[[Stage], None]
+) -> None:
+    comes(stage)
+    assert stage.run("cancel", "trip").exit_code == 0
+    item = stage.item("warning")
+    assert item["task"] == "trip"
+    assert item["text"].startswith("the plan: ")
+    page = PageModels(WebWorkspaces([stage.ws.root]), stage.clock).task(WebWorkspace(stage.ws), "trip")
+    for doubt in OF_PLAN:
+        assert doubt in item["text"]
+        for verb in (["show", "trip"], ["log"], ["log", "trip"], ["why", "trip"]):
+            assert doubt in " ".join(stage.run(*verb).stdout.split()), verb
+        assert [(doubt in said["text"], said["dismissed"]) for said in page["doubts"]] == [(True, None)]
+    daemon(stage)
+    assert kinds(stage) == ["warning"], "the rendered plan raises none"
+    assert stage.run(*shlex.split(item["command"])[1:]).exit_code == 0
+    assert kinds(stage) == []
+    assert stage.json("show", "trip")["doubts"][0]["dismissed"]
+    assert "dismissed by" in stage.json("log")[-1]["text"]
+    assert stage.run("db", "verify").exit_code == 0
+
+
+def test_what_is_doubtful_in_the_head_of_a_new_file_is_shown_and_its_texts_are_kept(stage: Stage) -> None:
+    write(stage, "---\nrepeat: weekly\ndescription: Count the beans.\ngoal: Enough beans\n---\n# Trip\n\nGo.\n")
+    daemon(stage)
+    assert stage.item("warning")["text"] == "task.md: repeat: nothing is repeated here; it is done once"
+    found = stage.json("show", "trip")
+    assert found["spec"]["goal"] == "Enough beans"
+    assert "Count the beans." in found["spec"]["instructions"]
+    assert "Go." in found["spec"]["instructions"]
+    assert stage.run("inbox", "--dismiss", "trip").exit_code == 0
+    assert kinds(stage) == []
+
+
+@pytest.mark.parametrize("name", ["trip", "all"])
+def test_doubts_about_a_plan_are_dismissed_by_the_name_of_the_task(stage: Stage, name: str) -> None:
+    by_answer(stage)
+    assert stage.run("inbox", "--dismiss", "other").exit_code == 69
+    assert kinds(stage) == ["warning"]
+    assert stage.run("inbox", "--dismiss", name).exit_code == 0
+    assert kinds(stage) == []
+
+
+def test_the_button_of_the_page_dismisses_a_doubt_about_a_plan(stage: Stage) -> None:
+    by_answer(stage)
+    place = WebWorkspace(stage.ws)
+    assert FormActions(stage.clock).dismiss(place, stage.item("warning")["id"]) == "dismissed"
+    assert kinds(stage) == []
 
 
 # Questions

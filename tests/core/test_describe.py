@@ -42,6 +42,8 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     },
     Kind.CIRCUIT_OPENED: {"reason": EVIL, "held_until": AT["at"], "attempts": 3},
     Kind.PLAN_ADOPTED: {"children": [f"c{number}" for number in range(20)]},
+    Kind.DOUBTED: {"id": "dbt_1", "about": "the plan", "text": EVIL},
+    Kind.DOUBT_DISMISSED: {"id": "dbt_1", "by": EVIL},
     Kind.EDIT_SETTLED: {"file": "tasks/t/task.md", "local_id": "t", "how": EVIL, "by": EVIL},
     Kind.EDIT_REFUSED: {"file": "tasks/t/task.md", "kept_as": "x", "why": EVIL},
     Kind.CONTEXT_CUT: {"key": "a", "kept": 10, "size": 20, "path": EVIL},

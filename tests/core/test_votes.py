@@ -93,5 +93,5 @@ def test_work_that_comes_with_answers_keeps_them_and_an_agents_plan_says_its_dou
     desk.give(answers=("keep", "sell"))
     assert desk.store.tasks.declared_answers(desk.task("t").id) == ("keep", "sell")
     events = desk.ends("t", Planned(Plan((child("a"),), doubts=("estimate has no effect here",))))
-    adopted = next(event for event in events if event.kind is Kind.PLAN_ADOPTED)
-    assert adopted.data["doubts"] == ["estimate has no effect here"]
+    (doubted,) = [event for event in events if event.kind is Kind.DOUBTED]
+    assert doubted.data["text"] == "estimate has no effect here"

@@ -72,6 +72,13 @@ def test_every_spelling_of_one_plan_is_that_plan_and_is_written_in_ours(text: st
     )
 
 
+@pytest.mark.parametrize("word", ["title", "name", "task"])
+def test_one_word_is_a_name_and_says_what_is_to_be_done_if_nothing_else_does(word: str) -> None:
+    alone, described = read(f"- {word}: dig\n- {{{word}: sow, description: Sow the beans}}\n").children
+    assert (alone.key, alone.description, alone.instructions) == ("dig", "dig", "")
+    assert (described.key, described.description, described.instructions) == ("sow", "Sow the beans", "")
+
+
 TWO = "subtasks:\n  a: {{agent: beta, description: d, {}}}\n  b: {{agent: gamma, description: e, {}}}\n"
 
 

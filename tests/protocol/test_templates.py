@@ -301,6 +301,23 @@ def test_a_reply_body_reads_back_as_the_answer(results: str) -> None:
     assert answer_of(message) == Results(results)
 
 
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        (ReplyBody(results="yes", doubts=("the plan: tags have no effect", EVIL.replace("\n", " "))), Results("yes")),
+        (ReplyBody(error="No luck", partial="Half", doubts=("## Results", "b")), Failure("No luck", "Half")),
+    ],
+)  # fmt: skip
+def test_the_doubts_in_a_reply_stand_apart_from_its_answer(body: ReplyBody, answer: Results | Failure) -> None:
+    status = "failed" if body.error else "done"
+    header = f"---\ntype: reply\ntask_id: t\nfrom: beta\nstatus: {status}\n---\n\n"
+    message = parse_message((header + render_body(PACKAGED, body)).encode(), "r.md").message
+    assert isinstance(message, ReplyMessage)
+    assert answer_of(message) == answer
+    assert len(message.doubts) == 2
+    assert message.doubts[0].removeprefix("\\") == body.doubts[0]
+
+
 def test_a_failed_reply_body_reads_back_as_the_failure() -> None:
     body = render_body(PACKAGED, ReplyBody(error="No ## luck", partial="Half"))
     message = parse_message(
