@@ -100,7 +100,7 @@ format: $(INSTALLED) ## Fix style and format automatically
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(INSTALLED) ## Run the example workspace, live
+demo: $(INSTALLED) ## Run the example workspace, live (KILL=1: with kills; DIALECT=any: as many models answer)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash workspace-example/demo.sh
 
 docs: $(INSTALLED) ## Regenerate the pages that are derived from the code

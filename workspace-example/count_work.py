@@ -12,6 +12,8 @@ from pathlib import Path
 
 DELIVERY = -2
 """The number of the rule for a message that went into a mailbox, instead of to the agent."""
+ASKED_AGAIN = -3
+"""The number of the rule for a turn that asked for an answer again, because it had not been understood."""
 
 
 def main() -> int:
@@ -20,10 +22,13 @@ def main() -> int:
     turns: Counter[tuple[str, ...]] = Counter()
     dispatches: Counter[tuple[str, ...]] = Counter()
     replies: Counter[tuple[str, ...]] = Counter()
+    asked_again = 0
     for entry in entries:
         if entry["event"] != "begin" or status.get(entry["run_id"]) != "succeeded":
             continue
-        if entry["rule"] != DELIVERY:
+        if entry["rule"] == ASKED_AGAIN:
+            asked_again += 1
+        elif entry["rule"] != DELIVERY:
             turns[entry["agent"], entry["kind"], entry["local_id"]] += 1
         elif entry["kind"] == "task":
             dispatches[entry["agent"], entry["attempt_id"]] += 1
@@ -33,6 +38,8 @@ def main() -> int:
     # A reply may be handed over again after a crash, because its receiver knows it by its id and takes it once.
     again = replies.total() - len(replies)
     print(f"{len(turns)} turns, {len(dispatches)} dispatches, {len(replies)} replies ({again} handed over again)")
+    if asked_again:
+        print(f"{asked_again} answers were asked for again, in their sessions")
     for name in twice:
         print(f"done twice: {name}")
     return 1 if twice else 0

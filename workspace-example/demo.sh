@@ -3,7 +3,9 @@
 #
 #   make demo                              the whole story, about 15 seconds
 #   make demo KILL=1                       the same, while the daemons are killed (kill -9) at random moments
-#   workspace-example/demo.sh [--chaos] [--dir DIRECTORY]
+#   make demo DIALECT=any                  the same, with agents that answer as models of many families do: any, or
+#                                          one of the dialects of docs/scripted-agent.md
+#   workspace-example/demo.sh [--chaos] [--dialect DIALECT] [--seed NUMBER] [--dir DIRECTORY]
 #
 # Everything happens in a fresh copy of this directory: .demo/ in the repository, or DIRECTORY. The agents are scripted
 # (company.yaml): no model, no gateway, no bill. All daemons are stopped at the end, also after Ctrl-C.
@@ -14,17 +16,27 @@ repository="$(dirname "$example")"
 agents=(analyst extractor writer reviewer)
 demo="$repository/.demo"
 chaos="${KILL:+1}"
+dialect="${DIALECT:-}"
+seed="${SEED:-1}" # what the dialect `any` draws
 patience=60 # seconds; with --chaos more, because a turn whose outcome is unknown is looked up for up to 45 seconds
 
 while (($#)); do
     case "$1" in
     --chaos) chaos=1 ;;
+    --dialect)
+        dialect="${2:?--dialect needs a name}"
+        shift
+        ;;
+    --seed)
+        seed="${2:?--seed needs a number}"
+        shift
+        ;;
     --dir)
         demo="$(realpath -m -- "${2:?--dir needs a directory}")"
         shift
         ;;
     *)
-        sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+        sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -62,6 +74,7 @@ mkdir "$demo/logs"
 sed -i.orig "s#\[mailboxd-scripted-openclaw\]#[mailboxd-scripted-openclaw, --script, '${demo//\'/\'\'}/company.yaml']#" \
     "$demo"/*/.mailboxd/config.yaml
 rm "$demo"/*/.mailboxd/config.yaml.orig
+[[ -z $dialect ]] || printf 'dialect: "%s"\nseed: %s\n' "$dialect" "$seed" >>"$demo/company.yaml"
 unset MAILBOXD_SCRIPT MAILBOXD_SCRIPT_LEDGER
 
 # daemons

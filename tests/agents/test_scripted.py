@@ -261,9 +261,57 @@ def test_errors_are_worded_like_openclaws(call: Call, tmp_path: Path) -> None:
     assert ledger(tmp_path) == []
 
 
+ASKED_AGAIN = "[mailboxd] work turn · task t1.a · attempt 2\n\nYour last answer was not taken:\n\n- It is a refusal.\n"
+
+
+def test_an_agent_answers_in_its_dialect(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "dialect: json\nagents:\n  alpha: {rules: [{reply: 'Forty chairs.', times: 1}]}\n"
+        "  beta: {dialect: list, rules: [{plan: {one: {agent: self, description: It}}}]}\n"
+    )
+    assert json.loads(said(call("turn", "alpha", WORK))) == {
+        "type": "reply",
+        "status": "done",
+        "results": "Forty chairs.",
+    }
+    assert "- id: one\n" in said(call("turn", "beta", WORK))
+    assert said(call("turn", "alpha", "# Something")).startswith("[scripted]"), "no turn of mailboxd's"
+
+
+def test_after_an_evasion_it_answers_in_the_form_whatever_its_rules_say(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "dialect: refusal\nagents: {alpha: {rules: [{times: 1, reply: 'For {title}'}, {reply: other}]}}"
+    )
+    assert said(call("turn", "alpha", WORK)).startswith("I'm sorry")
+    assert said(call("turn", "alpha", ASKED_AGAIN)) == "For Write it"
+    assert [entry["rule"] for entry in ledger(tmp_path) if entry["event"] == "begin"] == [0, -3]
+    assert [run.meant for run in runs(ledger(tmp_path))] == ["For Write it", None]
+
+
+def test_an_answer_that_its_script_makes_unclear_is_left_to_the_script(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "{dialect: any, agents: {alpha: {rules: "
+        "[{match: {text: refusal}, reply: Forty chairs.}, {reply: I cannot help.}]}}}"
+    )
+    assert said(call("turn", "alpha", WORK)) == "I cannot help."
+    assert said(call("turn", "alpha", ASKED_AGAIN)) == "Forty chairs."
+
+
+def test_a_vote_is_one_only_if_it_is_asked_for(call: Call, tmp_path: Path) -> None:
+    form = "---\ntype: reply\nstatus: done\nanswer: yes\n---\n## Results\n\nBoth doors were tested.\n"
+    script = {"dialect": "prose", "agents": {"alpha": {"default": {"reply": form}}}}
+    (tmp_path / "s.yaml").write_text(json.dumps(script))
+    decides = "**Result.** Declare your answer: what follows depends on whether it is yes or no."
+    for asks in (f"{WORK}\n\n{decides}\n", DISPATCH.replace("attempt:", "answers: [yes, no]\nattempt:")):
+        assert "status" not in said(call("turn", "alpha", asks))
+    assert said(call("turn", "alpha", WORK)) == form
+
+
 @pytest.mark.parametrize(
     "script",
     [
+        "{dialect: martian, agents: {alpha: }}",
+        "agents: {alpha: {dialect: martian}}",
         "",
         "agents: {a: {rules: [{replay: x}]}}",
         "agents: {alpha: {rules: [{match: '['}]}}",

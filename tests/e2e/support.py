@@ -302,6 +302,10 @@ class Company:
     """How a command begins."""
     gateway_port: int | None = None
     """The port that the script names as the gateway's, from the next `rewrite` on."""
+    dialect: str = os.environ.get("DIALECT", "")
+    """How the agents write their answers, from the next `rewrite` on."""
+    seed: str = os.environ.get("SEED", "1")
+    """What the dialect `any` draws."""
 
     def __init__(self, root: Path, agents: Mapping[str, Settings], env: Mapping[str, str] | None = None) -> None:
         self.root = root
@@ -318,7 +322,9 @@ class Company:
         """Write the script: what each agent does from now on. Keys `workspace` are added."""
         full = {name: {"workspace": f"ws/{name}", **settings} for name, settings in agents.items()}
         gateway = {} if self.gateway_port is None else {"gateway": {"port": self.gateway_port}}
-        plain = json.loads(json.dumps({"ledger": "ledger.jsonl", **gateway, "agents": full}))  # scripts have no aliases
+        spoken = {"dialect": self.dialect, "seed": self.seed} if self.dialect else {}
+        script = {"ledger": "ledger.jsonl", **gateway, **spoken, "agents": full}
+        plain = json.loads(json.dumps(script))  # scripts have no aliases
         text = yaml.safe_dump(plain, sort_keys=False)
         hidden = self.root / ".script.tmp"
         hidden.write_text(text, encoding="utf-8")
@@ -328,8 +334,8 @@ class Company:
         return witness.parse_run(self.ledger)
 
     def executions(self, **like: str) -> list[dict[str, Any]]:
-        """The turns that were worked in, those whose fields are as given."""
-        found = witness.executions(self.entries())
+        """The turns that were worked in, those whose fields are as given; not those that repeat what a dialect hid."""
+        found = [entry for entry in witness.executions(self.entries()) if entry["rule"] != -3]
         return [entry for entry in found if all(entry[name] == value for name, value in like.items())]
 
     def homes(self) -> list[Path]:

@@ -64,6 +64,18 @@ def test_the_demo_answers_over_two_levels_and_four_daemons(tmp_path: Path) -> No
     assert daemons(directory) == []
 
 
+def test_agents_that_answer_in_dialects_come_to_the_same_answer(tmp_path: Path) -> None:
+    """Seed 3 refuses, thinks without an answer, is silent, and writes forms in fences, JSON and other words."""
+    directory = tmp_path / "company"
+    process = demo(directory, "--dialect", "any", "--seed", "3")
+    printed, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, printed[-3000:]
+    assert "Revenue in Q3 2026 was EUR 20.1 million" in printed
+    assert "10 turns, 4 dispatches, 4 replies" in printed
+    assert re.search(r"^[1-9][0-9]* answers were asked for again, in their sessions$", printed, re.MULTILINE)
+    assert "attempt 2" not in printed, "asking again costs no attempt"
+
+
 def in_parallel(ledger: Path, agent: str) -> bool:
     """Whether the two turns of an agent overlapped."""
     entries = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]

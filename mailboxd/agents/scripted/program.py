@@ -135,6 +135,10 @@ def _session(key: str) -> dict[str, Any]:
 # One turn of a scripted agent: wait, write files and answer, as its rule says
 
 
+_ASKED_AGAIN = -3
+"""The number of the rule that answers in the form what an answer in a dialect had meant."""
+
+
 class TurnEnd:
     """The end of a turn: its output (text, or a value that is printed as JSON), exit status, and ledger entry."""
 
@@ -158,6 +162,7 @@ class Turn:
         self.model = model
         self.run_id = str(uuid.uuid4())
         self.rule: dict[str, Any] = {}
+        self.meant: str | None = None
         self.ledger = Ledger(script.ledger)
 
     def run(self) -> TurnEnd:
@@ -182,7 +187,7 @@ class Turn:
     def _begin(self) -> Entry:
         number = -2
         if not self._is_delivery:
-            number, self.rule = self.agent.choose(self.message, self.ledger.entries() if self.agent.counts else [])
+            number, self.rule = self._chosen()
         message, failure = self.message, self.rule.get("fail")
         headers = {name: message.headers.get(name, "") for name in ("from", "attempt_id", "message_id")}
         return {
@@ -201,11 +206,21 @@ class Turn:
             **headers,
         }
 
+    def _chosen(self) -> tuple[int, dict[str, Any]]:
+        """The number of the rule that is carried out, and the rule."""
+        earlier = self.ledger.entries() if self.agent.counts or self.message.asks_again else []
+        if self.message.asks_again:
+            last = next((run for run in reversed(runs(earlier)) if run.begin["session_key"] == self.key), None)
+            if last is not None and last.meant is not None:
+                return _ASKED_AGAIN, {"reply": last.meant}
+        return self.agent.choose(self.message, earlier)
+
     def _end(self, ended: TurnEnd) -> None:
         writes = len(self.rule.get("writes") or {}) if ended.status == "succeeded" else 0
-        reply = {} if ended.reply is None else {"reply": ended.reply}
+        said = {"reply": ended.reply, "meant": self.meant}
+        said = {name: text for name, text in said.items() if text is not None}
         self.ledger.append(
-            "end", run_id=self.run_id, status=ended.status, rc=ended.rc, writes=writes, error=ended.error, **reply
+            "end", run_id=self.run_id, status=ended.status, rc=ended.rc, writes=writes, error=ended.error, **said
         )
 
     def _act(self) -> TurnEnd:
@@ -223,7 +238,7 @@ class Turn:
             self._write(str(path), self.message.fill(str(text)))
         if "garbage" in self.rule:
             return TurnEnd(str(self.rule["garbage"]), 0, "succeeded", reply=str(self.rule["garbage"]))
-        return self._answered(self._reply())
+        return self._answered(self._in_dialect(self._reply()))
 
     def _answered(self, text: str, *, by_model: bool = True) -> TurnEnd:
         if self.rule.get("lose_reply") == "true":
@@ -252,6 +267,20 @@ class Turn:
         if "question" in rule:
             return self._structured("question", self.message.fill(str(rule["question"])))
         return self.message.fill(str(rule.get("reply", "")))
+
+    def _in_dialect(self, text: str) -> str:
+        """`text`, an answer in the form as asked, as this agent writes it."""
+        name, message = self.agent.dialect or self.script.dialect, self.message
+        if not name or message.asks_again:
+            return text
+        from mailboxd.agents.scripted.dialects import respelled  # takes longer than the rest of a call
+
+        seed = f"{self.script.seed} {self.agent.id} {message.local_id} {message.kind} {message.attempt}"
+        said = respelled(text, message.kind, message.answers, name, seed)
+        if said is None:
+            return text
+        self.meant = text
+        return said
 
     def _structured(self, kind: str, body: str = "") -> str:
         return envelope(self.message, self.agent.id, {"type": kind}, body)

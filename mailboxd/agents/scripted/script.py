@@ -25,6 +25,10 @@ _TASK = re.compile(r"^# Task: *(.+)$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _SECTION = re.compile(r"^## +(.+?) *\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_DECIDES = re.compile(
+    r"^\*\*Result\.\*\* Declare your answer: what follows depends on whether it is (.+)\.$", re.MULTILINE
+)
+_ASKED_AGAIN = re.compile(r"^Your last answer was not taken", re.MULTILINE)
 
 
 class Message:
@@ -52,6 +56,18 @@ class Message:
         known = {"task_id": self.task_id, "subtask_id": self.subtask_id, "local_id": self.local_id}
         known |= {"kind": self.kind, "attempt": self.attempt, "title": title[1].strip() if title else ""}
         return {**sections, **self.headers, **known}
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The answers of which one has to be declared."""
+        if asked := _DECIDES.search(self.text):
+            return tuple(asked[1].split(" or "))
+        return tuple(filter(None, re.split(r"[\[\], ]+", self.headers.get("answers", ""))))
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether the last answer in the session was not taken."""
+        return _ASKED_AGAIN.search(self.text) is not None
 
     def fill(self, text: str) -> str:
         """`text` with known `{names}` replaced, each once; other braces are kept."""
@@ -131,7 +147,15 @@ class Run:
 
     @property
     def reply(self) -> str | None:
-        text = None if self.end is None else self.end.get("reply")
+        return self._said("reply")
+
+    @property
+    def meant(self) -> str | None:
+        """The reply in the form as asked, if it was given in a dialect."""
+        return self._said("meant")
+
+    def _said(self, name: str) -> str | None:
+        text = None if self.end is None else self.end.get(name)
         return text if isinstance(text, str) else None
 
 
@@ -167,8 +191,8 @@ def _started(pid: int) -> Entry:
 
 _MOST_EVENTS = 1_000_000
 """Enough for a plan of 10,000 children."""
-_TOP_KEYS = frozenset({"agents", "ledger", "gateway"})
-_AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules"})
+_TOP_KEYS = frozenset({"agents", "ledger", "gateway", "dialect", "seed"})
+_AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules", "dialect"})
 _RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply", "reply", "plan"}) | {
     "question",
     "fail",
@@ -195,6 +219,7 @@ class Agent:
         self.workspace = base / str(settings["workspace"]) if "workspace" in settings else None
         self.has_mailbox = settings.get("mailbox") == "true"
         self.allow = settings.get("allow")
+        self.dialect = _dialect(settings, f"agents.{id_}")
         self.rules = [_rule(rule, f"agents.{id_}.rules[{n}]") for n, rule in enumerate(settings.get("rules") or [])]
         self.default = _rule(settings.get("default", _DEFAULT), f"agents.{id_}.default")
 
@@ -241,6 +266,8 @@ class Script:
             for n, (id_, settings) in enumerate(content["agents"].items())
         ]
         self.gateway = content.get("gateway")
+        self.dialect = _dialect(content, str(path))
+        self.seed = str(content.get("seed", ""))
         self.ledger = path.parent / str(content.get("ledger") or f"{path.name}.ledger.jsonl")
 
     def agent(self, id_: str) -> Agent | None:
@@ -254,6 +281,17 @@ def number(settings: dict[str, Any], name: str, where: str) -> float:
         return float(settings.get(name, 0))
     except (TypeError, ValueError):
         raise ScriptError(f"{where}.{name}: must be a number") from None
+
+
+def _dialect(settings: dict[str, Any], where: str) -> str:
+    name = str(settings.get("dialect", ""))
+    if not name:
+        return ""
+    from mailboxd.agents.scripted.dialects import names  # takes longer than the rest of a call
+
+    if name not in (known := names()):
+        raise ScriptError(f"{where}.dialect: {name} is unknown; known are {', '.join(known)}")
+    return name
 
 
 def _rule(rule: object, where: str) -> dict[str, Any]:

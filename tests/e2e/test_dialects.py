@@ -1,0 +1,52 @@
+"""Stories of other modules, told by agents that answer in dialects: they end as always.
+
+`make slow DIALECT=any SEED=7 ARGS=tests/e2e/test_trees.py` tells the stories of any module so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.e2e import test_dialogue, test_gates, test_recipes, test_trees
+from tests.e2e.conftest import Found
+from tests.e2e.support import Company
+
+pytestmark = pytest.mark.slow
+
+STORIES: dict[str, Callable[[Found], None]] = {
+    story.__name__.removeprefix("test_"): story
+    for story in (
+        test_trees.test_the_result_of_a_dependency_stands_in_the_context_of_its_dependant,
+        test_trees.test_plans_inside_plans_nest_in_one_store_with_a_single_daemon,
+        test_trees.test_one_daemon_per_agent_passes_work_down_and_results_up,
+        test_dialogue.test_a_question_about_a_root_task_goes_to_its_sender_and_the_answer_lets_it_go_on,
+        test_dialogue.test_a_question_travels_between_two_daemons_and_so_does_the_answer,
+        test_gates.test_findings_and_the_previous_result_go_into_the_next_attempt,
+    )
+}
+
+
+def in_dialect(found: Found, dialect: str, seed: int) -> Found:
+    """Found companies whose agents speak `dialect`."""
+
+    def make(agents: Mapping[str, Any], **more: Any) -> Company:
+        company = found(agents, **more)
+        company.dialect, company.seed = dialect, str(seed)
+        company.rewrite(agents)
+        return company
+
+    return make
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("story", STORIES)
+def test_a_story_ends_as_always(found: Found, story: str, seed: int) -> None:
+    STORIES[story](in_dialect(found, "any", seed))
+
+
+@pytest.mark.parametrize("name", sorted(test_recipes.PLAYED))
+def test_a_recipe_reaches_its_outcome(found: Found, name: str) -> None:
+    test_recipes.test_a_recipe_reaches_its_outcome(in_dialect(found, "any", 3), name)
