@@ -386,6 +386,17 @@ class Trust:
         problem = self._problem(fingerprint, signature, raw, message)
         return Proof(NO if problem else YES, fingerprint, problem)
 
+    def may_vouch(self, proof: Proof, sender: str, agent: str) -> bool:
+        """Whether this message may tell what `agent`, as it is known here, has said to its sender.
+
+        Not for one whose own signature is required: that stands on its own messages only. Otherwise it has to be signed
+        if the sender is known to sign.
+        """
+        if known_as(agent) in self.required:
+            return False
+        signs = any(name == known_as(sender) for name, _ in self._keys.values())
+        return proof.verified == YES or (proof.verified == UNSIGNED and not signs)
+
     def admit(self, proof: Proof, sender: str) -> None:
         """Raises MessageError if the configuration requires a signature and there is no valid one."""
         from_host = self._key_of_host(sender) is not None
@@ -422,6 +433,12 @@ class Trust:
             rows = [(row.name, row.public) for row in self.keyring.trusted()]
             self._keys = {key.fingerprint: (name, key) for name, key in rows}
             self._seen = stamp
+
+
+def name_here(sender: str, agent: str) -> str:
+    """The name here of what `sender` calls `agent`: a host names its own agents, and cannot name others."""
+    host, dot, _ = sender.partition(".")
+    return f"{host}.{agent}" if dot else agent
 
 
 def require_operator(proof: Proof, sender: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from mailboxd.core import approval_requests, corrections, plans, reviews, spec_drafting
 from mailboxd.core.approvals import merged
 from mailboxd.core.conversation import STEERED, answer_ended, asked, await_reply, order_turn, renew_lease, steer_again
-from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late, sha256_of
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
@@ -319,6 +319,11 @@ def _results(
         return
     text = task.draft_result or results.text
     summary = first_line(text)
+    # A peer's reviewers see no side effects: those are planned where they are performed.
+    told = () if actions else tuple(one for one in results.verdicts if one.of == sha256_of(text))
+    if told:
+        said = ", ".join(f"{one.gate}: {one.verdict} by {one.reviewer}" for one in told)
+        builder.checkpoint(f"with the result came the verdicts that it was given at {agent}: {said}", verdicts=told)
     builder.artifact("primary_output", text, summary, agent)
     builder.finish_attempt(AttemptStatus.SUCCEEDED)
     builder.move(
@@ -395,7 +400,10 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
     if reply.usage != NO_USAGE:
         builder.record(Kind.USAGE_REPORTED, agent=reply.sender, attempt=attempt.id, usage=to_json(reply.usage))
         builder.checkpoint("it reports its cost", usage=attempt.usage.plus(reply.usage))
-    answered(builder, reply.answer, Turn.DISPATCH, reply.sender)
+    answer = reply.answer
+    if isinstance(answer, Results) and reply.reply_token != attempt.reply_token:
+        answer = replace(answer, verdicts=())  # anybody can name a sender
+    answered(builder, answer, Turn.DISPATCH, reply.sender)
 
 
 def _close_by_late_answer(

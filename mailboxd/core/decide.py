@@ -228,7 +228,8 @@ def _taken_over(builder: DecisionBuilder, new: Redispatch, newer: bool) -> None:
         problem = f"{builder.task.local_id} is under way, and this message has other headers or another plan"
         hint = "Instructions can change: `type: steer`. For the rest, cancel it and send it as another task."
         raise Refused("id-conflict", problem, hint)
-    builder.amend("the sender's newer dispatch takes over the work under way", origin=new.origin)
+    origin = replace(new.origin, spec=known.spec)
+    builder.amend("the sender's newer dispatch takes over the work under way", origin=origin)
     if known.content not in ("", new.origin.content):
         operator_orders.change(builder, new)
     if newer:

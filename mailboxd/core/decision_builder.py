@@ -22,6 +22,10 @@ from mailboxd.core.task_view import Context, Family, TaskView
 from mailboxd.core.vocabulary import AttemptStatus, Notice, Waiting
 
 
+def sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The result of `decide`: record the events, then perform the effects. Empty = nothing happens."""
@@ -161,7 +165,7 @@ class DecisionBuilder:
             "kind": kind,
             "attempt": self.attempt.id if self.attempt else None,
             "uri": uri or f"mailboxd:{self.task.local_id}/{artifact_id}",
-            "sha256": sha256 or hashlib.sha256(body.encode()).hexdigest(),
+            "sha256": sha256 or sha256_of(body),
             "summary": summary,
             "produced_by": produced_by,
             "body": body,

@@ -31,8 +31,10 @@ def reach_fixpoint(view: TaskView, ctx: Context) -> Decision:
 
 
 def run_to_fixpoint(builder: DecisionBuilder) -> None:
+    reviews.count_given(builder)
     while (follows := lifecycle.next_trigger(_with_local_rules(builder))) is not None:
         _apply(builder, *follows)
+        reviews.count_given(builder)
     if reviews.follow_configuration(builder):
         run_to_fixpoint(builder)
         return

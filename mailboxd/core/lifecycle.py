@@ -327,13 +327,15 @@ def independent_reviewers(view: TaskView) -> tuple[str, ...]:
 def reviewers_at_gate(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
     """The reviewers of this gate.
 
-    If both specification and quality are reviewed, reviewers are assigned alternately, in the order in which they are
-    named, so that none reviews both, unless the configuration allows it.
+    If both specification and quality are reviewed, the first half of those named reviews the specification and the
+    rest the quality, so that none reviews both, unless the configuration allows it. Halves differ little between two
+    agents that leave out different authors: so the verdicts that one's gate had are those that the other's needs.
     """
     both = Gate.QUALITY_GATE in policy.gates and len(policy.gates) > 1
     if policy.same_reviewer or not both:
         return names
-    return names[1::2] if gate is Gate.QUALITY_GATE else names[0::2]
+    half = (len(names) + 1) // 2
+    return names[half:] if gate is Gate.QUALITY_GATE else names[:half]
 
 
 def eligible_reviewers(view: TaskView) -> tuple[str, ...]:
@@ -353,8 +355,11 @@ def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
     asked = eligible_reviewers(view)
     if not asked:
         return None
-    verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in asked}
-    by = ", ".join(sorted(verdicts))
+    reviews = [review for review in view.reviews if review.reviewer in asked]
+    verdicts = {review.reviewer: review.verdict for review in reviews}
+    by = ", ".join(
+        sorted(f"{one.reviewer} (given at {one.given_at})" if one.given_at else one.reviewer for one in reviews)
+    )
     approvals = sum(1 for verdict in verdicts.values() if verdict is Verdict.APPROVED)
     if approvals >= _needed(view.task.policy.quorum, len(asked)):
         return Verdict.APPROVED, f"{gate}: approved by {by}"

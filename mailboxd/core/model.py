@@ -23,6 +23,7 @@ from mailboxd.core.vocabulary import (
     Quorum,
     Runtime,
     Synthesis,
+    Verdict,
     Waiting,
     WeakSpec,
 )
@@ -331,6 +332,22 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenVerdict:
+    """A verdict of a gate that a result passed at the peer that executed it, as the peer's reply tells."""
+
+    gate: Gate
+    reviewer: str
+    """By the name that this agent knows the reviewer by."""
+    verdict: Verdict
+    of: str
+    """The SHA-256 of the result that was reviewed."""
+    given_at: str
+    """The agent at whose gate it was given."""
+    summary: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """The identifiers of the sender's latest dispatch; a reply echoes them (protocol section 2, "Repeats")."""
 
@@ -350,6 +367,8 @@ class Origin:
     """`core.plans.step` of each agent from the first one down to the sender."""
     file: str = ""
     """The SHA-256 of the task.md that the task was created from; empty = none."""
+    spec: str = ""
+    """`core.specs.digest` of the specification that it was dispatched with; empty = unknown."""
 
 
 R = TypeVar("R")
@@ -488,6 +507,8 @@ class Attempt:
     worker_ref: str = ""
     """The harness that works for the executor; empty = the executor itself."""
     executor_kind: ExecutorKind = ExecutorKind.BUILDER
+    verdicts: tuple[GivenVerdict, ...] = ()
+    """The verdicts on its result that came with it."""
 
 
 # Backoff (protocol section 4, "Retry")

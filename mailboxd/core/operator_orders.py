@@ -346,7 +346,7 @@ def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
     builder.move(
         trigger,
         f"dispatched again as attempt {new.origin.attempt}",
-        origin=new.origin,
+        origin=replace(new.origin, spec=specs.digest(spec)),
         spec=spec,
         planned_actions=spec.planned_actions,
         findings="" if unstarted else new.findings,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mailboxd.core.approvals import Action
-from mailboxd.core.model import NO_USAGE, Finding, Plan, Spec, Usage
+from mailboxd.core.model import NO_USAGE, Finding, GivenVerdict, Plan, Spec, Usage
 from mailboxd.core.vocabulary import Verdict
 
 # Answers of agents
@@ -19,6 +19,8 @@ class Results:
     text: str
     answer: str = ""
     planned_actions: tuple[Action, ...] = ()
+    verdicts: tuple[GivenVerdict, ...] = ()
+    """Those of the gates that it passed at a peer; never those that an agent claims in the answer of a turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,16 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import NO_FLOW, Condition, Flow, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
-from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness, refused_model
+from mailboxd.core.specs import (
+    child_spec,
+    child_title,
+    derive,
+    digest,
+    executor_of,
+    inherit,
+    refused_harness,
+    refused_model,
+)
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, Synthesis, as_id, distinct, is_agent, is_id, local_id_of
@@ -290,6 +299,8 @@ def create(new: NewTask, ctx: Context) -> Decision:
     by_person = new.sender in OPERATORS
     if by_person and new.plan is not None:
         new = replace(new, policy=consented(new.policy, size(new.plan)))
+    if not by_person:
+        new = replace(new, origin=replace(new.origin, spec=digest(spec)))
     task = _root(new, spec, ctx)
     view = TaskView(task, unmet=len(new.needs))
     builder = DecisionBuilder(view, ctx, events=[_created(task, new.needs, derived)])

@@ -111,8 +111,9 @@ def _nobody_to_ask(view: TaskView, ctx: Context, gate: Gate) -> str:
             f"{gate}: only {named[0]} can review, and nobody reviews both the specification and the quality of the "
             "same work; name a second reviewer, or set gates.same_reviewer"
         )
+    given = {review.reviewer for review in view.reviews}
     for name in eligible_reviewers(view):
-        if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
+        if name not in given and not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
             return f"{gate}: the reviewer {name} cannot be asked: {why}"
     return ""
 
@@ -159,6 +160,27 @@ def contradiction(verdict: Verdict, findings: Iterable[Finding]) -> str:
     if verdict is not Verdict.APPROVED or stopping is None:
         return ""
     return f"the verdict is approved, but a finding is {stopping.severity}: {excerpt(stopping.message, 120)}"
+
+
+# Verdicts that came with the result
+
+
+def count_given(builder: DecisionBuilder) -> None:
+    """Count the verdicts that the result was given at the peer that executed it, at the gate that the task is at.
+
+    As if their reviewers had been asked here: only those count whom this gate would ask, each once, and never the
+    peer's own. The others are asked as if nothing had come.
+    """
+    gate, attempt = gate_of(builder.task), builder.attempt
+    if gate is None or attempt is None:
+        return
+    for one in attempt.verdicts:
+        spoken = any(same_agent(review.reviewer, one.reviewer) for review in builder.view.reviews)
+        asked = next((name for name in eligible_reviewers(builder.view) if same_agent(name, one.reviewer)), None)
+        if one.gate is not gate or asked is None or spoken or same_agent(asked, one.given_at):
+            continue
+        if not contradiction(one.verdict, one.findings):
+            reviewed_by(builder, gate, asked, Reviewed(one.verdict, one.summary, one.findings), given_at=one.given_at)
 
 
 # Verdicts
@@ -216,8 +238,8 @@ def _lost(builder: DecisionBuilder, gate: Gate, reviewer: str, why: ReviewLoss, 
     builder.record(Kind.REVIEW_LOST, gate=gate, round=round_, reviewer=reviewer, why=why, said=said)
 
 
-def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Reviewed) -> None:
-    """Record a verdict.
+def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Reviewed, *, given_at: str = "") -> None:
+    """Record a verdict, given here or at the gate of the peer `given_at`.
 
     Raises Refused for the executor, for agents that are not reviewers of the task, and for an approval that contradicts
     its findings.
@@ -239,5 +261,8 @@ def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Rev
             "verdict": review.verdict,
             "summary": review.summary,
             "findings": to_json(review.findings),
+            **({"given_at": given_at} if given_at else {}),
         },
     )
+    given = Review(gate, reviewer, review.verdict, review.summary, review.findings, given_at)
+    builder.view = changed(builder.view, reviews=(*builder.view.reviews, given))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import SELF, Runtime, Synthesis, WeakSpec
@@ -247,6 +250,11 @@ def stated(spec: Spec) -> Spec:
         outputs="" if spec.outputs == spec.expected_output else spec.outputs,
         acceptance_criteria=() if derived else spec.acceptance_criteria,
     )
+
+
+def digest(spec: Spec) -> str:
+    """A digest of the whole specification: what a verdict is about, beside the result."""
+    return hashlib.sha256(json.dumps(to_json(spec), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def executor_of(agent: str, own: str) -> str:

@@ -41,6 +41,8 @@ class Review:
     verdict: Verdict
     summary: str
     findings: tuple[Finding, ...] = ()
+    given_at: str = ""
+    """The peer at whose gate it was given; empty = here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from mailboxd import ids
 from mailboxd.core import plans
 from mailboxd.core.approvals import Performed
 from mailboxd.core.corrections import MOST
+from mailboxd.core.decision_builder import sha256_of
 from mailboxd.core.effects import Bounce, LookUp, RunTurn, Send
 from mailboxd.core.lifecycle import review_round, round_follows, vote, winner
-from mailboxd.core.model import Attempt, Plan, PlannedChild, Spec, Task
+from mailboxd.core.model import Attempt, GivenVerdict, Plan, PlannedChild, Spec, Task
 from mailboxd.core.outcomes import Correction, Failure, Planned, Results
 from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line, storable_line
-from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text, stated
+from mailboxd.core.specs import DERIVED_CRITERION, digest, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import POOL, Gate, Join, Mode, Phase, Synthesis, Turn
 from mailboxd.effects.hub_mail import AttachedFiles, HubMail
@@ -31,6 +32,7 @@ from mailboxd.protocol.answer import Asked
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
+    VERDICTS,
     WAITS_FOR,
     AnswerMessage,
     CancelMessage,
@@ -41,6 +43,7 @@ from mailboxd.protocol.messages import (
     TaskMessage,
     render_message,
     render_message_with,
+    verdicts_header,
 )
 from mailboxd.protocol.prompts import (
     AnswerPrompt,
@@ -421,6 +424,9 @@ The result itself
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_RESULT = 900_000
 """Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
+_MOST_TOLD = 1000
+"""Characters of a text in a verdict that goes with a result."""
+_MOST_FINDINGS = 20
 _LONGEST_SUBJECT = 200
 """Characters of type, receiver and task in a file name of outbox/."""
 
@@ -555,8 +561,31 @@ class MessageBuilder:
             doubts=tuple(storable_line(doubt) for doubt in self.store.doubts.open_below(task.id)),
         )
         status["attachments"] = (files.names or None) if files else None
+        if done and (verdicts := self._verdicts(task)):
+            status[VERDICTS] = verdicts_header(verdicts)
         message = ReplyMessage.model_validate(self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
+
+    def _verdicts(self, task: Task) -> list[GivenVerdict]:
+        """The verdicts of the gates that the result passed here.
+
+        None if its specification is no longer the one that its sender dispatched: they are about another task.
+        """
+        if digest(task.spec) != task.origin.spec:
+            return []
+        of, own = sha256_of(task.result), (one for one in self.store.tasks.result_reviews(task) if not one.given_at)
+        return [
+            GivenVerdict(
+                one.gate,
+                one.reviewer,
+                one.verdict,
+                of,
+                self.agent,
+                one.summary[:_MOST_TOLD],
+                tuple(replace(found, message=found.message[:_MOST_TOLD]) for found in one.findings[:_MOST_FINDINGS]),
+            )
+            for one in own
+        ]
 
     def _made(self, files: AttachedFiles | None, task: Task) -> str:
         """The files that were recorded as made for a task, for a receiver that cannot read them here."""

@@ -182,7 +182,9 @@ def _judgement(event: Event, data: Mapping[str, Any]) -> str:
             return f"{data['gate']}: {data['reviewer']} was asked to review"
         case Kind.REVIEW_APPENDED:
             review = data["review"]
-            return f"{review['gate']}: {review['verdict']} by {review['reviewer']}: {first_line(review['summary'])}"
+            at = f", given at {review['given_at']}" if review.get("given_at") else ""
+            by = f"{review['reviewer']}{at}"
+            return f"{review['gate']}: {review['verdict']} by {by}: {first_line(review['summary'])}"
         case Kind.REVIEW_LOST:
             return f"{data['gate']}: no verdict from {data['reviewer']} ({data['why']}): {first_line(data['said'])}"
         case Kind.APPROVAL_REQUESTED:

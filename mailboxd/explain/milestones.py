@@ -66,11 +66,17 @@ def _attempts(rows: Sequence[Mapping[str, Any]], coordinates: bool) -> Iterator[
 def _reviews(rows: Sequence[Mapping[str, Any]]) -> Iterator[Milestone]:
     for (gate, verdict), alike in groupby(rows, key=lambda row: (row["gate"], row["verdict"])):
         some = list(alike)
-        by = ", ".join(dict.fromkeys(row["reviewer"] for row in some))
+        by = ", ".join(dict.fromkeys(given_by(row) for row in some))
         passed = verdict == Verdict.APPROVED
         why = "" if passed else first_line(some[-1]["summary"] or "", 120)
         text = f"{_words(gate)}: {verdict.replace('_', ' ')} by {by}" + (f": {why}" if why else "")
         yield Milestone(some[-1]["at"], text, State.DONE if passed else State.RUNNING)
+
+
+def given_by(review: Mapping[str, Any]) -> str:
+    """The reviewer, and the peer at whose gate the verdict was given, unless it was here."""
+    at = f" (given at {review['given_at']})" if review.get("given_at") else ""
+    return f"{review['reviewer']}{at}"
 
 
 def _approval(row: Mapping[str, Any]) -> Iterator[Milestone]:

@@ -29,8 +29,8 @@ from mailboxd.core.inputs import (
     Steer,
 )
 from mailboxd.core.lifecycle import amend
-from mailboxd.core.model import Origin, Plan, Spec, Task, Usage
-from mailboxd.core.outcomes import Answer, Unclear
+from mailboxd.core.model import GivenVerdict, Origin, Plan, Spec, Task, Usage
+from mailboxd.core.outcomes import Answer, Results, Unclear
 from mailboxd.core.plans import given_to
 from mailboxd.core.specs import apply, refused_address
 from mailboxd.core.times import plus, to_epoch, to_text
@@ -49,7 +49,7 @@ from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
-from mailboxd.keys import OPERATOR, Proof, Trust, require_operator
+from mailboxd.keys import OPERATOR, Proof, Trust, name_here, require_operator
 from mailboxd.protocol import no_task
 from mailboxd.protocol.answer import answer_of, summary_of
 from mailboxd.protocol.deadlines import Calendar
@@ -158,6 +158,11 @@ class Intake:
             doubts += parsed.message.doubts
         if parsed.assumed and (about := no_task.doubt(file.name)):
             doubts.append(about)
+        if isinstance(parsed.message, ReplyMessage):
+            try:
+                _ = parsed.message.verdicts
+            except MessageError as error:
+                doubts.append(f"{error.problem}; its verdicts do not count")
         is_own = to is None or to == SELF or same_agent(to, own) or (self._trust is not None and self._trust.is_own(to))
         if not is_own:
             doubts.append(f"to: it names {to}, but this is the mailbox of {own}, which takes it as its own")
@@ -270,7 +275,7 @@ class Intake:
             case TaskMessage():
                 return self._task(message)
             case ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage():
-                return self._report(message)
+                return self._report(message, proof)
             case ReviewMessage():
                 return self._review(message)
             case AnswerMessage() | SteerMessage() | CancelMessage():
@@ -427,14 +432,17 @@ class Intake:
             message.from_, message.task_id, message.subtask_id
         )
 
-    def _report(self, message: AnyMessage) -> tuple[str, str | None]:
+    def _report(self, message: AnyMessage, proof: Proof) -> tuple[str, str | None]:
         """Take a report about an attempt from its executor."""
         task = self._child(message)
         if task is None:
             return "orphan", None
+        answer = _report_of(message, self._store.tasks.declared_answers(task.id))
+        if isinstance(message, ReplyMessage) and isinstance(answer, Results):
+            answer = replace(answer, verdicts=self._verdicts(message, proof))
         reply = Reply(
             message.from_,
-            _report_of(message, self._store.tasks.declared_answers(task.id)),
+            answer,
             message.attempt_id,
             message.reply_token,
             older_attempt=self._store.tasks.had_attempt(task.id, message.attempt_id, message.from_),
@@ -443,6 +451,16 @@ class Intake:
         )
         events = self._engine.handle(task.id, reply, actor=message.from_)
         return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
+
+    def _verdicts(self, message: ReplyMessage, proof: Proof) -> tuple[GivenVerdict, ...]:
+        """The verdicts that come with a result, as far as its sender may tell them; what is unreadable is a doubt."""
+        try:
+            told = message.verdicts
+        except MessageError:
+            return ()
+        trust, sender = self._trust, message.from_
+        named = (replace(one, reviewer=name_here(sender, one.reviewer)) for one in told)
+        return tuple(one for one in named if trust is None or trust.may_vouch(proof, sender, one.reviewer))
 
     def _review(self, message: ReviewMessage) -> tuple[str, str | None]:
         """Take the verdict of a reviewer. One that names no attempt is about the first, and not about a later one."""

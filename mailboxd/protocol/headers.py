@@ -13,7 +13,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from mailboxd.core.model import Finding, Overrides
+from mailboxd.core.model import Finding, GivenVerdict, Overrides
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_agent, is_id
@@ -54,6 +54,7 @@ ATTACHMENT = re.compile(rf"[0-9a-f]{{64}}(?:{ENDING.pattern})?")
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
 """The key's fingerprint, and the signature in base64url without padding."""
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MONEY = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _TIME = re.compile(
@@ -225,6 +226,27 @@ def _finding(item: Yaml, warn: Warn) -> Finding:
     )
 
 
+def given_verdicts(value: Yaml, given_at: str) -> tuple[GivenVerdict, ...]:
+    """The verdicts that a result was given at the gates of `given_at`: a list of mappings. Raises MessageError."""
+    if not isinstance(value, list) or len(value) > MAX_NAMES:
+        raise MessageError("wrong-type", f"this is no list of at most {MAX_NAMES} verdicts", "Leave it to mailboxd.")
+    return tuple(_given_verdict(item, given_at) for item in value)
+
+
+def _given_verdict(item: Yaml, given_at: str) -> GivenVerdict:
+    if not isinstance(item, dict):
+        raise MessageError("wrong-type", "a verdict is no mapping", "Leave it to mailboxd.")
+    return GivenVerdict(
+        choice(Gate, Gate)(item.get("gate", ""), _no_warning),
+        identifier(item.get("reviewer", ""), _no_warning),
+        choice(Verdict, Verdict)(item.get("verdict", ""), _no_warning),
+        pattern(_SHA256, "the SHA-256 of the result")(item.get("sha256", ""), _no_warning),
+        given_at,
+        storable_text(text_of(item.get("summary", ""), "a summary")),
+        findings(item.get("findings", []), _no_warning),
+    )
+
+
 def _optional(value: Yaml, expected: str) -> str | None:
     return storable_text(text_of(value, expected)) or None
 
@@ -358,7 +380,7 @@ def near_misses(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def _no_warning(_: str) -> None:
-    """Plans have no place for warnings, such as a time without an offset."""
+    """For values that have no place for warnings, such as a time without an offset in a plan."""
 
 
 def override_headers(overrides: Overrides) -> dict[str, object]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -34,7 +34,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mailboxd.core.approvals import Action, merged
-from mailboxd.core.model import Finding, Overrides, Plan, Spec
+from mailboxd.core.model import Finding, GivenVerdict, Overrides, Plan, Spec
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, WaitsFor, is_id
 from mailboxd.errors import MessageError
@@ -48,6 +48,7 @@ from mailboxd.protocol.headers import (
     PROTOCOL,
     Source,
     findings,
+    given_verdicts,
     near_misses,
     override_headers,
 )
@@ -261,6 +262,9 @@ class TaskMessage(Message):
 
 
 _DOUBT = re.compile(r"^\[mailboxd\] In doubt: (.+)$", re.MULTILINE)
+VERDICTS = "x-verdicts"
+"""The header of a reply with the verdicts of the gates that its result passed. Versions that do not know it keep it
+like any header of the sender's own."""
 
 
 class ReplyMessage(Message):
@@ -294,6 +298,15 @@ class ReplyMessage(Message):
     def doubts(self) -> list[str]:
         """What may have been meant otherwise, as the daemon that did the work says."""
         return _DOUBT.findall(self.preamble)
+
+    @property
+    def verdicts(self) -> tuple[GivenVerdict, ...]:
+        """The verdicts on the result that its sender says it was given there. Raises MessageError."""
+        said = self.own_headers().get(VERDICTS, [])
+        try:
+            return given_verdicts(said, self.from_)
+        except MessageError as error:
+            raise MessageError(error.rule, f"{VERDICTS}: {error.problem}", error.hint, field=VERDICTS) from None
 
 
 class AckMessage(Message):
@@ -756,6 +769,21 @@ def _as_yaml(value: object) -> Yaml:
     if isinstance(value, Finding):
         return dict(_finding_header(value))
     return value if isinstance(value, str) else value_text(value)
+
+
+def verdicts_header(verdicts: Iterable[GivenVerdict]) -> list[dict[str, Yaml]]:
+    """The verdicts as the value of the header VERDICTS, which `given_verdicts` reads back."""
+    return [
+        {
+            "gate": one.gate.value,
+            "reviewer": one.reviewer,
+            "verdict": one.verdict.value,
+            "sha256": one.of,
+            **({"summary": one.summary} if one.summary else {}),
+            **({"findings": [dict(_finding_header(found)) for found in one.findings]} if one.findings else {}),
+        }
+        for one in verdicts
+    ]
 
 
 def _finding_header(finding: Finding) -> dict[str, str]:

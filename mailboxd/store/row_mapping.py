@@ -31,7 +31,7 @@ STRUCTURES: Mapping[str, frozenset[str]] = {
             *("flow", "body", "claims"),
         }
     ),
-    "attempts": frozenset({"usage"}),
+    "attempts": frozenset({"usage", "verdicts"}),
     "approvals": frozenset({"action"}),
     "reviews": frozenset({"findings"}),
     "messages": frozenset({"stamp", "reason"}),
@@ -131,6 +131,7 @@ _SHARED = frozenset(
         "extra",
         "sections",
         "usage",
+        "verdicts",
         "mending",
         "planned_actions",
         "flow",

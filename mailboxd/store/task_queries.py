@@ -160,7 +160,8 @@ def _children(report: Report, task_id: str) -> list[Row]:
 
 def _reviews(report: Report, task_id: str) -> list[Row]:
     rows = report.rows(
-        "SELECT id, gate, round, reviewer, verdict, summary, findings, at FROM reviews WHERE task = ? ORDER BY id",
+        "SELECT id, gate, round, reviewer, verdict, summary, findings, at, given_at FROM reviews"
+        " WHERE task = ? ORDER BY id",
         task_id,
     )
     return [row | {"findings": json.loads(row["findings"])} for row in rows]

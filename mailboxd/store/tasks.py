@@ -182,7 +182,7 @@ class Tasks:
             children_due=bool(children_due),
             failed_child=self._failed_child(task_id) if failed else "",
             answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
-            reviews=self._reviews(task, review_round(task)) if in_gate else (),
+            reviews=self._reviews(task.id, task.phase, review_round(task)) if in_gate else (),
             asked_reviewers=self._asked(task) if in_gate else (),
             check_runs=self.check_runs(task) if in_gate and task.spec.checks else (),
             ordered_checks=self._ordered_checks(task_id) if in_gate and task.spec.checks else (),
@@ -256,19 +256,29 @@ class Tasks:
             "SELECT max(round) FROM reviews WHERE task = ? AND gate = ? AND round < ?",
             (task.id, task.phase, review_round(task)),
         ).fetchone()
-        return () if row[0] is None else self._reviews(task, row[0])
+        return () if row[0] is None else self._reviews(task.id, task.phase, row[0])
 
-    def _reviews(self, task: Task, round_: int) -> tuple[Review, ...]:
+    def result_reviews(self, task: Task) -> tuple[Review, ...]:
+        """The reviews of the present result, at both gates that it passes."""
+        gates = (Gate.SPEC_GATE, Gate.QUALITY_GATE)
+        return tuple(review for gate in gates for review in self._reviews(task.id, gate, task.attempt))
+
+    def _reviews(self, task_id: str, gate: str, round_: int) -> tuple[Review, ...]:
         rows = self._db.execute(
-            "SELECT gate, reviewer, verdict, summary, findings FROM reviews"
+            "SELECT gate, reviewer, verdict, summary, findings, coalesce(given_at, '') FROM reviews"
             " WHERE task = ? AND gate = ? AND round = ? ORDER BY id",
-            (task.id, task.phase, round_),
+            (task_id, gate, round_),
         )
         return tuple(
             Review(
-                Gate(gate), reviewer, Verdict(verdict), summary, tuple(Finding(**item) for item in json.loads(findings))
+                Gate(gate),
+                reviewer,
+                Verdict(verdict),
+                summary,
+                tuple(Finding(**item) for item in json.loads(findings)),
+                given_at,
             )
-            for gate, reviewer, verdict, summary, findings in rows
+            for gate, reviewer, verdict, summary, findings, given_at in rows
         )
 
     def _asked(self, task: Task) -> tuple[AskedReviewer, ...]:

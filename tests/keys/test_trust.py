@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
-from mailboxd.keys import Keyring, PrivateKey, Proof, Trust, require_operator, signed, signer
+from mailboxd.keys import Keyring, PrivateKey, Proof, Trust, name_here, require_operator, signed, signer
 from mailboxd.protocol.front_matter import MAX_FILE
 from mailboxd.protocol.messages import parse_message
 
@@ -130,3 +130,22 @@ def test_a_key_that_cannot_be_used_stops_the_daemon_before_it_sends_anything_uns
     (keyring.folder / keyring.own_file).chmod(0o644)
     with pytest.raises(ConfigError):
         signer(keyring)
+
+
+def test_whose_word_a_message_may_pass_on(keyring: Keyring) -> None:
+    """Never that of one who has to sign; and a sender that signs has to have signed."""
+    free = Trust.of(keyring, "main", ())
+    strict = Trust.of(keyring, "main", ["Critic"])
+    valid, unsigned, bad = Proof("yes", "f"), Proof(), Proof("no", "f", "changed")
+    assert free.may_vouch(valid, "writer", "critic")
+    assert not free.may_vouch(unsigned, "WRITER", "critic")
+    assert free.may_vouch(unsigned, "editor", "critic")
+    assert not free.may_vouch(bad, "editor", "critic")
+    assert not strict.may_vouch(valid, "writer", "critic")
+    assert strict.may_vouch(valid, "writer", "judge")
+
+
+def test_a_host_speaks_for_its_own_agents_only() -> None:
+    assert name_here("beta.writer", "critic") == "beta.critic"
+    assert name_here("beta.writer", "alpha.critic") == "beta.alpha.critic"
+    assert name_here("writer", "critic") == "critic"

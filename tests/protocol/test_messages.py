@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from mailboxd.core.approvals import Action, ActionKind
-from mailboxd.core.model import Finding, Overrides, Spec
+from mailboxd.core.model import Finding, GivenVerdict, Overrides, Spec
 from mailboxd.core.outcomes import Results
 from mailboxd.core.specs import lint
 from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, WeakSpec, is_id
@@ -18,6 +18,7 @@ from mailboxd.protocol.answer import read_answer
 from mailboxd.protocol.markdown import Section
 from mailboxd.protocol.messages import (
     MESSAGE_TYPES,
+    VERDICTS,
     ApprovalMessage,
     Parsed,
     PlanMessage,
@@ -28,6 +29,7 @@ from mailboxd.protocol.messages import (
     parse_message,
     render_message,
     render_message_with,
+    verdicts_header,
 )
 
 
@@ -715,3 +717,44 @@ def test_a_message_made_in_python_holds_to_the_same_rules(values: dict[str, obje
 def test_messages_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         read_task().title = "other"
+
+
+GIVEN = {"gate": "quality_gate", "reviewer": "critic", "verdict": "approved", "sha256": "0" * 64}
+
+
+def given(*verdicts: object) -> tuple[GivenVerdict, ...]:
+    """The verdicts in a reply, after it was written and read."""
+    values = {"task_id": "t", "from_": "beta", "status": "done", VERDICTS: list(verdicts)}
+    read = parse_message(render_message(ReplyMessage.model_validate(values)), "x.md").message
+    assert isinstance(read, ReplyMessage)
+    return read.verdicts
+
+
+def test_the_verdicts_that_come_with_a_result_are_read_as_they_were_written() -> None:
+    told = (
+        GivenVerdict(Gate.QUALITY_GATE, "critic", Verdict.APPROVED, "0" * 64, "beta", "Good: all of it."),
+        GivenVerdict(
+            *(Gate.SPEC_GATE, "judge", Verdict.CHANGES_REQUESTED, "1" * 64, "beta"),
+            findings=(Finding("major", "No total\n\nat all", "fees.md", 3), Finding("minor", "x")),
+        ),
+    )
+    assert given(*verdicts_header(told)) == told
+    assert given() == ()
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "critic approved it",
+        [],
+        GIVEN | {"gate": "gate"},
+        GIVEN | {"verdict": "fine"},
+        GIVEN | {"reviewer": "a b"},
+        GIVEN | {"sha256": ""},
+        GIVEN | {"findings": "none"},
+        {"gate": "quality_gate", "reviewer": "critic"},
+    ],
+)
+def test_verdicts_that_cannot_be_read_are_none_and_the_result_is_taken(item: object) -> None:
+    with pytest.raises(MessageError, match="x-verdicts"):
+        given(GIVEN, item)

@@ -54,7 +54,10 @@ def reply(world: World) -> None:
         world.handle(attempt.task, Clarification("operator", "the red one", ends=world.script.chance(0.2)))
         return
     token = attempt.reply_token if attempt.token_echoed or world.script.chance(0.5) else None
-    heard = Reply(attempt.executor, world.script.report(), attempt.id, token)
+    report = world.script.report()
+    if isinstance(report, Results):
+        report = replace(report, verdicts=world.script.verdicts(attempt.executor, report.text))
+    heard = Reply(attempt.executor, report, attempt.id, token)
     world.handle(attempt.task, heard)
     if world.script.chance(0.15):
         world.handle(attempt.task, heard)

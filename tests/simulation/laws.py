@@ -271,6 +271,7 @@ class Book:
         assert review["reviewer"] != known.executor, "nobody reviews what he made"
         assert review["reviewer"] not in known.verdicts, "a reviewer speaks once per round"
         assert review["attempt"] == (known.last.get("id") if known.ordinal else None), "a review is of this attempt"
+        assert review.get("given_at") in (None, known.last.get("executor")), "only who did the work tells of its gates"
         known.verdicts[review["reviewer"]] = review["verdict"]
 
     def _question_asked(self, task: str, data: dict[str, Any], _role: str) -> None:
@@ -353,7 +354,8 @@ def _judges(policy: Mapping[str, Any], gate: str, authors: Collection[str]) -> s
     gates, names = policy.get("gates", []), [name for name in policy.get("reviewers", []) if name not in authors]
     if policy.get("same_reviewer") or "quality_gate" not in gates or len(gates) < 2:
         return set(names)
-    return set(names[1::2] if gate == "quality_gate" else names[::2])
+    half = -(-len(names) // 2)
+    return set(names[half:] if gate == "quality_gate" else names[:half])
 
 
 def _authors(known: Known) -> set[str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.decision_builder import sha256_of
 from mailboxd.core.inputs import NewTask, Progress
 from mailboxd.core.model import (
     NO_FLOW,
     Check,
     Condition,
     Flow,
+    GivenVerdict,
     Origin,
     Overrides,
     Plan,
@@ -255,6 +257,17 @@ class Script:
                 return Unclear(("no verdict",), "hm")
             case _:
                 return Results("it looks fine to me")
+
+    def verdicts(self, executor: str, text: str) -> tuple[GivenVerdict, ...]:
+        """What a peer tells of its own gates: the verdicts of reviewers, its own, or about another result."""
+        gates = (Gate.SPEC_GATE, Gate.QUALITY_GATE) if self.chance(0.6) else ()
+        of = sha256_of(text if self.chance(0.8) else "another")
+        return tuple(
+            GivenVerdict(gate, name, self.random.choice((*[Verdict.APPROVED] * 5, *Verdict)), of, executor, "told")
+            for gate in gates
+            for name in (*REVIEWERS, executor, "mallory")
+            if self.chance(0.5)
+        )
 
     def report(self) -> Answer | Progress:
         """What a peer that has acknowledged sends by message."""

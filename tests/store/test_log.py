@@ -121,7 +121,10 @@ def test_replaying_the_events_gives_the_tables(seed: int) -> None:
         ("dependencies", "DELETE FROM dependencies"),
         ("attempts", "UPDATE attempts SET session_key = 'x'"),
         ("artifacts", "UPDATE artifacts SET body = 'another result'"),
-        ("reviews", "INSERT INTO reviews VALUES ('r', 't', NULL, 'spec_gate', 1, 'rex', 'approved', '', '[]', '')"),
+        (
+            "reviews",
+            "INSERT INTO reviews VALUES ('r', 't', NULL, 'spec_gate', 1, 'rex', 'approved', '', '[]', '', NULL)",
+        ),
     ],
 )
 def test_a_table_that_was_changed_behind_the_log_is_found(desk: Desk, table: str, statement: str) -> None:

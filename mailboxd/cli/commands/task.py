@@ -16,6 +16,7 @@ from mailboxd.core.budget import money
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
+from mailboxd.explain.milestones import given_by
 from mailboxd.explain.why import cause_of, endings, explain
 from mailboxd.mailbox import lock
 from mailboxd.store.attention_queries import failed_at, need_of, unseen_failures
@@ -169,7 +170,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     ]
     left_out = f"{left_out}: `{program} tree {found['local_id']} --all`" if left_out else ""
     yield from _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
-    reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
+    reviews = [(r["gate"], given_by(r), r["verdict"], r["summary"]) for r in found["reviews"]]
     yield from _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
     asked = [
         (a["short_id"], a["purpose"], a["status"], a["state"], a["requested_action"], a["summary"] or a["note"])
