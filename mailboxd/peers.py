@@ -300,7 +300,12 @@ class Peers:
         return changed
 
     def may_reach(self, agent: str) -> str | None:
-        """Why `agent` may not be given work, and who may be; None = it may. Ids match case-insensitively."""
+        """Why `agent` may not be given work, and who may be; None = it may. Ids match case-insensitively.
+
+        Work for a host of the hub that was never heard from is taken: it waits until the host says whom it has.
+        """
+        if self.hub is not None and self.is_remote(agent) and self.hub.is_member and not self.hub.is_informed(agent):
+            return None
         refused = self._refused(agent)
         self._was_refused = self._was_refused or refused is not None
         return refused

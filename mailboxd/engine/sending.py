@@ -102,15 +102,11 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
     from mailboxd.mailbox import lock
     from mailboxd.store.reports import opened
 
-    membership = Membership.of(os.environ)
-    hub = HubView(ws, own, membership.state)
-
+    hub = HubView(ws, own, Membership.of(os.environ).state)
     with opened(ws.database) as report:
         known, reachable = report.agents(), report.reachable(own)
         agents = {agent for child in walk(plan.children) for agent in child.agents}
-        refused = {
-            agent: why for agent in agents if (why := _why_not(report, hub, own, agent, is_member=membership.exists()))
-        }
+        refused = {agent: why for agent in agents if (why := _why_not(report, hub, own, agent))}
     for child in walk(plan.children):
         for reviewer in (child.overrides.reviewers or ()) if known else ():
             if "." not in reviewer and (why := unknown_reviewer(reviewer, [*known, own])):
@@ -127,7 +123,7 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
             raise PlanError("unknown-agent", f"{child.key}: {why}", hint)
 
 
-def _why_not(report: Report, hub: HubView, own: str, agent: str, *, is_member: bool) -> str | None:
+def _why_not(report: Report, hub: HubView, own: str, agent: str) -> str | None:
     """Why the agent cannot be given work; None = it can, or nobody has said yet."""
     from mailboxd.agents.openclaw import Messaging
 
@@ -135,8 +131,8 @@ def _why_not(report: Report, hub: HubView, own: str, agent: str, *, is_member: b
         return None
     known = {name.lower() for name in report.agents()}
     if agent.lower() not in known and hub.carries(agent):
-        return hub.refused(agent) if hub.is_informed(agent) or not is_member else None
-    if agent.lower() not in known and "." in agent and not (is_member and hub.info is None):
+        return hub.refused(agent) if hub.is_informed(agent) or not hub.is_member else None
+    if agent.lower() not in known and "." in agent:
         return f"there is no agent {agent}" if known else None
     if (why := report.refused(own, agent)) is not None or not known:
         return why

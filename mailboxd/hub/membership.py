@@ -34,12 +34,12 @@ from mailboxd.config.model import Section, Whole, number
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.protocol import Address, is_host, role_of
-from mailboxd.hub.spool import HEARD, PEERS
+from mailboxd.hub.spool import HEARD, PEERS, SETTINGS
 from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
 
-SETTINGS, KEY, HOSTS, CERTIFICATE, SERVER = "hub.yaml", "host.key", "hosts.json", "server.pem", "server"
+KEY, HOSTS, CERTIFICATE, SERVER = "host.key", "hosts.json", "server.pem", "server"
 STATUS, HELD_JOBS = "status.json", "jobs.json"
 _INVITATION = "mailboxd-hub-1."  # what a token begins with
 MOST_TOKEN = 65_536

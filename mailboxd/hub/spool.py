@@ -37,7 +37,7 @@ from mailboxd.user_state import UserState
 NOT_RUNNING = "the hub process is not running: mailboxd hub run"
 NEW, SENT, RECEIPTS, HOLDERS, ATTACHED = "new", "sent", "receipts", "holders", "files"
 _FOLDER = "hub"
-PEERS, HEARD = "peers.json", "heard.json"
+SETTINGS, PEERS, HEARD = "hub.yaml", "peers.json", "heard.json"
 _LARGEST = 8 << 20
 _MOST_PEERS = 64 << 20
 _TOLD, _SILENT = 60.0, 300.0
@@ -333,8 +333,13 @@ class HubView:
 
     @property
     def info(self) -> HubInfo | None:
-        """None without a hub."""
+        """None without a hub, and until the hub process has run."""
         return self._info()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this host belongs to a hub."""
+        return self.info is not None or (self.state.folder / SETTINGS).exists()
 
     def _seen(self, host: str) -> str:
         heard = self._heard()
@@ -345,12 +350,16 @@ class HubView:
         return wakeup.poke(self.state.folder)
 
     def address(self, agent: str) -> Address | None:
-        """The address of an agent on a host of the hub; None for any other name."""
+        """The address of an agent on a host of the hub; None for any other name.
+
+        Until the hub process has said which hosts there are, every host may be one of them.
+        """
         address = Address.parse(agent)
         if address is None:  # most names: no file is looked at for them
             return None
-        info = self.info
-        return address if info is not None and (address.host in info.hosts or address.host == info.host) else None
+        if (info := self.info) is None:
+            return address if self.is_member else None
+        return address if address.host in info.hosts or address.host == info.host else None
 
     def carries(self, agent: str) -> bool:
         """Whether mail for this name goes through the hub: an agent of a host, or a pool."""
@@ -372,9 +381,11 @@ class HubView:
         """Why an agent on another host, or a pool, may not be given work; None = it may, or it is neither."""
         if role := role_of(agent):
             return self._refused_pool(role)
-        address = self.address(agent)
-        if address is None or (info := self.info) is None:
+        address, info = self.address(agent), self.info
+        if address is None:
             return None
+        if info is None:
+            return f"the hub process has not said yet which hosts there are; {self.trouble or 'it is starting'}"
         peer = info.peers.get(str(address))
         if peer is None and any(name.startswith(f"{address.host}.") for name in info.peers):
             known = ", ".join(sorted(name for name in info.peers if name.startswith(f"{address.host}.")))
@@ -403,7 +414,7 @@ class HubView:
     @property
     def trouble(self) -> str:
         """Why nothing can be sent or received; empty if it can, or there is no hub."""
-        if self.info is None:
+        if not self.is_member:
             return ""
         heard = self._heard()
         return heard.trouble if heard is not None and self.poke() else NOT_RUNNING

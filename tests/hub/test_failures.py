@@ -56,6 +56,21 @@ def test_work_waits_for_a_host_that_is_off_and_its_time_to_reply_does_not_begin(
     is_done_once(farm, 1)
 
 
+def test_work_for_a_host_that_was_never_heard_from_is_taken_and_waits_with_a_reason(joined: Joined) -> None:
+    farm = joined(TWO)
+    main = farm["alpha"]["main"]
+    main.start()
+    farm["alpha"].start_hub()
+    main.drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(
+        lambda: "does not know yet which agents the host beta has" in main.call("why", "job").stdout,
+        why=lambda: main.call("why", "job").stdout + farm.last_words(),
+    )
+    farm["beta"]["writer"].start()
+    farm["beta"].start_hub()
+    is_done_once(farm, 1)
+
+
 @pytest.mark.soak
 def test_what_is_under_way_and_who_is_there_survive_restarts_while_the_other_host_is_off(joined: Joined) -> None:
     farm = joined(TWO)
