@@ -16,7 +16,7 @@ from mailboxd.errors import MessageError
 from mailboxd.protocol import words
 from mailboxd.protocol.front_matter import DECLARATIONS
 from mailboxd.protocol.messages import MESSAGE_TYPES
-from mailboxd.protocol.strict_yaml import Yaml, load
+from mailboxd.protocol.strict_yaml import Yaml, load, repaired
 
 PATH = "answer"
 MAX_LINES = 1000
@@ -299,11 +299,11 @@ def _loaded(header: list[str], first_line: int) -> tuple[Mapping[str, Yaml], Map
     try:
         return _mapping(header, first_line)
     except MessageError as error:
-        repaired = [_repaired(line) for line in header]
-        if repaired == header:
+        mended = repaired("\n".join(map(_unmarked, header)), of_headers=True).split("\n")
+        if mended == header:
             raise
         try:
-            return _mapping(repaired, first_line)
+            return _mapping(mended, first_line)
         except MessageError:
             raise error from None
 
@@ -315,19 +315,13 @@ def _mapping(header: list[str], first_line: int) -> tuple[Mapping[str, Yaml], Ma
     return loaded.value, {str(path[0]): line for path, line in loaded.lines.items() if len(path) == 1}
 
 
-def _repaired(line: str) -> str:
-    line = line.replace("\u00a0", " ")
+def _unmarked(line: str) -> str:
+    """A line of headers without the marks of Markdown around its key and its value."""
     found = _KEY.fullmatch(line.rstrip())
     if found is None or line[:1] in " \t-":
         return line
     key, value = found.groups()
-    value = value.strip().removesuffix("**").strip()
-    plain = value and value[0] not in "\"'[{|>&*!%@`#"
-    if plain and (": " in value or value.endswith(":")):
-        value = json.dumps(_REMARK.sub("", value), ensure_ascii=False)
-    elif value[:1] in "\u201c\u2018" and value[-1:] in "\u201d\u2019\u201c":
-        value = json.dumps(value[1:-1], ensure_ascii=False)
-    return f"{key}: {value}" if value else f"{key}:"
+    return f"{key}: {value.strip().removesuffix('**').strip()}".rstrip()
 
 
 def _text(value: object, depth: int = 0) -> Yaml:

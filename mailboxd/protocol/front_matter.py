@@ -20,7 +20,7 @@ from frontmatter.default_handlers import BaseHandler
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
 from mailboxd.protocol.markdown import fenced, trim
-from mailboxd.protocol.strict_yaml import Loaded, Path, Yaml, flow, load, scalar, value_text
+from mailboxd.protocol.strict_yaml import HARD_SPACE, Loaded, Path, Yaml, flow, load, repaired, scalar, value_text
 
 MAX_FILE = 1 << 20
 """Largest message file in bytes, unless the configuration sets another limit."""
@@ -96,7 +96,7 @@ class FrontMatter(BaseHandler):
 
     def _repaired(self, fm: str, error: MessageError) -> Loaded:
         """The front matter with every repair that leaves one reading. Raises `error`, with its cause, if none helps."""
-        text = "\n".join(map(_mended, fm.split("\n")))
+        text = repaired(fm.replace("\r\n", "\n"))
         if error.rule == "bad-yaml" and text != fm:
             try:
                 return self._mapping(text)
@@ -120,28 +120,6 @@ class FrontMatter(BaseHandler):
 
 _LONGEST_SHOWN = 200
 """Characters of a line that a hint writes out anew."""
-_SPACE = "[ \u00a0\u202f\u2007\u3000]"
-_ROOM = re.compile(r"([A-Za-z_][\w -]{0,60}):[\t \u00a0\u202f\u2007\u3000]+(\S.*)")
-_TEXT_KEY = re.compile(r"(?:title|name|subject|summary|task|description|goal)", re.IGNORECASE)
-_TAB_ITEM = re.compile(r"\t+(-[ \t]+\S.*)")
-_QUOTED = re.compile(r"[\u201c\u201e\u201d]([^\u201c\u201e\u201d\"]*)[\u201c\u201d]")
-
-
-def _mended(line: str) -> str:
-    """A line of a front matter with what leaves one reading: tabs and hard spaces that make room, typographic quotes
-    around a whole value, a text with a colon in it without quotes."""
-    line = line.rstrip("\r")
-    if item := _TAB_ITEM.fullmatch(line):
-        return f"  {item[1]}"
-    found = _ROOM.fullmatch(line)
-    if found is None:
-        return line
-    key, value = found[1], found[2].rstrip()
-    if quoted := _QUOTED.fullmatch(value):
-        return f"{key}: {json.dumps(quoted[1], ensure_ascii=False)}"
-    if _TEXT_KEY.fullmatch(key) and (": " in value or value.endswith(":")) and value[0] not in "'\"[{|>&*!%@`#":
-        return f"{key}: {json.dumps(value, ensure_ascii=False)}"
-    return f"{key}: {value}"
 
 
 def _cause(line: str) -> str:
@@ -159,7 +137,7 @@ def _cause(line: str) -> str:
         return f"{shown} is indented by a tab: write spaces."
     if "\t" in line:
         return f"{shown} holds a tab: write a space."
-    if re.search(_SPACE.replace(" ", "", 1), line):
+    if HARD_SPACE.search(line):
         return f"{shown} holds a hard space, which only looks like a space: write a space."
     if re.search("[\u2018\u2019\u201c\u201d\u201e\u201a]", line) and value.strip()[:1] in "\u2018\u201c\u201e\u201a":
         return f"{shown} has typographic quotes: write `{better}`."

@@ -260,25 +260,33 @@ _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _HARD_SPACES = re.compile(
     rf"^[ {_SPACES}-]*[{_SPACES}][ {_SPACES}-]*|(?<=[:,\[{{])[ {_SPACES}]*[{_SPACES}][ {_SPACES}]*", re.MULTILINE
 )
-_ANY_HARD = re.compile(rf"[{_SPACES}]")
+HARD_SPACE = re.compile(rf"[{_SPACES}]")
+_TAB_AS_ROOM = re.compile(r"^(?P<key>[ ]*(?:- )?[A-Za-z_][\w -]{0,60}:)[ ]*\t[ \t]*(?=\S)")
+_TAB_BEFORE_ITEM = re.compile(r"^\t(?=-[ ]+\S)")
 _TYPOGRAPHIC = re.compile(
-    r"(?P<before>^[ -]*|[:,\[{][ ]*)[“”„](?P<inside>[^“”„\"\\\n]*)[“”](?=[ ]*(?:[:,\]}]|$))", re.MULTILINE
+    r"(?P<before>^[ -]*|[:,\[{][ ]*)(?:[“”„](?P<inside>[^“”„\"\\\n]*)[“”]|[‘‚](?P<single>[^‘’‚\"\\\n]*)[’‘])"
+    r"(?=[ ]*(?:[:,\]}]|$))",
+    re.MULTILINE,
 )
 _PROSE = re.compile(
-    r"(?P<key>[ ]*(?:- )?(?:description|title|task|name|summary|goal|instructions|prompt|details|context"
+    r"(?P<key>[ ]*(?:- )?(?:description|title|subject|task|name|summary|goal|instructions|prompt|details|context"
     r"|expected_output):[ ]+)(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)",
     re.IGNORECASE,
 )
+_HEADER = re.compile(r"(?P<key>[A-Za-z_][\w -]{0,60}:[ ]+)(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)")
 _OPENS_BLOCK = re.compile(r"[ ]*(?:- +)*(?:[^\n]{0,200}:[ ]+)?[|>][+-]?[1-9]?[+-]?[ ]*")
 _OPEN_QUOTE = re.compile(r":[ ]+(?:\"(?:[^\"\\\n]|\\.)*|'[^'\n]*)$", re.MULTILINE)
 _PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 
-def repaired(text: str) -> str:
+def repaired(text: str, *, of_headers: bool = False) -> str:
     """`text`, which is not valid, with what can have been meant in one way only; unchanged if there is nothing of it.
 
-    Hard spaces between the words of YAML become spaces, typographic quotes around a whole value become quotes, and a
-    text in one line with `: ` in it is quoted. Block scalars stay as they are, and nothing is closed or left out.
+    `of_headers`: its lines are the headers of an answer, whose values stand on one line, whatever the key.
+
+    Hard spaces between the words of YAML become spaces, and so does a tab behind a key or before an item of a list;
+    typographic quotes around a whole value become quotes, and a text in one line with `: ` in it is quoted. Block
+    scalars stay as they are, and nothing is closed or left out.
     """
     if text.lstrip().startswith(("{", "[")):
         text = _PAIR.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
@@ -286,20 +294,21 @@ def repaired(text: str) -> str:
         return text  # text in quotes over several lines may hold anything
     lines, inside = [], -1
     for line in text.split("\n"):
-        plain = _ANY_HARD.sub(" ", line)
+        plain = HARD_SPACE.sub(" ", line)
         indent = len(plain) - len(plain.lstrip(" "))
         if inside >= 0 and (not plain.strip() or indent > inside):
             lines.append(line)
             continue
         inside = indent if _OPENS_BLOCK.fullmatch(plain) else -1
-        lines.append(_repaired_line(line))
+        lines.append(_repaired_line(line, of_headers))
     return "\n".join(lines)
 
 
-def _repaired_line(line: str) -> str:
-    line = _HARD_SPACES.sub(lambda gap: _ANY_HARD.sub(" ", gap[0]), line)
-    line = _TYPOGRAPHIC.sub(lambda found: f'{found["before"]}"{found["inside"]}"', line)
-    prose = _PROSE.fullmatch(line.rstrip())
+def _repaired_line(line: str, of_headers: bool) -> str:
+    line = _TAB_BEFORE_ITEM.sub("  ", _TAB_AS_ROOM.sub(r"\g<key> ", line, 1), 1) if "\t" in line else line
+    line = _HARD_SPACES.sub(lambda gap: HARD_SPACE.sub(" ", gap[0]), line)
+    line = _TYPOGRAPHIC.sub(lambda found: f'{found["before"]}"{found["inside"] or found["single"] or ""}"', line)
+    prose = (_HEADER if of_headers else _PROSE).fullmatch(line.rstrip())
     if prose is None or " #" in prose["text"] or not (": " in prose["text"] or prose["text"].endswith(":")):
         return line
     return prose["key"] + _quoted(prose["text"])
