@@ -312,7 +312,7 @@ class PromptBuilder:
             is_claim=bool(correction.claim),
             note=effect.note,
             answers=asked.answers,
-            may_plan=asked.may_plan,
+            may_plan=asked.may_plan and not asked.answers,
         )
         return Prompt(render_prompt(self.templates, prompt))
 

@@ -38,6 +38,7 @@ from mailboxd.errors import MessageError
 from mailboxd.protocol import ballots, evasions, forms, verdicts, words
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.evasions import Kind
+from mailboxd.protocol.findings import HEADINGS
 from mailboxd.protocol.forms import PATH, Form
 from mailboxd.protocol.headers import Source
 from mailboxd.protocol.markdown import Body, Section, block_end, fenced, join_body, split_body
@@ -96,13 +97,6 @@ class Asked:
     """The turn asked again, for these reasons."""
     now: str = ""
     """When the answer was given, for a plan that says `tomorrow`; empty: such words are not read."""
-
-
-_FINDINGS = (
-    *("findings", "finding", "issues", "problems", "remarks", "comments"),
-    *("required_changes", "changes", "nits"),
-)
-"""Headings of the section with a review's findings."""
 
 
 def read_answer(text: str, asked: Asked = Asked()) -> Answer:
@@ -704,6 +698,11 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
         )
     if asked.turn is Turn.ANSWER:
         return _unclear("This is a plan. Only the question is to be answered, in plain text.")
+    if asked.answers:
+        allowed = ", ".join(f"`{answer}`" for answer in asked.answers)
+        return _unclear(
+            f"This is a plan, but one of the answers {allowed} is wanted. Write it as `answer:` of a reply."
+        )
     if not asked.may_plan:
         return _unclear(
             "This task cannot be divided further: the limit of depth or of subtasks is reached. Do it and send the "
@@ -808,8 +807,8 @@ def _reviewed(text: str) -> Answer:
         if isinstance(inner, dict) and (nested := forms.mapping(json.dumps(inner))) is not None:
             form = nested
         body = split_body(form.body, path=PATH, first_line=form.body_line)
-        listed = _section(body, *_FINDINGS)
-        known = (*_FINDINGS, "summary")
+        listed = _section(body, *HEADINGS)
+        known = (*HEADINGS, "summary")
         others = [s for s in body.sections if words.spelled(s.heading.strip(" :#*")) not in known]
         summary = "\n\n".join(
             filter(
@@ -993,8 +992,9 @@ def _meaning(message: AnyMessage) -> Answer:
 
 def summary_of(review: ReviewMessage) -> str:
     """The summary, with findings that the reviewer listed in prose."""
-    summary = review.section("Summary") or _without(review, "Findings")
-    prose = "" if review.findings else review.section("Findings")
+    named = [section for section in review.sections if words.spelled(section.heading.strip(" :#*")) in HEADINGS]
+    summary = review.section("Summary") or _without(review, *(section.heading for section in named))
+    prose = "" if review.findings else "\n\n".join(section.text for section in named)
     return "\n\n".join(filter(None, [summary, prose]))
 
 

@@ -18,7 +18,9 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_agent, is_id
 from mailboxd.errors import MessageError
+from mailboxd.protocol.findings import in_header
 from mailboxd.protocol.strict_yaml import Path, Yaml
+from mailboxd.protocol.words import STATUS, VERDICTS, spelled
 
 Warn = Callable[[str], None]
 Convert = Callable[[Yaml, Warn], Any]
@@ -34,13 +36,11 @@ RANGES = {
 }
 """Lowest and highest value of each whole number; `timeout` is in seconds."""
 MAX_BUDGET = 1_000_000_000.0
-MAX_LINE = 10_000_000
 MAX_NAMES = 100
 MAX_ANSWER = 4096
 MAX_ANSWERS = 20
 MAX_ALLOWED = 100
 """Characters of an answer that is allowed."""
-SEVERITIES = ("critical", "major", "minor")
 TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -165,6 +165,16 @@ def choice(kind: Callable[[str], Any], choices: Iterable[str]) -> Convert:
     return convert
 
 
+def word(kind: Callable[[str], Any], choices: Iterable[str], meanings: Mapping[str, str]) -> Convert:
+    """One of the words `choices`, or of those that mean one in answers too: `status: success`, `verdict: LGTM`."""
+    strict = choice(kind, choices)
+
+    def convert(value: Yaml, warn: Warn) -> Any:
+        return strict(meanings.get(spelled(value), value) if isinstance(value, str) else value, warn)
+
+    return convert
+
+
 def names(item: Convert) -> Convert:
     """A list of at most 100 items, or one line separated by commas. `none` is the empty list."""
 
@@ -202,28 +212,13 @@ def answers(value: Yaml, _: Warn) -> tuple[str, ...]:
     return tuple(found)
 
 
-def findings(value: Yaml, warn: Warn) -> tuple[Finding, ...]:
-    """A list of findings: text (severity minor), or mappings with `message` and the optional fields of section 6."""
-    if not isinstance(value, list):
-        raise MessageError(
-            "wrong-type", "the findings are not a list", "Write each as `- severity: major`, with `message:` below."
-        )
-    return tuple(_finding(item, warn) for item in value)
-
-
-def _finding(item: Yaml, warn: Warn) -> Finding:
-    if isinstance(item, str):
-        return Finding("minor", storable_text(item))
-    if isinstance(item, list):
-        raise MessageError("wrong-type", "a finding is a list", "Expected: a mapping with `severity` and `message`.")
-    line = item.get("line", "")
-    return Finding(
-        severity=choice(str, SEVERITIES)(item.get("severity", "minor"), warn),
-        message=storable_text(text_of(item.get("message", ""), "a message")),
-        file=_optional(item.get("file", ""), "a file name"),
-        line=integer(1, MAX_LINE)(line, warn) if line != "" else None,
-        artifact_uri=_optional(item.get("artifact_uri", ""), "a URI"),
-    )
+def findings(value: Yaml, _: Warn) -> tuple[Finding, ...]:
+    """Findings as in the answer of a review turn (`protocol.findings`)."""
+    problems: list[str] = []
+    found = in_header(value, problems)
+    if problems:
+        raise MessageError("wrong-type", problems[0], " ".join(problems[1:]))
+    return found
 
 
 def given_verdicts(value: Yaml, given_at: str) -> tuple[GivenVerdict, ...]:
@@ -245,10 +240,6 @@ def _given_verdict(item: Yaml, given_at: str) -> GivenVerdict:
         storable_text(text_of(item.get("summary", ""), "a summary")),
         findings(item.get("findings", []), _no_warning),
     )
-
-
-def _optional(value: Yaml, expected: str) -> str | None:
-    return storable_text(text_of(value, expected)) or None
 
 
 CONVERTERS: dict[str, Convert] = {
@@ -275,11 +266,11 @@ CONVERTERS: dict[str, Convert] = {
     "harness": identifier,
     "model": pattern(MODEL, "a model as in OpenClaw, like openai/gpt-5"),
     "reply_to": pattern(ADDRESS, "CHANNEL:TARGET or session:KEY, like telegram:@ann"),
-    "status": choice(str, ("done", "failed")),
+    "status": word(str, ("done", "failed"), STATUS),
     "failure": choice(str, ("permanent", "transient")),
     "answer": answer,
     "answers": answers,
-    "verdict": choice(Verdict, Verdict),
+    "verdict": word(Verdict, Verdict, VERDICTS),
     "decision": choice(str, ("approved", "rejected", "request_changes")),
     "findings": findings,
     "signature": pattern(SIGNATURE, "ed25519:<fingerprint>:<signature>, as `mailboxd connect keys sign` writes it"),

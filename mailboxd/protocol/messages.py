@@ -39,6 +39,7 @@ from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, WaitsFor, is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
+from mailboxd.protocol import findings
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import (
@@ -47,7 +48,6 @@ from mailboxd.protocol.headers import (
     OVERRIDES,
     PROTOCOL,
     Source,
-    findings,
     given_verdicts,
     near_misses,
     override_headers,
@@ -56,7 +56,7 @@ from mailboxd.protocol.headings import Ticks, header_lines, renamed, restraining
 from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
-from mailboxd.protocol.strict_yaml import Yaml, load, value_text
+from mailboxd.protocol.strict_yaml import Yaml, value_text
 from mailboxd.protocol.words import SENDERS, meant, spelled
 
 MAX_TITLE = 1000
@@ -351,7 +351,7 @@ class ProgressMessage(Message):
 
 
 class ReviewMessage(Message):
-    """A reviewer's verdict. `findings` come from the header, else from a fenced YAML block in `## Findings`."""
+    """A reviewer's verdict. `findings` come from the header, else from the section `## Findings`."""
 
     required = ("task_id", "from", "verdict")
 
@@ -423,8 +423,6 @@ _MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
 _LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
 """Names and titles of a list of several things to do."""
 _NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
-_YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
-_YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -487,7 +485,11 @@ def _file(message: Message, body: str) -> bytes:
     for name, attribute in type(message).header_fields().items():
         value = fields[attribute]
         if attribute == "findings":
-            value = None if value == _section_findings(message.sections) else [_finding_header(item) for item in value]
+            value = (
+                None
+                if value == _section_findings(message.sections, fields["verdict"], [])
+                else [_finding_header(item) for item in value]
+            )
         elif attribute == "planned_actions":
             value = [action_header(action) for action in value] or None
         if value not in (None, ""):
@@ -552,7 +554,7 @@ class _Reader:
             title = body.title or (storable_line(title)[:MAX_TITLE] if isinstance(title, str) else "")
             values |= {"title": title, "preamble": body.preamble, "sections": body.sections}
         if issubclass(kind, ReviewMessage) and "findings" not in values:
-            values["findings"] = _section_findings(body.sections, self.warnings.append)
+            values["findings"] = _section_findings(body.sections, values.get("verdict"), self.warnings)
         try:
             return kind.model_validate(values)
         except ValidationError as error:
@@ -746,20 +748,11 @@ class _Reader:
         return MessageError(rule, problem, hint, self.path, line, None if field is None else excerpt(field)[1:-1])
 
 
-def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None] | None = None) -> tuple[Finding, ...]:
-    """The findings in the first YAML block of `## Findings`. An invalid block is prose, with a warning."""
-    warn = warn or (lambda _: None)
-    for section in sections:
-        opening = _YAML_OPENS.search(section.text) if section.is_called("Findings") else None
-        closing = _YAML_CLOSES.search(section.text, opening.end()) if opening else None
-        if opening is None or closing is None:
-            continue
-        try:
-            loaded = load(section.text[opening.end() : closing.start()], path="", first_line=section.line)
-            return findings(loaded.value, warn)
-        except MessageError as error:
-            warn(f"the findings are not valid YAML: {error.problem}")
-    return ()
+def _section_findings(sections: Sequence[Section], verdict: Verdict | None, problems: list[str]) -> tuple[Finding, ...]:
+    """The findings in the text of a review, read as in the answer of a review turn; `problems` are added."""
+    named = [section.text for section in sections if spelled(section.heading.strip(" :#*")) in findings.HEADINGS]
+    asks = str(verdict) if verdict is Verdict.CHANGES_REQUESTED else ""
+    return findings.in_text("\n\n".join(named), problems, asks)
 
 
 def _as_yaml(value: object) -> Yaml:

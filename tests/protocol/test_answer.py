@@ -175,6 +175,9 @@ def test_what_was_not_asked_for_is_no_answer() -> None:
         assert isinstance(said, Planned) == (turn in (Turn.WORK, Turn.SYNTHESIS)), turn
     assert isinstance(read_answer("All of it.", REVIEW), Unclear)
     assert isinstance(read_answer("All of it.", Asked(answers=("yes", "no"))), Unclear)
+    vote = read_answer("---\ntype: plan\n---\n" + DAG, Asked(answers=("yes", "no")))
+    assert isinstance(vote, Unclear), "its prompt offers no plan"
+    assert "one of the answers `yes`, `no` is wanted" in vote.problems[0]
     assert isinstance(read_answer("---\ntype: plan\n---\n" + DAG, Asked(may_plan=False)), Unclear)
 
 

@@ -10,11 +10,12 @@ from pydantic import ValidationError
 
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.model import Finding, GivenVerdict, Overrides, Spec
-from mailboxd.core.outcomes import Results
+from mailboxd.core.outcomes import Results, Reviewed
 from mailboxd.core.specs import lint
-from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, WeakSpec, is_id
+from mailboxd.core.vocabulary import Gate, Join, Synthesis, Turn, Verdict, WeakSpec, is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol.answer import read_answer
+from mailboxd.protocol import findings
+from mailboxd.protocol.answer import Asked, read_answer, summary_of
 from mailboxd.protocol.markdown import Section
 from mailboxd.protocol.messages import (
     MESSAGE_TYPES,
@@ -494,23 +495,59 @@ def test_findings_come_from_the_header_or_from_a_yaml_block(header: str, body: s
     assert parse_message(render_message(message), "b.md").message == message
 
 
-def test_findings_in_prose_are_prose_and_a_broken_block_is_a_warning() -> None:
+WRONG = (Finding("major", "The sum is wrong", "fees.md", 3), Finding("minor", "A comma is missing"))
+
+
+@pytest.mark.parametrize("verdict", ["changes_requested", "request changes", "Needs work", "REVISE"])
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("findings:\n- {Severity: high, issue: The sum is wrong, file: 'fees.md:3'}\n- nit - A comma is missing", ""),
+        ("", "## Findings\n\n- **Major:** The sum is wrong (fees.md:3)\n- nit: A comma is missing\n"),
+        ("", "## Issues\n\n| severity | file | line | problem |\n|---|---|---|---|\n"
+             "| high | fees.md | 3 | The sum is wrong |\n| low | | | A comma is missing |\n"),
+        ("", "## Findings\n\n```json\n[{\"level\": \"high\", \"message\": \"The sum is wrong\", \"path\": "
+             "\"fees.md\", \"line\": \"3\"}, \"minor: A comma is missing\"]\n```\n"),
+    ],
+    ids=["header", "list", "table", "json"],
+)  # fmt: skip
+def test_a_review_in_a_file_is_read_as_the_answer_of_a_review_turn(verdict: str, header: str, body: str) -> None:
+    raw = file(f"type: review\ntask_id: t\nfrom: a\nverdict: {verdict}\n{header}", body)
+    message = parse_message(raw, "a.md").message
+    assert isinstance(message, ReviewMessage)
+    assert message.findings == WRONG
+    assert summary_of(message) == ""
+    assert parse_message(render_message(message), "b.md").message == message
+    said = read_answer(raw.decode(), Asked(Turn.REVIEW))
+    assert said == Reviewed(Verdict.CHANGES_REQUESTED, "", WRONG)
+
+
+def test_what_cannot_be_read_of_findings_is_a_warning() -> None:
     raw = file(
         "type: review\ntask_id: t\nfrom: a\nverdict: approved", "## Findings\n\n```yaml\n- {severity: awful}\n```\n"
     )
     parsed = parse_message(raw, "a.md")
     assert isinstance(parsed.message, ReviewMessage)
     assert parsed.message.findings == ()
-    assert "findings" in parsed.warnings[0]
+    assert "A finding has no message" in parsed.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["- " + "(" * 50_000, "- " + " (" * 50_000, "- x" + " " * 200_000 + "y", "```yaml\n" * 30_000]
+)
+def test_findings_are_read_in_linear_time(line: str) -> None:
+    began = time.process_time()
+    findings.in_text(f"{line}\n" * 3, [], "changes_requested")
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(
     "header",
     [
         "type: review\nverdict: great",
-        "type: reply\nstatus: ok",
+        "type: reply\nstatus: partial",
         "type: approval\napproval_id: x\ndecision: yes",
-        "type: review\nverdict: approved\nfindings: none",
+        "type: review\nverdict: approved\nfindings: [[major, m]]",
         "type: review\nverdict: approved\nfindings: [{severity: awful, message: m}]",
     ],
 )
@@ -751,7 +788,7 @@ def test_the_verdicts_that_come_with_a_result_are_read_as_they_were_written() ->
         GIVEN | {"verdict": "fine"},
         GIVEN | {"reviewer": "a b"},
         GIVEN | {"sha256": ""},
-        GIVEN | {"findings": "none"},
+        GIVEN | {"findings": [["major", "m"]]},
         {"gate": "quality_gate", "reviewer": "critic"},
     ],
 )
