@@ -51,7 +51,7 @@ CHILD_STATUSES = ("pending", "dispatched", "done", "failed", "blocked", "cancell
 _HEADERS = {"task_id": "task_id", "mode": "mode", "status": "status", "from": "sender"}
 _TIMES = ("created_at", "updated_at")
 _TITLE = re.compile(r"task\s*(?::\s*(.*))?", re.IGNORECASE)
-_KNOWN_HEADERS = frozenset((*_HEADERS, *_TIMES, *OVERRIDES))
+_KNOWN_HEADERS = frozenset((*_HEADERS, *_TIMES, *OVERRIDES, "answers"))
 _VALID_STATUSES = frozenset(("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]))
 _ENDED = frozenset({"done", "failed", "cancelled"})
 _VALID_MODES = frozenset(("", *Mode))
@@ -76,8 +76,9 @@ class TaskFile:
     """A task.md. Empty text = absent. Texts are storable and have no blank lines around them.
 
     A task with children is coordinating, whatever `mode` says. `outline` names children of which nothing else is said:
-    nobody has planned them yet. `extra_headers` are unknown headers (values as YAML text) and `extra_sections` other
-    sections by heading, those of the specification first; both are preserved.
+    nobody has planned them yet. The result has to declare one of `answers`, if there are any. `extra_headers` are
+    unknown headers (values as YAML text) and `extra_sections` other sections by heading, those of the specification
+    first; both are preserved.
     """
 
     task_id: str = ""
@@ -98,6 +99,7 @@ class TaskFile:
     overrides: Overrides = NO_OVERRIDES
     agent: str = ""
     depends_on: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
     extra_headers: tuple[tuple[str, str], ...] = ()
     extra_sections: tuple[tuple[str, str], ...] = ()
     doubts: tuple[str, ...] = field(default=(), compare=False)
@@ -175,6 +177,7 @@ def _front_matter(task: TaskFile) -> dict[str, object]:
     header: dict[str, object] = {name: value for name, field in _HEADERS.items() if (value := getattr(task, field))}
     header |= {name: value for name in _TIMES if (value := getattr(task, name))}
     header |= override_headers(task.overrides)
+    header |= {"answers": list(task.answers)} if task.answers else {}
     return header | {name: YamlText(value) for name, value in task.extra_headers}
 
 
@@ -235,6 +238,8 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
     known = {*_KNOWN_HEADERS, "agent", "depends_on"}
     if agent := header.get("agent", ""):
         values["agent"] = source.header("agent", agent, ("agent",))
+    if answers := header.get("answers", ""):
+        values["answers"] = source.header("answers", answers, ("answers",))
     if needs := header.get("depends_on", ""):
         values["depends_on"] = source.header("depends_on", needs, ("depends_on",))
     values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in known)
@@ -392,6 +397,7 @@ def _compare_headers(current: TaskFile, edited: TaskFile) -> list[str]:
         ("extra headers", current.extra_headers, edited.extra_headers),
         ("agent", current.agent, edited.agent),
         ("order", current.depends_on, edited.depends_on),
+        ("answers", current.answers, edited.answers),
     ):
         if after and after != before:
             problems.append(f"the {what} of an existing task cannot be changed here")

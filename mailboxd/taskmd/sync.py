@@ -203,6 +203,7 @@ def to_record(engine: Engine, task: Task) -> TaskFile:
         dag=tuple(_node(engine, child, tuple(needs.get(child.key, ()))) for child in children),
         subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
         synthesised=task.result if task.mode is Mode.COORDINATING else "",
+        answers=task.flow.answers if task.parent is None else (),
         extra_headers=task.extra,
         extra_sections=shown_sections(task.spec, task.title) + waiting + task.sections,
     )
@@ -506,6 +507,7 @@ class TaskMarkdown:
             policy,
             plan=plan,
             needs=self.intake.needs(written.depends_on),
+            answers=written.answers,
             origin=Origin(message_id=message_id, file=digest),
             created_at=_past(written.created_at, self.engine.now),
             extra=written.extra_headers,

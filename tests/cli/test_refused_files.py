@@ -18,8 +18,8 @@ from mailboxd.protocol.prompts import Templates
 from mailboxd.taskmd.sync import TaskMarkdown
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
-from tests.cli.stage import Stage, child
-from tests.cli.test_inbox import kinds
+from tests.cli.stage import Stage, child, task_of
+from tests.cli.test_inbox import kinds, put
 
 TWICE = "---\nfrom: a\nfrom: b\n---\n\n# Task\n"
 CYCLE = "# Trip\n\n## DAG\n\n```yaml\nsubtasks:\n  a: {agent: self, description: A, depends_on: [a]}\n```\n"
@@ -229,3 +229,20 @@ def test_why_names_a_refused_edit_until_it_is_dismissed(stage: Stage) -> None:
     assert "kept as tasks/trip/task.rejected-" in stage.json("why", "trip")["notices"][-1]["text"]
     stage.run("inbox", "--dismiss", "trip")
     assert "an edit was refused" not in stage.run("why", "trip").stdout
+
+
+def test_the_answers_of_a_task_are_in_its_file_and_are_read_from_a_new_one(stage: Stage) -> None:
+    write(stage, "---\nchoices: yes, no\n---\n# Ready?\n", "mine")
+    text = "---\ntype: task\ntask_id: theirs\nfrom: operator\nanswers: [yes, no]\n---\n\n# Task: Ready?\n\nLook.\n"
+    assert put(stage, text, "theirs.md") == "accepted"
+    daemon(stage)
+    for name in ("mine", "theirs"):
+        path = stage.ws.tasks / name / "task.md"
+        assert 'answers: ["yes", "no"]\n' in path.read_text()
+        with stage.engine() as engine:
+            assert engine.store.tasks.declared_answers(task_of(engine, name).id) == ("yes", "no")
+        path.write_text(path.read_text().replace('answers: ["yes", "no"]\n', "answers: [now, later]\n"))
+        daemon(stage)
+        assert 'answers: ["yes", "no"]\n' in path.read_text()
+    assert kinds(stage) == ["edit", "edit"]
+    assert "the answers of an existing task cannot be changed here" in stage.json("inbox")[-1]["text"]

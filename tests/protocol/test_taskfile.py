@@ -94,6 +94,7 @@ def task_files(draw: st.DrawFn) -> TaskFile:
         subtask_results=tuple(draw(st.dictionaries(KEYS, text, max_size=3)).items()),
         synthesised=draw(text),
         overrides=draw(overrides()),
+        answers=draw(st.sampled_from([(), ("yes", "no"), ("approve", "needs work", "1")])),
         extra_headers=draw(extras()),
         extra_sections=tuple(draw(st.lists(st.tuples(headings, text), max_size=2))),
     )
@@ -355,6 +356,7 @@ def test_new_instructions_and_own_sections_are_reported() -> None:
         ({"overrides": Overrides(max_attempts=9)}, "policy"),
         ({"agent": "beta"}, "agent"),
         ({"depends_on": ("other",)}, "order"),
+        ({"answers": ("yes", "no")}, "answers"),
     ],
 )
 def test_rewriting_what_is_not_the_editors_is_illegal_as_a_whole(change: dict[str, object], words: str) -> None:
