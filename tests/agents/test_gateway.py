@@ -492,6 +492,7 @@ def test_a_program_without_a_daemon_and_without_turns_ends(
         os.close(pidfd)
 
 
+@pytest.mark.slow
 def test_a_turn_that_is_ordered_while_the_program_ends_is_carried(
     tmp_path: Path, started: Callable[[], GatewayTransport]
 ) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import thread_time
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from textual.pilot import Pilot
+from textual.widget import Widget
 from textual.widgets import Button, DataTable, Input, Static
 
 from mailboxd.cli.board import Act, Board
@@ -21,6 +22,7 @@ from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
 from tests.cli.test_inbox import asks, loses, untold
 
+W = TypeVar("W", bound=Widget)
 HOSTILE = "[red]evil[/red] \x1b[31m [@click=app.quit]x[/]"
 
 
@@ -41,10 +43,24 @@ def driven(stage: Stage, play: Callable[[Board, Pilot[None]], Awaitable[None]]) 
             async with asyncio.timeout(60):  # a loaded machine composes it later
                 while not board.query(DataTable):
                     await pilot.pause(0.01)
-            await pilot.pause()
+            await settled(pilot)
             await play(board, pilot)
 
     asyncio.run(run())
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    """All that is on the screen has handled its messages: a process that gets no CPU looks idle to `pause` alone."""
+    await pilot.pause()
+    await pilot.press()
+
+
+async def found(board: Board, pilot: Pilot[None], name: str, kind: type[W]) -> W:
+    """This widget of the screen on top; a loaded machine composes it later."""
+    async with asyncio.timeout(60):
+        while (one := next(iter(board.screen.query(name).results(kind)), None)) is None:
+            await pilot.pause(0.01)
+    return one
 
 
 def titles(board: Board) -> list[str]:
@@ -66,7 +82,7 @@ async def to(board: Board, pilot: Pilot[None], words: str) -> None:
     at = next((at for at, title in enumerate(titles(board)) if words in title), None)
     assert at is not None, f"no line with {words!r}: {titles(board)}"
     board.query_one(DataTable).move_cursor(row=at)
-    await pilot.pause()
+    await settled(pilot)
 
 
 def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
@@ -78,7 +94,7 @@ def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
         first = next(at for at, title in enumerate(told) if "asks for your approval" in title)
         assert first < told.index("Do quiet")
         await to(board, pilot, "asks for your approval")
-        assert "make publish, in site/" in str(board.query_one("#told", Static).render())
+        assert "make publish, in site/" in str((await found(board, pilot, "#told", Static)).render())
         row = board.query_one(DataTable).cursor_row
         await pilot.press("j")
         assert board.query_one(DataTable).cursor_row == row + 1
@@ -86,7 +102,7 @@ def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
         assert board.query_one(DataTable).cursor_row == row
         await to(board, pilot, "Do quiet")
         await pilot.press("enter")
-        assert "Received from operator" in str(board.query_one("#told", Static).render())
+        assert "Received from operator" in str((await found(board, pilot, "#told", Static)).render())
 
     driven(stage, play)
 
@@ -107,13 +123,13 @@ def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:
         assert has_form(board)  # Enter alone approves nothing
         assert len(board.screen.query("#back")) == 1
         await pilot.click("#do2")  # a screen of its own asks once more
-        await pilot.pause()
-        board.screen.query_one("#do0", Button).press()
-        await pilot.pause()
-        assert "required" in str(board.screen.query_one("#refused", Static).render())
-        board.screen.query_one("#field-note", Input).value = "not today"
-        board.screen.query_one("#do0", Button).press()
-        await pilot.pause()
+        await settled(pilot)
+        (await found(board, pilot, "#do0", Button)).press()
+        await settled(pilot)
+        assert "required" in str((await found(board, pilot, "#refused", Static)).render())
+        (await found(board, pilot, "#field-note", Input)).value = "not today"
+        (await found(board, pilot, "#do0", Button)).press()
+        await settled(pilot)
         assert not has_form(board)
         assert any("Reject" in title and "u takes it back" in title for title in titles(board))
 
@@ -128,15 +144,15 @@ def test_what_is_held_is_taken_back_by_one_key(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "circuit is open")
         await pilot.press("c")
-        await pilot.pause()
+        await settled(pilot)
         labels = [str(button.label) for button in board.screen.query(Button)]
         assert labels == ["Cancel the task", "Back, change nothing"]
-        board.screen.query_one("#do0", Button).press()
-        await pilot.pause()
+        (await found(board, pilot, "#do0", Button)).press()
+        await settled(pilot)
         assert len(held(stage)) == 1
         await to(board, pilot, "Cancel the task")
         await pilot.press("u")
-        await pilot.pause()
+        await settled(pilot)
 
     driven(stage, play)
     assert (held(stage), stage.phase("job")) == ([], "circuit_open")
@@ -149,10 +165,10 @@ def test_a_used_up_budget_is_raised_on_the_screen(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "over budget")
         await pilot.press("a")
-        await pilot.pause()
-        board.screen.query_one("#field-budget_usd", Input).value = "2.5"
-        board.screen.query_one("#do0", Button).press()
-        await pilot.pause()
+        await settled(pilot)
+        (await found(board, pilot, "#field-budget_usd", Input)).value = "2.5"
+        (await found(board, pilot, "#do0", Button)).press()
+        await settled(pilot)
         assert not has_form(board)
 
     driven(stage, play)
@@ -165,7 +181,7 @@ def test_a_question_is_answered_by_keyboard_alone(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "Which figures?")
         await pilot.press("a", *"theirs", "enter")
-        await pilot.pause()
+        await settled(pilot)
         assert not has_form(board)
 
     driven(stage, play)
@@ -179,7 +195,7 @@ def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: st
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "circuit is open")
         await pilot.press(key, "enter")
-        await pilot.pause()
+        await settled(pilot)
 
     driven(stage, play)
     assert stage.phase("job") == phase
@@ -205,12 +221,12 @@ def test_tasks_are_filtered_and_texts_are_searched(stage: Stage) -> None:
 
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await pilot.press("/", *"harv")
-        await pilot.pause()
+        await settled(pilot)
         assert titles(board) == ["Do harvest"]
         await pilot.press("enter", "escape")
         assert {"Do harvest", "Do report"} <= set(titles(board))
         await pilot.press("s", *"mangoes", "enter")
-        await pilot.pause()
+        await settled(pilot)
         assert titles(board)[-1] == "Do report"
         assert "Do harvest" not in titles(board)
 
@@ -225,7 +241,7 @@ def test_what_agents_say_is_no_markup(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "Do job")
         await pilot.press("enter")
-        told = str(board.query_one("#told", Static).render())
+        told = str((await found(board, pilot, "#told", Static)).render())
         assert "[red]evil[/red] \\x1b[31m [@click=app.quit]x[/]" in told
 
     driven(stage, play)
@@ -238,12 +254,12 @@ def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage) -> None:
 
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "7 circuits are open for one reason")
-        assert ", ".join(names) in str(board.query_one("#told", Static).render())
+        assert ", ".join(names) in str((await found(board, pilot, "#told", Static)).render())
         await pilot.press("r")
-        await pilot.pause()
+        await settled(pilot)
         assert [str(button.label) for button in board.screen.query(Button)] == ["Run again", "Back, change nothing"]
-        board.screen.query_one("#do0", Button).press()
-        await pilot.pause()
+        (await found(board, pilot, "#do0", Button)).press()
+        await settled(pilot)
 
     driven(stage, play)
     assert {stage.phase(name) for name in names} == {"execution_ready"}
@@ -255,10 +271,10 @@ def test_notices_that_reach_nobody_are_dismissed(stage: Stage) -> None:
     async def play(board: Board, pilot: Pilot[None]) -> None:
         await to(board, pilot, "not reached")
         await pilot.press("a")
-        await pilot.pause()
+        await settled(pilot)
         assert [str(button.label) for button in board.screen.query(Button)] == ["Dismiss", "Back, change nothing"]
-        board.screen.query_one("#do0", Button).press()
-        await pilot.pause()
+        (await found(board, pilot, "#do0", Button)).press()
+        await settled(pilot)
 
     driven(stage, play)
     assert [item for item in stage.json("inbox") if item["kind"] == "notice"] == []

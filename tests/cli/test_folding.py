@@ -77,6 +77,7 @@ def test_the_log(stage: Stage) -> None:
     assert len(printed(stage, "log", "job0", "--tree")) < 501, "a short one is whole"
 
 
+@pytest.mark.slow
 def test_approvals_and_workspaces(stage: Stage) -> None:
     for number in range(60):
         ask(stage, f"job{number}", PUBLISH)

@@ -116,6 +116,7 @@ def fresh(root: Path, state: str) -> Stage:
     return stage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Path, state: str) -> None:
     tried = set()
