@@ -231,6 +231,8 @@ class Retry:
     """Only failed tasks, this one or any below it; each gets the instructions."""
     with_dependants: bool = False
     """Also completed tasks that used the result of this one."""
+    reviewers: tuple[str, ...] | None = None
+    """Who reviews it at its gate, in place of reviewers whom nobody can ask; empty: nobody, and it passes."""
 
 
 class Remedy(StrEnum):

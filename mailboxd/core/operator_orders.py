@@ -43,7 +43,7 @@ from mailboxd.core.lifecycle import (
     retry_trigger,
 )
 from mailboxd.core.model import Policy, Spent, Task
-from mailboxd.core.vocabulary import OPERATORS, Phase, WeakSpec, same_agent
+from mailboxd.core.vocabulary import OPERATORS, Gate, Phase, WeakSpec, is_id, same_agent
 from mailboxd.errors import Refused
 
 OPERATOR = "operator"
@@ -223,7 +223,7 @@ def retry(builder: DecisionBuilder, order: Retry) -> None:
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
         builder.amend("the operator skipped the backoff", not_before=None, reason="retried by the operator")
         return
-    if reviews.ask_again(builder):
+    if reviews.ask_again(builder, order.reviewers):
         return
     trigger = retry_trigger(builder.view)
     mending = task.mending
@@ -356,6 +356,18 @@ def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
 
 # The table.
 
+
+def _retry(
+    note: str = "", only_failed: bool = False, with_dependants: bool = False, reviewers: str | None = None
+) -> Retry:
+    """Raises Refused for reviewers that cannot be agents."""
+    names = [name.strip() for name in reviewers.split(",")] if reviewers and reviewers.strip() != "none" else []
+    if wrong := [name for name in names if not is_id(name)]:
+        hint = "Write names of agents with commas between them, or none."
+        raise Refused("bad-form", f"Other reviewers: {wrong[0][:60]!a} is not the name of an agent", hint)
+    return Retry(note, only_failed, with_dependants, None if reviewers is None else tuple(names))
+
+
 _NOTE = Field("note", FieldKind.TEXT, "Note", "The reason, shown wherever the task is.")
 _OVER_BUDGET = "over budget"
 
@@ -448,8 +460,15 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
                 "Also completed tasks that used the result of TASK.",
                 offered=lambda now: now.phase is Phase.COMPLETED,
             ),
+            Field(
+                "reviewers",
+                FieldKind.TEXT,
+                "Other reviewers",
+                "Agents that review it in place of those who cannot be asked; `none` has it pass without a review.",
+                offered=lambda now: now.phase.value in tuple(Gate),
+            ),
         ),
-        make=lambda note="", only_failed=False, with_dependants=False: Retry(note, only_failed, with_dependants),
+        make=_retry,
         makes_sense=lambda now: not now.blocked and (now.phase in (Phase.FAILED, Phase.COMPLETED) or now.pausing),
         label="Run again",
         main=True,

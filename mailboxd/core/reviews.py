@@ -77,23 +77,39 @@ def follow_configuration(builder: DecisionBuilder) -> bool:
     return True
 
 
-def ask_again(builder: DecisionBuilder) -> bool:
+def ask_again(builder: DecisionBuilder, reviewers: tuple[str, ...] | None = None) -> bool:
     """Judge a gate that has asked nobody anew, by the operator's order; False for any other task.
 
-    Raises Refused, which says why there is still nobody to ask.
+    `reviewers` take the place of its own; where they are none, it passes. Raises Refused, which says why there is still
+    nobody to ask, or that no gate waits for the reviewers that are named.
     """
-    gate = gate_of(builder.task)
+    task, gate = builder.task, gate_of(builder.task)
     if gate is None or builder.view.asked_reviewers or builder.view.turns:
+        if reviewers is not None:
+            raise Refused("not-under-review", f"{task.local_id} waits for no reviewers, so that others cannot be named")
         return False
-    follow_configuration(builder)
+    if reviewers is None:
+        follow_configuration(builder)
+    else:
+        _replaced(builder, gate, reviewers)
     if gate in builder.task.policy.gates and (why := _nobody_to_ask(builder.view, builder.ctx, gate)):
-        hint = "`mailboxd doctor` names what to change; then it goes on by itself."
-        if "reviewers" in (builder.task.policy.named or ()):
-            hint = "The task names its reviewers itself: let them be asked in OpenClaw, and it goes on by itself; or "
-            hint += f"`mailboxd cancel {builder.task.local_id}`, and send it again with others."
-        raise Refused("no-reviewer", f"{builder.task.local_id}: {why}", hint)
+        hint = f"`mailboxd retry {task.local_id} --reviewers none` has it pass without a review; or name others there. "
+        hint += "`mailboxd doctor` names what lets a reviewer be asked; then it goes on by itself."
+        raise Refused("no-reviewer", f"{task.local_id}: {why}", hint)
     builder.amend("the operator has its reviewers asked")
     return True
+
+
+def _replaced(builder: DecisionBuilder, gate: Gate, reviewers: tuple[str, ...]) -> None:
+    """Name other reviewers of the task, or switch off the gate that it is at: the configuration keeps off both."""
+    policy = builder.task.policy
+    if reviewers:
+        policy = replace(policy, reviewers=reviewers)
+        note = f"{gate}: reviewed by {', '.join(reviewers)}, as {builder.actor} says"
+    else:
+        policy = replace(policy, gates=policy.gates - {gate})
+        note = f"{gate}: {builder.actor} has it pass without a review"
+    builder.amend(note, policy=replace(policy, named=(policy.named or frozenset()) | {"reviewers", "gates"}))
 
 
 def gate_of(task: Task) -> Gate | None:

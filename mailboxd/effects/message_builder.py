@@ -129,14 +129,15 @@ class PromptBuilder:
                 return self._work(task, effect)
 
     def with_context(self, task: Task) -> tuple[Spec, tuple[Cut, ...]]:
-        """The spec with what the task is a part of, and the results of its dependencies, in its Context.
+        """The spec with what the task is a part of, what its dependencies brought, and what was done, in its Context.
 
-        Both are named and marked as data.
+        All of it is named and marked as data.
         """
         spec, needs = task.spec, self.store.tasks.dependencies(task.id)
         carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED])
         before = self._round_before(task)
-        context = joined(spec.context, self._background(task), before.text, carried.text)
+        done = self._performed([*needs, task])
+        context = joined(spec.context, self._background(task), before.text, carried.text, done)
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
 
@@ -267,9 +268,9 @@ class PromptBuilder:
         )
         return Prompt(render_prompt(self.templates, prompt), carried.cuts)
 
-    def _performed(self, children: Sequence[Task]) -> str:
+    def _performed(self, tasks: Sequence[Task]) -> str:
         """The approved actions of these tasks that ran, so that nobody plans or performs them again."""
-        rows = [row for child in children if child.planned_actions for row in self.store.approvals.of_task(child.id)]
+        rows = [row for task in tasks if task.planned_actions for row in self.store.approvals.of_task(task.id)]
         done = [f"- {row.requested_action}: {first_line(row.summary)}" for row in rows if row.state is Performed.DONE]
         if not done:
             return ""

@@ -340,7 +340,8 @@ class Engine:
         events: list[Event] = []
         for target in retried(self.store, task, input_):
             named = target == task.id or input_.only_failed
-            events += self.handle(target, Retry(input_.instructions if named else ""), Role.OPERATOR, actor)
+            order = Retry(input_.instructions if named else "", reviewers=input_.reviewers if named else None)
+            events += self.handle(target, order, Role.OPERATOR, actor)
         return events
 
     def read(self, task_id: str, role: Role, actor: str) -> Task:

@@ -93,12 +93,13 @@ _GATES = frozenset({Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE})
 
 
 def _new_reviewers(task: TaskSnapshot) -> str:
+    others = f"mailboxd retry {task.local_id} --reviewers none"
     if task.own_reviewers:
-        how = "and send it again with other reviewers; or let its own be asked in OpenClaw, and it goes on by itself"
-        return f"mailboxd cancel {task.local_id}  # {how}"
+        how = "in place of none, name others who are to review it; or let its own be asked in OpenClaw"
+        return f"{others}  # it passes without a review; {how}, and it goes on by itself"
     return (
         "mailboxd doctor  # says what lets a reviewer be asked; then it goes on by itself, as after a restart with "
-        "other gates.reviewers in .mailboxd/config.yaml"
+        f"other gates.reviewers in .mailboxd/config.yaml; or {others} (or with names in place of none)"
     )
 
 

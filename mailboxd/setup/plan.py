@@ -76,7 +76,7 @@ def _config_text(agent: str, tools_port: int, reviewers: Sequence[str] | None) -
         given["gates.reviewers"] = list(reviewers)
     elif reviewers is not None:  # a gate that nobody can decide would stop every task
         given |= {f"gates.{gate.value}": False for gate in Gate}
-    if reviewers and len(reviewers) == 1:  # nobody else could review the other gate
+    if reviewers and len(reviewers) < 3:  # one may be the author: then nobody else could review the other gate
         given["gates.same_reviewer"] = True
     return config.default_text(agent, given)
 

@@ -247,7 +247,8 @@ def test_a_paused_task_says_so_with_its_note_everywhere_until_it_is_resumed(stag
 # Reviewers that cannot be asked
 
 
-def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_claims_nothing(stage: Stage) -> None:
+def stands_at_its_reviewers(stage: Stage) -> None:
+    """The task job names a reviewer that there is not."""
     answer = {"known": {name: [name, ""] for name in ("alpha", "critic")}, "allowed": None, "has_rules": True}
     with stage.engine() as engine:
         engine.store.meta.set("peers", json.dumps(answer))
@@ -255,10 +256,27 @@ def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_
     stage.create("job", policy=apply(Policy(named=frozenset()), gates))
     stage.start()
     stage.end_turn("job", "The outcome.")
+
+
+def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_claims_nothing(stage: Stage) -> None:
+    stands_at_its_reviewers(stage)
     item = stage.item("review")
     assert item["text"] == "quality_gate: the reviewer nobody cannot be asked: there is no agent nobody"
-    assert item["command"].endswith("cancel job"), "neither doctor nor the configuration has these reviewers"
+    assert "in place of none, name others" in stage.run("why", "job", env={"COLUMNS": "400"}).stdout
     again = stage.run("retry", "job")
     assert (again.exit_code, "there is no agent nobody" in again.stderr) == (1, True)
-    assert "cancel job`, and send it again with others" in again.stderr
+    assert "retry job --reviewers none` has it pass without a review; or name others" in again.stderr
     assert "can be asked now" not in stage.run("log", "job").stdout
+    assert stage.run(*item["command"].split()[1:]).exit_code == 0
+    assert stage.phase("job") == "completed"
+    assert "has it pass without a review" in stage.run("log", "job", env={"COLUMNS": "200"}).stdout
+
+
+def test_other_reviewers_are_named_by_a_command(stage: Stage) -> None:
+    stands_at_its_reviewers(stage)
+    refused = stage.run("retry", "job", "--reviewers", "zoe")
+    assert (refused.exit_code, "there is no agent zoe" in refused.stderr) == (1, True)
+    assert stage.run("retry", "job", "--reviewers", "a b").exit_code != 0
+    assert stage.run("retry", "job", "--reviewers", "critic, alpha").exit_code == 0
+    assert "reviewed by critic, alpha, as" in stage.run("log", "job", env={"COLUMNS": "200"}).stdout
+    assert "waits for critic" in stage.run("why", "job").stdout

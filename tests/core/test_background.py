@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.effects import RunTurn
+from mailboxd.core.inputs import Retry
 from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild, Spec
 from mailboxd.core.outcomes import Results
+from mailboxd.core.vocabulary import Gate, Turn
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.hub.spool import HubView
@@ -20,7 +22,9 @@ from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.taskmd import parse_task_file, render_task_file
 from mailboxd.taskmd.sync import to_record
 from mailboxd.user_state import UserState
-from tests.core.desk import Desk, child, plan
+from tests.core.desk import PUBLISH, Desk, child, plan
+from tests.core.test_approvals import approve_all, end, prepare
+from tests.core.test_approvals import start as begin
 
 WHOLE = Spec("Know why revenue grew", instructions="Find out.", context="The board meets on 12 October.")
 
@@ -123,3 +127,72 @@ def test_the_synthesis_hears_what_was_not_done(tmp_path: Path) -> None:
     desk = company(child("a", "bob"), child("b", "bob", "a", flow=skip))
     desk.ends("t.a", Results("x", "yes"))
     assert "- b: skipped: a answered yes; it runs if the answer is no" in sent(desk, tmp_path, "t")
+
+
+def reviewing(desk: Desk, tmp: Path, name: str) -> str:
+    """The prompt of the review that is ordered."""
+    prompting = PromptBuilder(
+        "main", desk.store, Templates(None), desk.engine.settings.limits, 9_000, 9_000, str, tuple
+    )
+    (effect,) = (turn for turn in desk.orders(RunTurn, name) if turn.turn is Turn.REVIEW)
+    return prompting.prompt(effect, desk.task(name)).text
+
+
+def test_a_reviewer_of_the_specification_sees_context_background_and_dependencies(tmp_path: Path) -> None:
+    """All that the executor will be given, without which a specification cannot be judged; and nothing twice."""
+    gated = Overrides(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",))
+    figures = child("figures", "bob", description="Get the figures of Q3")
+    desk = company(figures, child("text", "bob", "figures", context="EMEA is late.", overrides=gated))
+    text = reviewing(desk, tmp_path, "t.text")
+    for part in ("EMEA is late.", "### Background", "Know why revenue grew", "The board meets on 12 October."):
+        assert text.count(part) == 1
+    assert "Its executor is given the results of these" in text
+    assert "- figures: Get the figures of Q3" in text
+    assert text.index("- figures") < text.index("# How to answer")
+
+
+def test_a_reviewer_of_a_specification_without_dependencies_reads_of_none(tmp_path: Path) -> None:
+    gated = Overrides(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",))
+    assert "Dependencies" not in reviewing(company(child("a", "bob", overrides=gated)), tmp_path, "t.a")
+
+
+def published(*children: PlannedChild) -> Desk:
+    """The action of the child a has run."""
+    desk = company(child("a", "bob", planned_actions=(PUBLISH,)), *children)
+    desk.done("t.a")
+    prepare(desk, "t.a")
+    approve_all(desk, "t.a")
+    begin(desk, name="t.a")
+    end(desk, name="t.a")
+    desk.start()
+    return desk
+
+
+RAN = "### Actions that were performed, once"
+
+
+def test_the_synthesis_hears_that_an_approved_action_ran(tmp_path: Path) -> None:
+    text = sent(published(), tmp_path, "t")
+    assert "- run make publish: it is done" in text.partition(RAN)[2]
+    assert text.index(RAN) < text.index("# How to answer")
+
+
+@pytest.mark.parametrize("agent", ["self", "amy"])
+def test_whoever_goes_on_from_there_hears_that_an_approved_action_ran(agent: str, tmp_path: Path) -> None:
+    text = sent(published(child("announce", agent, "a")), tmp_path, "t.announce")
+    assert "- run make publish: it is done" in text.partition(RAN)[2]
+
+
+def test_the_next_attempt_hears_what_was_done(tmp_path: Path) -> None:
+    desk = published()
+    desk.done("t")
+    desk.command("t.a", Retry("Shorter."))
+    desk.start()
+    assert "- run make publish: it is done" in sent(desk, tmp_path, "t.a").partition(RAN)[2]
+
+
+def test_nothing_is_said_of_an_action_that_did_not_run(tmp_path: Path) -> None:
+    desk = company(child("a", "bob", planned_actions=(PUBLISH,)), child("b", "bob"))
+    desk.done("t.a")
+    prepare(desk, "t.a")
+    assert RAN not in sent(desk, tmp_path, "t.b")

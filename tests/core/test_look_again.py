@@ -12,6 +12,7 @@ from mailboxd.core.outcomes import Reviewed, Succeeded
 from mailboxd.core.specs import apply
 from mailboxd.core.vocabulary import Gate, Phase, Verdict
 from mailboxd.errors import Refused
+from mailboxd.store import event_log
 from tests.core.desk import Desk, with_policy
 
 GATE = Gate.SPEC_REVIEW
@@ -150,3 +151,64 @@ def test_retry_has_the_reviewers_asked_or_says_why_nobody_can_be() -> None:
     now.away.clear()
     now.desk.command("t", Retry())
     assert now.asked() == ["rex"]
+
+
+# ---------------------------------------------------------------- a person names others
+
+
+@pytest.mark.parametrize("gate", list(Gate))
+@pytest.mark.parametrize("named", [frozenset(), frozenset({"reviewers", "gates"}), None])
+def test_a_person_names_others_for_reviewers_who_cannot_be_asked(gate: Gate, named: frozenset[str] | None) -> None:
+    now = Circumstances(replace(STRICT, gates=frozenset({gate}), named=named), "rex")
+    now.desk.give()
+    if gate is not Gate.SPEC_REVIEW:
+        now.desk.done("t")
+    now.desk.command("t", Retry(reviewers=("ann", "main")))
+    assert now.asked() == ["ann"]
+    now.configured(reviewers=("rex",), gates=frozenset())
+    now.desk.ends("t", Reviewed(Verdict.APPROVED, "fine"), agent="ann")
+    assert now.desk.task("t").phase.value != gate.value
+    assert f"{gate}: reviewed by ann, main, as operator says" in notes(now.desk)
+
+
+@pytest.mark.parametrize("gate", list(Gate))
+def test_a_person_has_a_gate_passed_without_a_review_on_record(gate: Gate) -> None:
+    now = Circumstances(replace(STRICT, gates=frozenset({gate})), "rex")
+    now.desk.give()
+    if gate is not Gate.SPEC_REVIEW:
+        now.desk.done("t")
+    now.desk.command("t", Retry(reviewers=()))
+    assert now.desk.phase().value != gate.value
+    assert f"{gate}: operator has it pass without a review" in notes(now.desk)
+
+
+def test_only_the_gate_that_stands_still_is_passed() -> None:
+    now = Circumstances(replace(STRICT, gates=frozenset(Gate), same_reviewer=True), "rex")
+    now.desk.give()
+    now.desk.command("t", Retry(reviewers=()))
+    now.desk.start()
+    now.desk.done("t")
+    assert (now.desk.phase(), now.asked()) == (Phase.SPEC_GATE, [])
+
+
+def test_who_cannot_be_asked_either_is_refused_with_what_helps() -> None:
+    now = Circumstances(STRICT, "rex", "zoe")
+    now.desk.give()
+    for names in (("zoe",), ("main",)):
+        with pytest.raises(Refused) as refusal:
+            now.desk.command("t", Retry(reviewers=names))
+        assert refusal.value.rule == "no-reviewer"
+        assert "`mailboxd retry t --reviewers none`" in refusal.value.hint
+    assert now.desk.task("t").policy.reviewers == ("rex",)
+
+
+def test_reviewers_that_have_been_asked_are_not_exchanged() -> None:
+    now = Circumstances()
+    now.desk.give()
+    with pytest.raises(Refused, match="waits for no reviewers"):
+        now.desk.command("t", Retry(reviewers=("ann",)))
+    assert now.asked() == ["rex"]
+
+
+def notes(desk: Desk) -> list[str]:
+    return [recorded.event.data.get("note", "") for recorded in event_log.read(desk.store.db, desk.task("t").id)]

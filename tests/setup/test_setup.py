@@ -125,6 +125,17 @@ def test_new_workspaces_get_the_strict_profile_with_reviewers_that_they_may_ask(
     assert reviews(beside, "beta") == ("strict", (), False, False)
 
 
+@pytest.mark.parametrize(("reviewers", "same"), [(["b"], True), (["b", "c"], True), (["b", "c", "d"], False)])
+def test_a_subtask_of_one_of_the_reviewers_has_reviewers_for_both_gates(
+    tmp_path: Path, reviewers: list[str], same: bool
+) -> None:
+    """Of three agents, each with the others as reviewers, one can review the work of another: it would stand still."""
+    plan.create_workspace(
+        tmp_path, "a", "2026-11-27T00:00:00.000Z", {"XDG_STATE_HOME": str(tmp_path)}, reviewers=reviewers
+    )
+    assert config.load(Workspace(tmp_path).config).gates.same_reviewer is same
+
+
 def test_where_nobody_may_be_asked_setup_says_what_helps_and_the_next_one_names_reviewers(beside: Beside) -> None:
     said = beside.steps(*STRICT)["workspace", "beta"]["says"]
     assert "OpenClaw lets beta ask nobody" in said

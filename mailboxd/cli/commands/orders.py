@@ -116,6 +116,7 @@ _MAX_TEXT = 1 << 20
     "retry q3-report --only-failed",
     "retry q3-report.extract --with-dependants --instructions notes.md",
     "retry q3-report --budget-usd 5",
+    "retry q3-report --reviewers editor",
     "retry cause:1f3a9c",
 )
 @task_argument()
