@@ -29,9 +29,12 @@ class Broken(AssertionError):
     """A history in which a law does not hold; says how to run it again."""
 
 
-def run(seed: int, steps: int = STEPS) -> set[tuple[str, str]]:
-    """Play one history and check every law on the way; the (phase, trigger) pairs it took. Raises Broken."""
-    world = World.begin(seed)
+def run(seed: int, steps: int = STEPS, dialect: str = "") -> set[tuple[str, str]]:
+    """Play one history and check every law on the way; the (phase, trigger) pairs it took. Raises Broken.
+
+    With a `dialect` every answer is written and read: it is what was meant, or is asked about.
+    """
+    world = World.begin(seed, dialect)
     book = Book(world.store)
     try:
         for _ in range(steps):
@@ -46,7 +49,7 @@ def run(seed: int, steps: int = STEPS) -> set[tuple[str, str]]:
         steps_shown = "\n  ".join(world.journal[-12:])
         raise Broken(
             f"seed {seed}: {type(problem).__name__}: {problem}\nthe last steps:\n  {steps_shown}\n"
-            f"again: SEED={seed} .venv/bin/pytest tests/simulation -k every_law"
+            f"again: SEED={seed} DIALECT={dialect} .venv/bin/pytest tests/simulation -k every_law"
         ) from problem
     finally:
         world.store.close()

@@ -217,7 +217,7 @@ class Script:
 
     def results(self) -> Results:
         answer = self.random.choice(("", "yes", "no"))
-        return Results("done", answer=answer, planned_actions=self.actions() if self.chance(0.2) else ())
+        return Results("Forty chairs", answer=answer, planned_actions=self.actions() if self.chance(0.2) else ())
 
     def actions(self) -> tuple[Action, ...]:
         """One or two; now and then one that only a person can do, or under a key that others use as well."""

@@ -1,6 +1,6 @@
 """Seeded histories of a whole workspace: repetitions, delays, lies, crashes, and every law after every step.
 
-`SEEDS=5000 pytest tests/simulation` plays more of them; `SEED=n` plays one again.
+`SEEDS=5000 pytest tests/simulation` plays more of them; `SEED=n` plays one again, `DIALECT=any` as well.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import os
 
 import pytest
 
+from mailboxd.agents.scripted.dialects import ANY
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from tests.simulation.history import run
 
 FEW = 15
 SEEDS = int(os.environ.get("SEEDS", "300"))
 ONE = os.environ.get("SEED")
+DIALECT = os.environ.get("DIALECT", "")
 NOT_HERE = {
     *(Trigger.CANCELLED, Trigger.SKIPPED, Trigger.DEADLINE_PASSED, Trigger.IMPORTED_DONE, Trigger.IMPORTED_FAILED)
 }
@@ -23,12 +25,23 @@ NOT_HERE = {
 
 def test_every_law_holds_in_some_histories() -> None:
     for seed in range(FEW):
-        run(seed)
+        run(seed, dialect=DIALECT)
+
+
+def test_every_law_holds_in_a_history_of_agents_that_answer_in_dialects() -> None:
+    for seed in range(3):
+        run(seed, dialect=ANY)
+
+
+@pytest.mark.slow
+def test_every_law_holds_in_every_history_of_agents_that_answer_in_dialects() -> None:
+    for seed in [int(ONE)] if ONE else range(SEEDS // 4):
+        run(seed, dialect=ANY)
 
 
 @pytest.mark.slow
 def test_every_law_holds_in_every_history_and_every_transition_is_taken() -> None:
-    taken = set().union(*(run(seed) for seed in ([int(ONE)] if ONE else range(SEEDS))))
+    taken = set().union(*(run(seed, dialect=DIALECT) for seed in ([int(ONE)] if ONE else range(SEEDS))))
     rows = {(phase.value, trigger.value) for phase, trigger in TRANSITIONS if trigger not in NOT_HERE}
     # a green simulation that never got there proves nothing
     assert ONE or rows <= taken, f"no history took {sorted(rows - taken)}"

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from mailboxd.agents.scripted.dialects import Said, say
 from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core import reviews, spec_drafting
@@ -19,14 +20,15 @@ from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, R
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
 from mailboxd.core.model import Attempt, BreakerRules, Escalation, Policy, Task
-from mailboxd.core.outcomes import Answer, Failed, Succeeded, Unknown
+from mailboxd.core.outcomes import Answer, Failed, Outcome, Reviewed, Succeeded, Unclear, Unknown
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import CheckVerdict, Notice, Phase, Turn, Waiting
 from mailboxd.effects import turns
 from mailboxd.effects.message_builder import composed
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import PlanError, Refused
+from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import Ids
+from mailboxd.protocol.answer import Asked
 from mailboxd.store.store import Order, Store
 from tests.simulation.script import OWN, Script
 
@@ -61,13 +63,15 @@ class World:
     """What the configuration says now."""
     away: set[str] = field(default_factory=lambda: {"ghost"})
     """The agents that may not be reached now."""
+    dialect: str = ""
+    """How answers are written and read; empty: they are not, and come as what they mean."""
 
     @classmethod
-    def begin(cls, seed: int) -> World:
+    def begin(cls, seed: int, dialect: str = "") -> World:
         random = Random(seed)
         clock = ManualClock()
         store = Store.open(None, clock.now())
-        world = cls(seed, Script(random), clock, store, new_engine(store, clock, random))
+        world = cls(seed, Script(random), clock, store, new_engine(store, clock, random), dialect=dialect)
         world.configure(world.engine)
         return world
 
@@ -166,11 +170,34 @@ class World:
         assert isinstance(effect, RunTurn)
         may_plan = self.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0] < MOST_TASKS
         outcome, answer = self.script.outcome(effect.turn, may_plan=may_plan)
-        ended = turns.ended(order, effect, outcome, answer)
+        ended = self._ended(order, effect, outcome, answer)
         self.journal[-1:] = [f"land {ended} -> {order.task}"[:300]]
         self.engine.handle(order.task, ended)
         self.store.outbox.finish(order.id)
         self.ended.append((order.task, ended))
+
+    def _ended(self, order: Order, effect: RunTurn | LookUp, outcome: Outcome, meant: Answer | None) -> TurnEnded:
+        """The end of a turn. In a dialect the answer is what is read of its text: what was meant, or unclear."""
+        answers = self.store.tasks.declared_answers(order.task)
+        asked = Asked(effect.turn, answers=answers, correction=effect.correction)
+        said = self._said(meant, asked, f"{self.seed} {order.id}")
+        if said is None or not isinstance(outcome, Succeeded):
+            return turns.ended(order, effect, outcome, meant)
+        outcome = replace(outcome, text=said.text)
+        read = turns.answer(asked, outcome)
+        insists = said.evades and effect.correction is not None  # then a refusal is a failure
+        assert insists or isinstance(read, (type(meant), Unclear)), f"{meant}, as {said.text!r}, was read as {read}"
+        assert insists or not said.evades or isinstance(read, Unclear), f"{said.text!r} was not asked about: {read}"
+        return turns.ended(order, effect, outcome, read)
+
+    def _said(self, meant: Answer | None, asked: Asked, seed: str) -> Said | None:
+        """The text of an answer; None if it has none."""
+        if meant is None or not self.dialect or (isinstance(meant, Reviewed) and asked.turn is not Turn.REVIEW):
+            return None
+        try:
+            return say(meant, asked, self.dialect, seed)
+        except MessageError:
+            return None  # a plan with two subtasks of one name
 
     def look_up(self) -> None:
         """OpenClaw's ledger answers, or cannot tell either."""
@@ -184,7 +211,7 @@ class World:
                     outcome, answer = Succeeded("found"), self.script.answer(effect.turn, may_plan=False)
                 elif tells != "unknown":
                     outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
-                ended = turns.ended(order, effect, outcome, answer)
+                ended = self._ended(order, effect, outcome, answer)
                 live = self.store.tasks.attempt(order.task, self.task(order.task).attempt)
                 awaited = live is not None and (live.id, live.waiting_for) == (effect.attempt_id, Waiting.LOOKUP)
                 self._report(order, ended)
