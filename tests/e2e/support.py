@@ -334,7 +334,7 @@ class Company:
         return witness.parse_run(self.ledger)
 
     def executions(self, **like: str) -> list[dict[str, Any]]:
-        """The turns that were worked in, those whose fields are as given; not those that repeat what a dialect hid."""
+        """The turns that were worked in, those whose fields are as given; not what followed an evasion."""
         found = [entry for entry in witness.executions(self.entries()) if entry["rule"] != -3]
         return [entry for entry in found if all(entry[name] == value for name, value in like.items())]
 

@@ -66,7 +66,7 @@ def names() -> list[str]:
     return [*DIALECTS, ANY]
 
 
-def respelled(text: str, kind: str, answers: Sequence[str], name: str, seed: str) -> str | None:
+def respelled(text: str, kind: str, answers: Sequence[str], name: str, seed: str) -> Said | None:
     """`text`, an answer in the form as asked to a message of this kind, in the dialect `name`.
 
     None if it has no other spelling, because it has no single meaning or the message wants no answer.
@@ -75,8 +75,7 @@ def respelled(text: str, kind: str, answers: Sequence[str], name: str, seed: str
     if turn not in set(Turn):
         return None
     asked = Asked(Turn(turn), answers=tuple(answers))
-    said = say(read_answer(text, asked), asked, name, seed)
-    return None if said is None else said.text
+    return say(read_answer(text, asked), asked, name, seed)
 
 
 def say(meaning: Answer, asked: Asked, name: str, seed: str) -> Said | None:

@@ -136,7 +136,7 @@ def _session(key: str) -> dict[str, Any]:
 
 
 _ASKED_AGAIN = -3
-"""The number of the rule that answers in the form what an answer in a dialect had meant."""
+"""The number of the rule that answers, in the form, what an evasion was to be."""
 
 
 class TurnEnd:
@@ -279,8 +279,8 @@ class Turn:
         said = respelled(text, message.kind, message.answers, name, seed)
         if said is None:
             return text
-        self.meant = text
-        return said
+        self.meant = text if said.evades else None
+        return said.text
 
     def _structured(self, kind: str, body: str = "") -> str:
         return envelope(self.message, self.agent.id, {"type": kind}, body)

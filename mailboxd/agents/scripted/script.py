@@ -151,7 +151,7 @@ class Run:
 
     @property
     def meant(self) -> str | None:
-        """The reply in the form as asked, if it was given in a dialect."""
+        """The reply in the form as asked, if it was evaded."""
         return self._said("meant")
 
     def _said(self, name: str) -> str | None:
