@@ -232,7 +232,11 @@ def test_values_are_taken_strictly(turns: object) -> None:
         ("agent: main\nlimits:\n  depht: 2\n", ":3: limits.depht: no such key; did you mean limits.depth?"),
         ("agent: main\njitter: 0.1\n", ":2: jitter: no such key; did you mean retry.jitter?"),
         ("agent: main\nzzz: 0.1\n", ":2: zzz: no such key; remove it"),
-        ("agent: main\nacp: {harnesses: {x: {}}}\n", ":2: acp.harnesses.x.argv: is missing"),
+        (
+            "agent: main\nacp: {harnesses: {x: {}}}\n",
+            ":2: acp.harnesses.x.argv: is missing; add it, see `mailboxd conf",
+        ),
+        ("agent: main\nacp: {harnesses: {x: {agv: [a]}}}\n", "no such key; did you mean acp.harnesses.x.argv?"),
         ("agent: main\nacp: {harnesses: {../x: {argv: [a]}}}\n", "name the harness with 1 to 128"),
         ("agent: main\nacp: {harnesses: {x: {argv: [a], cwd: /etc}}}\n", "relative to the workspace"),
         (

@@ -148,7 +148,8 @@ def _problem(details: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         return f"no such key{_suggestion(key_path)}"
     if kind == "missing":
-        return "is missing; add it, like `agent: main`"
+        example = "like `agent: main`" if key_path == ("agent",) else "see `mailboxd config --all`"
+        return f"is missing; add it, {example}"
     if kind in {"greater_than_equal", "less_than_equal"}:
         low, high = bounds(_dotted(key_path))
         return f"write a number from {low:.15g} to {high:.15g}, found {value!r}"
@@ -158,7 +159,8 @@ def _problem(details: ErrorDetails) -> str:
 
 
 def _suggestion(key_path: KeyPath) -> str:
-    known = [key for key, _ in keys()]
+    named = str(key_path[2]) if len(key_path) > 3 else "NAME"
+    known = [key.replace(".NAME.", f".{named}.") for key, _ in keys()]
     wanted = ".".join(str(part) for part in key_path)
     sections = {key.partition(".")[0] for key in known}
     close = difflib.get_close_matches(wanted[:200], [*known, *sorted(sections)], n=1, cutoff=0.7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.e2e.support import BIN, environment
 from tests.setup.test_setup import Beside
 
 pytestmark = pytest.mark.slow
+ODD = Path(__file__).resolve().parents[1] / "agents" / "acp" / "odd_agent.py"
+"""A program that speaks ACP."""
 OBEDIENT = {"match": r"\[mailboxd\] canary turn", "reply": "{word}"}
 
 
@@ -83,6 +86,10 @@ def reviewed(person: Person) -> None:
     configured(person, "gates: {spec_gate: true, reviewers: [beta]}")
 
 
+def broken_harness(person: Person) -> None:
+    configured(person, "acp: {harnesses: {odd: {argv: [/no/such/agent]}}}")
+
+
 def lost(person: Person) -> None:
     rejected(person)
     (person.alpha / ".mailboxd" / "mailboxd.db").unlink()
@@ -115,6 +122,7 @@ MENDED: list[tuple[str, Callable[[Person], object], str]] = [
     ("keys-own", lambda person: trusts(person, "beta"), ""),
     ("keys-unknown", lambda person: trusts(person, "nobody"), ""),
     ("reviewers", reviewed, ""),
+    ("harness", broken_harness, f"sed -i s:/no/such/agent:{sys.executable},{ODD}:"),
     ("lane", lambda person: configured(person, "limits: {turns: 64}"), ""),
 ]
 

@@ -49,5 +49,5 @@ def test_the_synthesis_is_told_that_the_approved_action_of_a_subtask_ran(found: 
     alpha.until("ran")
     (call,) = model.made(kind="synthesis", task="ran")
     told = call.text.partition("### Actions that were performed, once")[2]
-    assert "run /bin/sh" in told.partition("# How to answer")[0]
+    assert "exit status 0" in told.partition("# How to answer")[0]
     company.at_rest()

@@ -166,3 +166,29 @@ def test_a_service_that_does_not_start_says_how_it_ended(found: Found, manager: 
 
 def pid_of(manager: UserManager, agent: Agent) -> int:
     return int(manager.systemctl("show", unit_of(agent.root), "--property", "MainPID", "--value") or 0)
+
+
+@pytest.mark.slow
+def test_the_restart_that_is_printed_for_a_service_runs_as_it_is_printed(found: Found, manager: UserManager) -> None:
+    """In the state that prints it: the unit runs, and its configuration was changed or its daemon has ended."""
+    alpha = found({"alpha": {}})["alpha"]
+    assert manager.call(*MAILBOXD, "connect", "service", "install", cwd=alpha.root).returncode == 0
+    first = pid_of(manager, alpha)
+    alpha.config.write_text(alpha.config.read_text().replace("drain_seconds: 10", "drain_seconds: 11"))
+    (item,) = json.loads(manager.call(*MAILBOXD, "inbox", "--json", cwd=alpha.root).stdout)
+    assert item["command"].startswith("systemctl --user restart ")
+    assert manager.call("sh", "-c", item["command"]).returncode == 0
+    assert pid_of(manager, alpha) not in (0, first)
+    assert json.loads(manager.call(*MAILBOXD, "inbox", "--json", cwd=alpha.root).stdout) == []
+
+
+@pytest.mark.slow
+def test_without_a_unit_no_command_for_one_is_printed(found: Found) -> None:
+    alpha = found({"alpha": {}})["alpha"]
+    alpha.start()
+    alpha.config.write_text(alpha.config.read_text().replace("drain_seconds: 10", "drain_seconds: 11"))
+    (item,) = alpha.json("inbox")
+    assert "systemctl" not in item["command"]
+    assert " doctor " in item["command"]
+    assert "systemctl" not in alpha.call("doctor").stdout
+    assert alpha.stop() == 0
