@@ -383,7 +383,8 @@ def _of_form(form: Form, asked: Asked) -> Answer:
             )
             if not text:
                 problems.append("The question has no text. Write it below the headers.")
-            return Unclear(tuple(problems), "") if problems else Question(text)
+            offered = [said for name in sorted(forms.OPTIONS) if (said := form.text(name))]
+            return Unclear(tuple(problems), "") if problems else Question("\n\n".join([text, *offered]))
         case "ack":
             if asked.turn is not Turn.DISPATCH:
                 return _unclear(

@@ -137,12 +137,21 @@ _JSON_CALL = re.compile(
     r"\s*,\s*\"(?:arguments|parameters|args|input|tool_input|action_input|params)\"\s*:",
     re.IGNORECASE,
 )
+_TOOL = re.compile(
+    r"\A(?:```(?:json)?\s*)?\{\s*\"(?:tool|tool_name)\"\s*:\s*\"[\w.-]{1,80}\"[^{}]{0,2000}\}\s*(?:```)?\Z"
+)
 _CALLS = re.compile(r"\A\{\s*\"(?:tool_calls|function_call)\"\s*:")
-_FUNCTION = re.compile(r"\A(?:functions|tools|default_api|print\(default_api)\.\w{1,60}\(")
+_FUNCTION = re.compile(r"\A(?:(?:functions|tools|default_api|print\(default_api)\.\w{1,60}|\w{1,60}\.call)\(")
 
 
 def _is_call(text: str) -> bool:
-    if _MARKED.match(text) or _FUNCTION.match(text) or _JSON_CALL.match(text) or _CALLS.match(text):
+    if (
+        _MARKED.match(text)
+        or _FUNCTION.match(text)
+        or _JSON_CALL.match(text)
+        or _CALLS.match(text)
+        or _TOOL.match(text)
+    ):
         return True
     if len(text) > 20_000 or "```" in text:
         return False
@@ -257,7 +266,8 @@ _REFUSES = re.compile(
     rf"authori[sz]ed|prohibited|afraid)\b"
     r"|^(?:i|we) (?:must|have to|need to|will have to)? ?(?:respectfully )?(?:decline|refuse)\b"
     r"|^as an? (?:ai|language model|llm|assistant)\b|^(?:it|this|that) (?:goes |is )?(?:against|violates|beyond) "
-    r"(?:my|our|the)\b"
+    r"(?:my|our|the)\b|^(?:unfortunately,? )?(?:it|this|that)(?:'s| is| falls| lies) (?:outside|beyond)(?: of)? "
+    r"(?:my|our|what (?:i|we))\b"
     rf"|^(?:i|we) (?:do not|don't|did not|didn't|currently do not|currently don't) have (?:the |any |enough |"
     rf"sufficient |direct )*(?:access|ability|abilities|permission|permissions|tool|tools|capability|information|"
     rf"data|context|means|right)\b"

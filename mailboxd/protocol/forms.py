@@ -48,6 +48,8 @@ THOUGHTS = frozenset(
     | {"chain_of_thought", "reason_for_answer", "justification", "because"}
 )
 """Keys under which models in JSON mode explain themselves."""
+OPTIONS = frozenset({"options", "choices"})
+"""Keys for the answers that a question offers, which belong to its text."""
 _HEADERS = frozenset(
     {*DECLARATIONS, *(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())}
     - {"agent", "depends_on"}  # they order and assign a task; an answer that has them is asked about
@@ -141,7 +143,7 @@ class Form:
 
     def unknown(self) -> tuple[str, ...]:
         """Headers that no answer has, in the names of the agent."""
-        own = _HEADERS | _PARTS | words.IDLE | THOUGHTS
+        own = _HEADERS | _PARTS | words.IDLE | THOUGHTS | (OPTIONS if self.kind == "question" else frozenset())
         return tuple(self.written[name] for name in self.headers if name not in own and not name.startswith("x_"))
 
 
