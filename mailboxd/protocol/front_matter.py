@@ -35,6 +35,8 @@ _JSON_OPENS = re.compile(r"[ \t\r\n]*+---[ \t]*json[ \t]*\r?\n", re.IGNORECASE)
 _SEMICOLONS = re.compile(r";{3,}[ \t]*\r?\n")
 _WRAP = re.compile(r"(`{3,}|~{3,})[ \t]*(?:markdown|md|text|txt|message|yaml|yml)?[ \t]*", re.IGNORECASE)
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,40}):[ \t]*(.{0,300})")
+_MBOX = re.compile(r">?From [^\s:]+ [^\n]*\n")
+"""The line before a mail in a file of mails (RFC 4155)."""
 _LOOKED_AT = 400
 """Lines of a text in which a message of somebody else is looked for."""
 _MOST_KEYS = 40
@@ -283,7 +285,7 @@ def _refuse_other_senders(text: str, path: str) -> None:
 
     It must not become an order of the operator because its marks are missing, or stand elsewhere.
     """
-    lines = text.lstrip(_BLANK).replace("\r\n", "\n").split("\n")[:_LOOKED_AT]
+    lines = _MBOX.sub("", text.lstrip(_BLANK), 1).replace("\r\n", "\n").split("\n")[:_LOOKED_AT]
     hint = "Write its headers between two lines `---` at the very start, or what is to be done in your own words."
     head = _keys(lines)
     if _names_sender(head):

@@ -39,6 +39,11 @@ _SIMPLE = re.compile(
     r"(?:([A-Za-z0-9](?:[A-Za-z0-9_./+-]|:(?=[A-Za-z0-9])| (?=[A-Za-z0-9]))*)"
     r'|"([A-Za-z0-9_./+:;,?!@(){}\[\]-]+)")'
 )
+_TEXTS = frozenset(
+    {"title", "subject", "name", "task", "summary", "goal", "description", "context", "details", "prompt", "steps"}
+    | {"instructions", "expected_output", "acceptance_criteria", "criteria", "constraints"}
+)
+_NUMBER_SIGN = re.compile(r"[ \t]*#[^\s#](?:(?![ \t]#[ \t])[^\n])*")
 MAX_KEY = 128
 _MAX_SIMPLE_TEXT = 4096
 _MAX_SIMPLE_LINES = 64
@@ -73,6 +78,7 @@ class _Builder:
     path: str
     first_line: int
     max_depth: int
+    text: str = ""
     root: Yaml = ""
     documents: int = 0
     stack: list[_Open] = field(default_factory=list)
@@ -113,12 +119,25 @@ class _Builder:
         if self.stack and isinstance(self.stack[-1].node, dict) and self.stack[-1].key is None:
             self._key(self.stack[-1], event)
             return
+        if not event.style and event.end_mark is not None:
+            text = f"{text}{self._after_number_sign(event.end_mark.index)}".lstrip()
         null = not event.style and text in _NULL
         path = self._place("" if null else text, event)
         if null:
             self.nulls.add(path)
         if not event.style:
             self.plain.add(path)
+
+    def _after_number_sign(self, end: int) -> str:
+        """`#12` behind text for people, which YAML takes for a comment: `title: Fix #12` would lose its number."""
+        found = _NUMBER_SIGN.match(self.text, end)
+        if found is None or not self.stack:
+            return ""
+        top = self.stack[-1]
+        key = (
+            top.key if isinstance(top.node, dict) else next((one for one in top.path[::-1] if isinstance(one, str)), "")
+        )
+        return f" {found[0].strip()}" if key is not None and key.lower().replace("-", "_") in _TEXTS else ""
 
     def _start(self, event: yaml.CollectionStartEvent) -> None:
         if self.stack and isinstance(self.stack[-1].node, dict) and self.stack[-1].key is None:
@@ -182,7 +201,8 @@ _ONE_DOCUMENT = "Write a single YAML document without directives."
 def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, max_depth: int = 16) -> Loaded:
     """Read one YAML document whose first line is line `first_line` of the file `path`.
 
-    An empty document is an empty scalar. `max_events` counts keys, values, and starts and ends of collections;
+    An empty document is an empty scalar. `#` and a letter or digit belong to the text of a title or a description;
+    `#` and a space begin a comment there too. `max_events` counts keys, values, and starts and ends of collections;
     `max_depth` counts nested collections, including the root. Raises MessageError with the rules above.
     """
     text = text.replace("\r\n", "\n")
@@ -190,7 +210,7 @@ def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, m
     if simple is not None:
         return simple
     _check_characters(text, path, first_line)
-    builder = _Builder(path, first_line, max_depth)
+    builder = _Builder(path, first_line, max_depth, text)
     try:
         for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
             if count >= max_events:

@@ -201,7 +201,8 @@ _WORDS = frozenset(
     | {"reviewers", "limit", "limits", "budget", "budgets", "deadline", "due", "timeout", "depend", "depends"}
     | {"dependency", "dependencies", "blocked", "blocks", "block", "blocker", "blockers", "after", "before"}
     | {"assignee", "executor", "confirm", "confirmation", "permission", "signoff", "max", "maximum"}
-    | {"authorization", "authorisation", "authorize", "authorise"}
+    | {"authorization", "authorisation", "authorize", "authorise", "dryrun", "readonly"}
+    | {"forbid", "forbids", "forbidden", "prohibited", "disallow", "disallowed", "deny", "denied"}
 )
 """A key with one of these words in it restrains, whatever the others are: `requires_approval`, `max_cost`."""
 _SHORTEST_NEAR = 6
