@@ -71,7 +71,7 @@ _NO_ERROR = frozenset(
 _FORM = "`---`, `type: reply`, `status: done` (or `status: failed`), `---`, `## Results` (or `## Error`)"
 _SECTIONS = "`## Goal`, `## Expected Output` and `## Acceptance Criteria`"
 _WANTED = {
-    Turn.DRAFT: f"Write what has to be done and how one sees that it was done, under {_SECTIONS}.",
+    Turn.DRAFT: f"Write what has to be done, and how to tell that it is done, under {_SECTIONS}.",
     Turn.REVIEW: f"Judge the work in this form: {verdicts.FORM}.",
 }
 _WORK_WANTED = f"If the work is done, send it; otherwise do it now, or answer {evasions.FAILED}."
@@ -108,12 +108,12 @@ def read_answer(text: str, asked: Asked = Asked()) -> Answer:
     said = storable_text(text).strip()
     clean = cleaned(said)
     if not clean and said.strip("\ufeff\u200b\u200c\u200d\u2060"):
-        problem = "The answer holds only thoughts, and ends without an answer. Send the answer itself."
+        problem = "The text ends after your thoughts, without an answer. Send the answer itself."
         return Unclear((problem,), said, is_silence=True)
     if (silent := _silence(clean, asked)) is not None:
         if asked.turn is Turn.ANSWER:
             return silent
-        word = f" `{silent.text}` is none." if silent.text in SILENCE else ""
+        word = f" `{silent.text}` does not count as one." if silent.text in SILENCE else ""
         return Unclear((f"There was no answer.{word} {_WANTED.get(asked.turn, _WORK_WANTED)}",), said, is_silence=True)
     try:
         answer = _read(clean, asked)
@@ -241,7 +241,7 @@ def _bare_plan(lines: list[str], inside: list[bool], asked: Asked, first_line: i
         return None
     return _unclear(
         f"There is a plan in the middle of the text (line {first_line + at}, {excerpt(lines[at])}). Write it as `---`, "
-        f"`type: plan`, `---`, `## DAG` and one YAML block, with nothing behind it. {_QUOTING}"
+        f"`type: plan`, `---`, `## DAG` and one YAML block, with nothing after it. {_QUOTING}"
     )
 
 
@@ -414,7 +414,9 @@ def _implied(form: Form) -> str:
 
 def _header_problems(form: Form, known: tuple[str, ...] = ()) -> list[str]:
     """What is wrong with the headers themselves; `known` are more of them that the reader knows."""
-    problems = [f"The headers {pair} stand there twice with different values. Keep one." for pair in form.twice]
+    problems = [
+        f"The headers {pair} say the same thing with different values. Keep one of them." for pair in form.twice
+    ]
     for name in form.unknown():
         key = forms.name_of(name)
         if key in known:
@@ -449,8 +451,8 @@ def _reply(form: Form, body: Body, problems: list[str], asked: Asked) -> Answer:
     status = form.status
     if form.word("status") in forms.PARTIAL:
         problems.append(
-            f"{_upper(form.quoted('status'))}: a reply is done or failed, nothing between. If the rest is not "
-            "needed, write `status: done`; otherwise finish it, or write `status: failed` with `## Error` and "
+            f"{_upper(form.quoted('status'))}: a reply is either done or failed, with nothing in between. If the rest "
+            "is not needed, write `status: done`; otherwise finish it, or write `status: failed` with `## Error` and "
             "`## Partial Results`."
         )
     elif said != "" and not status:
@@ -692,7 +694,7 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
     if asked.turn is Turn.DISPATCH:
         return replace(
             _unclear(
-                "This is a plan, and the task was given to you to do: what you plan for it is yours to carry out. Send "
+                "This is a plan, but the task was given to you: carry the plan out yourself. Send "
                 f"its result: {_FORM}. {evasions.SURE}"
             ),
             is_claim=True,
@@ -702,7 +704,7 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
     if asked.answers:
         allowed = ", ".join(f"`{answer}`" for answer in asked.answers)
         return _unclear(
-            f"This is a plan, but one of the answers {allowed} is wanted. Write it as `answer:` of a reply."
+            f"This is a plan, but the answer has to be one of {allowed}. Write it in the header `answer:` of a reply."
         )
     if not asked.may_plan:
         return _unclear(

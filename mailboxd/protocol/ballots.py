@@ -88,8 +88,9 @@ def problem(text: str, answers: Sequence[str]) -> str:
     words = ", ".join(f"`{answer}`" for answer in answers)
     first = text.strip().partition("\n")[0][:200]
     return (
-        f"`{first}` does not declare one of the allowed answers {words}. Write exactly one of them, by itself, as the "
-        f"header `answer:` of a reply or as the first line of a text: no condition, no second answer, no other word."
+        f"`{first}` does not declare one of the allowed answers {words}. Write exactly one of them, alone, in the "
+        "header `answer:` of a reply or on the first line of a text, without a condition, a second answer or any "
+        "other word."
     )
 
 

@@ -75,7 +75,7 @@ def read_deadline(text: str, calendar: Calendar) -> str:
             raise ValueError(rest)
         return calendar.moment(day, _time(clock), _zone(clock["zone"].strip(" ()"), text))
     except (ValueError, OverflowError):
-        raise MessageError("bad-time", f"{excerpt(text)} is not one time", HINT) from None
+        raise MessageError("bad-time", f"{excerpt(text)} is not a definite time", HINT) from None
 
 
 def _counted(found: re.Match[str], calendar: Calendar) -> str:

@@ -86,9 +86,9 @@ _SAYS = {
     Kind.REFUSAL: "{said} reads like a refusal, and the task is not done.",
     Kind.FAILURE: "{said} says that the work was not possible, or not finished.",
     Kind.QUESTION: "{said} reads like a question to the sender.",
-    Kind.PROMISE: "{said} takes the work or promises it, and does not deliver it.",
+    Kind.PROMISE: "{said} accepts or promises the work, but does not deliver it.",
     Kind.CLAIM: "{said} says that the work is done, but your whole answer is the outcome, and the work is not in it.",
-    Kind.CALL: "{said} is a call of a tool as text; nothing was carried out.",
+    Kind.CALL: "{said} is a tool call written as text; nothing was carried out.",
     Kind.PLAN: "{said} reads like a plan, but is not in the form of one, so nothing was started.",
     Kind.IGNORANCE: "{said} says that you do not know the answer.",
 }

@@ -301,11 +301,11 @@ def _loaded(header: list[str], first_line: int) -> tuple[Mapping[str, Yaml], Map
     try:
         return _mapping(header, first_line)
     except MessageError as error:
-        mended = repaired("\n".join(map(_unmarked, header)), of_headers=True).split("\n")
-        if mended == header:
+        fixed = repaired("\n".join(map(_unmarked, header)), of_headers=True).split("\n")
+        if fixed == header:
             raise
         try:
-            return _mapping(mended, first_line)
+            return _mapping(fixed, first_line)
         except MessageError:
             raise error from None
 

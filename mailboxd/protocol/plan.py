@@ -200,7 +200,7 @@ def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
         return yaml_text, first_line
     if unclosed is not None:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        problem = f"the fenced block is not closed, so the plan may be cut; it ends in {excerpt(last)}"
+        problem = f"the fenced block is not closed, so the plan may be cut off; it ends with {excerpt(last)}"
         hint = "Send it again as a whole; a line of description for each subtask is enough."
         raise MessageError("unterminated", problem, hint, path, first_line + unclosed, "DAG")
     end = block_end(lines, start)
@@ -343,7 +343,7 @@ class _Reader:
         doubts = []
         if self.graded:
             put = ", ".join(f"{word} as {value - shift}" for word, value in self.graded.items())
-            doubts.append(f"of the priorities only the order was kept: {put}")
+            doubts.append(f"only the order of the priorities was kept: {put}")
         if self.kept:
             doubts.append(f"{', '.join(self.kept)} {'has' if len(self.kept) == 1 else 'have'} no effect here")
         return tuple(doubts)
@@ -494,7 +494,7 @@ class _Reader:
                 return f"{key}: {text}"
         if isinstance(item, dict):
             self.source.fail(
-                "wrong-type", "this is no sentence", where, "Write it as text, or as a child in `subtasks:`."
+                "wrong-type", "this is not a sentence", where, "Write it as text, or as a child in `subtasks:`."
             )
         return self.source.text(item, where)
 
@@ -504,7 +504,9 @@ class _Reader:
         word = words.spelled(text)
         if word in words.CLOSED:
             hint = "Leave the subtask out; others may still depend on it if the task has it already."
-            self.source.fail("wrong-type", f"the subtask is {text}, but a plan holds what is left to do", where, hint)
+            self.source.fail(
+                "wrong-type", f"the subtask is {text}, but a plan contains only what is left to do", where, hint
+            )
         if word not in words.OPEN:
             problem = f"{excerpt(text)} is not the status of work that nobody has begun"
             self.source.fail("wrong-type", problem, where, "Remove the line, or leave the subtask out.")
@@ -538,7 +540,7 @@ class _Reader:
         if self.known.calendar is not None:
             return read_deadline(text, self.known.calendar)
         if not any(letter.isdigit() for letter in text[:4]):
-            raise MessageError("bad-time", f"{excerpt(text)} is not one time", DEADLINES)
+            raise MessageError("bad-time", f"{excerpt(text)} is not a definite time", DEADLINES)
         return read_deadline(text, _ANY_DAY)
 
     def _unknown(

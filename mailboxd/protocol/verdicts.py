@@ -99,7 +99,7 @@ def review_in(form: Form, findings_text: str, summary: str, loose: str, problems
     verdict, header = _verdict_of(form)
     if verdict == "" and header:
         problems.append(
-            f"{_first_upper(form.quoted(header))}: this is no verdict. Write one of `verdict: approved`, "
+            f"{_first_upper(form.quoted(header))}: this is not a verdict. Write one of `verdict: approved`, "
             "`verdict: changes_requested`, `verdict: blocked`."
         )
     elif verdict == "":
@@ -139,9 +139,9 @@ def review_in_prose(text: str) -> Answer:
     if verdict is None or verdict == "":
         shown = excerpt(text.strip().partition("\n")[0], 120)
         if verdict == "":
-            why = f"The text {shown} states a verdict with a condition, or two verdicts, so it was taken for none."
+            why = f"The text {shown} states a verdict with a condition, or two verdicts, so it does not count as one."
         else:
-            why = f"The text {shown} has no verdict: this is no review, and a new version of the work is not wanted."
+            why = f"The text {shown} has no verdict, so it is not a review. A new version of the work is not wanted."
         return Unclear((f"{why} Do not redo the work; judge it, in this form: {FORM}.",), text)
     found = findings.in_text(text, problems, verdict=verdict)
     if verdict == "changes_requested" and not found:

@@ -213,7 +213,7 @@ PLAN = (
     "## DAG\n\n```yaml\nsubtasks:\n  a: {agent: self, description: A, priority: high, estimate: 2 days}\n"
     "  b: {agent: self, description: B, priority: urgent}\n```\n"
 )
-OF_PLAN = ("of the priorities only the order was kept: ", "estimate has no effect here")
+OF_PLAN = ("only the order of the priorities was kept: ", "estimate has no effect here")
 
 
 def by_answer(stage: Stage) -> None:

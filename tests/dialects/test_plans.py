@@ -109,8 +109,8 @@ def test_limits_are_read_with_their_units(said: str, meant: dict[str, object]) -
         ("budget: 50", "wrong-type", "dollars or tokens"),
         ("budget: 50 euros", "wrong-type", "dollars or tokens"),
         ("budget_usd: 5 euros", "wrong-type", "not an amount"),
-        ("deadline: end of week", "bad-time", "not one time"),
-        ("deadline: 01/02/2027", "bad-time", "not one time"),
+        ("deadline: end of week", "bad-time", "not a definite time"),
+        ("deadline: 01/02/2027", "bad-time", "not a definite time"),
         ("timeout: soon", "wrong-type", "not a number"),
         ("timeout: 5 moons", "wrong-type", "not a number"),
         ("priority: very", "wrong-type", "not a number"),
@@ -124,11 +124,11 @@ def test_limits_are_read_with_their_units(said: str, meant: dict[str, object]) -
         ("budgt_usd: 3", "unknown-field", "Did you mean budget_usd?"),
         ("gate: quality", "unknown-field", "gates"),
         ("colour: red", "unknown-field", "Known keys"),
-        ("status: done", "wrong-type", "holds what is left to do"),
-        ("status: completed", "wrong-type", "holds what is left to do"),
+        ("status: done", "wrong-type", "contains only what is left to do"),
+        ("status: completed", "wrong-type", "contains only what is left to do"),
         ("status: in_progress", "wrong-type", "nobody has begun"),
         ("assignee: beta", "duplicate-key", "agent"),
-        ("steps: [{agent: beta, description: x}]", "wrong-type", "no sentence"),
+        ("steps: [{agent: beta, description: x}]", "wrong-type", "not a sentence"),
         ("answers: [yes]", "wrong-type", "answers: [yes, no]"),
     ],
 )
@@ -182,7 +182,7 @@ def test_words_for_priorities_keep_their_order_and_idle_keys_are_kept_with_a_dou
     assert [child.overrides.priority for child in plan.children] == [0, -20]
     assert plan.children[0].extra == (("x-estimate", '"30m"'),)
     assert plan.doubts == (
-        "of the priorities only the order was kept: high as 0, P3 as -20", "estimate, status have no effect here"
+        "only the order of the priorities was kept: high as 0, P3 as -20", "estimate, status have no effect here"
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ PLANS = {
     "  - title: Sow\n    priority: urgent\n    blocked_by: Dig\n```\n"
 }
 BETA = {"rules": [{"match": {"kind": "work", "task": r".*\.x"}, **PLANS}], "default": {"reply": "Sown in rows."}}
-DOUBTS = ("of the priorities only the order was kept", "estimate has no effect here")
+DOUBTS = ("only the order of the priorities was kept", "estimate has no effect here")
 
 
 def test_a_doubt_about_a_peers_plan_is_in_its_reply_and_in_that_of_the_whole_task(found: Found) -> None:
@@ -29,7 +29,7 @@ def test_a_doubt_about_a_peers_plan_is_in_its_reply_and_in_that_of_the_whole_tas
     alpha.drop("go.md", task("field", plan={"x": {"agent": "beta", "description": "X"}}))
     alpha.until("field")
     (answered,) = beta.sent("reply")
-    assert "\n[mailboxd] In doubt: the plan: of the priorities only the order was kept" in answered
+    assert "\n[mailboxd] In doubt: the plan: only the order of the priorities was kept" in answered
     result = alpha.task("field.x")["result"]
     assert "In doubt" not in result, "what the agent answered is not touched"
     (told,) = eventually(lambda: alpha.sent("reply"), why=alpha.last_words)

@@ -177,7 +177,7 @@ def test_what_was_not_asked_for_is_no_answer() -> None:
     assert isinstance(read_answer("All of it.", Asked(answers=("yes", "no"))), Unclear)
     vote = read_answer("---\ntype: plan\n---\n" + DAG, Asked(answers=("yes", "no")))
     assert isinstance(vote, Unclear), "its prompt offers no plan"
-    assert "one of the answers `yes`, `no` is wanted" in vote.problems[0]
+    assert "has to be one of `yes`, `no`" in vote.problems[0]
     assert isinstance(read_answer("---\ntype: plan\n---\n" + DAG, Asked(may_plan=False)), Unclear)
 
 
@@ -272,7 +272,7 @@ def test_a_missing_type_is_supplied_where_only_one_can_be_meant(text: str, meant
         ("The status is\nstatus: failed", "not possible"),
         ("A plan is YAML.\n\nIt looks so:\n\n```yaml\n" + BARE + "```", "may be an example"),
         ("It looks so:\n\n```yaml\n" + BARE + "```\n\nIds come first.\n\nThen fields.", "may be an example"),
-        ("---\ntype: reply\nstatus: partial\n---\n## Results\n\nHalf", "nothing between"),
+        ("---\ntype: reply\nstatus: partial\n---\n## Results\n\nHalf", "nothing in between"),
         ("---\ntype: reply\nstatus: done\nrequires_approval: true\n---\nAll", "not dropped"),
         ("```yaml\n---\ntype: reply\nstatus: failed\n---\n```\n\n## Error\n\nNo network", "other text around it"),
         ("```yaml\ntype: reply\nstatus: failed\n```\n\n## Error\n\nNo network", "other text around it"),
