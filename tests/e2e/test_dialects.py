@@ -42,13 +42,19 @@ def in_dialect(found: Found, dialect: str, seed: int) -> Found:
     return make
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("story", STORIES)
 def test_a_story_ends_as_always(found: Found, story: str, seed: int) -> None:
     STORIES[story](in_dialect(found, "any", seed))
 
 
-@pytest.mark.parametrize("name", sorted(test_recipes.PLAYED))
+DECIDE = ("build-and-review", "escalation", "hand-off", "panel")
+RECIPES = [
+    name if name in DECIDE else pytest.param(name, marks=pytest.mark.soak) for name in sorted(test_recipes.PLAYED)
+]
+
+
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_reaches_its_outcome(found: Found, name: str) -> None:
     test_recipes.test_a_recipe_reaches_its_outcome(in_dialect(found, "any", 3), name)
 

@@ -20,16 +20,16 @@ def test_silence_is_asked_about_and_by_openclaw_itself_where_it_is_no_text(found
     """REPLY_SKIP ends a turn; NO_REPLY and an empty answer OpenClaw asks about again by itself, and then it fails."""
     company = found()
     alpha, model = company["alpha"], company.model
-    model.on(Text("Here it is."), task="skip", text="There was no answer")
     model.on(Text("REPLY_SKIP"), task="skip")
+    model.on(Text("The list: one key."), task="skip", text="There was no answer")
     for name, word in (("mute", "NO_REPLY"), ("void", "")):
         model.on(Text(word), task=name, attempt="1")
-        model.on(Text("Here it is."), task=name, attempt="2")
+        model.on(Text("The list: one key."), task=name, attempt="2")
     alpha.start()
     for name in ("skip", "mute", "void"):
         alpha.drop(f"{name}.md", task(name))
     for name in ("skip", "mute", "void"):
-        assert alpha.until(name)["result"] == "Here it is."
+        assert alpha.until(name)["result"] == "The list: one key."
     assert statuses(alpha, "skip") == ["succeeded"]
     for name in ("mute", "void"):
         assert statuses(alpha, name) == ["failed", "succeeded"]
@@ -76,8 +76,8 @@ def test_a_tool_without_words_after_it_is_no_answer_and_asked_about(found: Found
     """OpenClaw says `ok` and puts a sentence of its own in the place of the agent's answer."""
     company = found()
     alpha, model = company["alpha"], company.model
-    model.on(Text("It ran."), task="wordless", text="There was no answer")
     model.on(Exec("echo x >> ran"), Text(""), task="wordless")
+    model.on(Text("It ran."), task="wordless", text="There was no answer")
     alpha.start()
     alpha.drop("go.md", task("wordless"))
     assert alpha.until("wordless")["result"] == "It ran."
