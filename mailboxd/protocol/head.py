@@ -227,13 +227,20 @@ class _HeadReader:
         try:
             at = CONVERTERS["deadline"](value, _strict)
         except (MessageError, _InPart):
-            at = read_deadline(value, calendar)
+            at = self._read_deadline(key, value, calendar)
         now = self.place.now or calendar.now
         if self.by_person and at <= now:
             problem = f"its deadline was {moment(at, now)}, and it is {moment(now, now)} now"
             hint = f"If it is to be done all the same, write a later `{key}:`, or remove the line, and send it again."
             self._fail("past-deadline", key, problem, hint)
         self._put("deadline", key, at)
+
+    def _read_deadline(self, key: str, value: str, calendar: Calendar) -> str:
+        try:
+            return read_deadline(value, calendar)
+        except MessageError as error:
+            error.field = key
+            raise
 
     def _agent(self, key: str, value: Yaml) -> None:
         names = self._listed(key, value)
