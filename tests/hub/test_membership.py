@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import stat
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -129,3 +131,21 @@ def test_a_host_that_left_belongs_to_no_hub(founder: Host, other: Host) -> None:
         membership(other).settings()
     assert other.hub("status").returncode == 69
     assert other.hub("run").returncode == 69
+
+
+def pasted(host: Host, refused: str) -> None:
+    """The command that a refusal names, as it is printed."""
+    (command,) = re.findall(r"Run `mailboxd ([^`]+)` first", refused)
+    host.ordered(*shlex.split(command)[1:])
+
+
+def test_what_a_refusal_names_makes_way_for_what_was_refused(founder: Host, other: Host) -> None:
+    token = invited(founder)
+    again = founder.hub("invite", "beta")
+    assert again.returncode != 0
+    pasted(founder, again.stderr)
+    other.ordered("join", given=invited(founder))
+    twice = other.hub("join", given=token)
+    assert twice.returncode != 0
+    pasted(other, twice.stderr)
+    assert not membership(other).exists()
