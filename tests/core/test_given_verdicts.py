@@ -30,6 +30,7 @@ def said(gate: Gate, reviewer: str, verdict: Verdict = APPROVED, **fields: objec
     return replace(told, **fields)  # type: ignore[arg-type]
 
 
+OF_ANOTHER = said(QUALITY, "uma", of=sha256_of("Another result."))
 BOTH = (said(SPEC, "rex"), said(QUALITY, "uma"))
 
 
@@ -97,7 +98,7 @@ def test_the_reviewers_that_are_missing_are_asked() -> None:
         said(QUALITY, "main"),
         said(SPEC, "uma"),
         said(Gate.SPEC_REVIEW, "uma"),
-        said(QUALITY, "uma", of=sha256_of("Another result.")),
+        OF_ANOTHER,
         said(QUALITY, "uma", findings=(Finding("major", "No total"),)),
         said(QUALITY, "uma", CHANGES, of=sha256_of("")),
     ],

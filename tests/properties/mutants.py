@@ -30,6 +30,7 @@ from tests.core import (
     test_escalation,
     test_flow,
     test_gates,
+    test_given_verdicts,
     test_pace,
     test_plans,
     test_sent_again,
@@ -345,6 +346,24 @@ MUTANTS = (
         first=76,
     ),
     Mutant("a gate is skipped", "    if gate not in view.task.policy.gates:\n", "    if view is not None:\n"),
+    Mutant(
+        "a verdict that came with a result counts for another one",
+        "for one in results.verdicts if one.of == sha256_of(text))",
+        "for one in results.verdicts)",
+        lambda: test_given_verdicts.test_no_other_verdict_counts(test_given_verdicts.OF_ANOTHER),
+    ),
+    Mutant(
+        "whoever names the executor as the sender tells of reviews",
+        "if isinstance(answer, Results) and reply.reply_token != attempt.reply_token:",
+        "if isinstance(answer, Results) and not attempt.reply_token:",
+        lambda: test_given_verdicts.test_a_reply_without_the_token_of_its_dispatch_tells_no_verdicts(),
+    ),
+    Mutant(
+        "an agent that took the work of a pool approves it",
+        "or asked is None or spoken or same_agent(asked, one.given_at):",
+        "or asked is None or spoken:",
+        lambda: test_given_verdicts.test_the_agent_of_a_pool_that_did_the_work_does_not_approve_it(),
+    ),
     Mutant("one approval of several is enough", "Quorum.ALL: reviewers, ", "Quorum.ALL: 1, "),
     Mutant("half of the reviewers are a majority", "reviewers // 2 + 1", "(reviewers + 1) // 2"),
     Mutant(
