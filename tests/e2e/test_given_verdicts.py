@@ -126,7 +126,6 @@ def test_a_peer_whose_specification_was_changed_tells_no_verdicts(found: Found) 
     beta.drop("steer.md", message("steer", "changed", "Leave out the fees.", sender="operator"))
     for name in ("same", "changed"):
         beta.until(name)
-    told = {"x-verdicts" in text for text in beta.sent("reply") if "task_id: changed" in text}
-    assert told == {False}
-    assert [text for text in beta.sent("reply") if "task_id: same" in text and "x-verdicts" in text]
     company.at_rest()
+    told = {name: "x-verdicts" in text for name in ("same", "changed") for text in beta.sent("reply") if name in text}
+    assert told == {"same": True, "changed": False}
