@@ -129,3 +129,21 @@ def test_a_peer_whose_specification_was_changed_tells_no_verdicts(found: Found) 
     company.at_rest()
     told = {name: "x-verdicts" in text for name in ("same", "changed") for text in beta.sent("reply") if name in text}
     assert told == {"same": True, "changed": False}
+
+
+def test_for_a_reviewer_that_has_to_sign_no_other_word_counts(found: Found) -> None:
+    company = found(
+        {"alpha": WORK, "beta": {"mailbox": "true"}, "critic": APPROVES},
+        gates=gates("quality_gate"),
+        signing={"require": ["critic"]},
+        synthesis="concat",
+    )
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan={"good": {"agent": "beta", "description": "Good"}}))
+    eventually(lambda: alpha.query("SELECT 1 FROM attempts WHERE acknowledged"), why=alpha.last_words)
+    alpha.drop("good.md", result_of(alpha, "good"))
+    alpha.until("job")
+    assert alpha.rejections() == {}
+    company.at_rest()
+    assert {entry["local_id"] for entry in company.executions(agent="critic")} == {"job", "job.good"}
