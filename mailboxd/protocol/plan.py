@@ -25,34 +25,29 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
 
 from anyascii import anyascii
 
-from mailboxd.core.checks import path_problem
 from mailboxd.core.model import NO_FLOW, Condition, Flow, Overrides, Plan, PlannedChild
 from mailboxd.core.plans import check_order
 from mailboxd.core.sanitize import excerpt, storable_line
-from mailboxd.core.specs import criteria
 from mailboxd.core.task_view import Level
-from mailboxd.core.vocabulary import SELF, is_agent, is_id
+from mailboxd.core.vocabulary import SELF, is_id
 from mailboxd.errors import MessageError, MessageErrors, PlanError
-from mailboxd.protocol import quantities, strict_yaml, words
-from mailboxd.protocol.deadlines import HINT as DEADLINES
-from mailboxd.protocol.deadlines import Calendar, read_deadline
+from mailboxd.protocol import strict_yaml, words
+from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.headers import (
     ID_RULE,
     NO_OVERRIDES,
     OVERRIDES,
     Source,
-    integer,
     override_headers,
 )
 from mailboxd.protocol.markdown import block_end, fenced
-from mailboxd.protocol.spec import action_lines, actions_of, checks_of, render_checks
+from mailboxd.protocol.plan_values import FLOW_VALUES, QUOTES, STATE, TEXTS, Entry, Values, name_of
+from mailboxd.protocol.spec import action_lines, render_checks
 from mailboxd.protocol.strict_yaml import Path, Value, Yaml, block, flow, scalar, value_text
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -63,29 +58,13 @@ MAX_DEPTH = 64
 MAX_ERRORS = 20
 """Errors that are given at once."""
 
-STATE = ("status", "dispatched_at", "completed_at", "result_summary")
-_TEXTS = ("instructions", "expected_output", "goal", "context", "scope_in", "scope_out", "inputs", "outputs", "risks")
 _SAYS = ("description", "goal", "instructions")
 """What says what a child is to do, in place of its title."""
-_FLOW = ("when", "needs", "rounds", "until", "answers")
-_FLOW_VALUES = ("when", "needs_any", "rounds", "until", "answers")
-_OWN = (
-    *("agent", "description", "depends_on", *_FLOW, "claims", *_TEXTS),
-    *("acceptance_criteria", "checks", "planned_actions", "subtasks"),
-)
-_NAMES = frozenset({*_OWN, *STATE, *OVERRIDES, "id", "title", "blocks", "budget"})
-"""The names of the keys that a child may have."""
-MAX_ROUNDS = 100
-_OPERATORS = {"in", "not"}
-_ANSWERS = "Write the answer, `{in: [...]}` or `{not: ...}`."
 _TOP = ("subtasks", "synthesis")
 _AROUND = ("plan", "dag")
 _TOLD = frozenset({"goal", "title", "type", "task_id", "from"})
 """Keys beside the subtasks that say nothing new: of the task whose plan it is, and of the form."""
 _START = re.compile(r"[\"']?(?:sub_?-?tasks|tasks|synthesis|plan|dag|type|goal|title)[\"']? *:|\{|\[|- ", re.IGNORECASE)
-_NOTHING = frozenset({"", "none", "null", "~", "-", "n/a", "nothing"})
-_FULL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-].*)?")
-_QUOTES = "\"'“”„‟‘’‚‛«»"
 _GAPS = re.compile(r"[^\w]+|_+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 48
@@ -216,40 +195,10 @@ def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
     return "\n".join(lines[start + 1 : end]), first_line + start + 1
 
 
-@lru_cache(maxsize=4096)
-def _name_of(word: str) -> str:
-    """Our name of a key, in whatever spelling; empty if it is none of a child's."""
-    if word in _NAMES:
-        return word
-    plain = words.spelled(word.strip(_QUOTES))
-    if plain in _NAMES:
-        return plain
-    name = words.KEYS.get(plain, "")
-    return name if name in _NAMES else ""
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A child as it is written, before the names in it are resolved."""
-
-    key: str
-    where: Path
-    values: dict[str, Any]
-    titles: list[str]
-    graded: bool
-    """Its priority is a word."""
-    extra: list[tuple[str, str]]
-    children: list[_Entry]
-    called: str = ""
-    """Another name of it."""
-    broken: bool = False
-    """Something in it could not be read."""
-
-
 class _Level:
     """The names that a dependency can mean at one level of a plan."""
 
-    def __init__(self, names: Iterable[str], entries: Sequence[_Entry] = ()) -> None:
+    def __init__(self, names: Iterable[str], entries: Sequence[Entry] = ()) -> None:
         self.names = dict.fromkeys(names)
         self._entries = entries
         self._also: dict[str, set[str]] | None = None
@@ -269,7 +218,7 @@ class _Level:
 
 
 def _plain(name: str) -> str:
-    return _GAPS.sub(" ", name.strip(_QUOTES).casefold()).strip()
+    return _GAPS.sub(" ", name.strip(QUOTES).casefold()).strip()
 
 
 def _named(title: str) -> str:
@@ -278,19 +227,20 @@ def _named(title: str) -> str:
 
 
 class _Reader:
-    """Reads one plan, collecting its errors and doubts."""
+    """Reads one plan, collecting its errors."""
 
     def __init__(self, known: Known, *, is_file: bool, has_state: bool) -> None:
         self.known, self.is_file, self.has_state = known, is_file, has_state
-        self.agents = None if known.agents is None else {one.casefold(): one for one in (*known.agents, SELF)}
         self.errors: list[MessageError] = []
-        self.graded: dict[str, int] = {}
-        self.kept: dict[str, None] = {}
         self.source: Source
+        self.values: Values
 
     def read(self, text: str, path: str, first_line: int) -> Dag:
         loaded = strict_yaml.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
         source = self.source = Source(path, first_line, loaded.lines, loaded.plain)
+        self.values = Values(
+            source, self.known.agents, self.known.calendar, is_file=self.is_file, has_state=self.has_state
+        )
         top, where = self._top(loaded.value)
         said: tuple[Yaml, Path] = ("", where)
         synthesis = ""
@@ -302,12 +252,12 @@ class _Reader:
                 synthesis = source.text(value, (*where, word))
             elif name not in _TOLD or (name == "type" and words.spelled(source.text(value, (*where, word))) != "plan"):
                 with self._collecting():
-                    self._unknown(word, value, (*where, word), "a plan", _TOP)
+                    self.values.unknown(word, value, (*where, word), "a plan", _TOP)
         if said[0] == "":
             source.fail("missing-field", "the plan has no subtasks", (), "Write `subtasks:` with one entry per child.")
         entries = self._entries(*said)
         levels = [_Level(self.known.subtasks or ()), _Level((one.key for one in entries), entries)]
-        shift = max([0, *self.graded.values()])
+        shift = self.values.shift
         self._turn_round(entries, levels)
         nodes = [self._node(entry, levels, shift) for entry in entries]
         if synthesis:
@@ -319,7 +269,7 @@ class _Reader:
             self._check_order(plan, said[1])
         if self.errors:
             raise MessageErrors.of(sorted(self.errors, key=lambda one: one.line or 0))
-        return Dag(tuple(nodes), synthesis or None, self._doubts(shift))
+        return Dag(tuple(nodes), synthesis or None, self.values.doubts())
 
     def _top(self, value: Yaml) -> tuple[dict[str, Yaml], Path]:
         """The mapping with the subtasks, and where it is: the whole text, or inside `plan` or `dag`."""
@@ -339,18 +289,9 @@ class _Reader:
     def _collecting(self) -> _Collecting:
         return _Collecting(self)
 
-    def _doubts(self, shift: int) -> tuple[str, ...]:
-        doubts = []
-        if self.graded:
-            put = ", ".join(f"{word} as {value - shift}" for word, value in self.graded.items())
-            doubts.append(f"only the order of the priorities was kept: {put}")
-        if self.kept:
-            doubts.append(f"{', '.join(self.kept)} {'has' if len(self.kept) == 1 else 'have'} no effect here")
-        return tuple(doubts)
-
     # What is written
 
-    def _entries(self, value: Yaml, where: Path) -> list[_Entry]:
+    def _entries(self, value: Yaml, where: Path) -> list[Entry]:
         """The children in a mapping or a list, each with a name of its own."""
         if value in ("", []):
             return []
@@ -359,7 +300,7 @@ class _Reader:
             items = (("", item, (*where, number)) for number, item in enumerate(value))
         else:
             items = ((key, item, (*where, key)) for key, item in self.source.mapping(value, where).items())
-        entries: list[_Entry] = []
+        entries: list[Entry] = []
         taken: dict[str, Path] = {}
         for key, item, here in items:
             with self._collecting():
@@ -371,27 +312,30 @@ class _Reader:
                 entries.append(entry)
         return entries
 
-    def _entry(self, key: str, item: Yaml, where: Path) -> _Entry:
+    def _entry(self, key: str, item: Yaml, where: Path) -> Entry:
         if not isinstance(item, dict):
             hint = "Write `agent:` and `description:` lines below its name."
             self.source.fail("wrong-type", "this is not a mapping", where, hint)
-        entry = _Entry(key, where, {}, [], False, [], [])
+        entry = Entry(key, where, {}, [], False, [], [])
         said: dict[str, str] = {}
         before = len(self.errors)
         for word, value in item.items():
-            name = word if word in _NAMES else _name_of(word)
+            name = name_of(word)
             here = (*where, word)
             with self._collecting():
                 if name in said and name not in ("", "title", "description", "instructions", "depends_on"):
                     problem = f"{word} and {said[name]} are the same here"
                     self.source.fail("duplicate-key", problem, here, "Keep one of them.")
                 said.setdefault(name, word)
-                self._value(entry, name, word, value, here)
+                if name == "subtasks":
+                    entry.children = self._entries(value, here)
+                else:
+                    self.values.read(entry, name, word, value, here)
         entry.broken = len(self.errors) > before
         self._name(entry, key, where)
         return entry
 
-    def _name(self, entry: _Entry, key: str, where: Path) -> None:
+    def _name(self, entry: Entry, key: str, where: Path) -> None:
         """Its name: the key of the mapping, its `id`, or else its title."""
         given, titles = entry.values.get("id", ""), entry.titles
         if key:
@@ -415,161 +359,12 @@ class _Reader:
         if entry.key in titles and (len(titles) > 1 or any(entry.values.get(name) for name in _SAYS)):
             titles.remove(entry.key)
 
-    def _value(self, entry: _Entry, name: str, word: str, value: Yaml, where: Path) -> None:
-        """Read the value of one key of a child."""
-        source, values = self.source, entry.values
-        if name == "title":
-            entry.titles += [text for text in [self._sentences(source.text(value, where), where)] if text.strip()]
-        elif name in ("description", *_TEXTS):
-            text = self._sentences(value, where)
-            values[name] = f"{values[name]}\n\n{text}" if values.get(name) and text else text or values.get(name, "")
-        elif name == "id":
-            values[name] = source.text(value, where).strip(_QUOTES)
-        elif name == "subtasks":
-            entry.children = self._entries(value, where)
-        elif name in STATE:
-            values[name] = self._state(name, source.text(value, where), where)
-        elif name == "":
-            self._unknown(word, value, where, "a child", (*_OWN, *OVERRIDES), entry)
-        elif name == "labels":
-            if labels := self._labels(value, where):
-                values[name] = labels
-            elif value not in ("", []):
-                self._keep(word, value, entry)
-        elif name in OVERRIDES or name == "budget":
-            if value != "":
-                self._override(entry, name, value, where)
-        elif name == "needs" and value in ("any", "all"):
-            values["needs_any"] = value == "any"
-        elif name in ("depends_on", "needs", "blocks"):
-            values.setdefault("blocks" if name == "blocks" else "depends_on", []).append(
-                (self._refs(value, where), where)
-            )
-        elif read := _READ.get(name):
-            values[name] = read(self, value, where)
-
-    def _refs(self, value: Yaml, where: Path) -> tuple[str, ...]:
-        """The names or titles of subtasks; `none` and the like are no name, unless a subtask is called so."""
-        if isinstance(value, str):
-            value = [] if value.strip().casefold() in _NOTHING else [value]
-        elif not isinstance(value, list):
-            self.source.fail("wrong-type", "this is not a list of names", where, "Write them as `[name, name]`.")
-        return tuple(self.source.text(one, where) for one in value if one != "")
-
-    def _agents(self, value: Yaml, where: Path) -> tuple[str, ...]:
-        """Agents as they are called; one of those that exist in any case of letters, and with `@`."""
-        items = value if isinstance(value, list) else self.source.text(value, where).split(",")
-        found = []
-        for item in items:
-            said = self.source.text(item, where).strip().strip(_QUOTES)
-            if not said:
-                continue
-            name = said.removeprefix("@")
-            own = name if self.agents is None else self.agents.get(name.casefold())
-            if own is None and self.agents is not None:
-                near = difflib.get_close_matches(name[:64].casefold(), self.agents, 1)
-                meant = f"Did you mean {self.agents[near[0]]}? " if near else ""
-                hint = f"{meant}There are {', '.join(self.agents.values())}. Write one of them."
-                self.source.fail(
-                    "unknown-agent", f"there is no agent {excerpt(name)} to whom you may give work", where, hint
-                )
-            if not is_agent(name):
-                self.source.fail("bad-id", f"{excerpt(name)} is not an id", where, ID_RULE)
-            found.append(own or name)
-        return tuple(found)
-
-    def _sentences(self, value: Yaml, where: Path) -> str:
-        """A text, or a list of sentences as one. A sentence with a colon in it is one too."""
-        if isinstance(value, str):
-            quoted = value[:1] in "“„" and value[-1:] in "”“" and len(value) > 2 and where in self.source.plain
-            return value[1:-1] if quoted else value
-        if isinstance(value, dict):
-            return self.source.text(value, where)
-        return "\n".join(f"- {self._sentence(item, (*where, number))}" for number, item in enumerate(value))
-
-    def _sentence(self, item: Yaml, where: Path) -> str:
-        if isinstance(item, dict) and len(item) == 1:
-            ((key, text),) = item.items()
-            if isinstance(text, str) and not words.restrains(key) and (*where, key) in self.source.plain:
-                return f"{key}: {text}"
-        if isinstance(item, dict):
-            self.source.fail(
-                "wrong-type", "this is not a sentence", where, "Write it as text, or as a child in `subtasks:`."
-            )
-        return self.source.text(item, where)
-
-    def _state(self, name: str, text: str, where: Path) -> str:
-        if self.has_state or name != "status":
-            return "pending" if name == "status" and words.spelled(text) in words.OPEN and text else text
-        word = words.spelled(text)
-        if word in words.CLOSED:
-            hint = "Leave the subtask out; others may still depend on it if the task has it already."
-            self.source.fail(
-                "wrong-type", f"the subtask is {text}, but a plan contains only what is left to do", where, hint
-            )
-        if word not in words.OPEN:
-            problem = f"{excerpt(text)} is not the status of work that nobody has begun"
-            self.source.fail("wrong-type", problem, where, "Remove the line, or leave the subtask out.")
-        if word not in ("", "pending"):
-            self.kept.setdefault("status")
-        return ""
-
-    def _labels(self, value: Yaml, where: Path) -> tuple[str, ...]:
-        """The labels; empty if there are none, or if they are not in our form."""
-        try:
-            return tuple(self.source.header("labels", value, where)) if value != "" else ()
-        except MessageError:
-            return ()
-
-    def _override(self, entry: _Entry, name: str, value: Yaml, where: Path) -> None:
-        text = value if isinstance(value, str) else ""
-        if name == "budget":
-            name, value = self.source.convert(lambda one, _: quantities.budget(str(one)), value, where)
-        elif name == "priority" and text and (number := quantities.priority(text)) is not None:
-            self.graded[text] = number
-            entry.values[name], entry.graded = number, True
-            return
-        elif name == "deadline" and text and not _FULL_TIME.fullmatch(text):
-            entry.values[name] = self.source.convert(lambda one, _: self._deadline(str(one)), value, where)
-            return
-        elif text and (convert := _IN_WORDS.get(name)):
-            value = convert(text)
-        entry.values[name] = self.source.header(name, value, where)
-
-    def _deadline(self, text: str) -> str:
-        if self.known.calendar is not None:
-            return read_deadline(text, self.known.calendar)
-        if not any(letter.isdigit() for letter in text[:4]):
-            raise MessageError("bad-time", f"{excerpt(text)} is not a definite time", DEADLINES)
-        return read_deadline(text, _ANY_DAY)
-
-    def _unknown(
-        self, word: str, value: Yaml, where: Path, whose: str, own: tuple[str, ...], entry: _Entry | None = None
-    ) -> None:
-        """Refuse, or keep, a key that is not known."""
-        if words.spelled(word) == "approved":
-            hint = "Only a person approves, with `mailboxd approve`."
-            self.source.fail("unknown-field", "a plan cannot approve anything", where, hint)
-        idle = words.KEYS.get(words.spelled(word), words.spelled(word)) in words.IDLE
-        if word.startswith("x-") and entry is not None:
-            entry.extra.append((word, flow(value)))
-        elif entry is not None and (idle or (self.is_file and not words.restrains(word))):
-            self._keep(word, value, entry)
-        elif self.is_file and not words.restrains(word):
-            self.kept.setdefault(storable_line(word[:64]))
-        else:
-            self.source.fail("unknown-field", f"{whose} has no key {excerpt(word)}", where, _meant(word, own))
-
-    def _keep(self, word: str, value: Yaml, entry: _Entry) -> None:
-        self.kept.setdefault(storable_line(word[:64]))
-        entry.extra.append((f"x-{words.spelled(word)}", flow(value)))
-
     # What it means
 
-    def _node(self, entry: _Entry, levels: list[_Level], shift: int) -> DagNode:
+    def _node(self, entry: Entry, levels: list[_Level], shift: int) -> DagNode:
         return DagNode(self._child(entry, levels, shift), *(entry.values.get(name, "") for name in STATE))
 
-    def _child(self, entry: _Entry, levels: list[_Level], shift: int) -> PlannedChild:
+    def _child(self, entry: Entry, levels: list[_Level], shift: int) -> PlannedChild:
         values, here = entry.values, entry.where
         inside = [*levels, _Level((one.key for one in entry.children), entry.children)] if entry.children else levels
         if entry.children:
@@ -601,7 +396,7 @@ class _Reader:
             extra=tuple(entry.extra),
         )
 
-    def _needs(self, entry: _Entry, levels: list[_Level]) -> tuple[str, ...]:
+    def _needs(self, entry: Entry, levels: list[_Level]) -> tuple[str, ...]:
         found: dict[str, None] = {}
         for refs, where in entry.values.get("depends_on", ()):
             for said in refs:
@@ -610,7 +405,7 @@ class _Reader:
                         found[name] = None
         return tuple(found)
 
-    def _turn_round(self, entries: Sequence[_Entry], levels: list[_Level]) -> None:
+    def _turn_round(self, entries: Sequence[Entry], levels: list[_Level]) -> None:
         """Write `blocks` as what the blocked children depend on."""
         blocking = [entry for entry in entries if "blocks" in entry.values]
         by_key = {entry.key: entry for entry in entries} if blocking else {}
@@ -642,7 +437,7 @@ class _Reader:
         if "," in said:
             parts = [part.strip() for part in said.split(",")]
             return tuple(name for part in parts if part for name in self._resolved(part, levels, where, whose, verb))
-        name = said.strip().strip(_QUOTES)
+        name = said.strip().strip(QUOTES)
         if self.known.subtasks is not None or verb != "depends on" or not is_id(name):
             names = [name for level in reversed(levels) for name in level.names]
             near = difflib.get_close_matches(said[:64], names[:200], 1)
@@ -653,9 +448,9 @@ class _Reader:
             self.source.fail(rule, f"{whose} {verb} {excerpt(said)}, but there is no such subtask", where, hint)
         return (name,)
 
-    def _flow(self, entry: _Entry, levels: list[_Level], inside: list[_Level]) -> Flow:
+    def _flow(self, entry: Entry, levels: list[_Level], inside: list[_Level]) -> Flow:
         values = entry.values
-        if not any(name in values for name in _FLOW_VALUES):
+        if not any(name in values for name in FLOW_VALUES):
             return NO_FLOW
         when, until = values.get("when", ()), values.get("until")
         if when:
@@ -707,13 +502,13 @@ class _Collecting:
 
 
 def _top_name(word: str) -> str:
-    plain = words.spelled(word.strip(_QUOTES))
+    plain = words.spelled(word.strip(QUOTES))
     return plain if plain in _TOP or plain in _TOLD else words.KEYS.get(plain, plain)
 
 
-def _described(entry: _Entry) -> tuple[str, dict[str, str]]:
+def _described(entry: Entry) -> tuple[str, dict[str, str]]:
     """What a child is about, and the other parts of its spec. A title goes before a description, which explains it."""
-    texts = {name: entry.values.get(name, "") for name in _TEXTS}
+    texts = {name: entry.values.get(name, "") for name in TEXTS}
     description: str = entry.values.get("description", "")
     if titles := [title for title in entry.titles if title != description]:
         title, *more = titles
@@ -721,91 +516,6 @@ def _described(entry: _Entry) -> tuple[str, dict[str, str]]:
         return title, texts | {"instructions": "\n\n".join(longer)}
     said = texts["goal"].strip() or texts["instructions"].strip()
     return description or said.partition("\n")[0], texts
-
-
-def _read_criteria(reader: _Reader, value: Yaml, where: Path) -> tuple[str, ...]:
-    """A list of criteria, or a text with a list in it."""
-    if isinstance(value, str):
-        return criteria(value)
-    if not isinstance(value, list):
-        reader.source.fail("wrong-type", "the acceptance criteria are not a list", where, "Write `- ...` for each.")
-    return tuple(
-        text for number, item in enumerate(value) if (text := reader._sentence(item, (*where, number))).strip()
-    )
-
-
-def _read_claims(reader: _Reader, value: Yaml, where: Path) -> tuple[str, ...]:
-    """Patterns of paths below the workspace."""
-    source = reader.source
-    items = value if isinstance(value, list) else [part.strip() for part in source.text(value, where).split(",")]
-    claims = tuple(dict.fromkeys(source.text(item, where) for item in items if item != ""))
-    for claim in claims:
-        if problem := path_problem(claim):
-            source.fail("wrong-type", f"{excerpt(claim)}: {problem}", where, "Expected: patterns like `src/**`.")
-    return claims
-
-
-def _read_when(reader: _Reader, value: Yaml, where: Path) -> tuple[Condition, ...]:
-    said = reader.source.mapping(value, where)
-    return tuple(_condition(reader.source, answer, (*where, key), key) for key, answer in said.items())
-
-
-def _read_rounds(reader: _Reader, value: Yaml, where: Path) -> int:
-    return int(reader.source.convert(integer(1, MAX_ROUNDS), value, where)) if value != "" else 0
-
-
-def _read_until(reader: _Reader, value: Yaml, where: Path) -> Condition | None:
-    of = ""
-    if isinstance(value, dict) and len(value) == 1 and not {*value} <= _OPERATORS:
-        ((of, value),) = value.items()
-    return _condition(reader.source, value, where, of) if value != "" else None
-
-
-def _read_answers(reader: _Reader, value: Yaml, where: Path) -> tuple[str, ...]:
-    return () if value == "" else tuple(reader.source.header("answers", value, where))
-
-
-_READ: dict[str, Callable[[_Reader, Yaml, Path], Any]] = {
-    "agent": _Reader._agents,
-    "acceptance_criteria": _read_criteria,
-    "checks": lambda reader, value, where: checks_of(reader.source, value, where),
-    "planned_actions": lambda reader, value, where: actions_of(reader.source, value, where),
-    "claims": _read_claims,
-    "when": _read_when,
-    "rounds": _read_rounds,
-    "until": _read_until,
-    "answers": _read_answers,
-}
-_IN_WORDS: dict[str, Callable[[str], str]] = {
-    "timeout": quantities.seconds,
-    "budget_usd": quantities.dollars,
-    "budget_tokens": quantities.tokens,
-    "max_attempts": quantities.times,
-}
-_ANY_DAY = Calendar("1970-01-01T00:00:00.000Z")
-"""For days with their date, which mean the same whenever they are written."""
-
-
-def _condition(source: Source, value: Yaml, where: Path, of: str = "") -> Condition:
-    """An answer, `{in: [several]}` or `{not: one or several}`."""
-    negated = False
-    if isinstance(value, dict):
-        if len(value) != 1 or not {*value} <= _OPERATORS:
-            source.fail("wrong-type", "this is not a condition", where, _ANSWERS)
-        ((operator, value),) = value.items()
-        negated = operator == "not"
-    answers = tuple(source.text(one, where) for one in (value if isinstance(value, list) else [value]))
-    if not answers or not all(one.strip() for one in answers):
-        source.fail("wrong-type", "the condition names no answer", where, _ANSWERS)
-    return Condition(answers, of, negated)
-
-
-def _meant(key: str, known: tuple[str, ...]) -> str:
-    near = words.meant(key, known) or words.KEYS.get(words.meant(key, words.KEYS), "")
-    close = [near] if near in known else difflib.get_close_matches(words.spelled(key)[:64], known, 1, cutoff=0.55)
-    if "appro" in words.spelled(key):
-        return "A side effect goes under `planned_actions`, which a person approves. Write it so, or remove the key."
-    return f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}. Your own begin with x-."
 
 
 def render_dag(dag: Dag) -> str:
@@ -845,7 +555,7 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
     lines.append(f"{inner}agent: {flow(child.agents[0] if len(child.agents) == 1 else child.agents)}")
     lines.append(f"{inner}description: {block(child.description, inner + '  ')}")
     lines.append(f"{inner}depends_on: {flow(child.depends_on)}")
-    lines += [f"{inner}{name}: {block(text, inner + '  ')}" for name in _TEXTS if (text := getattr(child, name))]
+    lines += [f"{inner}{name}: {block(text, inner + '  ')}" for name in TEXTS if (text := getattr(child, name))]
     if child.acceptance_criteria:
         lines.append(f"{inner}acceptance_criteria:")
         lines += [f"{inner}  - {scalar(criterion)}" for criterion in child.acceptance_criteria]

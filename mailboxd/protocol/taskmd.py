@@ -32,7 +32,8 @@ from mailboxd.protocol.markdown import (
     outline,
     unescape_outline,
 )
-from mailboxd.protocol.plan import STATE, Dag, DagNode, blank_children, parse_dag, render_dag
+from mailboxd.protocol.plan import Dag, DagNode, blank_children, parse_dag, render_dag
+from mailboxd.protocol.plan_values import STATE
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
 from mailboxd.protocol.strict_yaml import Path, Yaml, YamlText, flow
