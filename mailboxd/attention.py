@@ -311,6 +311,7 @@ _OF_CAUSES = {
     "circuit": Need.CIRCUIT,
     "budget": Need.HOLD,
     "paused": Need.HOLD,
+    "order": Need.HOLD,
     "spec": Need.SPEC,
     "gone": Need.AGENT,
 }

@@ -58,8 +58,12 @@ class Ids:
 
 def readable(unique: str, *texts: str) -> str:
     """A task id for people: the first of these texts that has words, in ASCII, and a few `unique` characters."""
-    slugs = (_NOT_IN_SLUG.sub("-", anyascii(text[:_LONGEST_SLUG]).lower())[:_LONGEST_SLUG].strip("-") for text in texts)
-    return f"{next(filter(None, slugs), 'task')}-{unique}"
+    return f"{next(filter(None, map(slug, texts)), 'task')}-{unique}"
+
+
+def slug(text: str) -> str:
+    """The words of a text as they stand in a readable id: `Write programme` -> `write-programme`; may be empty."""
+    return _NOT_IN_SLUG.sub("-", anyascii(text[:_LONGEST_SLUG]).lower())[:_LONGEST_SLUG].strip("-")
 
 
 def earliest(prefix: str, at: str) -> str:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from mailboxd.core import approved_actions, checks, lifecycle, reviews, spec_drafting
+from mailboxd.core import approved_actions, checks, following, lifecycle, reviews, spec_drafting
 from mailboxd.core.approvals import ApprovalStatus
 from mailboxd.core.budget import lifted, over, still_held
 from mailboxd.core.decision_builder import Decision, DecisionBuilder
@@ -44,6 +44,7 @@ def run_to_fixpoint(builder: DecisionBuilder) -> None:
         if lifecycle.next_trigger(builder.view) is not None:  # an action done by hand may complete the task
             run_to_fixpoint(builder)
             return
+    following.hold(builder)
     _hold_over_budget(builder)
 
 

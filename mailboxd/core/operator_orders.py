@@ -21,6 +21,7 @@ from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import restored
 from mailboxd.core.fixpoint import cancel, end
+from mailboxd.core.following import is_in_vain, let_go
 from mailboxd.core.inputs import (
     Cancel,
     Clarification,
@@ -287,6 +288,8 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
         hint = f"Raise it: `mailboxd retry {task.local_id}{_more(policy, spent)}`, or in the form of the task."
         raise Refused("over-budget", f"{task.local_id} is still over its budget: {why}", hint)
     held = task.held if is_paused(task.held) else ""
+    if is_in_vain(task.held):
+        let_go(builder)
     if changes or task.held != held:
         builder.amend("released by the operator", policy=policy, held=held)
 

@@ -33,6 +33,15 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """A dependency of a root task; `phase` is None for a task that has not arrived."""
+
+    id: str
+    name: str
+    phase: Phase | None
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """A verdict on the current attempt at one gate."""
 
@@ -101,6 +110,8 @@ class TaskView:
     """Key of a dependency that was cancelled for good, without which it cannot start."""
     need_skipped: bool = False
     """Whether that dependency was skipped."""
+    followed: tuple[Followed, ...] = ()
+    """The dependencies of a root task that has not begun and waits for one of them."""
     claimed_by: str = ""
     """The local id of live work that writes what this task claims."""
     needs: tuple[Need, ...] = ()

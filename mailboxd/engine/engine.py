@@ -238,6 +238,8 @@ _SPENDS = frozenset({Kind.ATTEMPT_ENDED, Kind.TURN_ENDED, Kind.USAGE_REPORTED, K
 """Events that use up the budgets of the task and of its ancestors."""
 _SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
 """Events after which a state trigger of the task may apply."""
+_LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
+"""Phases of a root task for which those that follow it wait in vain."""
 
 
 @dataclass(slots=True)
@@ -496,7 +498,11 @@ class Engine:
             elif event.kind in _SETTLES or (
                 event.kind is Kind.TASK_CREATED
                 and not born.issuperset(event.data["needs"])
-                and ("flow" in event.data["task"] or self.store.tasks.cancelled_dependency(event.task))
+                and (
+                    "flow" in event.data["task"]
+                    or event.data["task"]["parent"] is None
+                    or self.store.tasks.cancelled_dependency(event.task)
+                )
             ):
                 worklist.append(event.task)
         for task_id, effect in decision.effects:
@@ -510,7 +516,8 @@ class Engine:
             woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
         if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.tasks.has_open_children(task_id):
             woken += self.store.tasks.open_children(task_id)
-        if target == Phase.CANCELLED and not changes.get("cancelled_with_parent"):
+        is_lost = target == Phase.CANCELLED and not changes.get("cancelled_with_parent")
+        if is_lost or (not _LOST.isdisjoint((source, target)) and _load(self.store, task_id).parent is None):
             woken += self.store.tasks.open_dependents(task_id)
         elif target == Phase.COMPLETED:
             woken += self.store.tasks.choosing_dependents(task_id)

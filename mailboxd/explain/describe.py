@@ -86,7 +86,7 @@ def _headline(event: Event, name: str) -> str:
         case Kind.DOUBT_DISMISSED:
             return f"{name}: a doubt was dismissed by {data['by']}"
         case Kind.NEEDS_CHANGED:
-            return f"{name}: its dependencies were edited"
+            return f"{name}: {data.get('note') or 'its dependencies were edited'}"
         case Kind.BREAKER_OPENED:
             until = moment(data["until"], data["at"])
             return f"the breaker of {data['agent']} is open until {until}: {first_line(data['reason'])}"

@@ -151,6 +151,10 @@ class TaskSnapshot:
     claimed: tuple[str, str] | None = None
     """The live task that writes what it claims, and the path."""
     needs: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """The names of tasks that it follows and that have not arrived."""
+    asked_at: str | None = None
+    """When a person is asked about these."""
     open_children: int = 0
     children: tuple[str, ...] = ()
     held: str = ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.endings import becomes, until
+from mailboxd.core.following import is_in_vain
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import (
@@ -51,6 +52,9 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return None
     if is_paused(task.held):
         return Cause(task.local_id, "paused", f"is {task.held}", hint=f"mailboxd resume {task.local_id}")
+    if is_in_vain(task.held):
+        hint = f"mailboxd retry {task.local_id}  # begins without that; or mailboxd cancel {task.local_id}"
+        return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
     if task.held:
         hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"
         if limit := limit_of(task.held):
@@ -144,6 +148,7 @@ _TOLD: Mapping[str, WaitsFor] = {
     "approval": WaitsFor.PERSON,
     "spec": WaitsFor.PERSON,
     "paused": WaitsFor.PERSON,
+    "order": WaitsFor.PERSON,
     "reviewers": WaitsFor.REVIEWER,
     "budget": WaitsFor.BUDGET,
     "pace": WaitsFor.LIMIT,
@@ -229,7 +234,7 @@ def _neighbours(snapshot: Snapshot, task: TaskSnapshot) -> tuple[list[TaskSnapsh
 
     Children that only wait for siblings get none: the siblings are the reason.
     """
-    awaited, count = task.needs, task.unmet
+    awaited, count = task.needs, task.unmet - len(task.unknown)
     if task.phase is Phase.EXECUTING and _waiting(task) is Waiting.CHILDREN:
         awaited, count = task.children, task.open_children
     elif task.phase is not Phase.EXECUTION_READY:
@@ -315,9 +320,10 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     start = f"attempt {task.attempts[-1].ordinal + 1 if task.attempts else 1} by {task.executor} starts"
     if task.unmet:
         known = [snapshot.tasks[need].local_id for need in task.needs if need in snapshot.tasks]
-        return Cause(
-            task.local_id, "dependency", f"waits until {_some(known, task.unmet)} {_are(task.unmet)} completed"
-        )
+        known += [f"{name} (not known here yet)" for name in task.unknown]
+        text = f"waits until {_some(known, task.unmet)} {_are(task.unmet)} completed"
+        then = "you are asked about what is not known" if task.asked_at else ""
+        return Cause(task.local_id, "dependency", text, at=task.asked_at, then=then)
     if not task.parent_live and task.parent is not None:
         parent = snapshot.tasks.get(task.parent)
         text = f"its parent {parent.local_id if parent else task.parent} has not started its subtasks"

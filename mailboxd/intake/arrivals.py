@@ -88,9 +88,6 @@ class SenderQuota:
 # Taking arrivals
 
 AT_ONCE = 500
-_TOGETHER = 60.0
-"""Seconds for which a task that is to follow an unknown one stays in the inbox: files may be copied together."""
-_LOOK_AGAIN = 2.0
 _INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
 """Errors of a file that may still be written: it is deferred before it is rejected."""
 _log = logging.getLogger("mailboxd")
@@ -173,11 +170,6 @@ class Arrivals:
         """Pass an arrival on, or defer it; return until when (seconds since 1970)."""
         until = arrival.first_seen + self.incomplete
         unfinished = isinstance(parsed, MessageError) and parsed.rule in _INCOMPLETE and now < until
-        until_known = arrival.first_seen + _TOGETHER
-        if not isinstance(parsed, MessageError) and now < until_known and self.intake.lacks(parsed):
-            later = min(until_known, now + _LOOK_AGAIN)
-            self.inbox.defer(arrival.name, later)
-            return later
         sender = UNKNOWN_SENDER if isinstance(parsed, MessageError) else parsed.message.from_
         turn = None if unfinished else self.quota.turn(sender, arrival.name, len(arrival.raw), now)
         if turn is not None:

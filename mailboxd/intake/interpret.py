@@ -6,6 +6,7 @@ moved afterwards. So a message counts once, however often it arrives and whereve
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
@@ -15,11 +16,13 @@ from mailboxd.core.conversation import SKIP
 from mailboxd.core.corrections import MOST
 from mailboxd.core.decision_builder import REST_SECONDS, corrects, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
-from mailboxd.core.events import Kind, Role
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.following import name_of_unknown, unknown
 from mailboxd.core.inputs import (
     Cancel,
     Clarification,
     Input,
+    LookAgain,
     NewTask,
     Progress,
     Redispatch,
@@ -73,6 +76,7 @@ from mailboxd.protocol.messages import (
 )
 from mailboxd.protocol.spec import rewritten
 from mailboxd.protocol.strict_yaml import flow
+from mailboxd.store.tasks import is_called
 
 _PASSING = frozenset({"too-many-open"})
 """Rules that may admit the same task later."""
@@ -336,11 +340,11 @@ class Intake:
                 "See limits.depth.",
                 field="depth",
             )
-        spec = message.spec()
+        spec, local_id = message.spec(), self.free_local_id(local_id_of(message.task_id, message.subtask_id))
         new = NewTask(
             task_id=message.task_id,
             subtask_id=message.subtask_id,
-            local_id=self.free_local_id(local_id_of(message.task_id, message.subtask_id)),
+            local_id=local_id,
             sender=message.from_,
             title=message.title or message.task_id,
             spec=spec,
@@ -348,7 +352,7 @@ class Intake:
             origin=self._origin(message),
             depth=depth,
             plan=self._plan(message, spec),
-            needs=self.needs(message.depends_on or ()),
+            needs=self.needs(message.depends_on or (), local_id, message.title),
             answers=message.answers or (),
             cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
@@ -370,28 +374,45 @@ class Intake:
             raise MessageError("unknown-field", f"it has a plan, and is given to {agent}", hint, field="agent")
         return given_to(agent, message.title or message.task_id, spec)
 
-    def lacks(self, parsed: Parsed) -> bool:
-        """Whether it is a task that is to follow one that is not known here."""
-        message = parsed.message
-        names = message.depends_on if isinstance(message, TaskMessage) else None
-        return any(self._store.tasks.root_called(name) is None for name in names or ())
+    def needs(self, names: Iterable[str], local_id: str, title: str) -> tuple[str, ...]:
+        """The dependencies of a new root task on those that it names: their ids, or what stands for the unknown.
 
-    def needs(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The ids of the tasks that have to be completed before: by local id, name of the file, or title.
-
-        Raises MessageError(`unknown-dependency`) for one that is not known, or cannot be completed any more.
+        Raises MessageError(`cycle`) if one of these waits for the new task, with the path.
         """
-        found = {name: self._store.tasks.root_called(name) for name in names}
-        if missing := [name for name, task in found.items() if task is None]:
-            problem = f"it is to wait for {', '.join(missing)}, which is not known here"
-            hint = "Send that first, or remove the line if it is done already; nothing has started."
-            raise MessageError("unknown-dependency", problem, hint, field="depends_on")
-        needed = [task for task in found.values() if task is not None]
-        if ended := next((task for task in needed if task.phase in (Phase.FAILED, Phase.CANCELLED)), None):
-            problem = f"it is to wait for {ended.local_id}, which {ended.phase.told}"
-            hint = f"`mailboxd retry {ended.local_id}` first, or remove the line; nothing has started."
-            raise MessageError("unknown-dependency", problem, hint, field="depends_on")
-        return tuple(dict.fromkeys(task.id for task in needed))
+        needs: dict[str, None] = {}
+        paths: list[tuple[str, tuple[str, ...]]] = []
+        for name in names:
+            if is_called(name, local_id, title):
+                raise _circle((local_id,))
+            task = self._store.tasks.root_called(name)
+            needs[unknown(name) if task is None else task.id] = None
+            paths += [(task.id, (local_id, task.local_id))] if task is not None else []
+        self._require_no_circle(paths, local_id, title)
+        return tuple(needs)
+
+    def _require_no_circle(self, paths: list[tuple[str, tuple[str, ...]]], local_id: str, title: str) -> None:
+        """Go on from the tasks that a new one follows to those that wait for it by its name. Raises MessageError."""
+        tasks, seen = self._store.tasks, set[str]()
+        while paths:
+            task_id, path = paths.pop()
+            if task_id in seen:
+                continue
+            seen.add(task_id)
+            for need in tasks.needs(task_id):
+                if (missing := name_of_unknown(need)) and is_called(missing, local_id, title):
+                    raise _circle(path)
+                followed = tasks.get(need)
+                if followed is not None and not followed.phase.is_terminal:
+                    paths.append((need, (*path, followed.local_id)))
+
+    def _let_follow(self, task: Task) -> None:
+        """Those that wait for a task of this name now wait for this one."""
+        for waiting, name in self._store.tasks.await_unknown():
+            if is_called(name, task.local_id, task.title):
+                needs = [task.id if one == unknown(name) else one for one in self._store.tasks.needs(waiting)]
+                note = f"it follows {task.local_id}, which has arrived"
+                self._engine.record(Event(Kind.NEEDS_CHANGED, waiting, {"needs": needs, "note": note}))
+                self._engine.handle(waiting, LookAgain())
 
     def _origin(self, message: TaskMessage) -> Origin:
         """The identifiers of a dispatch. Raises Refused for a `reply_to` that the configuration does not allow."""
@@ -417,6 +438,7 @@ class Intake:
         task = self._store.tasks.get(str(created.task))
         if task is None:
             raise AssertionError(f"{new.local_id} was not recorded")
+        self._let_follow(task)
         return task
 
     def free_local_id(self, wanted: str) -> str:
@@ -528,3 +550,13 @@ def _usage(message: AnyMessage) -> Usage:
 def differs(known: Origin, again: TaskMessage) -> bool:
     """Whether known work is sent again with other content, as far as that is known."""
     return bool(known.content) and (known.content, known.terms) != (again.content, again.terms)
+
+
+_MOST_SHOWN = 10
+"""Tasks of a circle that are named."""
+
+
+def _circle(path: tuple[str, ...]) -> MessageError:
+    shown = path if len(path) <= _MOST_SHOWN else (*path[: _MOST_SHOWN - 1], "...", path[-1])
+    problem = f"these would wait for each other forever: {' -> '.join((*shown, path[0]))}"
+    return MessageError("cycle", problem, "Remove one of the dependencies; nothing has started.", field="depends_on")

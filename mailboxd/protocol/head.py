@@ -16,6 +16,7 @@ from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import POOL, SELF, is_agent, is_id, same_agent
 from mailboxd.errors import MessageError
+from mailboxd.protocol import quantities
 from mailboxd.protocol.deadlines import Calendar, read_deadline
 from mailboxd.protocol.headers import CONVERTERS, near_misses
 from mailboxd.protocol.markdown import Section, join_body
@@ -26,7 +27,6 @@ from mailboxd.protocol.words import (
     KEYS,
     OPEN,
     PERSONS,
-    PRIORITIES,
     REPEATS,
     SENDERS,
     STOPPED,
@@ -41,10 +41,10 @@ from mailboxd.protocol.words import (
 _NOTHING = frozenset({"", "-", "none", "null", "n/a", "na", "no", "false", "nobody", "unassigned", "[]", "{}"})
 _LIMITS = ("timeout", "budget_usd", "budget_tokens", "max_attempts", "reviewers", "planned_actions")
 _LINKED = re.compile(r"\[\[([^\[\]|]+)(?:\|[^\[\]]*)?\]\]|#([0-9]+)")
-_LEVEL = re.compile(r"p([0-4])")
-_LEVELS = ("20", "10", "0", "-10", "-20")
 _FULL_TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:.]{5,18}")
 _MOST_NAMES = 100
+_ENDING = re.compile(r"(?<=.)\.(?:md|markdown|txt)$", re.IGNORECASE)
+"""Of the name of a file."""
 _TEXTS = {
     "goal": "Goal",
     "context": "Context",
@@ -204,11 +204,9 @@ class _HeadReader:
 
     def _priority(self, key: str, value: Yaml) -> None:
         said = spelled(value) if isinstance(value, str) else ""
-        number = PRIORITIES.get(said)
+        number = quantities.priority(said)
         if number is not None:
             self._put("priority", key, str(number))
-        elif found := _LEVEL.fullmatch(said):
-            self._put("priority", key, _LEVELS[int(found[1])])
         elif said not in _NOTHING:
             self._put("priority", key, value)
             if self.by_person and said in ("0", "1"):
@@ -269,7 +267,7 @@ class _HeadReader:
             return
         names = self._listed(key, value)
         if names:
-            self._put("depends_on", key, [*names])
+            self._put("depends_on", key, [_ENDING.sub("", name) for name in names])
 
     def _reviewers(self, key: str, value: Yaml) -> None:
         self._put("reviewers", key, [*self._listed(key, value)] or "none")
@@ -320,9 +318,23 @@ class _HeadReader:
             self.sections.append(Section(heading, text))
 
     def _limit(self, key: str, value: Yaml) -> None:
-        if value not in ("", []):
-            name = spelled(key)
-            self._put(KEYS.get(name, name), key, value)
+        if value in ("", []):
+            return
+        name = spelled(key)
+        name = KEYS.get(name, name)
+        if isinstance(value, str) and (read := quantities.LIMITS.get(name)):
+            value = read(value)
+        self._put(name, key, value)
+
+    def _budget(self, key: str, value: Yaml) -> None:
+        """A budget of what its value says: dollars or tokens."""
+        if value in ("", []):
+            return
+        try:
+            name, amount = quantities.budget(str(value))
+        except MessageError as error:
+            self._fail("unknown-field", key, error.problem, f"{error.hint} Nothing has started.")
+        self._put(name, key, amount)
 
     # What is in no table
 
@@ -398,4 +410,5 @@ _READERS: dict[str, Callable[[_HeadReader, str, Yaml], None]] = {
     "id": _HeadReader._id,
     **dict.fromkeys(_TEXTS, _HeadReader._text),
     **dict.fromkeys(_LIMITS, _HeadReader._limit),
+    "budget": _HeadReader._budget,
 }

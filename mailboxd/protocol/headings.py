@@ -15,6 +15,7 @@ from functools import lru_cache
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.errors import MessageError
 from mailboxd.protocol.markdown import Section, fenced
+from mailboxd.protocol.quantities import budget
 from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.protocol.words import CRITERIA, FOREIGN_KEYS, KEYS, SECTIONS, foreign_letter, meant, skeleton, spelled
 
@@ -32,7 +33,8 @@ _RESTRAINING = {
     **dict.fromkeys(("depends_on", "dependencies", "blocked_by", "prerequisites"), "depends_on"),
     **dict.fromkeys(("assignee", "assignees", "assigned_to", "executor"), "agent"),
     **dict.fromkeys(("timeout", "time_limit"), "timeout"),
-    **dict.fromkeys(("budget", "budget_usd", "budgets", "max_cost", "cost_limit"), "budget_usd"),
+    **dict.fromkeys(("budget", "budgets"), "budget"),
+    **dict.fromkeys(("budget_usd", "max_cost", "cost_limit"), "budget_usd"),
     **dict.fromkeys(("budget_tokens", "token_budget"), "budget_tokens"),
     "max_attempts": "max_attempts",
     **dict.fromkeys(("approval", "approvals", "approvers", "approval_required", "requires_approval"), ""),
@@ -64,7 +66,7 @@ def restraining_headers(sections: Iterable[Section], path: str) -> tuple[dict[st
         header, lines = _RESTRAINING[name], _lines(section.text)
         if not lines:
             continue
-        if name in _PROSE and not all(map(_REF.fullmatch, lines)):
+        if name in _PROSE and not _has_form(header, lines):
             continue
         if not header:
             _stop(section, path, _hint(name))
@@ -73,6 +75,17 @@ def restraining_headers(sections: Iterable[Section], path: str) -> tuple[dict[st
         found[header] = [*lines] if header in ("gates", "reviewers", "depends_on", "agent") else " ".join(lines)
         places[header] = section
     return found, places
+
+
+def _has_form(header: str, lines: list[str]) -> bool:
+    """Whether the lines of a section have the form of the header and are no prose."""
+    if header != "budget":
+        return all(map(_REF.fullmatch, lines))
+    try:
+        budget(" ".join(lines))
+    except MessageError:
+        return False
+    return True
 
 
 def _lines(text: str) -> list[str]:
@@ -180,6 +193,23 @@ def renamed(sections: Sequence[Section]) -> tuple[tuple[Section, ...], list[str]
         else:
             named.append(section)
     return tuple(named), doubts
+
+
+def misspelt(sections: Iterable[Section], own: Sequence[str]) -> list[str]:
+    """A doubt about each heading that nearly is one of `own`, the sections of a spec: it is only text so."""
+    doubts = []
+    known = {_key(name): name for name in own}
+    for section in sections:
+        name = _key(section.name)
+        if name in known or not _SHORTEST <= len(name) <= _LONGEST:
+            continue
+        near = _nearest(name, tuple(known))
+        if near and near.rstrip("s") != name.rstrip("s"):
+            doubts.append(f"the section {excerpt(section.heading)} was read as text; did you mean {known[near]}?")
+    return doubts
+
+
+_nearest = lru_cache(maxsize=1024)(meant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from mailboxd.protocol.headers import (
     near_misses,
     override_headers,
 )
-from mailboxd.protocol.headings import Ticks, header_lines, renamed, restraining_headers, ticks
+from mailboxd.protocol.headings import Ticks, header_lines, misspelt, renamed, restraining_headers, ticks
 from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
@@ -625,15 +625,16 @@ class _Reader:
     def _headers_of_sections(self, sections: tuple[Section, ...], header: Mapping[str, Yaml]) -> dict[str, Yaml]:
         """What sections like `## Deadline` say, as headers. Raises MessageError."""
         found, places = restraining_headers(sections, self.path)
-        for name, section in places.items():
-            if name in header:
-                problem = f"{name} is a header, and the section {excerpt(section.heading)} says it again"
-                raise MessageError("duplicate-key", problem, "Keep one of them.", self.path, section.line, name)
+        self.warnings += misspelt(sections, SPEC_SECTIONS)
+        said = Head()
         try:
-            said = read_head(found, {*found}, self.place, by_person=True).header
-            return {name: value for name, value in said.items() if self._converted(name, value) is not None}
+            said = read_head(found, {*found}, self.place, by_person=True)
+            for name in said.header:
+                if name in header:
+                    raise MessageError("duplicate-key", f"{name} is a header, too", "Keep one of them.", field=name)
+            return {name: value for name, value in said.header.items() if self._converted(name, value) is not None}
         except MessageError as error:
-            section = places[error.field or next(iter(places))]
+            section = places.get(said.written.get(error.field or "", error.field or "")) or next(iter(places.values()))
             problem = f"the section {excerpt(section.heading)}: {error.problem}"
             hint = f"{error.hint} Correct it, or give it another heading if it is only text."
             raise MessageError(error.rule, problem, hint, self.path, section.line, error.field) from None

@@ -226,7 +226,7 @@ class Values:
         elif name == "deadline" and text and not _FULL_TIME.fullmatch(text):
             entry.values[name] = self.source.convert(lambda one, _: self._deadline(str(one)), value, where)
             return
-        elif text and (convert := _IN_WORDS.get(name)):
+        elif text and (convert := quantities.LIMITS.get(name)):
             value = convert(text)
         entry.values[name] = self.source.header(name, value, where)
 
@@ -311,12 +311,6 @@ _READ: dict[str, Callable[[Values, Yaml, Path], Any]] = {
     "rounds": _read_rounds,
     "until": _read_until,
     "answers": _read_answers,
-}
-_IN_WORDS: dict[str, Callable[[str], str]] = {
-    "timeout": quantities.seconds,
-    "budget_usd": quantities.dollars,
-    "budget_tokens": quantities.tokens,
-    "max_attempts": quantities.times,
 }
 _ANY_DAY = Calendar("1970-01-01T00:00:00.000Z")
 """For days with their date, which mean the same whenever they are written."""

@@ -6,6 +6,7 @@ What has no unit, or another one than is meant here, is refused and never guesse
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
@@ -55,6 +56,15 @@ def times(text: str) -> str:
     """A number of attempts: `3 attempts`, `3x`. Other text is returned as it is."""
     found = _TIMES.fullmatch(_said(text))
     return found[1] if found else text
+
+
+LIMITS: Mapping[str, Callable[[str], str]] = {
+    "timeout": seconds,
+    "budget_usd": dollars,
+    "budget_tokens": tokens,
+    "max_attempts": times,
+}
+"""How each limit is read; what is none of its words stays as it is, for the strict reader to refuse."""
 
 
 def budget(text: str) -> tuple[str, str]:

@@ -179,6 +179,7 @@ def _front_matter(task: TaskFile) -> dict[str, object]:
     header |= {name: value for name in _TIMES if (value := getattr(task, name))}
     header |= override_headers(task.overrides)
     header |= {"answers": list(task.answers)} if task.answers else {}
+    header |= {"depends_on": [*task.depends_on]} if task.depends_on else {}
     return header | {name: YamlText(value) for name, value in task.extra_headers}
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any
 
+from mailboxd.core.following import TOGETHER, name_of_unknown
+from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting, WaitsFor
 from mailboxd.explain.model import (
     AttemptSummary,
@@ -141,6 +143,8 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         if phase == Phase.EXECUTION_READY
         else None,
         needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
+        unknown=(unknown := _unknown(db, task_id) if unmet and parent is None and phase not in TERMINAL else ()),
+        asked_at=_asked_at(db, task_id) if unknown else None,
         open_children=open_children,
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
         since=changed_at,
@@ -261,6 +265,15 @@ def _needs(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
         (task_id, NEIGHBOURS),
     )
     return tuple(row[0] for row in rows)
+
+
+def _unknown(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
+    rows = db.execute("SELECT needs FROM dependencies WHERE task = ? ORDER BY needs", (task_id,))
+    return tuple(name for (need,) in rows if (name := name_of_unknown(need)))
+
+
+def _asked_at(db: sqlite3.Connection, task_id: str) -> str:
+    return plus(db.execute("SELECT updated_at FROM tasks WHERE id = ?", (task_id,)).fetchone()[0], TOGETHER)
 
 
 def _children(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:

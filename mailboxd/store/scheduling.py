@@ -9,8 +9,10 @@ from typing import Any
 
 from mailboxd.core.breaker import Breaker, State
 from mailboxd.core.budget import over
+from mailboxd.core.following import TOGETHER, unknown
 from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.schedule import Ready
+from mailboxd.core.times import plus
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import OPEN, RUNNABLE, is_not_held
 from mailboxd.store.row_mapping import TASK, read_task
@@ -36,6 +38,12 @@ _EXECUTORS = (
 )
 """Executors, least recently used first so that a backlog does not starve others, each with whether its latest attempt
 was a repeated one."""
+_AWAIT_UNKNOWN = (
+    "SELECT t.depth, t.seq, t.id, t.updated_at FROM dependencies d JOIN tasks t ON t.id = d.task"
+    f" WHERE d.needs >= '{unknown('')}' AND d.needs < '{chr(ord(unknown('')) + 1)}' AND t.held = ''"
+    " AND t.phase IN ('spec_draft', 'spec_review', 'execution_ready')"
+)
+"""Root tasks that have not begun and follow one that has not arrived: a person is asked about it in time."""
 _SPENT = "spent_tokens, spent_usd, turns, tree_turns, tree_tasks"
 _BREAKER = "agent, state, failures, times, until, reason"
 
@@ -92,8 +100,8 @@ class Schedule:
         return [row[0] for row in rows]
 
     def due(self, now: str) -> list[str]:
-        """Ids of tasks whose lease, hold, deadline or heartbeat is due, ancestors first, for a deadline also ends
-        subtasks.
+        """Ids of tasks whose lease, hold, deadline or heartbeat is due, or the question about what they follow;
+        ancestors first, for a deadline also ends subtasks.
 
         No heartbeat is due while the previous one is undelivered: heartbeats would pile up and take all slots.
         """
@@ -103,8 +111,9 @@ class Schedule:
                 f" SELECT depth, seq, id FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION ALL"
                 f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN} AND NOT EXISTS"
                 " (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.kind = 'send' AND o.state = 'pending'"
-                " AND json_extract(o.data, '$.type') = 'progress')",
-                (now,),
+                " AND json_extract(o.data, '$.type') = 'progress')"
+                f" UNION ALL SELECT depth, seq, id FROM ({_AWAIT_UNKNOWN}) WHERE updated_at <= ?2",
+                (now, plus(now, -TOGETHER)),
             )
         )
         return [row[2] for row in sorted({*rows})]
@@ -157,7 +166,8 @@ class Schedule:
             " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
             (now,),
         ).fetchone()
-        return at, bool(stale)
+        asked = [plus(since, TOGETHER) for _, _, _, since in self._db.execute(_AWAIT_UNKNOWN)]
+        return min((time for time in (at, *asked) if time is not None and time > now), default=None), bool(stale)
 
     def latest_turn(self, agent: str, number: int) -> str | None:
         """When the agent's `number`-th latest turn was ordered; None if there were fewer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,11 +12,23 @@ from mailboxd.core import lifecycle
 from mailboxd.core.approvals import Approval
 from mailboxd.core.effects import CreateChildren
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
+from mailboxd.core.following import name_of_unknown, unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, review_round
 from mailboxd.core.model import NO_FLOW, Attempt, Finding, NewChild, Spent, Task
-from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Need, Review, TaskView
+from mailboxd.core.task_view import (
+    AskedReviewer,
+    CheckRun,
+    ChildCounts,
+    Family,
+    Followed,
+    Level,
+    Need,
+    Review,
+    TaskView,
+)
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
+from mailboxd.ids import slug
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import ENDED, OPEN
 from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, TASK, TASK_CONTEXT, read_approval, read_attempt, read_task
@@ -28,9 +41,32 @@ _ACTS = "('prepare', 'perform')"
 _GATES = {Phase(gate.value) for gate in Gate}
 
 
-def _literal(text: str) -> str:
-    """`text` as a pattern of GLOB that matches itself only."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
+_DIGEST = re.compile(r"-[0-9a-f]{8}")
+_CALLED = (
+    "SELECT id, local_id, title, seq FROM tasks WHERE parent IS NULL"
+    " AND local_id COLLATE NOCASE BETWEEN ?1 AND ?1 || '-g' AND length(local_id) IN (length(?1), length(?1) + 9)"
+    " UNION SELECT id, local_id, title, seq FROM tasks WHERE parent IS NULL AND title = ?1 COLLATE NOCASE"
+)
+
+
+def is_called(name: str, local_id: str, title: str) -> bool:
+    """Whether a person may call this root task `name`: its local id, the file that brought it, or its title.
+
+    A dropped file `plan.md` becomes a task `plan-0a1b2c3d`.
+    """
+    stem = local_id[:-9] if _DIGEST.fullmatch(local_id[-9:]) else local_id
+    own = {local_id.casefold(), stem.casefold(), title.casefold()}
+    return not own.isdisjoint({name.casefold(), slug(name) or name.casefold()})
+
+
+def root_called(db: sqlite3.Connection, name: str) -> str | None:
+    """The id of the root task that a person calls `name` (see `is_called`): the one with that id, else the latest."""
+    found: dict[str, tuple[bool, int]] = {}
+    for spelling in dict.fromkeys(filter(None, (name, slug(name)))):
+        for task_id, local_id, title, seq in db.execute(_CALLED, (spelling,)):
+            if is_called(name, local_id, title):
+                found[task_id] = (local_id.casefold() == name.casefold(), seq)
+    return max(found, key=found.__getitem__) if found else None
 
 
 class Tasks:
@@ -111,17 +147,23 @@ class Tasks:
         return None if row is None else self.get(row[0])  # usually cached
 
     def root_called(self, name: str) -> Task | None:
-        """The root task that a person calls `name`: its local id, the file that brought it, or its title; the latest.
+        """The root task that a person calls `name`."""
+        found = root_called(self._db, name)
+        return None if found is None else self.get(found)
 
-        A dropped file `plan.md` becomes a task `plan-0a1b2c3d`.
-        """
-        digits = "[0-9a-f]" * 8
-        row = self._db.execute(
-            "SELECT id FROM tasks WHERE parent IS NULL AND (local_id = ?1 OR local_id GLOB ?2"
-            " OR title = ?1 COLLATE NOCASE) ORDER BY local_id = ?1 DESC, seq DESC LIMIT 1",
-            (name, f"{_literal(name)}-{digits}"),
-        ).fetchone()
-        return None if row is None else self.get(row[0])
+    def await_unknown(self) -> list[tuple[str, str]]:
+        """The open root tasks that follow one that has not arrived, each with a name of such a one."""
+        rows = self._db.execute(
+            "SELECT d.task, d.needs FROM dependencies d JOIN tasks t ON t.id = d.task"
+            f" WHERE d.needs >= ? AND d.needs < ? AND {OPEN} ORDER BY t.seq",
+            (first := unknown(""), chr(ord(first) + 1)),
+        )
+        return [(task, name_of_unknown(need)) for task, need in rows]
+
+    def needs(self, task_id: str) -> list[str]:
+        """The ids of the direct dependencies; for tasks that have not arrived, what stands for them."""
+        rows = self._db.execute("SELECT needs FROM dependencies WHERE task = ? ORDER BY needs", (task_id,))
+        return [need for (need,) in rows]
 
     def child(self, parent_local_id: str, key: str) -> Task | None:
         """The child that a reply addresses by task_id and subtask_id."""
@@ -167,7 +209,7 @@ class Tasks:
         asking = bool(asked) and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
         early = task.phase in BEFORE_EXECUTION or task.skipped  # which a retry reopens
-        strict = unmet and not task.flow.needs_any
+        strict = unmet and parent is not None and not task.flow.needs_any
         cancelled_need, need_skipped = (strict and self.cancelled_dependency(task_id)) or ("", 0)
         return TaskView(
             task=task,
@@ -177,6 +219,7 @@ class Tasks:
             claimed_by=next((found.holder for found in conflicts(self._db, task_id)), "") if task.claims else "",
             cancelled_need=cancelled_need,
             need_skipped=bool(need_skipped),
+            followed=self.followed(task_id) if unmet and parent is None and early else (),
             needs=self._needs(task_id) if task.flow != NO_FLOW and not unmet and early else (),
             children=ChildCounts(kids, completed, failed, cancelled),
             children_due=bool(children_due),
@@ -201,6 +244,18 @@ class Tasks:
             (task_id,),
         ).fetchone()
         return found
+
+    def followed(self, task_id: str) -> tuple[Followed, ...]:
+        """The tasks that a root task follows, also those that have not arrived."""
+        rows = self._db.execute(
+            "SELECT d.needs, n.local_id, n.phase FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
+            " WHERE d.task = ? ORDER BY n.seq IS NULL, n.seq, d.needs",
+            (task_id,),
+        )
+        return tuple(
+            Followed(need, name or name_of_unknown(need), None if phase is None else Phase(phase))
+            for need, name, phase in rows
+        )
 
     def _needs(self, task_id: str) -> tuple[Need, ...]:
         """The task's dependencies with their answers."""

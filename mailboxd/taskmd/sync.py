@@ -135,8 +135,8 @@ HEADING = "Waiting For"
 _MOST = 20
 _STAYS = frozenset(
     {
-        "paused", "budget", "circuit", "question", "spec", "draft", "review", "reviewers", "check", "approval", "reply",
-        "lookup", "backoff",
+        "paused", "order", "budget", "circuit", "question", "spec", "draft", "review", "reviewers", "check", "approval",
+        "reply", "lookup", "backoff",
     }
 )  # fmt: skip
 """Kinds of causes that end with an event of the task, after which its file is written again."""
@@ -204,6 +204,7 @@ def to_record(engine: Engine, task: Task) -> TaskFile:
         subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
         synthesised=task.result if task.mode is Mode.COORDINATING else "",
         answers=task.flow.answers if task.parent is None else (),
+        depends_on=tuple(one.name for one in engine.store.tasks.followed(task.id)) if task.parent is None else (),
         extra_headers=task.extra,
         extra_sections=shown_sections(task.spec, task.title) + waiting + task.sections,
     )
@@ -506,7 +507,7 @@ class TaskMarkdown:
             written.spec(),
             policy,
             plan=plan,
-            needs=self.intake.needs(written.depends_on),
+            needs=self.intake.needs(written.depends_on, local_id, written.title),
             answers=written.answers,
             origin=Origin(message_id=message_id, file=digest),
             created_at=_past(written.created_at, self.engine.now),

@@ -32,6 +32,7 @@ from mailboxd.taskmd.sync import TaskMarkdown
 
 HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = yaml.safe_load((HERE / "files.yaml").read_text(encoding="utf-8"))
+DEFAULT = Policy()
 NOW = "2026-11-26T09:00:00.000Z"
 
 
@@ -62,6 +63,7 @@ class Desk:
             now = to_epoch(self.clock.advance(3.0))
             with self.engine.batch():
                 self.arrivals.take(self.arrivals.read(now))
+                self.engine.tick()
 
     def take_task_file(self, local_id: str, raw: bytes) -> None:
         directory = self.ws.tasks / local_id
@@ -107,7 +109,8 @@ def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, A
         desk.take()
         verdict, doubt, refused = desk.judged(name)
     new = desk.roots[before:]
-    said = refused if verdict == "rejected" else doubt
+    held = "".join(task.held for task in new)
+    said = refused if verdict == "rejected" else f"{doubt}{held}"
     for word in case.get("say", ()):
         assert word.casefold() in said.casefold(), f"{word!r} is not in: {said}"
     match case["reaction"]:
@@ -118,7 +121,9 @@ def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, A
             assert new == []
             return
         case "take":
-            assert (verdict, doubt) == ("accepted", ""), refused
+            assert (verdict, doubt, held) == ("accepted", "", ""), refused
+        case "wait":
+            assert (verdict, bool(held)) == ("accepted", True), refused
         case "doubt":
             assert verdict in ("accepted", "duplicate"), refused
             assert doubt
@@ -133,6 +138,12 @@ def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, A
     children = desk.engine.store.tasks.children(task.id)
     assert [child.executor for child in children] == case.get("executors", [])
     assert [need.title for need in desk.engine.store.tasks.dependencies(task.id)] == case.get("after", [])
+    if "limits" in case:
+        policy = task.policy
+        assert [policy.timeout, policy.budget_usd, policy.budget_tokens, policy.max_attempts] == [
+            given if given is not None else default
+            for given, default in zip(case["limits"], (DEFAULT.timeout, None, None, DEFAULT.max_attempts), strict=True)
+        ]
     if "labels" in case:
         assert list(task.policy.labels) == case["labels"]
     for text in case.get("contains", ()):

@@ -225,7 +225,7 @@ def test_an_invalid_id_is_refused_and_never_corrected(field: str, text: str) -> 
         ("priority: -101", "field-range", "-100 to 100"),
         ("max_attempts: 101", "field-range", "1 to 100"),
         ("timeout: 604801", "field-range", "1 to 604800"),
-        ("timeout: 10m", "wrong-type", "1 to 604800"),
+        ("timeout: ten minutes", "wrong-type", "1 to 604800"),
         ("idempotent: 1", "wrong-type", "true or false"),
         ("idempotent: yes", "wrong-type", "true or false"),
         ("idempotent: True", "wrong-type", "true or false"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,15 +75,19 @@ def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, 
     from mailboxd.intake.interpret import Intake
     from mailboxd.store.attention_queries import Seen, waiting_for_person
     from mailboxd.store.messages import Messages
-    from mailboxd.store.meta import Meta
+    from mailboxd.store.meta import PEERS, Meta
     from mailboxd.store.reports import Report
     from mailboxd.store.store import Store
+    from mailboxd.store.tasks import root_called
 
     store = Store.open(None, session.clock.now())
     try:
         with session.report() as report:
-            may_reach = partial(Meta(report.db).refused, config.agent)
+            known = Meta(report.db)
+            may_reach = partial(known.refused, config.agent)
             engine = Engine(store, settings(config), session.clock, may_reach=may_reach)
+            with engine.batch():  # a file may name one of these
+                store.meta.report(PEERS, json.dumps(known.peers()))
             intake = Intake(engine, accept_plain=config.inbox.accept_plain_files)
             file = InboxFile(name, raw, hashlib.sha256(raw).hexdigest(), len(raw), {})
             parsed = intake.parse(file)
@@ -91,6 +96,9 @@ def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, 
             with engine.batch():
                 verdict = intake.receive(file, parsed)
             earlier = Messages(report.db).first_arrival(parsed.message.message_id, parsed.sha256)
+            here = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
+            task = store.tasks.get(here.task) if here and here.task else None
+            described = None if task is None else _described(store, task, partial(root_called, report.db))
         found = waiting_for_person(Report(store.db), session.clock.now(), None, Seen(""), None)
         for row in found.rejected:
             reason = row["reason"]
@@ -99,15 +107,13 @@ def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, 
         doubts = [row["notice"] for row in found.noticed]
         if earlier is not None:
             doubts.append(f"it was taken on {earlier.at[:10]} from inbox/{earlier.name}: it would not be done again")
-        here = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
-        task = store.tasks.get(here.task) if here and here.task else None
         facts = {"verdict": verdict, "name": name, "type": parsed.message.type, "sender": parsed.message.from_}
-        return facts | {"doubts": doubts, "task": None if task is None else _described(store, task)}
+        return facts | {"doubts": doubts, "task": described}
     finally:
         store.close()
 
 
-def _described(store: Store, task: Task) -> dict[str, Any]:
+def _described(store: Store, task: Task, is_known: Callable[[str], object]) -> dict[str, Any]:
     """The task as its sender would recognize it: only what is set."""
     policy = task.policy
     limits = {
@@ -123,6 +129,9 @@ def _described(store: Store, task: Task) -> dict[str, Any]:
         "title": task.title,
         "agent": task.executor,
         **{name: value for name, value in limits.items() if value is not None},
+        "after": [
+            one.name if is_known(one.name) else f"{one.name} (not known here)" for one in store.tasks.followed(task.id)
+        ],
         "acceptance_criteria": list(task.spec.acceptance_criteria),
         "planned_actions": [action.id for action in task.spec.planned_actions],
         "subtasks": [

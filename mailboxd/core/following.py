@@ -1,0 +1,73 @@
+"""Root tasks that follow others, as the files that brought them say.
+
+Such a task begins when all that it follows is completed. It waits in vain for what has failed or was cancelled, and for
+what nobody has sent a minute later: then it is on hold, and a person says whether it may begin all the same. It goes on
+by itself when what it follows arrives, or is done again.
+"""
+
+from __future__ import annotations
+
+from mailboxd.core.decision_builder import DecisionBuilder
+from mailboxd.core.events import Kind
+from mailboxd.core.lifecycle import BEFORE_EXECUTION
+from mailboxd.core.model import changed
+from mailboxd.core.task_view import Followed, TaskView
+from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import Notice, Phase
+
+TOGETHER = 60
+"""Seconds for which nobody is asked about what is not known: files may be copied together."""
+_UNKNOWN = "?"
+"""Begins what stands in place of the id of a task that has not arrived; no id begins so."""
+_IN_VAIN = "it is to follow "
+
+
+def unknown(name: str) -> str:
+    """What stands for the task of this name among the dependencies until it arrives."""
+    return _UNKNOWN + name
+
+
+def name_of_unknown(need: str) -> str:
+    """The name of a task that has not arrived, of its dependency; empty for a task that has."""
+    return need[1:] if need.startswith(_UNKNOWN) else ""
+
+
+def is_in_vain(held: str) -> bool:
+    """Whether a task is on hold because it waits in vain for what it follows."""
+    return held.startswith(_IN_VAIN)
+
+
+def hold(builder: DecisionBuilder) -> None:
+    """Put the task on hold while it waits in vain, unless it is on hold for something else."""
+    task, why = builder.task, _in_vain(builder.view, builder.ctx.now)
+    if why == task.held or (task.held and not is_in_vain(task.held)) or task.phase not in BEFORE_EXECUTION:
+        return
+    builder.amend(why or "it no longer waits in vain", held=why)
+    if why:
+        builder.notify(Notice.HOLD)
+
+
+def let_go(builder: DecisionBuilder) -> None:
+    """Begin without what the task waits for in vain, as a person says."""
+    kept = tuple(one for one in builder.view.followed if not _lost(one))
+    unmet = sum(one.phase is not Phase.COMPLETED for one in kept)
+    builder.record(Kind.NEEDS_CHANGED, needs=[one.id for one in kept], note="it begins without what it was to follow")
+    builder.view = changed(builder.view, followed=kept, unmet=unmet)
+
+
+def _in_vain(view: TaskView, now: str) -> str:
+    """Why the task can never begin; empty while it may, and while what is not known may still come."""
+    task, lost = view.task, [one for one in view.followed if _lost(one)]
+    may_come = not is_in_vain(task.held) and now < plus(task.updated_at, TOGETHER)
+    if not lost or (may_come and all(one.phase is None for one in lost)):
+        return ""
+    said = (f"{one.name}, which {_told(one.phase)}" for one in lost)
+    return _IN_VAIN + "; and ".join(said)
+
+
+def _lost(one: Followed) -> bool:
+    return one.phase in (None, Phase.FAILED, Phase.CANCELLED)
+
+
+def _told(phase: Phase | None) -> str:
+    return "is not known here" if phase is None else phase.told

@@ -1,0 +1,216 @@
+"""The order of dropped files: a task that follows others waits for them, and asks when it waits in vain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.inputs import Cancel, Pause, Remedy, Resume, Retry, Start, TurnEnded, Unblock
+from mailboxd.core.model import Task
+from mailboxd.core.outcomes import Answer, Failure, Results, Succeeded
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import Phase, Turn
+from mailboxd.errors import Refused
+from tests.dialects.test_files import Desk
+
+WRITE = b"# Write the programme\n\nTwo pages.\n"
+PRINT = b"---\ndepends_on: write-programme\n---\n\n# Print the programme\n\n20 copies.\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "alpha")
+
+
+def put(desk: Desk, name: str, raw: bytes) -> None:
+    desk.drop(name, raw)
+    look(desk, 2.0)
+
+
+def look(desk: Desk, seconds: float) -> None:
+    desk.clock.advance(seconds)
+    with desk.engine.batch():
+        desk.arrivals.take(desk.arrivals.read(to_epoch(desk.clock.now())))
+        desk.engine.tick()
+
+
+def called(desk: Desk, title: str) -> Task:
+    return next(task for task in desk.roots if task.title == title)
+
+
+def may_start(desk: Desk, title: str) -> bool:
+    task = called(desk, title)
+    with desk.engine.batch():
+        return task.id in [ready.task for ready in desk.engine.store.schedule.ready(desk.clock.now(), 10)]
+
+
+def end(desk: Desk, title: str, said: Answer) -> None:
+    task = called(desk, title)
+    with desk.engine.batch():
+        desk.engine.handle(task.id, Start())
+        attempt = desk.engine.store.tasks.attempt(task.id, 1)
+        assert attempt is not None
+        desk.engine.handle(task.id, TurnEnded(Turn.WORK, attempt.id, "alpha", Succeeded("said"), said))
+
+
+def order(desk: Desk, title: str, given: Cancel | Pause | Resume | Retry | Unblock) -> None:
+    with desk.engine.batch():
+        desk.engine.command(called(desk, title), given, "mira")
+
+
+@pytest.mark.parametrize("files", [("write-programme.md", "print.md"), ("print.md", "write-programme.md")])
+def test_what_follows_another_begins_when_that_is_completed_whichever_came_first(
+    desk: Desk, files: tuple[str, str]
+) -> None:
+    for name in files:
+        put(desk, name, WRITE if name.startswith("write") else PRINT)
+    assert (may_start(desk, "Write the programme"), may_start(desk, "Print the programme")) == (True, False)
+    look(desk, 300)
+    assert called(desk, "Print the programme").held == ""
+    end(desk, "Write the programme", Results("Written."))
+    assert may_start(desk, "Print the programme")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("write-programme", "Write-Programme.md", "'[[write-programme]]'", "write the programme", "[write-programme]"),
+        *("Write Programme", "WRITE THE PROGRAMME"),
+    ],
+)
+def test_a_file_is_called_by_its_name_or_its_title(desk: Desk, name: str) -> None:
+    put(desk, "write-programme.md", WRITE)
+    put(desk, "print.md", PRINT.replace(b"write-programme", name.encode()))
+    assert [one.title for one in desk.engine.store.tasks.dependencies(called(desk, "Print the programme").id)] == [
+        "Write the programme"
+    ]
+
+
+def test_a_name_that_only_begins_alike_is_another_one(desk: Desk) -> None:
+    put(desk, "write-programme-draft.md", WRITE.replace(b"the", b"a draft of the"))
+    put(desk, "write.md", b"# Write\n\nA letter.\n")
+    put(desk, "print.md", PRINT)
+    assert desk.engine.store.tasks.dependencies(called(desk, "Print the programme").id) == []
+    assert not may_start(desk, "Print the programme")
+
+
+def test_a_minute_later_a_person_is_asked_about_what_is_not_known_and_it_can_still_come(desk: Desk) -> None:
+    put(desk, "print.md", PRINT)
+    look(desk, 50)
+    assert called(desk, "Print the programme").held == ""
+    look(desk, 10)
+    assert called(desk, "Print the programme").held == "it is to follow write-programme, which is not known here"
+    look(desk, 3600)
+    put(desk, "write-programme.md", WRITE)
+    assert called(desk, "Print the programme").held == ""
+    assert not may_start(desk, "Print the programme")
+    end(desk, "Write the programme", Results("Written."))
+    assert may_start(desk, "Print the programme")
+
+
+def test_the_question_comes_in_time_without_any_other_event(desk: Desk) -> None:
+    put(desk, "print.md", PRINT)
+    at, _ = desk.engine.store.schedule.next_due(desk.clock.now())
+    assert at is not None
+    look(desk, to_epoch(at) - to_epoch(desk.clock.now()))
+    assert called(desk, "Print the programme").held
+    assert desk.engine.store.schedule.next_due(desk.clock.now())[0] is None
+
+
+def test_a_person_may_let_it_begin_all_the_same(desk: Desk) -> None:
+    put(desk, "write-programme.md", WRITE)
+    put(desk, "print.md", PRINT.replace(b": write-programme", b": [write-programme, TASK-11]"))
+    look(desk, 61)
+    order(desk, "Print the programme", Unblock(Remedy.RETRY))
+    assert not may_start(desk, "Print the programme")  # it still follows the other one
+    assert called(desk, "Print the programme").held == ""
+    end(desk, "Write the programme", Results("Written."))
+    assert may_start(desk, "Print the programme")
+
+
+@pytest.mark.parametrize(("how", "said"), [("fails", "has failed"), ("is cancelled", "is cancelled")])
+def test_what_it_follows_does_not_come_to_pass(desk: Desk, how: str, said: str) -> None:
+    put(desk, "write-programme.md", WRITE)
+    put(desk, "print.md", PRINT)
+    if how == "fails":
+        end(desk, "Write the programme", Failure("The printer burned.", permanent=True))
+    else:
+        order(desk, "Write the programme", Cancel("operator"))
+    held = called(desk, "Print the programme")
+    assert not held.phase.is_terminal
+    assert held.held == f"it is to follow {called(desk, 'Write the programme').local_id}, which {said}"
+    if how == "fails":
+        order(desk, "Write the programme", Retry())
+        assert called(desk, "Print the programme").held == ""
+        assert not may_start(desk, "Print the programme")
+    else:
+        order(desk, "Print the programme", Unblock(Remedy.RETRY))
+        assert may_start(desk, "Print the programme")
+
+
+def test_what_has_failed_before_is_asked_about_at_once(desk: Desk) -> None:
+    put(desk, "write-programme.md", WRITE)
+    end(desk, "Write the programme", Failure("The printer burned.", permanent=True))
+    put(desk, "print.md", PRINT)
+    assert called(desk, "Print the programme").held.endswith("which has failed")
+
+
+def test_a_chain_asks_only_at_its_first_broken_link(desk: Desk) -> None:
+    put(desk, "write-programme.md", WRITE)
+    put(desk, "print.md", PRINT)
+    put(desk, "fold.md", b"---\nafter: print\n---\n\n# Fold it\n\nTwice.\n")
+    order(desk, "Write the programme", Cancel("operator"))
+    assert [bool(called(desk, title).held) for title in ("Print the programme", "Fold it")] == [True, False]
+    order(desk, "Print the programme", Cancel("operator"))
+    assert called(desk, "Fold it").held
+
+
+def test_a_pause_stays_and_does_not_hide_the_question(desk: Desk) -> None:
+    put(desk, "write-programme.md", WRITE)
+    put(desk, "print.md", PRINT)
+    order(desk, "Print the programme", Pause())
+    order(desk, "Write the programme", Cancel("operator"))
+    assert called(desk, "Print the programme").held.startswith("paused by")
+    order(desk, "Print the programme", Resume())
+    assert called(desk, "Print the programme").held.startswith("it is to follow")
+    with pytest.raises(Refused):
+        order(desk, "Print the programme", Resume())
+
+
+@pytest.mark.parametrize(
+    ("files", "path"),
+    [
+        (("print after print",), "print -> print"),
+        (("print after fold", "fold after print"), "fold -> print -> fold"),
+        (("print after cut", "fold after print", "cut after fold"), "cut -> fold -> print -> cut"),
+    ],
+)
+def test_a_circle_is_refused_with_its_path(desk: Desk, files: tuple[str, ...], path: str) -> None:
+    for one in files:
+        name, _, needs = one.split()
+        put(desk, f"{name}.md", f"---\nafter: {needs}\n---\n\n# Do {name} now\n\nYes.\n".encode())
+    assert len(desk.roots) == len(files) - 1
+    verdict, _, said = desk.judged(f"{files[-1].split()[0]}.md")
+    assert verdict == "rejected"
+    assert f"these would wait for each other forever: {path}" in re.sub("-[0-9a-f]{8}", "", said)
+
+
+def test_the_order_stands_in_task_md_and_is_read_from_there(desk: Desk, tmp_path: Path) -> None:
+    put(desk, "write-programme.md", WRITE)
+    desk.take_task_file("print", PRINT)
+    assert not may_start(desk, "Print the programme")
+    end(desk, "Write the programme", Results("Written."))
+    assert may_start(desk, "Print the programme")
+
+
+def test_replayed_it_waits_for_the_same(desk: Desk) -> None:
+    put(desk, "print.md", PRINT.replace(b": write-programme", b": [write-programme, TASK-11]"))
+    look(desk, 61)
+    put(desk, "write-programme.md", WRITE)
+    assert called(desk, "Print the programme").phase is Phase.EXECUTION_READY
+    assert called(desk, "Print the programme").held == "it is to follow TASK-11, which is not known here"
+    end(desk, "Write the programme", Results("Written."))
+    order(desk, "Print the programme", Unblock(Remedy.RETRY))
+    assert may_start(desk, "Print the programme")
