@@ -364,7 +364,7 @@ class GatesSection(Section):
     spec_gate: Flag = value(False, "Review the result against the specification.")
     quality_gate: Flag = value(False, "Review the quality of the result.")
     reviewers: Agents = value((), "Reviewing agents; none reviews its own work.")
-    same_reviewer: Flag = value(False, "One reviewer may judge specification and quality; otherwise they alternate.")
+    same_reviewer: Flag = value(False, "One reviewer may judge specification and quality; otherwise half do each.")
     quorum: Literal["all", "majority", "any"] = value("all", "How many must approve.")
     max_rework: Whole = number(3, "rounds", 0, 100, "Rounds of rework until the circuit opens.")
 

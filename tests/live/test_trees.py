@@ -9,28 +9,23 @@ from tests.live.model import Text, Write, plan, plan_yaml
 SYNTHESIS = Text("Together.")
 
 
-def test_a_peer_without_a_daemon_answers_plans_and_fails_in_its_turn(found: Found) -> None:
-    """Its turn is all there is of it: what it plans is carried out from here, and nothing lands in its workspace."""
+def test_a_peer_without_a_daemon_answers_and_fails_in_its_turn_and_is_asked_for_more_than_a_plan(found: Found) -> None:
+    """Its turn is all there is of it, and nothing lands in its workspace."""
     company = found()
     alpha, model = company["alpha"], company.model
-    model.on(plan({"dig": {"agent": "gamma", "description": "Dig"}}), agent="beta", task="peer.research", kind="task")
+    model.on(Text("---\ntype: reply\nstatus: done\n---\n\n## Results\n\nGold.\n"), agent="beta")
+    model.on(plan({"dig": {"agent": "gamma", "description": "Dig"}}), agent="beta", times=1)
     model.on(Text("---\ntype: reply\nstatus: failed\n---\n\n## Error\n\nThe ground is frozen.\n"), agent="gamma")
-    model.on(Text("Gold."), agent="gamma", times=1)
     model.on(SYNTHESIS, kind="synthesis")
     alpha.start()
     alpha.drop("go.md", task("peer", plan={"research": {"agent": "beta", "description": "Research"}}))
     alpha.until("peer")
-    assert alpha.phases() == dict.fromkeys(("peer", "peer.research", "peer.research.dig"), "completed")
+    assert alpha.phases() == dict.fromkeys(("peer", "peer.research"), "completed")
+    assert "carry the plan out yourself" in model.calls[1].text
     alpha.drop("2.md", task("peer2", plan={"dig": {"agent": "gamma", "description": "Dig", "max_attempts": 1}}))
     alpha.until("peer2", "failed")
     assert "The ground is frozen." in alpha.task("peer2.dig")["error"]
-    assert [(call.agent, call.kind, call.task) for call in model.calls] == [
-        ("beta", "task", "peer.research"),
-        ("gamma", "task", "peer.research.dig"),
-        ("beta", "synthesis", "peer.research"),
-        ("alpha", "synthesis", "peer"),
-        ("gamma", "task", "peer2.dig"),
-    ]
+    assert [call.agent for call in model.calls] == ["beta", "beta", "alpha", "gamma"]
     assert not (company["beta"].root / "mailbox").exists()
     company.at_rest()
 
@@ -38,8 +33,8 @@ def test_a_peer_without_a_daemon_answers_plans_and_fails_in_its_turn(found: Foun
 def test_a_plan_for_an_agent_that_may_not_be_reached_is_refused_with_those_that_may(found: Found) -> None:
     company = found(daemons=["narrow"], synthesis="concat")
     narrow, model = company["narrow"], company.model
-    model.on(plan({"x": {"agent": "gamma", "description": "X"}}), agent="narrow", task="said", attempt="1")
-    model.on(plan({"x": {"agent": "beta", "description": "X"}}), agent="narrow", task="said", attempt="2")
+    model.on(plan({"x": {"agent": "beta", "description": "X"}}), agent="narrow", task="said")
+    model.on(plan({"x": {"agent": "gamma", "description": "X"}}), agent="narrow", task="said", times=1)
     narrow.start()
     narrow.drop("told.md", task("told", plan={"x": {"agent": "gamma", "description": "X"}}))
     narrow.drop("unknown.md", task("unknown", plan={"x": {"agent": "nobody", "description": "X"}}))
@@ -50,13 +45,12 @@ def test_a_plan_for_an_agent_that_may_not_be_reached_is_refused_with_those_that_
     assert narrow.rejections() == {"told.md": "unknown-agent", "unknown.md": "unknown-agent"}
     first, second = model.made(agent="narrow", task="said")
     assert "gamma" not in first.text
-    assert "may reach beta" in second.text
+    assert "There are narrow, beta, self. Write one of them." in second.text
     answers = {answer.partition("task_id: ")[2].partition("\n")[0]: answer for answer in narrow.sent("reply")}
     assert "may reach beta" in answers["told"]
     assert "there is no agent nobody; narrow may give work to beta" in answers["unknown"]
     assert model.per_attempt() == {
-        ("narrow", "said", "1"): 1,
-        ("narrow", "said", "2"): 1,
+        ("narrow", "said", "1"): 2,
         ("beta", "said.x", "1"): 1,
         ("beta", "good.x", "1"): 1,
     }

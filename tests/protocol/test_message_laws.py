@@ -52,7 +52,7 @@ sections = st.builds(
 findings = st.builds(
     Finding,
     st.sampled_from(["critical", "major", "minor"]),
-    storable,
+    storable.filter(lambda message: bool(message.strip())),
     st.none() | storable,
     st.none() | st.integers(1, 10_000_000),
     st.none() | storable,
