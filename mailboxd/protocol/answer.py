@@ -55,6 +55,7 @@ _NO_SUMMARY = "The tool run finished, but no final summary was produced."
 
 _ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
 _DAG = re.compile(r"^ {0,3}##[ \t]+(?:DAG|Plan|Subtasks)\b", re.MULTILINE | re.IGNORECASE)
+_OBJECT = re.compile(r"\{\s*\"type\"\s*:\s*\"(?:plan|reply|question|review|ack)\"", re.IGNORECASE)
 _SUBTASKS = re.compile(r"(?:^|\{)[ \t]*[\"']?sub[_-]?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
 _TASKS = re.compile(r"(?:^|[{,])[ \t]*[\"']?(?:sub[_-]?)?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
 _WRAPPED = re.compile(r"\A[{\s]*[\"']?(?:plan|dag)[\"']?[ \t]*:", re.IGNORECASE)
@@ -170,6 +171,8 @@ def _alone(text: str, asked: Asked, first_line: int = 1) -> Answer | None:
         return meant
     if text.startswith("{") and _SUBTASKS.search(text[:200]) and form is None:
         return _planned(text, first_line, asked)
+    if form is None and _OBJECT.match(text):
+        return _unclear(f"This is not a whole JSON object; it may have been cut off. Write {_FORM}. {_QUOTING}")
     lines = text.split("\n")
     inside = _fenced(lines)
     found = forms.fronted(lines)

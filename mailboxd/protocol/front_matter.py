@@ -35,8 +35,10 @@ _JSON_OPENS = re.compile(r"[ \t\r\n]*+---[ \t]*json[ \t]*\r?\n", re.IGNORECASE)
 _SEMICOLONS = re.compile(r";{3,}[ \t]*\r?\n")
 _WRAP = re.compile(r"(`{3,}|~{3,})[ \t]*(?:markdown|md|text|txt|message|yaml|yml)?[ \t]*", re.IGNORECASE)
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,40}):[ \t]*(.{0,300})")
-_MBOX = re.compile(r">?From [^\s:]+ [^\n]*\n")
-"""The line before a mail in a file of mails (RFC 4155)."""
+_BEFORE_MAIL = re.compile(r">?From [^\s:]+ [^\n]*\n|-{2,}[^\n-]{3,60}-{2,}[ \t]*\r?\n(?:[ \t]*\r?\n)*")
+"""The line before a mail in a file of mails (RFC 4155), and before one that was forwarded."""
+_MAIL_WORDS = {"von": "from", "de": "from", "da": "from", "betreff": "subject", "objet": "subject", "asunto": "subject"}
+"""Headers of a mail as programs in other languages write them."""
 _LOOKED_AT = 400
 """Lines of a text in which a message of somebody else is looked for."""
 _MOST_KEYS = 40
@@ -285,7 +287,7 @@ def _refuse_other_senders(text: str, path: str) -> None:
 
     It must not become an order of the operator because its marks are missing, or stand elsewhere.
     """
-    lines = _MBOX.sub("", text.lstrip(_BLANK), 1).replace("\r\n", "\n").split("\n")[:_LOOKED_AT]
+    lines = _BEFORE_MAIL.sub("", text.lstrip(_BLANK), 1).replace("\r\n", "\n").split("\n")[:_LOOKED_AT]
     hint = "Write its headers between two lines `---` at the very start, or what is to be done in your own words."
     head = _keys(lines)
     if _names_sender(head):
@@ -320,7 +322,8 @@ def _keys(lines: list[str]) -> dict[str, str]:
             if line[:1] in " \t-" and found and line.strip() != "---":
                 continue
             break
-        found.setdefault(key[1].lower().replace("-", "_"), key[2].strip())
+        name = key[1].lower().replace("-", "_")
+        found.setdefault(_MAIL_WORDS.get(name, name), key[2].strip())
     return found
 
 

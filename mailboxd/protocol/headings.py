@@ -38,6 +38,7 @@ _RESTRAINING = {
     **dict.fromkeys(("budget_tokens", "token_budget"), "budget_tokens"),
     "max_attempts": "max_attempts",
     **dict.fromkeys(("approval", "approvals", "approvers", "approval_required", "requires_approval"), ""),
+    **dict.fromkeys(("freigabe", "genehmigung", "审批"), ""),
     **dict.fromkeys(("limits", "limit"), ""),
 }
 """Headings that restrain, with the header that says the same; empty if none does."""

@@ -29,7 +29,8 @@ _CHANGES_NONE = (
 )
 _CONDITIONAL = re.compile(
     r"\b(?:but|once|after|unless|if|provided|conditional(?:ly)?|conditions?|partial(?:ly)?|almost|pending|except|"
-    r"however|subject to)\b",
+    r"however|subject to|only|sofern|wenn|falls|aber|vorausgesetzt|mais|sous réserve|à condition|pero|siempre que)\b|"
+    r"(?:但|不过|如果|只要|除非|前提)",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
@@ -71,12 +72,22 @@ _VERDICTS = {
     "rejected": "changes_requested",
     "reject": "changes_requested",
 }
+_FILLERS = frozenset({"ok", "okay", "good", "great", "fine"})
+"""Words that are a verdict alone, and begin any sentence before a comma."""
 _PHRASES = sorted(_VERDICTS, key=lambda word: -len(word))
 _GRAVE = re.compile(
     r"\b(?:must|has to|have to|needs? to) be (?:fixed|corrected|changed|revised)\b|"
     r"\b(?:critical|major|serious|severe|blocking) (?:flaw|issue|error|problem|mistake|fault|bug)s?\b",
     re.IGNORECASE,
 )
+_FAULT = re.compile(
+    r"\b(?:(?:is|are|remains?) (?:still )?(?:wrong|missing|incorrect|incomplete|broken)|"
+    r"(?:is|are) (?:still )?not (?:met|right|correct|fulfilled)|"
+    r"(?:criterion|criteria|check|test|requirement|step|link|build|figure|total|sum)s?(?: \w+)? (?:still )?fails?|"
+    r"(?:cannot|can't|can not|do not|don't|will not|won't) (?:approve|accept) (?:this|it|the))\b",
+    re.IGNORECASE,
+)
+"""What a text says is wrong, at the time of the review."""
 _DENIED = re.compile(r"\b(?:no|not|without|neither|nor|any|nothing)\b", re.IGNORECASE)
 _DECLARED = re.compile(
     r"\A[ \t]*(?:#{1,6}[ \t]*|[-*][ \t]+)?[*_]{0,3}(?:final |overall |my )?"
@@ -112,6 +123,8 @@ def review_in(form: Form, findings_text: str, summary: str, loose: str, problems
         found = findings.in_header(form.headers["findings"], problems)
     else:
         found = findings.in_text(findings_text, problems, asks)
+        if verdict == "approved" and not findings_text.strip():  # they may stand without a heading
+            found = findings.in_text(loose, problems, verdict)
     if form.typed.get("findings") in (None, "", [], {}) and "findings" in form.typed:
         found = ()
     if verdict == "?":
@@ -162,12 +175,25 @@ def _judged(verdict: str, summary: str, found: tuple[Finding, ...], problems: li
             f"The verdict is `approved`, but the text says {excerpt(grave[0])}. Write `verdict: changes_requested` "
             "with that as a finding, or approve without it."
         )
+    elif verdict == "approved" and (fault := _fault(summary)):
+        problems.append(
+            f"The verdict is `approved`, but the text says {excerpt(fault, 120)}. Write `verdict: changes_requested` "
+            "with that as a finding, or approve without it, or with `severity: minor` if it can stay as it is."
+        )
     if verdict and (why := contradiction(Verdict(verdict), found)):
         problems.append(
             f"{why[:1].upper()}{why[1:]}. Write `verdict: changes_requested`, or approve without it, or with "
             "`severity: minor` if it can stay as it is."
         )
     return Unclear(tuple(problems), "") if problems else Reviewed(Verdict(verdict), summary, found)
+
+
+def _fault(text: str) -> str:
+    """The first sentence of `text` that says that something is wrong; empty if there is none."""
+    for sentence in re.split(r"(?<=[.!?])[ \t]+|\n+", text):
+        if (found := _FAULT.search(sentence)) and not _DENIED.search(sentence[: found.start()]):
+            return sentence.strip()
+    return ""
 
 
 def _verdict_of(form: Form) -> tuple[str, str]:
@@ -235,6 +261,8 @@ def _at_the_start(line: str) -> str | None:
         if not folded.startswith(word):
             continue
         rest = bare[len(word) :]
+        if word in _FILLERS and rest.startswith(","):
+            return None
         if not rest.strip(" .!"):
             return _VERDICTS[phrase]
         if with_nits := findings.WITH_NITS.match(rest.strip(" ,")):

@@ -203,6 +203,7 @@ _WORDS = frozenset(
     | {"assignee", "executor", "confirm", "confirmation", "permission", "signoff", "max", "maximum"}
     | {"authorization", "authorisation", "authorize", "authorise", "dryrun", "readonly"}
     | {"forbid", "forbids", "forbidden", "prohibited", "disallow", "disallowed", "deny", "denied"}
+    | {"cap", "caps", "hold", "sandbox", "defer", "donot", "askfirst", "allowed", "genehmigung", "freigabe", "审批"}
 )
 """A key with one of these words in it restrains, whatever the others are: `requires_approval`, `max_cost`."""
 _SHORTEST_NEAR = 6

@@ -39,12 +39,14 @@ def check_command(session: Session, file: str) -> None:
     It is read exactly as the daemon reads it, under this workspace's configuration; nothing is sent or recorded. - is
     standard input.
     """
+    from mailboxd.mailbox.layout import is_temporary
     from mailboxd.protocol.no_task import declares_sender, left_aside
 
     config, ws = session.config(), session.workspace()
     raw = _content(file, config.limits.message_bytes)
     name = _UNNAMED if file == _STANDARD_INPUT else Path(file).name
-    if (what := left_aside(name)) and not declares_sender(raw):
+    what = "a temporary file" if is_temporary(name) else "" if declares_sender(raw) else left_aside(name)
+    if what:
         text = f"{one_line(name)} would stay in the inbox: by its name it is {what}"
         session.answer({"verdict": "left aside", "name": name, "text": text}, text)
         return
