@@ -17,6 +17,8 @@ from mailboxd.core.vocabulary import Notice, Phase
 
 TOGETHER = 60
 """Seconds for which nobody is asked about what is not known: files may be copied together."""
+LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
+"""Phases of a task for which those that follow it wait in vain."""
 _UNKNOWN = "?"
 """Begins what stands in place of the id of a task that has not arrived; no id begins so."""
 _IN_VAIN = "it is to follow "
@@ -66,7 +68,7 @@ def _in_vain(view: TaskView, now: str) -> str:
 
 
 def _lost(one: Followed) -> bool:
-    return one.phase in (None, Phase.FAILED, Phase.CANCELLED)
+    return one.phase is None or one.phase in LOST
 
 
 def _told(phase: Phase | None) -> str:

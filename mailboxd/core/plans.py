@@ -18,6 +18,7 @@ from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import NO_FLOW, Condition, Flow, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
 from mailboxd.core.specs import (
+    as_child,
     child_spec,
     child_title,
     derive,
@@ -315,26 +316,8 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
 
 def given_to(agent: str, title: str, spec: Spec) -> Plan:
-    """The plan of a task that another agent does: one child, whose result is that of the task.
-
-    Checks and planned actions stay with the task itself: they are done here.
-    """
-    child = PlannedChild(
-        key=as_id(agent),
-        agents=(agent,),
-        description=title,
-        instructions=spec.instructions,
-        expected_output=spec.expected_output,
-        goal=spec.goal,
-        context=spec.context,
-        scope_in=spec.scope_in,
-        scope_out=spec.scope_out,
-        inputs=spec.inputs,
-        outputs=spec.outputs,
-        acceptance_criteria=spec.acceptance_criteria,
-        risks=spec.risks,
-    )
-    return Plan((child,), Synthesis.CONCAT)
+    """The plan of a task that another agent does: one child, whose result is that of the task."""
+    return Plan((as_child(spec, as_id(agent), (agent,), title),), Synthesis.CONCAT)
 
 
 def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:

@@ -240,6 +240,25 @@ def child_spec(planned: PlannedChild) -> Spec:
     )
 
 
+def as_child(spec: Spec, key: str, agents: tuple[str, ...], description: str) -> PlannedChild:
+    """A child with the texts of `spec`. Checks and planned actions are left out: they stay where they were declared."""
+    return PlannedChild(
+        key=key,
+        agents=agents,
+        description=description,
+        instructions=spec.instructions,
+        expected_output=spec.expected_output,
+        goal=spec.goal,
+        context=spec.context,
+        scope_in=spec.scope_in,
+        scope_out=spec.scope_out,
+        inputs=spec.inputs,
+        outputs=spec.outputs,
+        acceptance_criteria=spec.acceptance_criteria,
+        risks=spec.risks,
+    )
+
+
 def stated(spec: Spec) -> Spec:
     """`spec` as its author stated it: parts that were derived from others are empty."""
     derived = spec.acceptance_criteria in ((DERIVED_CRITERION,), (spec.expected_output,))

@@ -29,6 +29,7 @@ from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role, passed
 from mailboxd.core.fixpoint import reach_fixpoint
+from mailboxd.core.following import LOST
 from mailboxd.core.inputs import (
     ChildrenDue,
     Edited,
@@ -238,8 +239,6 @@ _SPENDS = frozenset({Kind.ATTEMPT_ENDED, Kind.TURN_ENDED, Kind.USAGE_REPORTED, K
 """Events that use up the budgets of the task and of its ancestors."""
 _SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
 """Events after which a state trigger of the task may apply."""
-_LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
-"""Phases of a root task for which those that follow it wait in vain."""
 
 
 @dataclass(slots=True)
@@ -517,7 +516,7 @@ class Engine:
         if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.tasks.has_open_children(task_id):
             woken += self.store.tasks.open_children(task_id)
         is_lost = target == Phase.CANCELLED and not changes.get("cancelled_with_parent")
-        if is_lost or (not _LOST.isdisjoint((source, target)) and _load(self.store, task_id).parent is None):
+        if is_lost or (not LOST.isdisjoint((source, target)) and _load(self.store, task_id).parent is None):
             woken += self.store.tasks.open_dependents(task_id)
         elif target == Phase.COMPLETED:
             woken += self.store.tasks.choosing_dependents(task_id)

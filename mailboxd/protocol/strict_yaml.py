@@ -39,10 +39,12 @@ _SIMPLE = re.compile(
     r"(?:([A-Za-z0-9](?:[A-Za-z0-9_./+-]|:(?=[A-Za-z0-9])| (?=[A-Za-z0-9]))*)"
     r'|"([A-Za-z0-9_./+:;,?!@(){}\[\]-]+)")'
 )
-_TEXTS = frozenset(
-    {"title", "subject", "name", "task", "summary", "goal", "description", "context", "details", "prompt", "steps"}
-    | {"instructions", "expected_output", "acceptance_criteria", "criteria", "constraints"}
+_ON_ONE_LINE = frozenset(
+    {"title", "subject", "name", "task", "summary", "goal", "description", "context", "details", "prompt"}
+    | {"instructions", "expected_output"}
 )
+_TEXTS = _ON_ONE_LINE | {"steps", "acceptance_criteria", "criteria", "constraints"}
+"""Keys of text for people; `_ON_ONE_LINE` are those whose text may hold a colon."""
 _NUMBER_SIGN = re.compile(r"[ \t]*#[^\s#](?:(?![ \t]#[ \t])[^\n])*")
 MAX_KEY = 128
 _MAX_SIMPLE_TEXT = 4096
@@ -289,8 +291,8 @@ _TYPOGRAPHIC = re.compile(
     re.MULTILINE,
 )
 _PROSE = re.compile(
-    r"(?P<key>[ ]*(?:- )?(?:description|title|subject|task|name|summary|goal|instructions|prompt|details|context"
-    r"|expected_output):[ ]+)(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)",
+    rf"(?P<key>[ ]*(?:- )?(?:{'|'.join(sorted(_ON_ONE_LINE))}):[ ]+)"
+    r"(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)",
     re.IGNORECASE,
 )
 _HEADER = re.compile(r"(?P<key>[A-Za-z_][\w -]{0,60}:[ ]+)(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)")
