@@ -61,7 +61,7 @@ def test_gates_that_are_off_are_not_told_unless_asked() -> None:
     desk = Desk(Policy(max_attempts=1))
     desk.give("t")
     desk.ends("t", DONE)
-    told = [event for _, event in desk.store.recorded_since(0)]
+    told = desk.events()
     short = [summarize(event, "t") for event in told if level_of(event) >= 20]
     assert any(line.endswith("; completed") for line in short), short
     assert not any("is off" in line or "->" in line for line in short), short
@@ -83,7 +83,7 @@ def test_the_line_of_a_turn_names_its_attempt() -> None:
     desk.give("t")
     desk.ends("t", DONE)
     desk.reviews("t", "dora", Verdict.APPROVED)
-    about, events = TaskLabels(desk.store), [event for _, event in desk.store.recorded_since(0)]
+    about, events = TaskLabels(desk.store), desk.events()
     turns = [event for event in events if "turn" in event.data]
     assert {event.kind for event in turns} == {Kind.ATTEMPT_ENDED, Kind.TURN_ENDED}
     assert {about.of(event)["attempt"] for event in turns} == {desk.attempt("t").id}
@@ -94,5 +94,5 @@ def test_a_question_is_told() -> None:
     desk.give()
     desk.ends("t", Question("Which colour?"))
     about = TaskLabels(desk.store)
-    asked = [event for _, event in desk.store.recorded_since(0) if event.kind is Kind.QUESTION_ASKED]
+    asked = desk.events(kind=Kind.QUESTION_ASKED)
     assert [about.of(event)["task"] for event in asked] == ["t"]

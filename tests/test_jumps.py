@@ -10,7 +10,6 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.outcomes import Acknowledged, Failed
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import Phase
-from mailboxd.store import event_log
 from tests.core.desk import Desk, child, plan, with_policy
 
 HOUR = 3600.0
@@ -28,9 +27,7 @@ class Drifting(ManualClock):
 
 @pytest.fixture
 def desk() -> Desk:
-    made = Desk(with_policy(reply_within=600.0))
-    made.clock = made.engine.clock = Drifting(made.clock.text)
-    return made
+    return Desk(with_policy(reply_within=600.0), clock=Drifting())
 
 
 def jump(desk: Desk, seconds: float) -> None:
@@ -53,7 +50,7 @@ def test_a_lease_is_as_long_as_it_was(desk: Desk, by: float) -> None:
     assert desk.attempt("t.a").status.value == "running"
     desk.wait(20)
     assert desk.attempt("t.a").status.value != "running", "the lease has ended at last"
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_pause_is_as_long_as_it_was(desk: Desk) -> None:

@@ -50,17 +50,13 @@ def asking(*actions: Action, **policy: int) -> Desk:
 
 def take(desk: Desk, kind: type[Effect], name: str = "t") -> list[Effect]:
     """What is ordered of this kind, taken out of the outbox; what is prepared is prepared."""
-    task = desk.task(name).id
-    orders = [
-        o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, kind) and o.task == task
-    ]
+    orders = desk.pending(kind, name)
     for order in orders:
         if isinstance(order.effect, Prepare):
             approval_id, action, undoes = order.effect.approval_id, order.effect.action, order.effect.undoes
             prepared = ActionPrepared(approval_id, action, "look", digest(action), "builtin", undoes=undoes)
             desk.handle(name, prepared)
-        with desk.engine.batch():
-            desk.store.outbox.finish(order.id)
+        desk.finish(order)
     return [order.effect for order in orders]
 
 
@@ -69,7 +65,7 @@ def prepare(desk: Desk, name: str = "t") -> None:
 
 
 def rows(desk: Desk, name: str = "t") -> tuple[Approval, ...]:
-    return desk.store.approvals.of_task(desk.task(name).id)
+    return desk.approvals(name)
 
 
 def decide(desk: Desk, word: ApprovalDecision, note: str = "", *, name: str = "t", number: int = -1) -> list[Event]:
@@ -243,7 +239,7 @@ def test_a_request_expires_and_then_the_task_fails() -> None:
     desk = asking(PUBLISH)
     desk.wait(86_399)
     assert desk.phase() is Phase.AWAITING_APPROVAL
-    assert desk.store.schedule.next_due(desk.clock.now())[0] == rows(desk)[0].expires_at
+    assert desk.due() == rows(desk)[0].expires_at
     desk.wait(2)
     assert desk.phase() is Phase.FAILED
     assert "expired by mailboxd: nobody decided" in desk.task("t").error
@@ -299,7 +295,7 @@ def test_people_are_told_where_that_is_configured() -> None:
     desk = asking(PUBLISH)
     assert not desk.orders(Notify)
     desk = Desk()
-    desk.engine.settings = replace(desk.engine.settings, notices=frozenset({Notice.APPROVAL}))
+    desk.configured(notices=frozenset({Notice.APPROVAL}))
     desk.give()
     desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
     prepare(desk)
@@ -499,9 +495,7 @@ def test_what_the_sender_declared_wrongly_opens_the_circuit_at_once() -> None:
 def test_what_the_configuration_forbids_is_said_before_the_work_begins_or_to_its_executor() -> None:
     secret = replace(PUBLISH, env=("TOKEN",))
     desk = Desk()
-    desk.engine.settings = replace(
-        desk.engine.settings, may_perform=lambda action: may_not_perform(ActionRules(frozenset({"SITE"})), action)
-    )
+    desk.configured(may_perform=lambda action: may_not_perform(ActionRules(frozenset({"SITE"})), action))
     desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(secret,)))
     assert desk.phase() is Phase.SPEC_DRAFT
     desk.give("u")
@@ -574,7 +568,7 @@ def test_a_taking_back_that_failed_may_be_asked_for_again() -> None:
 
 def approvers(desk: Desk, *names: str) -> None:
     """The configuration is changed, and everything that reads it from now on sees the change."""
-    desk.engine.settings = replace(desk.engine.settings, approvers=names)
+    desk.configured(approvers=names)
 
 
 def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_for_another() -> None:

@@ -482,8 +482,7 @@ def test_work_that_is_not_idempotent_is_never_repeated_after_an_unknown_outcome(
 def test_idempotent_work_is_repeated_in_the_same_session() -> None:
     desk = unknown(idempotent=True)
     task = desk.task("t")
-    first = desk.store.tasks.attempt(task.id, 1)
-    assert first is not None
+    first = desk.attempt("t", 1)
     assert (task.phase, task.attempt, first.status) == (Phase.EXECUTING, 2, AttemptStatus.UNKNOWN)
     assert desk.attempt().session_key == first.session_key
 
@@ -495,8 +494,7 @@ def test_work_whose_lost_turn_used_no_tool_is_repeated_in_the_same_session() -> 
     desk.ends("t", Unknown("killed"))
     desk.ends("t", Unknown("the gateway went away", looked_up=True, harmless=True))
     desk.wait(1000)
-    first = desk.store.tasks.attempt(desk.task("t").id, 1)
-    assert first is not None
+    first = desk.attempt("t", 1)
     assert (desk.phase(), desk.task("t").failures, first.status) == (Phase.EXECUTING, 1, AttemptStatus.UNKNOWN)
     assert desk.attempt().session_key == first.session_key
     assert "report its result only" in desk.task("t").findings
@@ -533,8 +531,8 @@ def test_what_never_reached_the_agent_proves_nothing_about_the_unknown_attempt_b
 def test_two_attempts_of_one_session_are_never_under_way_at_once() -> None:
     desk = Desk()
     desk.give()
-    with refused(desk, "not-ready"), desk.engine.batch():
-        desk.engine.handle(desk.task("t").id, Start())
+    with refused(desk, "not-ready"):
+        desk.handle("t", Start())
 
 
 # ---------------------------------------------------------------- given out again

@@ -12,16 +12,10 @@ from mailboxd.core.inputs import Retry
 from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild, Spec
 from mailboxd.core.outcomes import Results
 from mailboxd.core.vocabulary import Gate, Turn
-from mailboxd.effects.hub_mail import HubMail
-from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
-from mailboxd.hub.spool import HubView
-from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.answer import read_answer
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.taskmd import parse_task_file, render_task_file
-from mailboxd.taskmd.sync import to_record
-from mailboxd.user_state import UserState
 from tests.core.desk import PUBLISH, Desk, child, plan
 from tests.core.test_approvals import approve_all, end, prepare
 from tests.core.test_approvals import start as begin
@@ -38,16 +32,10 @@ def company(*children: PlannedChild, background: bool | None = None) -> Desk:
 
 def sent(desk: Desk, tmp: Path, name: str, most: int = 4096) -> str:
     """The dispatch or the prompt that a task's turn gets."""
-    templates = Templates(None)
-    limits = desk.engine.settings.limits
-    prompting = PromptBuilder("main", desk.store, templates, limits, 100_000, most, lambda _: "", tuple)
-    (effect,) = desk.orders(RunTurn, name)
-    task = desk.task(name)
-    if effect.agent == "main":
-        return prompting.prompt(effect, task).text
-    hub = HubMail(HubView(Workspace(tmp), "main", UserState(tmp)))
-    outgoing = MessageBuilder("main", desk.store, templates, lambda _: "", prompting, hub)
-    return outgoing.dispatch(effect, task, desk.attempt(name), desk.clock.now())[0].decode()
+    (turn,) = desk.orders(RunTurn, name)
+    if turn.agent == "main":
+        return desk.prompt(turn, name, most)
+    return desk.dispatch(turn, name, tmp, most).decode()
 
 
 @pytest.mark.parametrize("agent", ["self", "bob"])
@@ -95,7 +83,7 @@ def test_every_part_of_a_childs_spec_travels_and_is_shown(tmp_path: Path) -> Non
     spec = message.spec()
     assert spec.context.startswith("the context\n\n### Background")
     assert replace(spec, context="the context") == desk.task("t.a").spec
-    shown = parse_task_file(render_task_file(to_record(desk.engine, desk.task("t")), Templates(None)), "task.md")
+    shown = parse_task_file(render_task_file(desk.task_file(), Templates(None)), "task.md")
     assert shown.plan.children == (planned,)
 
 
@@ -129,21 +117,18 @@ def test_the_synthesis_hears_what_was_not_done(tmp_path: Path) -> None:
     assert "- b: skipped: a answered yes; it runs if the answer is no" in sent(desk, tmp_path, "t")
 
 
-def reviewing(desk: Desk, tmp: Path, name: str) -> str:
+def reviewing(desk: Desk, name: str) -> str:
     """The prompt of the review that is ordered."""
-    prompting = PromptBuilder(
-        "main", desk.store, Templates(None), desk.engine.settings.limits, 9_000, 9_000, str, tuple
-    )
-    (effect,) = (turn for turn in desk.orders(RunTurn, name) if turn.turn is Turn.REVIEW)
-    return prompting.prompt(effect, desk.task(name)).text
+    (review,) = (turn for turn in desk.orders(RunTurn, name) if turn.turn is Turn.REVIEW)
+    return desk.prompt(review, name)
 
 
-def test_a_reviewer_of_the_specification_sees_context_background_and_dependencies(tmp_path: Path) -> None:
+def test_a_reviewer_of_the_specification_sees_context_background_and_dependencies() -> None:
     """All that the executor will be given, without which a specification cannot be judged; and nothing twice."""
     gated = Overrides(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",))
     figures = child("figures", "bob", description="Get the figures of Q3")
     desk = company(figures, child("text", "bob", "figures", context="EMEA is late.", overrides=gated))
-    text = reviewing(desk, tmp_path, "t.text")
+    text = reviewing(desk, "t.text")
     for part in ("EMEA is late.", "### Background", "Know why revenue grew", "The board meets on 12 October."):
         assert text.count(part) == 1
     assert "Its executor is given the results of these" in text
@@ -151,9 +136,9 @@ def test_a_reviewer_of_the_specification_sees_context_background_and_dependencie
     assert text.index("- figures") < text.index("# How to answer")
 
 
-def test_a_reviewer_of_a_specification_without_dependencies_reads_of_none(tmp_path: Path) -> None:
+def test_a_reviewer_of_a_specification_without_dependencies_reads_of_none() -> None:
     gated = Overrides(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",))
-    assert "Dependencies" not in reviewing(company(child("a", "bob", overrides=gated)), tmp_path, "t.a")
+    assert "Dependencies" not in reviewing(company(child("a", "bob", overrides=gated)), "t.a")
 
 
 def published(*children: PlannedChild) -> Desk:

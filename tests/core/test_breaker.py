@@ -23,7 +23,6 @@ from mailboxd.core.events import Role
 from mailboxd.core.model import BreakerRules
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Results, Succeeded, Unknown
 from mailboxd.core.times import plus
-from mailboxd.store import event_log
 from tests.core.desk import Desk, with_policy
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -140,7 +139,7 @@ def test_how_many_turns_it_lets_through() -> None:
 
 def broken(**settings: Any) -> Desk:
     desk = Desk(with_policy(max_attempts=9, backoff_base=0.1))
-    desk.engine.settings = replace(desk.engine.settings, breaker=replace(RULES, **settings), slots_per_agent=2)
+    desk.configured(breaker=replace(RULES, **settings), slots_per_agent=2)
     return desk
 
 
@@ -154,13 +153,13 @@ def test_faults_are_counted_over_tasks_and_forgotten_after_a_success() -> None:
     desk.ends("a", Results("fine"))
     desk.wait(1)
     desk.ends("b", Failed("down"))
-    assert desk.store.breakers.get("main").failures == 1
+    assert desk.breaker().failures == 1
     desk.wait(1)
     for _ in range(2):
         desk.ends("b", Failed("down"))
         desk.wait(1)
-    assert desk.store.breakers.get("MAIN").state is State.OPEN
-    event_log.check(desk.store.db)
+    assert desk.breaker("MAIN").state is State.OPEN
+    desk.verify()
 
 
 def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
@@ -169,7 +168,7 @@ def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
         desk.give(name)
     desk.ends("a", Failed("down"))
     desk.ends("b", Failed("down"))  # was under way, and opens nothing again
-    assert desk.store.breakers.get("main").times == 1
+    assert desk.breaker().times == 1
     desk.wait(9)
     assert desk.phases("a", "b", "c") == ["execution_ready"] * 3
     assert [desk.task(name).failures for name in "abc"] == [1, 1, 0]
@@ -177,7 +176,7 @@ def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
     assert desk.phases("a", "b", "c").count("executing") == 1
     desk.ends("a", Results("fine"))
     assert desk.phases("a", "b", "c") == ["completed", "executing", "executing"]
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a_turn_that_passes() -> None:
@@ -185,10 +184,10 @@ def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a
     desk.give()
     for _ in range(4):
         desk.ends("t", LOCKED)
-        assert desk.store.breakers.get("main").state is State.OPEN
+        assert desk.breaker().state is State.OPEN
         desk.wait(10)
     task = desk.task("t")
     assert (task.failures, task.stalls, task.phase) == (0, 0, "executing")
     desk.ends("t", Results("fine"))
-    assert desk.store.breakers.get("main").state is State.CLOSED
-    event_log.check(desk.store.db)
+    assert desk.breaker().state is State.CLOSED
+    desk.verify()

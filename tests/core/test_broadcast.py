@@ -51,7 +51,7 @@ def test_the_rule_is_the_same_where_it_is_decided_and_where_it_is_composed(secon
     desk.ends("t.ask.bob", Results("yes"))
     assert desk.phase("t.ask") is Phase.EXECUTING
     desk.ends("t.ask.eve", Results(second))
-    copies = desk.store.tasks.children(desk.task("t.ask").id)
+    copies = desk.children("t.ask")
     assert vote(winner(Join.MAJORITY, copies).answer, winner(Join.MAJORITY, copies).result) == "yes"
     assert winner(Join.FIRST, [replace(copies[1], completed_at="1"), replace(copies[0], completed_at="2")]).key == "bob"
 

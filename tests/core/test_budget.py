@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,20 +14,14 @@ from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Results, Succe
 from mailboxd.core.specs import inherit
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Turn
-from mailboxd.store import event_log
-from tests.core.desk import Desk, child, plan, refused, with_policy
+from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
 
 HALF_A_DOLLAR = Usage(10, 5, 0.5)
 
 
 def spends(desk: Desk, name: str, usage: Usage = HALF_A_DOLLAR) -> None:
     """The ordered turn of a task ends with a result and this cost."""
-    order = desk.orders(RunTurn, name)[0]
-    ended = TurnEnded(order.turn, order.attempt_id, order.agent, Succeeded("said", usage), Results("done"), order.gate)
-    desk.handle(name, ended)
-    with desk.engine.batch():
-        desk.store.outbox.finish(order.turn_id)
-    desk.start()
+    desk.ends(name, DONE, usage=usage)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +87,9 @@ def test_every_turn_is_on_the_account_of_all_above_it() -> None:
     spends(desk, "t.a")
     spends(desk, "t.b", Usage(None, 4, None))
     spends(desk, "t", Usage(1, 1, 0.25))
-    spent = [desk.store.budgets.spent(desk.task(name).id) for name in ("t", "t.a", "t.b")]
+    spent = [desk.spent(name) for name in ("t", "t.a", "t.b")]
     assert spent == [Spent(21, 0.75, 1, 3, 2), Spent(15, 0.5, 1), Spent(4, 0.0, 1)]
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +106,7 @@ def test_what_counts_as_a_turn(outcome: Any, turns: int, tokens: int) -> None:
     desk = Desk()
     desk.give()
     desk.ends("t", outcome)
-    spent = desk.store.budgets.spent(desk.task("t").id)
+    spent = desk.spent("t")
     assert (spent.turns, spent.tokens) == (turns, tokens)
 
 
@@ -123,7 +116,7 @@ def test_a_turn_that_comes_too_late_has_cost_something_all_the_same() -> None:
     old = desk.attempt().id
     desk.ends("t", Failed("down"))
     desk.handle("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late", HALF_A_DOLLAR), Results("late")))
-    assert desk.store.budgets.spent(desk.task("t").id).usd == 0.5
+    assert desk.spent("t").usd == 0.5
 
 
 def test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish() -> None:
@@ -144,7 +137,7 @@ def test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish() ->
     desk.command("t", Unblock(Remedy.RETRY, budget_usd=3.0))
     desk.start()
     assert (desk.task("t").held, desk.phase("t.c").value) == ("", "executing")
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> None:
@@ -158,15 +151,15 @@ def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> 
     told = Reply("bob", Results("done"), attempt.id, attempt.reply_token, usage=Usage(None, 40, 0.2))
     desk.handle("t.a", told)
     desk.handle("t.a", told)
-    assert desk.store.budgets.spent(desk.task("t").id) == Spent(40, 0.2, 0, 1, 1)
-    event_log.check(desk.store.db)
+    assert desk.spent("t") == Spent(40, 0.2, 0, 1, 1)
+    desk.verify()
 
 
 def test_what_is_left_goes_down_to_a_peer() -> None:
     desk = Desk()
     desk.give(plan=plan(child("a", "bob"), child("b", "eve")), policy=with_policy(budget_usd=2.0, budget_tokens=100))
     spends(desk, "t.a")
-    assert desk.store.budgets.remaining(desk.task("t.b").id) == (1.5, 85)
+    assert desk.remaining("t.b") == (1.5, 85)
 
 
 # ---------------------------------------------------------------- limits that every tree has
@@ -177,10 +170,10 @@ TEN = tuple(child(f"c{number}") for number in range(10))
 def recursive(desk: Desk) -> None:
     """Each turn that is ordered plans ten children more, until no turn is ordered."""
     for _ in range(500):
-        orders = [order for order in desk.store.outbox.pending(desk.clock.now(), 10_000) if order.kind == "run_turn"]
+        orders = desk.pending(RunTurn)
         if not orders:
             return
-        desk.plans(desk.store.tasks.local_id(orders[0].task), *TEN)
+        desk.plans(desk.name(orders[0]), *TEN)
     raise AssertionError("it grows without end")
 
 
@@ -190,14 +183,14 @@ def test_a_tree_whose_agents_plan_without_end_is_held_at_its_limit_and_nothing_i
     recursive(desk)
     held = desk.task("t").held
     assert held.endswith("200 are allowed (limits.planned_per_tree)")
-    size = desk.store.tasks.count()
+    size = desk.count()
     assert 200 < size - 1 <= 200 + 4 * 10, "what was planned by turns that ran stands there"
     desk.command("t", Unblock(Remedy.RETRY))
     desk.start()
     assert desk.orders(RunTurn), "it goes on"
     recursive(desk)
-    assert size - 1 + 200 < desk.store.tasks.count() - 1 <= size - 1 + 240, "by as much again"
-    event_log.check(desk.store.db)
+    assert size - 1 + 200 < desk.count() - 1 <= size - 1 + 240, "by as much again"
+    desk.verify()
 
 
 def test_a_plan_that_a_person_wrote_is_allowed_up_to_its_own_size() -> None:
@@ -249,15 +242,13 @@ def test_what_agents_plan_within_an_hour_has_a_limit_over_all_trees() -> None:
     desk.wait(3601)
     desk.plans("c", *TEN)
     assert desk.task("c").held == ""
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def restarted(desk: Desk, limits: Limits) -> None:
     """The daemon is started with other limits."""
-    desk.engine.settings = replace(desk.engine.settings, limits=limits)
-    with desk.engine.batch():
-        desk.engine.look_again()
-    desk.start()
+    desk.configured(limits=limits)
+    desk.look_again()
 
 
 def test_a_limit_that_is_raised_in_the_configuration_lets_go_on_what_it_held() -> None:
@@ -272,7 +263,7 @@ def test_a_limit_that_is_raised_in_the_configuration_lets_go_on_what_it_held() -
     assert desk.task("t").held.endswith("20 tasks, 12 are allowed (limits.planned_per_tree)")
     restarted(desk, Limits(planned=0))
     assert desk.task("t").held == ""
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_limit_that_was_raised_before_it_was_met_holds_nothing_at_the_old_one() -> None:
@@ -286,7 +277,7 @@ def test_a_limit_that_was_raised_before_it_was_met_holds_nothing_at_the_old_one(
     assert desk.task("t").held.endswith("5 turns, 5 are allowed (limits.turns_per_tree)")
     restarted(desk, Limits(tree_turns=4))
     assert desk.task("t").policy.max_tree_turns == 5, "a lower one is for new work"
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_what_was_held_for_the_hour_goes_on_only_if_its_limit_is_raised() -> None:
@@ -300,7 +291,7 @@ def test_what_was_held_for_the_hour_goes_on_only_if_its_limit_is_raised() -> Non
     assert desk.task("b").held, "that the hour is over lets nothing go on"
     restarted(desk, Limits(planned_hour=20))
     assert desk.task("b").held == ""
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_no_limit_lets_go_on_what_has_used_up_its_own_budget() -> None:

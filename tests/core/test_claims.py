@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +11,6 @@ from mailboxd.core.model import Flow, Overrides, Plan
 from mailboxd.core.outcomes import Planned, Unknown
 from mailboxd.core.schedule import overlapping
 from mailboxd.core.vocabulary import Phase
-from mailboxd.explain.why import explain
-from mailboxd.store import explain_queries
-from mailboxd.store.meta import PEERS
 from tests.core.desk import Desk, child, plan, refused
 
 SRC, DOCS = ("src/**",), ("docs/*.md",)
@@ -70,8 +65,7 @@ def test_agents_with_workspaces_of_their_own_do_not_wait_and_those_that_share_on
     for shared, expected in ((False, 2), (True, 1)):
         desk = Desk()
         known = {"bob": ["Bob", "/ws/bob"], "amy": ["Amy", "/ws/bob" if shared else "/ws/amy"]}
-        with desk.engine.batch():
-            desk.store.meta.report(PEERS, json.dumps({"known": known}))
+        desk.knows_agents(known)
         desk.give(plan=plan(child("a", "bob", claims=SRC), child("b", "amy", claims=SRC)))
         assert len(running(desk, "a", "b")) == expected
 
@@ -79,8 +73,7 @@ def test_agents_with_workspaces_of_their_own_do_not_wait_and_those_that_share_on
 def test_why_names_the_other_work_and_the_path() -> None:
     desk = Desk()
     desk.give(plan=plan(child("a", claims=SRC), child("b", claims=("src/x.py",))))
-    snapshot = explain_queries.load(desk.store.db, [desk.task("t.b").id], desk.clock.now(), 0)
-    (cause, *_) = explain(snapshot, desk.task("t.b").id).causes
+    (cause, *_) = desk.causes("t.b")
     assert (cause.kind, cause.text) == ("claim", "waits for t.a, which writes src/** in the same workspace")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mailboxd.core.conversation import PATIENCE
 from mailboxd.core.effects import RunTurn, Send, StopTurns
+from mailboxd.core.events import Kind
 from mailboxd.core.inputs import (
     Clarification,
     NewTask,
@@ -27,7 +28,6 @@ from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Planne
 from mailboxd.core.task_view import Limits
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn, Waiting, WaitsFor, WeakSpec
-from mailboxd.store import event_log, explain_queries
 from tests.core.desk import PUBLISH, Desk, again, child, plan, refused, with_policy
 
 START = "2026-01-01T00:00:00.000Z"
@@ -38,7 +38,7 @@ def asks(desk: Desk, name: str = "t") -> None:
 
 
 def beats(desk: Desk, seconds: float = 60.0) -> Desk:
-    desk.engine.settings = replace(desk.engine.settings, heartbeat=seconds)
+    desk.configured(heartbeat=seconds)
     return desk
 
 
@@ -71,7 +71,7 @@ def test_a_peer_whose_question_comes_before_its_acknowledgement_gets_the_answer_
     # the look-up ends when the answer is under way: it is late
     desk.ends("t.a", Failed("it never ran", started=False))
     assert desk.attempt("t.a").waiting_for is Waiting.REPLY
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_the_agent_says_goes_into_the_session_of_the_question(said: Answer,
     turn = desk.orders(RunTurn, "t.a")[0]
     assert (turn.turn, turn.session_key, turn.note) == (Turn.DISPATCH, key, note)
     assert (desk.attempt("t.a").ordinal, desk.attempt("t.a").question) == (1, "")
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_the_questions_of_all_attempts_count_together() -> None:
@@ -138,7 +138,7 @@ def test_the_questions_of_all_attempts_count_together() -> None:
     desk.start()
     asks(desk, "t.a")
     assert kinds(desk, "t.a", "question.asked") == 4
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_questions_about_the_specification_count_as_well() -> None:
@@ -195,7 +195,7 @@ def test_the_answer_to_a_question_that_was_answered_elsewhere_is_none_to_the_nex
     assert not desk.orders(Send)
     desk.ends("t.a", Results("Large."), agent="main")
     assert [(send.type, send.to, send.note) for send in desk.orders(Send)] == [("answer", "bob", "Large.")]
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_question_to_an_agent_has_a_lease_and_then_the_operator_is_asked_who_has_time() -> None:
@@ -208,7 +208,7 @@ def test_a_question_to_an_agent_has_a_lease_and_then_the_operator_is_asked_who_h
     assert (desk.task("t").due, desk.phase()) == (None, Phase.EXECUTING)
     desk.wait(10**6)
     assert (desk.phase(), len(desk.orders(Send))) == (Phase.EXECUTING, 2)
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 # ---------------------------------------------------------------- new instructions
@@ -227,7 +227,7 @@ def test_while_a_turn_runs_its_results_are_followed_by_another_turn_and_only_one
     assert "> Dark." in turn.note
     desk.ends("t", Results("dark blue"))
     assert (desk.phase(), desk.task("t").result, desk.attempt().ordinal) == (Phase.COMPLETED, "dark blue", 1)
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def _waiting_for_children(desk: Desk) -> None:
@@ -248,7 +248,7 @@ def test_which_way_they_take_is_on_record(before: Any, into: str) -> None:
     desk.give()
     before(desk)
     desk.handle("t", Steer("boss", "Blue."))
-    (event,) = [r.event for r in event_log.read(desk.store.db, desk.task("t").id) if r.event.kind == "task.steered"]
+    (event,) = desk.events("t", Kind.STEERED)
     assert event.data["into"] == into
     assert "New instructions from boss:\n> Blue." in desk.task("t").spec.instructions
 
@@ -279,7 +279,7 @@ def test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once() ->
     assert desk.task("t.a").due == plus(desk.clock.now(), 10_000)
     desk.wait(60 * PATIENCE)
     assert kinds(desk, "t.a", "peer.silent") == 2
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_what_a_peer_waits_for_is_on_record_until_it_says_that_it_goes_on() -> None:
@@ -287,11 +287,11 @@ def test_what_a_peer_waits_for_is_on_record_until_it_says_that_it_goes_on() -> N
     attempt = desk.attempt("t.a").id
     for waits_for, why in ((WaitsFor.PERSON, "its circuit is open\n" + "x" * 5000), (WaitsFor.NOTHING, "goes on")):
         desk.handle("t.a", Reply("bob", Progress(why, waits_for), attempt))
-        found = explain_queries.waits_at_peer(desk.store.db, desk.task("t.a").id)
+        found = desk.waits_at_peer("t.a")
         assert found == ({} if waits_for is WaitsFor.NOTHING else {attempt: (waits_for, "its circuit is open")})
     desk.handle("t.a", Reply("bob", Progress("half"), attempt))
     assert kinds(desk, "t.a", "peer.waits") == 2, "a heartbeat says nothing of it"
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_sender_is_told_if_it_is_a_peer_that_understands_it(sender: str, attem
     desk.handle("t", SenderTold(WaitsFor.NOTHING, ""))
     sent = [(send.type, send.note, send.waits_for) for send in desk.orders(Send)]
     assert sent == [("progress", "is on hold", "budget"), ("progress", "goes on", "nothing")][:told]
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 @pytest.mark.parametrize(
@@ -320,11 +320,11 @@ def test_only_a_mailboxd_peer_is_told_that_its_work_is_alive(
     said = 0
     for _ in range(5):
         desk.wait(30)
-        for order in desk.store.outbox.pending(desk.clock.now(), 10):
-            if isinstance(order.effect, Send):
-                assert (order.effect.type, order.effect.to) == ("progress", sender)
-                desk.store.outbox.finish(order.id)
-                said += 1
+        for order in desk.pending(Send):
+            assert isinstance(order.effect, Send)
+            assert (order.effect.type, order.effect.to) == ("progress", sender)
+            desk.finish(order)
+            said += 1
     assert said == beats_sent
 
 
@@ -336,10 +336,10 @@ def test_no_sign_of_life_is_ordered_while_the_one_before_waits_to_be_handed_over
     desk.start()
     for _ in range(5):
         desk.wait(60)
-    (waits,) = (order for order in desk.store.outbox.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
-    desk.store.outbox.finish(waits.id)
+    (waits,) = desk.pending(Send)
+    desk.finish(waits)
     desk.start()
-    (newer,) = (order for order in desk.store.outbox.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
+    (newer,) = desk.pending(Send)
     assert newer.at == desk.clock.now(), "what it says is so now"
 
 
@@ -382,7 +382,7 @@ def test_past_its_deadline_it_fails_from_every_phase(phase: Phase) -> None:
     assert [(send.type, send.to) for send in desk.orders(Send) if send.type == "reply"] == [("reply", "boss")]
     if phase is Phase.EXECUTION_READY:
         assert desk.phases("t.a", "t.b") == ["cancelled", "cancelled"]
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_peer_that_has_the_work_is_told_and_a_running_turn_is_stopped() -> None:

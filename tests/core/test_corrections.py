@@ -29,8 +29,6 @@ from mailboxd.core.outcomes import (
     Unknown,
 )
 from mailboxd.core.vocabulary import Gate, Phase, Turn, Verdict, Waiting, WeakSpec
-from mailboxd.effects import turns
-from mailboxd.store import event_log
 from tests.core.desk import DONE, Desk, child, plan, with_policy
 
 FIRST = Unclear(("line 2, `agnet: bob`: write `agent: bob`", "line 3: two plans; send one"), "---\nagnet: bob")
@@ -78,7 +76,7 @@ def test_each_time_is_an_event_with_the_problems_and_every_answer_is_kept() -> N
     desk = working()
     desk.ends("t", FIRST)
     desk.ends("t", AGAIN)
-    found = [one.event.data for one in event_log.read(desk.store.db, desk.task("t").id)]
+    found = [event.data for event in desk.events("t")]
     unclear = [data for data in found if "problems" in data]
     assert [(data["purpose"], data["agent"], data["number"]) for data in unclear] == [
         ("work", "main", 1),
@@ -93,12 +91,7 @@ def test_what_a_correction_costs_counts() -> None:
     usage = Usage(100, 10, 0.5)
     for said in (FIRST, AGAIN):
         desk.clock.advance(1)
-        order = desk.orders(RunTurn, "t")[0]
-        (pending,) = [one for one in desk.store.outbox.pending(desk.clock.now(), 10) if one.effect == order]
-        with desk.engine.batch():
-            ended = turns.ended(pending, order, Succeeded("said", usage), said)
-            desk.engine.handle(desk.task("t").id, ended)
-            desk.store.outbox.finish(pending.id)
+        desk.ends("t", said, usage=usage)
     assert desk.attempt().usage == usage.plus(usage)
     assert "over budget" in desk.task("t").held, "the budget holds a task that is asked again"
 
@@ -118,9 +111,8 @@ def test_a_claim_is_carried_so_that_it_can_be_confirmed() -> None:
 def test_the_end_of_a_correcting_turn_says_which_one_it_was() -> None:
     desk = working()
     desk.ends("t", FIRST)
-    (order,) = desk.store.outbox.pending(desk.clock.now(), 10)
-    assert isinstance(order.effect, RunTurn)
-    assert turns.ended(order, order.effect, Succeeded(""), DONE).correction == Correction(FIRST.problems)
+    (order,) = desk.pending()
+    assert desk.end_of(order, Succeeded(""), DONE).correction == Correction(FIRST.problems)
 
 
 # ---------------------------------------------------------------- which turns
@@ -314,16 +306,15 @@ def test_a_paused_task_is_asked_again_when_it_goes_on() -> None:
     desk = working()
     desk.command("t", Pause())
     desk.ends("t", FIRST)
-    assert desk.store.tasks.is_held(desk.task("t").id)
+    assert desk.is_held("t")
     assert is_wanted(desk.task("t"), desk.attempt(), asked(desk))
 
 
 def test_the_end_of_a_correcting_turn_that_is_reported_twice_counts_once() -> None:
     desk = working()
     desk.ends("t", FIRST)
-    (order,) = desk.store.outbox.pending(desk.clock.now(), 10)
-    assert isinstance(order.effect, RunTurn)
-    ended = turns.ended(order, order.effect, Succeeded("said"), Results("done"))
+    (order,) = desk.pending()
+    ended = desk.end_of(order, Succeeded("said"), Results("done"))
     desk.handle("t", ended)
     assert desk.phase() is Phase.COMPLETED
     assert [event.kind.value for event in desk.handle("t", ended)] == ["turn.ended", "reply.late"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +12,12 @@ from mailboxd.core.model import Escalation, Overrides, Policy
 from mailboxd.core.outcomes import Acknowledged, Failed, Failure, Planned, Results
 from mailboxd.core.vocabulary import Runtime, Turn
 from mailboxd.errors import PlanError
-from mailboxd.store import event_log
 from tests.core.desk import Desk, child, plan, with_policy
 
 
 def desk_with(escalation: Escalation, **policy: Any) -> Desk:
     desk = Desk(with_policy(max_attempts=4, **policy), may_reach=lambda name: "no ghost" if name == "ghost" else None)
-    desk.engine.settings = replace(desk.engine.settings, escalation=escalation)
+    desk.configured(escalation=escalation)
     return desk
 
 
@@ -59,7 +57,7 @@ def test_what_the_next_attempt_is_tried_with(
     assert (attempt.model, attempt.executor, attempt.escalated) == (model, executor, why)
     turn = desk.orders(RunTurn, "t.a")[0]
     assert (turn.agent, turn.model, turn.turn) == (executor, model, Turn.DISPATCH)
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_root_task_does_not_go_back_to_whoever_gave_it() -> None:
@@ -114,7 +112,7 @@ def test_a_fresh_start_gives_it_back_to_whom_it_was_given() -> None:
     desk.start()
     attempt = desk.attempt("t.a")
     assert (attempt.executor, attempt.model, attempt.escalated) == ("bob", "", "")
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 # A model that a task or child names itself
@@ -122,7 +120,7 @@ def test_a_fresh_start_gives_it_back_to_whom_it_was_given() -> None:
 
 def desk_allowing(*models: str, escalation: Escalation = Escalation()) -> Desk:
     desk = desk_with(escalation)
-    desk.engine.settings = replace(desk.engine.settings, models=models, harnesses=("coder",))
+    desk.configured(models=models, harnesses=("coder",))
     return desk
 
 
@@ -134,7 +132,7 @@ def test_a_child_has_the_model_that_the_plan_names_and_the_others_their_own() ->
     assert turns == {"t.a": "small", "t.b": ""}
     desk.done("t.a", "t.b")
     assert desk.orders(RunTurn, "t")[0].model == "small"
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_escalation_replaces_a_named_model() -> None:

@@ -12,14 +12,13 @@ from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Results, Succeeded
 from mailboxd.core.vocabulary import Gate, Turn, Verdict
-from mailboxd.store import event_log
 from tests.core.desk import Desk
 
 AT = "2026-01-01T00:00:00.000Z"
 
 
 def events(desk: Desk, name: str = "t") -> list[Event]:
-    return [recorded.event for recorded in event_log.read(desk.store.db, desk.task(name).id)]
+    return desk.events(name)
 
 
 def ways(desk: Desk) -> list[tuple[str, list[str]]]:
@@ -126,6 +125,6 @@ def test_an_event_of_a_newer_version_is_refused() -> None:
 def test_every_event_in_the_log_has_the_version() -> None:
     desk = Desk()
     desk.give()
-    (data,) = desk.store.db.execute("SELECT data FROM events ORDER BY seq LIMIT 1").fetchone()
+    ((data,), *_) = desk.sql("SELECT data FROM events ORDER BY seq")
     assert json.loads(data)["v"] == VERSION
     assert all(event.role is Role.ORCHESTRATOR for event in events(desk))

@@ -166,7 +166,7 @@ def test_what_a_plan_names_must_be_there() -> None:
         desk = Desk()
         with pytest.raises(PlanError):
             desk.give(plan=bad)
-        assert desk.store.tasks.count() == 0
+        assert desk.count() == 0
 
 
 # The result of a child as the outcome

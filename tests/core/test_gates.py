@@ -15,7 +15,6 @@ from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, Phase, Quorum, Turn, Verdict
 from mailboxd.errors import Refused
-from mailboxd.store import event_log
 from tests.core.desk import DONE, Desk, again, child, plan, with_policy
 
 START = "2026-01-01T00:00:00.000Z"
@@ -263,7 +262,7 @@ def test_nobody_reviews_what_he_made(reviewers: tuple[str, ...], reason: str) ->
 def test_of_several_reviewers_those_who_did_the_work_are_left_out_on_record() -> None:
     desk = at_gate(Gate.QUALITY_GATE, "MAIN", "rex", "REX")
     assert [turn.agent for turn in desk.orders(RunTurn)] == ["rex"]
-    notes = [r.event.data["note"] for r in event_log.read(desk.store.db, desk.task("t").id) if "note" in r.event.data]
+    notes = [event.data["note"] for event in desk.events("t") if "note" in event.data]
     assert "quality_gate: MAIN does not review it, having done the work" in notes
     desk.reviews("t", "rex", APPROVED)
     assert desk.phase() is Phase.COMPLETED
@@ -385,4 +384,4 @@ def test_what_had_not_started_and_is_dispatched_again_has_its_spec_reviewed() ->
     desk.reviews("t", "rex", APPROVED)
     desk.start()
     assert desk.phase() is Phase.EXECUTING
-    event_log.check(desk.store.db)
+    desk.verify()

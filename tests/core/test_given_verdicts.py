@@ -17,7 +17,6 @@ from mailboxd.core.inputs import Reply, Steer
 from mailboxd.core.model import Finding, GivenVerdict
 from mailboxd.core.outcomes import Acknowledged, Results
 from mailboxd.core.vocabulary import Gate, Phase, Quorum, Turn, Verdict
-from mailboxd.store import event_log
 from tests.core.desk import PUBLISH, Desk, child, plan, with_policy
 
 APPROVED, CHANGES, BLOCKED = Verdict.APPROVED, Verdict.CHANGES_REQUESTED, Verdict.BLOCKED
@@ -53,8 +52,7 @@ def asked(desk: Desk) -> list[tuple[str, str]]:
 
 
 def events(desk: Desk, kind: Kind) -> list[Event]:
-    found = event_log.read(desk.store.db, desk.task("t.a").id)
-    return [recorded.event for recorded in found if recorded.event.kind is kind]
+    return desk.events("t.a", kind)
 
 
 def test_what_the_reviewers_of_both_gates_approved_at_the_peer_is_not_reviewed_again() -> None:

@@ -15,7 +15,6 @@ from mailboxd.core.model import BreakerRules, Escalation, Overrides, PlannedChil
 from mailboxd.core.outcomes import Aborted, Failed, Made, Question, Succeeded, Unknown
 from mailboxd.core.vocabulary import ExecutorKind, Phase, Runtime, Turn
 from mailboxd.errors import PlanError
-from mailboxd.store import event_log
 from tests.core.desk import DONE, Desk, child, plan, with_policy
 
 ACP = Policy(runtime=Runtime.ACP, harness="coder", max_attempts=4)
@@ -64,7 +63,7 @@ def test_a_task_that_nobody_could_do_does_not_come_into_being(policy: Policy, wh
     with pytest.raises(PlanError, match=why) as caught:
         at.give(policy=policy)
     assert caught.value.rule == "unknown-harness"
-    assert at.store.tasks.by_local_id("t") is None
+    assert at.count() == 0
 
 
 @pytest.mark.parametrize("agent", ["bob", ("self", "bob")])
@@ -158,7 +157,7 @@ def test_what_a_turn_has_left_is_evidence_also_when_it_failed_or_came_too_late()
     made = (Made("diff", "+x", "1 files changed: a"),)
     for _ in range(2):
         at.handle("t", TurnEnded(Turn.WORK, attempt.id, "main", Aborted("stopped"), made=made, harness="coder"))
-    kept = [artifact for e in event_log.read(at.store.db) for artifact in e.event.data.get("artifacts", ())]
+    kept = [artifact for event in at.events() for artifact in event.data.get("artifacts", ())]
     assert [(one["kind"], one["summary"], one["attempt"]) for one in kept] == [
         ("diff", "1 files changed: a", attempt.id)
     ] * 2
@@ -169,7 +168,7 @@ def test_its_failures_say_nothing_of_the_agents_health() -> None:
     at.give(policy=ACP)
     failed = Failed("The harness cannot start", started=False)
     at.handle("t", TurnEnded(Turn.WORK, at.attempt().id, "main", failed, harness="coder"))
-    assert at.store.breakers.get("main").failures == 0
+    assert at.breaker().failures == 0
 
 
 # ---------------------------------------------------------------- permissions
@@ -180,17 +179,17 @@ def asks(at: Desk, name: str = "apr_1") -> None:
 
 
 def status(at: Desk) -> list[ApprovalStatus]:
-    return [row.status for row in at.store.approvals.of_task(at.task("t").id)]
+    return [row.status for row in at.approvals("t")]
 
 
 def test_what_it_waits_for_takes_no_slot_of_the_agent() -> None:
     at = desk()
     at.give(policy=ACP)
-    assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
+    assert at.busy() == {"main": 1}
     asks(at)
-    assert at.store.schedule.busy(at.clock.now()) == {}
+    assert at.busy() == {}
     at.handle("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
-    assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
+    assert at.busy() == {"main": 1}
 
 
 def test_a_question_ends_with_its_turn_though_the_attempt_goes_on() -> None:

@@ -12,7 +12,6 @@ from mailboxd.core.outcomes import Reviewed, Succeeded
 from mailboxd.core.specs import apply
 from mailboxd.core.vocabulary import Gate, Phase, Verdict
 from mailboxd.errors import Refused
-from mailboxd.store import event_log
 from tests.core.desk import Desk, with_policy
 
 GATE = Gate.SPEC_REVIEW
@@ -24,26 +23,21 @@ class Circumstances:
 
     def __init__(self, policy: Policy = STRICT, *away: str) -> None:
         self.away = set(away)
-        self.desk = Desk(policy, may_reach=self.why)
-        self.desk.engine.is_gone = self.why
+        self.desk = Desk(policy, may_reach=self.why, is_gone=self.why)
 
     def why(self, agent: str) -> str | None:
         return f"there is no agent {agent}" if agent in self.away else None
 
     def configured(self, **policy: object) -> None:
         """The daemon starts again with another configuration."""
-        settings = self.desk.engine.settings
-        self.desk.engine.settings = replace(settings, policy=replace(settings.policy, **policy))  # type: ignore[arg-type]
+        self.desk.configured(policy=replace(self.desk.settings.policy, **policy))  # type: ignore[arg-type]
         self.look_again()
 
     def look_again(self) -> None:
-        with self.desk.engine.batch():
-            self.desk.engine.look_again()
-        self.desk.start()
+        self.desk.look_again()
 
     def asked(self, name: str = "t") -> list[str]:
-        view = self.desk.store.tasks.view(self.desk.task(name).id)
-        return sorted(one.reviewer for one in view.asked_reviewers)
+        return self.desk.reviewers(name)
 
 
 def test_an_agent_that_appears_is_asked() -> None:
@@ -211,4 +205,4 @@ def test_reviewers_that_have_been_asked_are_not_exchanged() -> None:
 
 
 def notes(desk: Desk) -> list[str]:
-    return [recorded.event.data.get("note", "") for recorded in event_log.read(desk.store.db, desk.task("t").id)]
+    return [event.data.get("note", "") for event in desk.events("t")]

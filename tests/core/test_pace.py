@@ -134,7 +134,7 @@ def test_an_agents_backlog_does_not_starve_another_agent() -> None:
     for _ in range(4):
         (turn,) = desk.orders(RunTurn)
         served.append(turn.agent)
-        key = next(task.local_id for task in desk.store.tasks.children(desk.task("t").id) if task.phase == "executing")
+        key = next(task.local_id for task in desk.children("t") if task.phase == "executing")
         desk.done(key)
     assert served == ["ada", "bob", "ada", "bob"]
 
@@ -142,8 +142,7 @@ def test_an_agents_backlog_does_not_starve_another_agent() -> None:
 def turns_before(desk: Desk, wanted: str, healthy: str = "") -> int:
     """How many turns are ordered before one of `wanted`: those of every task but `healthy` ones fail."""
     for served in range(1000):
-        order = next(order for order in desk.store.outbox.pending(desk.clock.now(), 100) if order.kind == "run_turn")
-        name = desk.store.tasks.local_id(order.task)
+        name = desk.name(desk.pending(RunTurn)[0])
         if name == wanted:
             return served
         desk.ends(name, Results("done") if healthy and name.startswith(healthy) else Failure("I cannot."))

@@ -55,7 +55,7 @@ def test_only_resume_ends_a_pause() -> None:
             desk.command("t.b", order)
     with refused(desk, "not-failed"):
         desk.command("t.b", Retry())
-    desk.engine.look_again()
+    desk.look_again()
     assert desk.task("t.b").held == "paused by operator"
 
 

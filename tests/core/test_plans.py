@@ -15,7 +15,6 @@ from mailboxd.core.outcomes import Failed, Failure, Planned, Results, Succeeded
 from mailboxd.core.plans import MOST_STEPS, admit, delegation_path, step
 from mailboxd.core.task_view import Level, Limits
 from mailboxd.core.vocabulary import Join, Mode, Phase, Synthesis, Turn
-from mailboxd.effects import turns
 from mailboxd.errors import PlanError
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
@@ -220,7 +219,7 @@ def test_an_agent_out_of_reach_refuses_the_whole_plan() -> None:
     desk = Desk(may_reach=lambda agent: "there is no such agent" if agent == "ghost" else None)
     with pytest.raises(PlanError, match="b: there is no such agent"):
         desk.give(plan=plan(child("a"), child("b", "ghost")))
-    assert desk.store.last_event() == 0
+    assert desk.last_event() == 0
 
 
 @pytest.mark.parametrize(
@@ -245,7 +244,7 @@ def test_an_agent_whose_plan_cannot_be_carried_out_is_told_and_plans_again(
     task = desk.task("t")
     assert (task.phase, task.attempt, task.failures) == (Phase.EXECUTING, 1, 0)
     assert told in desk.told("t")
-    assert desk.store.tasks.children(task.id) == []
+    assert desk.children("t") == []
     desk.plans("t", child("better", "bob"))
     assert desk.phases("t", "t.better") == ["executing", "executing"]
 
@@ -255,7 +254,7 @@ def test_the_same_plan_in_task_md_and_in_the_answer_counts_once() -> None:
     desk.give()
     desk.handle("t", Edited((child("a", "bob"),)))
     desk.plans("t", child("a", "bob"), child("b", "bob", "a"))
-    assert [task.key for task in desk.store.tasks.children(desk.task("t").id)] == ["a", "b"]
+    assert [task.key for task in desk.children("t")] == ["a", "b"]
     desk.done("t.a", "t.b")
     assert desk.orders(RunTurn)[0].turn is Turn.SYNTHESIS
 
@@ -291,11 +290,9 @@ def test_a_large_plan_is_created_a_part_in_each_round() -> None:
     keys = [["a", "b"], ["a", "b", "c", "d"], ["a", "b", "c", "d", "e"]]
     assert desk.keys() == keys[0]
     for round_, present in enumerate(keys[1:]):
-        with desk.engine.batch():
-            assert desk.engine.tick() is True, f"round {round_}"
+        assert desk.tick() is True, f"round {round_}"
         assert desk.keys() == present
-    with desk.engine.batch():
-        assert desk.engine.tick() is False
+    assert desk.tick() is False
     desk.start()
     desk.done("t.b", "t.c", "t.e")
     assert desk.phases("t.a", "t.d") == ["executing", "execution_ready"]
@@ -307,12 +304,9 @@ def test_a_large_plan_is_created_a_part_in_each_round() -> None:
 def test_a_task_does_not_end_before_all_children_of_its_plan_are_there() -> None:
     desk = Desk(limits=SLICED)
     desk.arrive(plan=plan(child("a"), child("b"), child("c")))
-    with desk.engine.batch():
-        desk.engine.schedule()
-        for order in desk.store.outbox.pending(desk.engine.now, 9):
-            assert isinstance(order.effect, RunTurn)
-            desk.engine.handle(order.task, turns.ended(order, order.effect, Succeeded("done"), DONE))
-            desk.store.outbox.finish(order.id)
+    desk.schedule()
+    for order in desk.pending():
+        desk.settles(order, desk.end_of(order, Succeeded("done"), DONE))
     assert desk.phases("t", "t.a", "t.b") == ["executing", "completed", "completed"]
     assert desk.orders() == []
     desk.start()
@@ -323,12 +317,9 @@ def test_a_task_does_not_end_before_all_children_of_its_plan_are_there() -> None
 def test_children_of_a_task_that_has_ended_meanwhile_end_with_it_and_are_there_for_a_retry() -> None:
     desk = Desk(with_policy(max_attempts=1), limits=SLICED)
     desk.arrive(plan=plan(*map(child, "abc")))
-    with desk.engine.batch():
-        desk.engine.schedule()
-        order = desk.store.outbox.pending(desk.engine.now, 1)[0]
-        assert isinstance(order.effect, RunTurn)
-        desk.engine.handle(order.task, turns.ended(order, order.effect, Failed("no"), None))
-        desk.store.outbox.finish(order.id)
+    desk.schedule()
+    (order, *_) = desk.pending()
+    desk.settles(order, desk.end_of(order, Failed("no")))
     assert (desk.phase(), desk.keys()) == (Phase.FAILED, ["a", "b"])
     desk.start()
     assert desk.phase("t.c") is Phase.CANCELLED
@@ -345,7 +336,7 @@ def test_copies_of_a_broadcast_and_nested_plans_are_created_in_parts_too() -> No
     assert desk.keys("t") == ["q", "p", "all"]
     assert desk.keys("t.p") == ["x", "y", "z"]
     assert desk.keys("t.all") == ["bob", "cid", "dora"]
-    needs = desk.store.tasks.dependencies(desk.task("t.p.z").id)
+    needs = desk.needs("t.p.z")
     assert sorted(task.local_id for task in needs) == ["t.p.x", "t.q"]
 
 
@@ -567,7 +558,7 @@ def test_a_child_may_be_called_what_another_task_is_called() -> None:
     desk = Desk()
     desk.give("t.a")
     desk.give("t", plan=plan(child("a", "bob"), child("b", "self", "a")))
-    names = [task.local_id for task in desk.store.tasks.children(desk.task("t").id)]
+    names = [task.local_id for task in desk.children("t")]
     assert names == ["t.a-2", "t.b"]
     desk.done("t.a-2")
     assert desk.phase("t.b") is Phase.EXECUTING

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from itertools import count
 
 import pytest
 
 from mailboxd.core.effects import Bounce, RunTurn
 from mailboxd.core.vocabulary import Gate, Phase, WeakSpec
-from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
-from mailboxd.store import event_log
 from tests.core.desk import Desk, with_policy
 
 _numbers = count(1)
@@ -28,15 +22,8 @@ def sent(body: str = "Paint it.", *sections: str, **headers: object) -> str:
 
 def receive(desk: Desk, text: str) -> str:
     """The verdict on a file; for a rejected one, the rule."""
-    raw, name = text.encode(), f"{next(_numbers)}.md"
-    with desk.engine.batch():
-        intake = Intake(desk.engine)
-        file = InboxFile(name, raw, hashlib.sha256(raw).hexdigest(), len(raw), {})
-        parsed = intake.parse(file)
-        assert not isinstance(parsed, MessageError), parsed
-        verdict = intake.receive(file, parsed)
-        (reason,) = desk.store.db.execute("SELECT reason FROM messages WHERE name = ?", (name,)).fetchone()
-    return str(json.loads(reason)["rule"]) if verdict == "rejected" else verdict
+    verdict, rule = desk.receive(f"{next(_numbers)}.md", text.encode())
+    return rule or verdict
 
 
 def started() -> Desk:
@@ -66,7 +53,7 @@ def test_the_same_content_in_another_message_has_no_effect(desk: Desk, again: st
     before = desk.task("t")
     assert receive(desk, again) == "duplicate"
     assert desk.task("t").spec == before.spec
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_before_the_work_has_begun_the_newer_text_is_its_specification(desk: Desk) -> None:
@@ -76,7 +63,7 @@ def test_before_the_work_has_begun_the_newer_text_is_its_specification(desk: Des
     assert receive(desk, sent("Paint it red.", message_id="m-3")) == "duplicate"
     desk.start()
     assert desk.phase() is Phase.EXECUTING
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_weak_specification_that_was_asked_about_is_completed_by_sending_it_again() -> None:
@@ -96,7 +83,7 @@ def test_running_work_is_steered_by_the_newer_text(desk: Desk) -> None:
     assert "Paint it red." in desk.task("t").spec.instructions
     desk.done("t")
     assert desk.phase() is Phase.COMPLETED
-    event_log.check(desk.store.db)
+    desk.verify()
 
 
 def test_a_newer_attempt_with_another_text_takes_over_the_running_work_and_steers_it(desk: Desk) -> None:

@@ -202,7 +202,7 @@ def test_a_spec_may_be_written_until_the_work_begins() -> None:
     desk.handle("t", SpecWritten(three), Role.OPERATOR, "ann")
     assert desk.phase() is Phase.SPEC_REVIEW, "its review begins anew"
     assert desk.path()[-2:] == ["spec_draft", "spec_review"]
-    desk.store.outbox.finish(desk._ordered("t", "uma").id)  # of the round before
+    desk.finish(next(order for order in desk.pending(RunTurn) if order.agent == "uma"))  # of the round before
     desk.reviews("t", "uma", Verdict.APPROVED)
     assert desk.phase() is Phase.SPEC_REVIEW, "an approval of the text before does not count"
     desk.reviews("t", "rex", Verdict.APPROVED)
@@ -211,7 +211,7 @@ def test_a_spec_may_be_written_until_the_work_begins() -> None:
         desk.handle("t", SpecWritten(BARE), Role.OPERATOR, "ann")
     desk.handle("t", SpecWritten(replace(BARE, acceptance_criteria=("four pages",))), Role.OPERATOR, "ann")
     assert desk.phase() is Phase.EXECUTION_READY, "a person's word needs no review"
-    desk.engine.settings = replace(desk.engine.settings, slots=1)
+    desk.configured(slots=1)
     desk.start()
     with refused(desk, "spec-fixed"):
         desk.handle("t", SpecWritten(three), Role.OPERATOR, "ann")
@@ -260,16 +260,10 @@ def test_a_cancel_is_final_for_a_draft_too() -> None:
 
 
 def check_ends(desk: Desk, name: str, verdict: CheckVerdict, task: str = "t") -> list[str]:
-    order = next(
-        order
-        for order in desk.store.outbox.pending(desk.clock.now(), 100)
-        if isinstance(order.effect, RunCheck) and order.effect.check.id == name
-    )
+    order = next(one for one in desk.pending() if isinstance(one.effect, RunCheck) and one.effect.check.id == name)
     assert isinstance(order.effect, RunCheck)
     ended = CheckEnded(name, order.effect.attempt_id, verdict, f"{name} {verdict}", "report")
-    with desk.engine.batch():
-        events = desk.engine.handle(order.task, ended)
-        desk.store.outbox.finish(order.id)
+    events = desk.settles(order, ended)
     desk.start()
     return [event.kind.value for event in events]
 
@@ -368,11 +362,9 @@ def test_a_check_that_may_not_run_holds_the_spec_until_it_may() -> None:
     assert desk.phase() is Phase.SPEC_DRAFT
     assert drafts(desk) == [], "what may run is not an agent's to say"
     assert "checks.commands" in desk.task("t").reason
-    rules = replace(desk.engine.settings.checks, commands=(("make",),))
-    desk.engine.settings = replace(desk.engine.settings, checks=rules)
-    with desk.engine.batch():
-        desk.engine.look_again()
-    desk.start()
+    rules = replace(desk.settings.checks, commands=(("make",),))
+    desk.configured(checks=rules)
+    desk.look_again()
     assert desk.phase() is Phase.EXECUTING
     assert not desk.handle("t", TimePassed())
 

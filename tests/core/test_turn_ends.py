@@ -7,7 +7,7 @@ import pytest
 from mailboxd.core.attempts import CUT
 from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import LookUp, RunTurn
-from mailboxd.core.inputs import Clarification, Edited, Remedy, TurnEnded, Unblock
+from mailboxd.core.inputs import Clarification, Edited, Remedy, Unblock
 from mailboxd.core.model import Plan, Usage
 from mailboxd.core.outcomes import Failed, Planned, Question, Results, Succeeded, Unclear, Unknown
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn
@@ -17,11 +17,8 @@ from tests.core.desk import DONE, Desk, child, with_policy
 
 
 def ends(desk: Desk, name: str, outcome: Succeeded, answer: Results) -> None:
-    attempt, task = desk.attempt(name), desk.task(name)
-    (order,) = (o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
-    with desk.engine.batch():
-        desk.engine.handle(task.id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
-        desk.store.outbox.finish(order.id)
+    (order,) = desk.pending(RunTurn, name)
+    desk.settles(order, desk.end_of(order, outcome, answer))
 
 
 SILENT = Unclear(("There was no answer.",), "NO_REPLY", is_silence=True)
@@ -105,12 +102,8 @@ def test_a_lost_turn_is_not_mistaken_for_an_earlier_one_of_its_session(first: st
     desk = Desk()
     desk.give()
     answer = Question("Which?") if first == "question" else Planned(Plan((child("a"),)))
-    attempt = desk.attempt()
-    (order,) = (o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
-    with desk.engine.batch():
-        outcome = Succeeded("said", run_id="run_1")
-        desk.engine.handle(desk.task("t").id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
-        desk.store.outbox.finish(order.id)
+    (order,) = desk.pending(RunTurn)
+    desk.settles(order, desk.end_of(order, Succeeded("said", run_id="run_1"), answer))
     if first == "question":
         desk.handle("t", Clarification("boss", "This one."))
     else:
@@ -133,11 +126,10 @@ def test_an_agent_that_planned_for_somebody_it_may_not_reach_is_told_whom_it_may
 def test_an_answer_that_was_cleaned_is_kept_as_it_came() -> None:
     desk = Desk()
     desk.give()
-    (order,) = [one for one in desk.store.outbox.pending(desk.clock.now(), 10) if isinstance(one.effect, RunTurn)]
-    assert isinstance(order.effect, RunTurn)
+    (order,) = desk.pending(RunTurn)
     for said, kept in (("<think>Sixty?</think>\n64 chairs", True), ("64 chairs\n", False)):
         how = Succeeded(said)
-        end = turns.ended(order, order.effect, how, turns.answer(Asked(), how))
+        end = desk.end_of(order, how, turns.answer(Asked(), how))
         assert isinstance(end.answer, Results)
         assert end.answer.text == "64 chairs"
         assert [made.body for made in end.made] == ([said] if kept else [])

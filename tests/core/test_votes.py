@@ -10,7 +10,6 @@ from mailboxd.core.outcomes import Planned, Results
 from mailboxd.core.plans import admit
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Join, Phase
-from mailboxd.effects.message_builder import composed
 from mailboxd.errors import PlanError
 from tests.core.desk import Desk
 
@@ -53,7 +52,7 @@ def test_copies_and_rounds_declare_what_the_whole_declares_and_parts_of_a_round_
         "loop", flow=Flow(rounds=2, answers=("go", "stop")), inside=(child("part"), child("last", flow=YES_NO))
     )
     desk.give(plan=Plan((vote, loop, child("free"))))
-    found = {name: desk.store.tasks.declared_answers(desk.task(name).id) for name in (
+    found = {name: desk.answers(name) for name in (
         "t.vote", "t.vote.bob", "t.loop.1", "t.loop.1.part", "t.loop.1.last", "t.free", "t"
     )}  # fmt: skip
     assert found == {
@@ -71,7 +70,7 @@ def test_the_result_of_a_vote_says_how_many_agreed_and_who_did_not() -> None:
     desk.ends("t.vote.bob", Results("The paint is wet.\nStill.", "no"))
     desk.ends("t.vote.eve", Results("yes", "yes"))
     desk.ends("t.vote.kim", Results("Fine.", "yes"))
-    said = composed(desk.store, desk.task("t.vote"))
+    said = desk.composed("t.vote")
     assert isinstance(said, Results)
     assert said.answer == "yes"
     assert said.text.startswith("All is well.")
@@ -91,7 +90,7 @@ def test_a_vote_without_a_majority_names_the_votes() -> None:
 def test_work_that_comes_with_answers_keeps_them_and_an_agents_plan_says_its_doubts() -> None:
     desk = Desk()
     desk.give(answers=("keep", "sell"))
-    assert desk.store.tasks.declared_answers(desk.task("t").id) == ("keep", "sell")
+    assert desk.answers("t") == ("keep", "sell")
     events = desk.ends("t", Planned(Plan((child("a"),), doubts=("estimate has no effect here",))))
     (doubted,) = [event for event in events if event.kind is Kind.DOUBTED]
     assert doubted.data["text"] == "estimate has no effect here"

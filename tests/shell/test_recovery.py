@@ -58,9 +58,7 @@ class Asked:
 
     def look(self) -> Outcome | None:
         """One look-up to its end: the outcome, or None when it is to be asked again later."""
-        (order,) = (
-            o for o in self.desk.store.outbox.pending(self.desk.clock.now(), 10) if isinstance(o.effect, LookUp)
-        )
+        (order,) = self.desk.pending(LookUp)
         assert isinstance(order.effect, LookUp)
         self.found = None
         self.recovery.begin(order, order.effect)
@@ -80,7 +78,7 @@ class Asked:
         """Seconds until it is asked again; they pass."""
         for seconds in range(1, 100):
             self.desk.clock.advance(1)
-            if any(isinstance(o.effect, LookUp) for o in self.desk.store.outbox.pending(self.desk.clock.now(), 10)):
+            if self.desk.pending(LookUp):
                 return seconds
         raise AssertionError("it is not asked again")
 
@@ -120,7 +118,7 @@ def test_while_the_gateway_is_away_nobody_is_asked_and_no_time_passes(asked: Ask
     gateway = asked.recovery.gateway
     gateway.why = "refused"
     asked.desk.clock.advance(3600)
-    (order,) = asked.desk.store.outbox.pending(asked.desk.clock.now(), 10)
+    (order,) = asked.desk.pending()
     assert isinstance(order.effect, LookUp)
     asked.recovery.begin(order, order.effect)
     assert not asked.calls.running
@@ -153,7 +151,7 @@ def test_it_is_given_up_after_the_timeout_and_two_minutes(asked: Asked) -> None:
 def asked_over_the_gateway(asked: Asked, transport: GatewayTransport) -> Outcome | None:
     """One look-up by the gateway's program; None if it has to be made by the CLI."""
     asked.calls.launcher = asked.recovery.transport = transport
-    (order,) = asked.desk.store.outbox.pending(asked.desk.clock.now(), 10)
+    (order,) = asked.desk.pending()
     assert isinstance(order.effect, LookUp)
     asked.recovery.begin(order, order.effect)
     ((call, exit_),) = eventually(lambda: list(asked.calls.ended()))
