@@ -13,6 +13,7 @@ from typing import Any
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
+from mailboxd.core.tables import cells, is_rule
 from mailboxd.core.vocabulary import SELF, Runtime, Synthesis, WeakSpec
 
 # Lint: what makes a spec weak (protocol section 4).
@@ -194,32 +195,27 @@ _COMMENT = re.compile(r"<!--[^\n]*?-->")
 _NUMBERED = re.compile(r"#[0-9]{1,4}[ \t]+(?=\S)")
 _BEGINS = re.compile(r"[*_]{0,2}(?:given|when)\b", re.IGNORECASE)
 _FOLLOWS = re.compile(r"[*_]{0,2}(?:when|then|and|but)\b", re.IGNORECASE)
-_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-{2,}:?[ \t]*(?:\|[ \t]*:?-{2,}:?[ \t]*)*\|?[ \t]*")
 _COLUMNS = ("criterion", "criteria", "acceptance criterion", "acceptance criteria", "description", "requirement")
 
 
 def _table_rows(text: str) -> tuple[str, ...]:
     """The criteria in the first table of a text: its column of that name, else all cells but numbers; else empty."""
     lines = text.split("\n")
-    rule = next((at for at, line in enumerate(lines) if at and "|" in line and _RULE.fullmatch(line)), None)
+    rule = next((at for at, line in enumerate(lines) if at and is_rule(line)), None)
     if rule is None:
         return ()
-    names = [name.casefold() for name in _cells(lines[rule - 1])]
+    names = [name.casefold() for name in cells(lines[rule - 1])]
     column = next((names.index(name) for name in _COLUMNS if name in names), None)
     rows = []
     for line in lines[rule + 1 :]:
         if "|" not in line:
             break
-        cells = _cells(line)
-        if column is not None and column < len(cells):
-            rows.append(cells[column])
+        row = cells(line)
+        if column is not None and column < len(row):
+            rows.append(row[column])
         else:
-            rows.append(": ".join(cell for cell in cells if cell and not cell.rstrip(".").isdigit()))
+            rows.append(": ".join(cell for cell in row if cell and not cell.rstrip(".").isdigit()))
     return tuple(filter(None, rows))
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
 
 
 def child_spec(planned: PlannedChild) -> Spec:

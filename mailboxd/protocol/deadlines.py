@@ -20,7 +20,7 @@ _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_END = time(23, 59, 59)
+_BEGINNING, _END = time(0), time(23, 59, 59)
 _UNITS = {"minute": 60, "min": 60, "hour": 3600, "h": 3600}
 _RELATIVE = {"today": 0, "tonight": 0, "eod": 0, "end of day": 0, "tomorrow": 1, "day after tomorrow": 2}
 _IN = re.compile(r"(?:with)?in (?P<count>[0-9]{1,4}|an?|one) (?P<unit>minute|min|hour|h|day|week)s?")
@@ -61,21 +61,29 @@ class Calendar:
         return to_text(datetime.combine(day, at, place).astimezone(UTC).timestamp())
 
 
-def read_deadline(text: str, calendar: Calendar) -> str:
-    """The deadline that `text` names, as UTC with milliseconds. Raises MessageError(`bad-time`)."""
+def read_deadline(text: str, calendar: Calendar, of_day: time = _END) -> str:
+    """The deadline that `text` names, as UTC with milliseconds; a day means its time `of_day`.
+
+    Raises MessageError(`bad-time`).
+    """
     said = " ".join(text.split()).casefold()
     try:
         if counted := _IN.fullmatch(said):
             return _counted(counted, calendar)
         day, rest = _day(said, calendar)
         if not rest:
-            return calendar.moment(day, _END)
+            return calendar.moment(day, of_day)
         clock = _CLOCK.fullmatch(rest)
         if clock is None:
             raise ValueError(rest)
         return calendar.moment(day, _time(clock), _zone(clock["zone"].strip(" ()"), text))
     except (ValueError, OverflowError):
         raise MessageError("bad-time", f"{excerpt(text)} is not a definite time", HINT) from None
+
+
+def read_beginning(text: str, calendar: Calendar) -> str:
+    """The same for when something begins: a day means its beginning. Raises MessageError(`bad-time`)."""
+    return read_deadline(text, calendar, _BEGINNING)
 
 
 def _counted(found: re.Match[str], calendar: Calendar) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from mailboxd.core.model import Finding
 from mailboxd.core.sanitize import excerpt, storable_text
+from mailboxd.core.tables import cells, is_rule
 from mailboxd.errors import MessageError
 from mailboxd.protocol import ballots, words
 from mailboxd.protocol.strict_yaml import Yaml, load
@@ -55,7 +56,7 @@ _PLACE_BEHIND = re.compile(
 _FILE_AND_LINE = re.compile(r"(.*?[^:\d])(?::(\d{1,8})(?:-\d{1,8})?)(?::\d{1,8}(?:-\d{1,8})?)*", re.DOTALL)
 """`fees.md:3`, also with the column."""
 _QUOTED = "` \t\n"
-_ROW = re.compile(r"^[ \t]*\|(.*)\|[ \t]*$")
+_ROW = re.compile(r"^[ \t]*\|.*\|[ \t]*$")
 _OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml|json)?[ \t]*+\n", re.MULTILINE)
 _CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 _NONE = frozenset(
@@ -226,23 +227,22 @@ def _at_the_end(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 def _from_table(text: str, problems: list[str]) -> Iterator[Finding]:
     columns: list[str] = []
-    for row in text.split("\n"):
-        found = _ROW.match(row)
-        if found is None:
+    for line in text.split("\n"):
+        if not _ROW.match(line):
             columns = []
             continue
-        cells = [cell.strip() for cell in found[1].replace("\\|", "\uff5c").split("|")]
+        row = cells(line)
         if not columns:
-            names = [_FINDING_KEYS.get(words.spelled(cell.strip("* ")), "") for cell in cells]
+            names = [_FINDING_KEYS.get(words.spelled(cell.strip("* ")), "") for cell in row]
             if "message" in names or "fix" in names or "severity" in names:
                 columns = names
             continue
-        if all(set(cell) <= set("-: ") for cell in cells):
+        if is_rule(line):
             continue
         values: dict[str, str] = {}
-        for name, cell in zip(columns, cells, strict=False):
+        for name, cell in zip(columns, row, strict=False):
             if name and cell and cell not in ("-", "\u2013", "\u2014") and name not in values:
-                values[name] = cell.replace("\uff5c", "|")
+                values[name] = cell
         if "message" in values or "fix" in values:
             yield _finding(values, problems)
 

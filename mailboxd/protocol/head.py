@@ -17,7 +17,7 @@ from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import POOL, SELF, is_agent, is_id, same_agent
 from mailboxd.errors import MessageError
 from mailboxd.protocol import quantities
-from mailboxd.protocol.deadlines import Calendar, read_deadline
+from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
 from mailboxd.protocol.headers import CONVERTERS, near_misses
 from mailboxd.protocol.markdown import Section, join_body
 from mailboxd.protocol.strict_yaml import Path, Yaml
@@ -29,9 +29,12 @@ from mailboxd.protocol.words import (
     PERSONS,
     REPEATS,
     SENDERS,
+    STARTS,
     STOPPED,
     UNDER_WAY,
+    foreign,
     foreign_letter,
+    instead,
     meant,
     restrains,
     skeleton,
@@ -333,7 +336,8 @@ class _HeadReader:
         try:
             name, amount = quantities.budget(str(value))
         except MessageError as error:
-            self._fail("unknown-field", key, error.problem, f"{error.hint} Nothing has started.")
+            problem = f"{key}: {error.problem}"
+            self._fail("unknown-field", key, problem, f"{error.hint} Nothing has started.")
         self._put(name, key, amount)
 
     # What is in no table
@@ -343,16 +347,34 @@ class _HeadReader:
             self.head.header[key] = value
             return
         odd = foreign_letter(key)
+        if spelled(key) in STARTS and self._has_begun(key, value):
+            self.head.header[key] = value
+            return
         said = value.casefold() if isinstance(value, str) else str(value)
         if restrains(key) and (said not in _NOTHING or odd):
-            self._stop(key, odd)
+            self._stop(key, value, odd)
         if spelled(key) in REPEATS and said not in _NOTHING:
             self.head.doubts.append(f"{key}: nothing is repeated here; it is done once")
             self.head.header[key] = value
             return
         self.unknown[key] = value
 
-    def _stop(self, key: str, odd: tuple[int, str] | None) -> NoReturn:
+    def _has_begun(self, key: str, value: Yaml) -> bool:
+        """Whether a day on which the work may begin is over. Raises MessageError for one to come."""
+        calendar = self.place.calendar
+        if not isinstance(value, str) or calendar is None:
+            return False
+        try:
+            at = read_beginning(value, calendar)
+        except MessageError:
+            return False
+        now = self.place.now or calendar.now
+        if at > now:
+            hint = f"What is in the inbox begins at once. Send it then, or remove the line `{key}:`."
+            self._fail("not-open", key, f"it is to begin on {value[:80]}, and it is {moment(now, now)} now", hint)
+        return True
+
+    def _stop(self, key: str, value: Yaml, odd: tuple[int, str] | None) -> NoReturn:
         plain = spelled(skeleton(key))
         near = KEYS.get(plain, plain) if odd and plain in {*KEYS, *self.known} else ""
         near = near or meant(key, {*self.known, *_READERS}) or meant(key, KEYS)
@@ -360,10 +382,8 @@ class _HeadReader:
         if odd:
             at, letter = odd
             problem = f"letter {at} of the key {excerpt(key)} is {letter.title()}, which only looks like another"
-        hint = f"Did you mean `{near}`? " if near else ""
-        if "approv" in plain or "confirm" in plain or "permission" in plain:
-            hint = "Put what a person has to approve into a section `## Planned Actions`. "
-        hint += "Correct or remove the line and send it again; nothing has started."
+        hint = f"Did you mean `{near}`?" if near and not foreign(key) else instead(key, value)
+        hint = f"{hint} Correct or remove the line and send it again; nothing has started.".lstrip()
         self._fail("unknown-field", key, problem, hint)
 
     def _doubt_unknown(self) -> None:

@@ -17,7 +17,17 @@ from mailboxd.errors import MessageError
 from mailboxd.protocol.markdown import Section, fenced
 from mailboxd.protocol.quantities import budget
 from mailboxd.protocol.strict_yaml import Yaml
-from mailboxd.protocol.words import CRITERIA, FOREIGN_KEYS, KEYS, SECTIONS, foreign_letter, meant, skeleton, spelled
+from mailboxd.protocol.words import (
+    CRITERIA,
+    KEYS,
+    SECTIONS,
+    foreign,
+    foreign_letter,
+    instead,
+    meant,
+    skeleton,
+    spelled,
+)
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*)")
 _BOLD = re.compile(r"[ \t]*(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[ \t]*:?[ \t]*")
@@ -33,12 +43,11 @@ _RESTRAINING = {
     **dict.fromkeys(("depends_on", "dependencies", "blocked_by", "prerequisites"), "depends_on"),
     **dict.fromkeys(("assignee", "assignees", "assigned_to", "executor"), "agent"),
     **dict.fromkeys(("timeout", "time_limit"), "timeout"),
-    **dict.fromkeys(("budget", "budgets"), "budget"),
-    **dict.fromkeys(("budget_usd", "max_cost", "cost_limit"), "budget_usd"),
+    **dict.fromkeys(("budget", "budgets", "max_cost", "cost_limit", "cost_cap", "spending_limit"), "budget"),
+    "budget_usd": "budget_usd",
     **dict.fromkeys(("budget_tokens", "token_budget"), "budget_tokens"),
     "max_attempts": "max_attempts",
     **dict.fromkeys(("approval", "approvals", "approvers", "approval_required", "requires_approval"), ""),
-    **dict.fromkeys(("freigabe", "genehmigung", "审批"), ""),
     **dict.fromkeys(("limits", "limit"), ""),
 }
 """Headings that restrain, with the header that says the same; empty if none does."""
@@ -62,6 +71,7 @@ def restraining_headers(sections: Iterable[Section], path: str) -> tuple[dict[st
     for section in sections:
         name = _key(section.name)
         if name not in _RESTRAINING:
+            _require_none_in_other_words(section, path)
             _require_no_near_miss(section, name, path)
             continue
         header, lines = _RESTRAINING[name], _lines(section.text)
@@ -70,7 +80,7 @@ def restraining_headers(sections: Iterable[Section], path: str) -> tuple[dict[st
         if name in _PROSE and not _has_form(header, lines):
             continue
         if not header:
-            _stop(section, path, _hint(name))
+            _stop(section, path, instead(section.heading))
         if header in found:
             _stop(section, path, f"It is said twice: see also {excerpt(places[header].heading)}.")
         found[header] = [*lines] if header in ("gates", "reviewers", "depends_on", "agent") else " ".join(lines)
@@ -87,6 +97,15 @@ def _has_form(header: str, lines: list[str]) -> bool:
     except MessageError:
         return False
     return True
+
+
+def _require_none_in_other_words(section: Section, path: str) -> None:
+    """Refuse a heading of another language that restrains. What is as often a chapter of a text has to look like it."""
+    name, lines = foreign(section.name), _lines(section.text)
+    form = {"depends_on": "depends_on", "budget_usd": "budget", "timeout": "budget", "limit": "budget"}.get(name, "")
+    if name and lines and (not form or _has_form(form, lines)):
+        own = "" if name == "approval" else f"Write `## {name.replace('_', ' ').capitalize()}`."
+        _stop(section, path, own or instead(section.heading))
 
 
 def _lines(text: str) -> list[str]:
@@ -118,12 +137,6 @@ def _near(heading: str, name: str) -> str:
     if plain in _OWN:
         return plain if foreign_letter(heading) else ""
     return meant(name, _LONG_ENOUGH) if len(plain) >= _SHORTEST else ""
-
-
-def _hint(name: str) -> str:
-    if "approv" in name:
-        return "Put what a person has to approve into a section `## Planned Actions`."
-    return "Write it as a header between two lines `---`: `budget_usd`, `budget_tokens`, `timeout` or `max_attempts`."
 
 
 def _stop(section: Section, path: str, hint: str) -> None:
@@ -257,7 +270,7 @@ def header_lines(text: str) -> list[str]:
                 break
             continue
         name = spelled(row["name"])
-        if FOREIGN_KEYS.get(name) or KEYS.get(name, name) in _AS_HEADER:
+        if foreign(name) or KEYS.get(name, name) in _AS_HEADER:
             found.append(row["name"].strip())
     return found
 

@@ -252,7 +252,7 @@ class Values:
         elif self._is_file and not words.restrains(word):
             self._kept.setdefault(storable_line(word[:64]))
         else:
-            self.source.fail("unknown-field", f"{whose} has no key {excerpt(word)}", where, _meant(word, own))
+            self.source.fail("unknown-field", f"{whose} has no key {excerpt(word)}", where, _meant(word, value, own))
 
     def _keep(self, word: str, value: Yaml, entry: Entry) -> None:
         self._kept.setdefault(storable_line(word[:64]))
@@ -330,9 +330,9 @@ def _condition(source: Source, value: Yaml, where: Path, of: str = "") -> Condit
     return Condition(answers, of, negated)
 
 
-def _meant(key: str, known: tuple[str, ...]) -> str:
+def _meant(key: str, value: Yaml, known: tuple[str, ...]) -> str:
     near = words.meant(key, known) or words.KEYS.get(words.meant(key, words.KEYS), "")
     close = [near] if near in known else difflib.get_close_matches(words.spelled(key)[:64], known, 1, cutoff=0.55)
-    if "appro" in words.spelled(key):
-        return "A side effect goes under `planned_actions`, which a person approves. Write it so, or remove the key."
+    if words.restrains(key) and (near not in known or words.foreign(key)) and (hint := words.instead(key, value)):
+        return f"{hint} Write it so, or remove the key."
     return f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}. Your own begin with x-."

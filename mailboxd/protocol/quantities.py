@@ -17,6 +17,7 @@ _SECONDS |= {"d": 86_400, "day": 86_400}
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([a-z]{1,7}?)s?(?:,? (?:and )?|(?=[0-9])|$)")
 _DOLLARS = re.compile(r"(?:usd ?|us\$ ?|\$ ?)?([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(?:\$|usd|us dollars?|dollars?)?")
 _IN_DOLLARS = re.compile(r"\$|usd|dollar")
+_NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)( ?[km])? ?(tokens?)?")
 _TIMES = re.compile(r"([0-9]{1,9}) ?(?:x|times|attempts?|tries)")
 _GRADES = {"p0": "urgent", "p1": "high", "p2": "normal", "p3": "low", "p4": "lowest"}
@@ -74,8 +75,12 @@ def budget(text: str) -> tuple[str, str]:
         return "budget_usd", dollars(text)
     if "token" in said and _TOKENS.fullmatch(said):
         return "budget_tokens", tokens(text)
+    bare = _NUMBER.match(said)
     problem = f"{excerpt(text)} could be dollars or tokens"
-    raise MessageError("wrong-type", problem, "Write `budget_usd: 5` or `budget_tokens: 50000`.")
+    if bare is None or bare.end() < len(said):
+        problem = f"{excerpt(text)} is neither an amount in US dollars nor a number of tokens"
+    hint = f"Write `budget_usd: {bare[0] if bare else 5}`, in US dollars, or `budget_tokens: 50000`."
+    raise MessageError("wrong-type", problem, hint)
 
 
 def priority(text: str) -> int | None:

@@ -38,6 +38,8 @@ KEYS = _table(
         "timeout": "time_limit timelimit",
         "budget_usd": "max_usd max_cost_usd cost_limit_usd",
         "budget_tokens": "token_budget token_limit max_tokens",
+        "budget": "max_cost cost_limit cost_cap max_spend spend_limit spending_limit spending_cap max_budget"
+        " budget_limit",
         "max_attempts": "attempts_at_most max_tries",
         "priority": "prio importance urgency",
         "status": "state",
@@ -115,6 +117,12 @@ REPEATS = frozenset(
     | {"schedule", "frequency", "interval"}
 )
 """Keys of work that is to be done again and again."""
+STARTS = frozenset(
+    {"start", "starts", "start_date", "start_at", "start_on", "starts_at", "starts_on", "begin", "begins", "begin_on"}
+    | {"scheduled", "scheduled_for", "scheduled_at", "scheduled_date", "not_before", "defer_until", "wait_until"}
+    | {"hide_until", "wait", "beginn", "startdatum", "début", "inicio", "inizio", "início", "начало", "开始日期"}
+)
+"""Keys of work that is to begin on a certain day."""
 BOOKKEEPING = frozenset(
     {"created", "created_at", "created_on", "created_date", "updated", "updated_at", "updated_date", "modified", "date"}
     | {"number", "url", "link", "links", "source", "author", "authors", "created_by", "reporter", "alias", "aliases"}
@@ -171,24 +179,75 @@ SECTIONS = {
     "验收标准": "Acceptance Criteria",
 }
 """Headings of a spec's sections in other languages."""
-FOREIGN_KEYS = {
-    "frist": "deadline",
-    "fällig": "deadline",
-    "fällig_am": "deadline",
-    "zuständig": "agent",
-    "bearbeiter": "agent",
-    "priorität": "priority",
-    "abhängig_von": "depends_on",
-    "freigabe": "approval",
-    "prüfer": "reviewers",
-    "budget": "budget_usd",
-    "截止日期": "deadline",
-    "负责人": "agent",
-    "échéance": "deadline",
-    "responsable": "agent",
-    "plazo": "deadline",
+FOREIGN = _table(
+    {
+        "deadline": "frist fällig fällig_am fällig_bis fälligkeit fälligkeitsdatum termin abgabe abgabetermin stichtag"
+        " échéance date_d'échéance date_limite date_butoir délai plazo fecha_límite fecha_de_entrega vencimiento"
+        " fecha_de_vencimiento prazo data_limite data_de_entrega data_de_vencimento scadenza data_di_scadenza termijn"
+        " uiterste_datum vervaldatum termin_wykonania ostateczny_termin срок крайний_срок срок_исполнения"
+        " дедлайн 截止 截止日期 截止日 截止时间 期限 最后期限 到期日 締切 締め切り 締切日 期日 納期",
+        "budget_usd": "kostenlimit kostengrenze kostenrahmen höchstkosten maximale_kosten max_kosten plafond"
+        " coût_max coût_maximum coût_maximal dépense_max presupuesto coste_máximo costo_máximo gasto_máximo orçamento"
+        " custo_máximo gasto_máximo costo_massimo spesa_massima begroting kostenlimiet budżet maksymalny_koszt"
+        " limit_kosztów бюджет максимальная_стоимость лимит_расходов 预算 预算上限 费用上限 予算 予算上限 費用上限",
+        "timeout": "zeitlimit höchstdauer maximale_dauer durée_max durée_maximale tiempo_límite duración_máxima"
+        " tempo_limite duração_máxima tempo_massimo durata_massima tijdslimiet maximale_duur limit_czasu"
+        " maksymalny_czas лимит_времени таймаут 超时 时限 时间限制 タイムアウト 制限時間 時間制限",
+        "limit": "grenze obergrenze grenzwert limite límite limites límites limiet limity лимит ограничение ограничения"
+        " 限制 上限 限度 制限",
+        "approval": "freigabe genehmigung zustimmung bestätigung approbation autorisation aprobación autorización"
+        " visto_bueno aprovação autorização approvazione autorizzazione goedkeuring toestemming zatwierdzenie"
+        " akceptacja zgoda согласование одобрение утверждение разрешение подтверждение 审批 批准 核准 承認 決裁",
+        "reviewers": "prüfer prüferin gutachter relecteur relecteurs relectrice vérificateur revisor revisores revisore"
+        " revisori beoordelaar beoordelaars recenzent recenzenci weryfikator рецензент рецензенты проверяющий ревьюер"
+        " 审核 审核人 审阅人 审查人 评审 评审人 复核人 レビュー レビュアー レビュー担当 査読者",
+        "depends_on": "abhängig_von hängt_ab_von abhängigkeit abhängigkeiten voraussetzung voraussetzungen wartet_auf"
+        " blockiert_von blockiert_durch dépend_de dépendances bloqué_par prérequis en_attente_de depende_de"
+        " dependencias bloqueado_por después_de dependências depois_de dipende_da dipendenze bloccato_da prerequisiti"
+        " afhankelijk_van afhankelijkheden geblokkeerd_door wacht_op zależy_od zależności zablokowane_przez czeka_na"
+        " зависит_от зависимости заблокировано ожидает 依赖 依赖于 前置任务 前置条件 先决条件 取决于 依存 依存先"
+        " 前提条件 先行タスク",
+        "agent": "zuständig zuständige bearbeiter bearbeiterin verantwortlich verantwortlicher beauftragter"
+        " zugewiesen zugewiesen_an ausführender responsable assigné assigné_à attribué_à exécutant asignado asignado_a"
+        " encargado ejecutor responsável atribuído_a encarregado responsabile assegnato_a assegnatario incaricato"
+        " esecutore verantwoordelijke toegewezen_aan uitvoerder odpowiedzialny przypisany_do wykonawca исполнитель"
+        " ответственный назначен назначено 负责人 执行者 执行人 指派给 分配给 责任人 经办人 担当 担当者 実行者 責任者",
+    }
+)
+"""What restrains in other languages, as `spelled` gives it, to our name; `approval` and `limit` are no headers. They
+are not read, for their values may be of that language, too: what to write instead is said."""
+
+
+def _folded(word: str) -> str:
+    """A word without accents, for those who have no key for them."""
+    plain = unicodedata.normalize("NFKD", word.replace("\u2019", "'"))
+    return unicodedata.normalize("NFC", "".join(one for one in plain if not unicodedata.combining(one)))
+
+
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
+_FOREIGN = {
+    spelling: name
+    for word, name in FOREIGN.items()
+    if word != name
+    for spelling in (_folded(word), word.translate(_UMLAUTS))
 }
-"""Words of other languages for what restrains. They are not read; what they mean is said."""
+_SHORTEST_FOREIGN = 5
+"""Letters of such a word that may be one of several in a key."""
+_WITHOUT_SPACES = tuple(word for word in _FOREIGN if len(word) >= 2 and word[0] >= "\u3000")
+
+
+def foreign(key: str) -> str:
+    """Our name for a key that is a word of another language for what restrains; empty if it is none."""
+    return _FOREIGN.get(_folded(spelled(key)), "")
+
+
+def _with_foreign(key: str) -> str:
+    """Our name for a key that is such a word or has one in it: `späteste Frist`, `需要审批`; else empty."""
+    name = _folded(spelled(key))
+    parts = (part for part in name.split("_") if len(part) >= _SHORTEST_FOREIGN and part in _FOREIGN)
+    within = () if name.isascii() else (word for word in _WITHOUT_SPACES if word in name)
+    return _FOREIGN.get(name) or next((_FOREIGN[word] for word in (*parts, *within)), "")
+
 
 _RESTRAINS = frozenset(
     {"agent", "depends_on", "blocks", "deadline", "timeout", "budget_usd", "budget_tokens", "max_attempts"}
@@ -203,7 +262,7 @@ _WORDS = frozenset(
     | {"assignee", "executor", "confirm", "confirmation", "permission", "signoff", "max", "maximum"}
     | {"authorization", "authorisation", "authorize", "authorise", "dryrun", "readonly"}
     | {"forbid", "forbids", "forbidden", "prohibited", "disallow", "disallowed", "deny", "denied"}
-    | {"cap", "caps", "hold", "sandbox", "defer", "donot", "askfirst", "allowed", "genehmigung", "freigabe", "审批"}
+    | {"cap", "caps", "hold", "sandbox", "defer", "donot", "askfirst", "allowed", "wait", "waits", "waiting"}
 )
 """A key with one of these words in it restrains, whatever the others are: `requires_approval`, `max_cost`."""
 _SHORTEST_NEAR = 6
@@ -219,14 +278,54 @@ def restrains(key: str) -> bool:
     parts = name.split("_")
     if KEYS.get(name, name) in _RESTRAINS or not _WORDS.isdisjoint([*parts, *map("".join, pairwise(parts))]):
         return True
-    return bool(meant(key, _RESTRAINING_KEYS)) or any(map(_is_near, parts))
+    return bool(_with_foreign(key) or meant(key, _RESTRAINING_KEYS)) or any(map(_near_word, parts))
 
 
-def _is_near(word: str) -> bool:
-    """Whether a word of a key is a misspelling of one that restrains. The first letter is never the wrong one."""
+def _near_word(word: str) -> str:
+    """The word that restrains of which one in a key is a misspelling; empty for none. The first letter is right."""
     if len(word) < _SHORTEST_NEAR - 1 or word in _NO_MISSPELLINGS:
-        return False
-    return bool(meant(word, (one for one in _WORDS if len(one) >= _SHORTEST_NEAR and one[0] == word[0])))
+        return ""
+    return meant(word, (one for one in _WORDS if len(one) >= _SHORTEST_NEAR and one[0] == word[0]))
+
+
+_LONGEST_SHOWN = 80
+_AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
+
+
+def instead(key: str, value: object = "") -> str:
+    """A sentence that says what to write instead of a key that restrains and is none of ours, on one line with its
+    `value`; empty if its words do not tell.
+    """
+    parts = spelled(skeleton(key)).split("_")
+    said = [_MEANINGS.get(word) or _MEANINGS.get(_near_word(word), "") for word in (*parts, "".join(parts))]
+    names = dict.fromkeys(filter(None, [_with_foreign(key), *said]))
+    text = value if isinstance(value, str) and len(value) <= _LONGEST_SHOWN and "`" not in value else ""
+    if "approval" in names:
+        return "What a person has to approve goes under `## Planned Actions`, in a plan under `planned_actions`."
+    if "cost" in names or "budget_usd" in names:
+        amount = _AMOUNT.search(text)
+        return f"Write `budget_usd: {amount[0] if amount else '5'}`, an amount in US dollars."
+    name = next((one for one in names if one != "limit"), "limit" if names else "")
+    if name == "limit":
+        return "Write what it limits: `budget_usd`, `budget_tokens`, `timeout` or `max_attempts`."
+    return f"Write `{name}: {text or '...'}`." if name else ""
+
+
+_MEANINGS = _table(
+    {
+        "approval": "approve approvals approver approvers confirm confirmation permission signoff authorization"
+        " authorisation authorize authorise askfirst",
+        "cost": "costs spend spending expenses price money budget budgets usd dollars",
+        "deadline": "due",
+        "depends_on": "depend depends dependency dependencies blocked blocker blockers after before",
+        "reviewers": "reviewer review reviews",
+        "agent": "assignee executor",
+        "gates": "gate",
+        "timeout": "time",
+        "limit": "limits cap caps max maximum",
+    }
+)
+"""What a word in a key that restrains says about it. Any other one tells more than `limit` does."""
 
 
 def meant(key: str, known: Iterable[str]) -> str:

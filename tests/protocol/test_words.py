@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.protocol.words import KEYS, foreign_letter, meant, restrains, skeleton, spelled
+from mailboxd.protocol.words import (
+    BOOKKEEPING,
+    FOREIGN,
+    IDLE,
+    KEYS,
+    foreign,
+    foreign_letter,
+    instead,
+    meant,
+    restrains,
+    skeleton,
+    spelled,
+)
 
 
 @pytest.mark.parametrize("key", ["depends_on", "Depends-On", "dependsOn", "DEPENDS ON", " depends__on ", "ｄepends_on"])
@@ -80,3 +92,54 @@ def test_words_that_look_alike_have_one_skeleton_and_the_letter_is_named() -> No
     assert foreign_letter("reviеwers") == (5, "CYRILLIC SMALL LETTER IE")
     assert foreign_letter("reviewers") is foreign_letter("期限") is None
     assert skeleton("2026") == "2026"
+
+
+OURS = ("agent", "approval", "budget_usd", "deadline", "depends_on", "limit", "reviewers", "timeout")
+
+
+@pytest.mark.parametrize("word", [word for word in FOREIGN if word not in OURS])
+def test_what_restrains_in_other_languages_restrains_in_every_spelling(word: str) -> None:
+    assert FOREIGN[word] in OURS
+    for spelling in (word, word.upper(), word.replace("_", " ").title(), word.replace("'", "’")):
+        assert foreign(spelling) == FOREIGN[word], spelling
+        assert restrains(spelling)
+        assert instead(spelling, "x")
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("faellig am", "deadline"), ("echeance", "deadline"), ("zustaendig", "agent"), ("pruefer", "reviewers")],
+)
+def test_accents_may_be_missing(key: str, name: str) -> None:
+    assert foreign(key) == name
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("späteste Frist", "2026-12-03", "`deadline: 2026-12-03`"),
+        ("项目负责人", "beta", "`agent: beta`"),
+        ("budget cap", "3 EUR", "`budget_usd: 3`"),
+        ("maximum price", "2.50", "`budget_usd: 2.50`"),
+        ("max_time", "30m", "`timeout: 30m`"),
+        ("limit", "3", "`budget_usd`, `budget_tokens`, `timeout` or `max_attempts`"),
+        ("needs_reviw", "beta", "`reviewers: beta`"),
+        ("requires_aproval", "true", "`## Planned Actions`"),
+        ("deadline_soft", "`x`", "`deadline: ...`"),
+    ],
+)
+def test_the_line_to_write_instead_is_named(key: str, value: str, line: str) -> None:
+    assert restrains(key)
+    assert line in instead(key, value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *sorted(BOOKKEEPING | IDLE),
+        *("autor", "titel", "beschreibung", "erstellt am", "datum", "étiquettes", "auteur", "fecha", "etiquetas"),
+        *("автор", "дата", "теги", "标题", "标签", "作者", "创建时间", "タイトル", "作成日", "タグ", "许可证"),
+    ],
+)
+def test_what_keeps_notes_in_order_restrains_in_no_language(key: str) -> None:
+    assert not restrains(key)
