@@ -130,9 +130,9 @@ class Daemon:
     def until_ended(self, name: str, seconds: float) -> Path:
         """Wait for the reply to a task. Raises Broken unless the task is completed in time."""
         with closing(self.connect()) as db:
-            asked = "SELECT phase FROM tasks WHERE local_id = ?"
+            asked = "SELECT phase FROM v_tasks WHERE local_id = ?"
             replied = (
-                "SELECT m.path FROM messages m JOIN tasks t ON t.id = m.task"
+                "SELECT m.path FROM v_messages m JOIN v_tasks t ON t.id = m.task"
                 " WHERE t.local_id = ? AND m.direction = 'out' AND m.type = 'reply' AND m.path IS NOT NULL"
             )
             until(lambda: db.execute(asked, (name,)).fetchone() not in (None, *_OPEN), seconds, self)
@@ -144,10 +144,7 @@ class Daemon:
 
     def until_quiet(self, seconds: float = 60.0) -> None:
         """Wait until no effect is pending and nothing is to be filed or rendered; does not wait for hanging turns."""
-        pending = (
-            "SELECT 1 FROM outbox WHERE state = 'pending' AND kind <> 'run_turn' UNION ALL SELECT 1 FROM stale_files"
-            " UNION ALL SELECT 1 FROM messages WHERE path IS NULL LIMIT 1"
-        )
+        pending = "SELECT 1 FROM v_unfinished WHERE kind <> 'run_turn' LIMIT 1"
         with closing(self.connect()) as db:
             until(lambda: db.execute(pending).fetchone() is None, seconds, self)
 
@@ -155,7 +152,7 @@ class Daemon:
         """When the agent's program started for each task, as it reports: nanoseconds of the wall clock."""
         with closing(self.connect()) as db:
             found = [
-                db.execute("SELECT result FROM tasks WHERE local_id = ?", (name,)).fetchone() for name in local_ids
+                db.execute("SELECT result FROM v_tasks WHERE local_id = ?", (name,)).fetchone() for name in local_ids
             ]
         return [int(result.split()[1]) for (result,) in found]
 

@@ -57,8 +57,8 @@ def at_once(daemon: Daemon, made: Path, names: list[str]) -> dict[str, Any]:
     until(lambda: not _holds(daemon.inbox), 900, daemon)
     wall = time.perf_counter() - begun
     spent = processes.ran(daemon.pid) - ran
-    sql = "SELECT count(*) FROM messages WHERE direction = 'in' AND verdict = 'accepted' AND path LIKE 'archive/%'"
-    until(lambda: not daemon.query("SELECT 1 FROM messages WHERE path IS NULL LIMIT 1"), 60, daemon)
+    sql = "SELECT count(*) FROM v_messages WHERE direction = 'in' AND verdict = 'accepted' AND path LIKE 'archive/%'"
+    until(lambda: not daemon.query("SELECT 1 FROM v_messages WHERE path IS NULL LIMIT 1"), 60, daemon)
     ((taken,),) = daemon.query(sql)
     archived = sum(len(files) for _, _, files in os.walk(daemon.root / "mailbox" / "archive"))
     return {
@@ -78,7 +78,7 @@ def _holds(directory: Path) -> bool:
 
 def restart(shop: Workshop, daemon: Daemon) -> dict[str, Any]:
     """Kill the daemon with a backlog of open tasks; returns seconds until the next one is ready. Raises Broken."""
-    ((count,),) = daemon.query("SELECT count(*) FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')")
+    ((count,),) = daemon.query("SELECT count(*) FROM v_tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')")
     say(f"restart: on {count} open tasks")
     took = []
     for _ in range(shop.pick(3, 5)):

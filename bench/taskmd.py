@@ -21,7 +21,7 @@ def measure(shop: Workshop) -> dict[str, Any]:
     with Daemon(shop, "taskmd", hang=True) as daemon:
         begun = time.perf_counter()
         drop(daemon.inbox, "large.md", plan("large", scattered(nodes, 3 * nodes)))
-        until(lambda: daemon.query("SELECT 1 FROM tasks WHERE local_id = 'large'"), 600, daemon)
+        until(lambda: daemon.query("SELECT 1 FROM v_tasks WHERE local_id = 'large'"), 600, daemon)
         taken = time.perf_counter() - begun
         file = daemon.root / "tasks" / "large" / "task.md"
         until(file.exists, 600, daemon)

@@ -36,7 +36,7 @@ def pass_time(stage: Stage, seconds: float) -> None:
 
 def names(stage: Stage) -> list[str]:
     with stage.engine() as engine:
-        return [name for (name,) in engine.store.db.execute("SELECT name FROM held_orders ORDER BY id")]
+        return [name for (name,) in engine.store.db.execute("SELECT name FROM v_held_orders ORDER BY id")]
 
 
 def test_nothing_is_stopped_before_and_it_is_carried_out_once(stage: Stage) -> None:
@@ -70,7 +70,7 @@ def test_the_record_alone_restores_what_is_held(stage: Stage) -> None:
     with stage.engine() as engine:
         assert event_log.differences(engine.store.db) == []
         fresh = event_log.replay(engine.store.db)
-        assert fresh.execute("SELECT name, by FROM held_orders").fetchall() == [("cancel", "ann")]
+        assert fresh.execute("SELECT name, by FROM v_held_orders").fetchall() == [("cancel", "ann")]
 
 
 def test_a_second_one_is_refused_and_one_that_makes_no_sense_at_once(stage: Stage) -> None:

@@ -206,8 +206,8 @@ shown mailboxd log q3 --workspace analyst
 mailboxd log q3 --workspace analyst
 
 say "the same story, from the database"
-query="select seq, at, json_extract(value, '\$.to') from events, json_each(data, '\$.passed')
-    where task = (select id from tasks where local_id = 'q3')"
+query="select seq, at, json_extract(value, '\$.to') from v_events, json_each(data, '\$.passed')
+    where task = (select id from v_tasks where local_id = 'q3')"
 shown "sqlite3 analyst/.mailboxd/mailboxd.db \"$query\""
 if command -v sqlite3 >/dev/null; then
     sqlite3 analyst/.mailboxd/mailboxd.db "$query"

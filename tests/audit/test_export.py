@@ -54,7 +54,7 @@ def test_an_archive_holds_all_that_belongs_to_a_tree_with_its_digests(alpha: Age
     assert sum(name.startswith("artifacts/") for name in names) == 3
     assert sum(name.startswith("mailbox/outbox/") for name in names) == 2
     assert next(name for name in names if name.startswith("mailbox/archive/")).endswith("/two.md")
-    ids = {row["id"] for row in alpha.query("SELECT id FROM tasks WHERE local_id LIKE 'two%'")}
+    ids = {row["id"] for row in alpha.query("SELECT id FROM v_tasks WHERE local_id LIKE 'two%'")}
     events = map(json.loads, (tmp_path / "two" / "events.jsonl").read_text().splitlines())
     assert {event["task"] for event in events} - {None} == ids
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
@@ -92,7 +92,7 @@ def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> No
     assert alpha.stop() == 0
     with closing(sqlite3.connect(tmp_path / "copy.db")) as db:
         assert db.execute("PRAGMA journal_mode").fetchone()[0] == "delete", "one file that can be copied anywhere"
-        (known,) = db.execute("SELECT count(*) FROM events").fetchone()
+        (known,) = db.execute("SELECT count(*) FROM v_events").fetchone()
     assert json.loads(alpha.call("db", "head", "--json").stdout)["seq"] > known
 
     state = alpha.root / ".mailboxd"
@@ -102,7 +102,7 @@ def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> No
     assert alpha.call("run", "--until-idle").returncode == 78, "what was done since would be done again"
     alpha.json("db", "accept-older")
     alpha.run()
-    for row in alpha.query("SELECT local_id FROM tasks WHERE held <> ''"):
+    for row in alpha.query("SELECT local_id FROM v_tasks WHERE held <> ''"):
         assert alpha.call("retry", row["local_id"]).returncode == 0
     alpha.run()
     assert set(alpha.phases().values()) == {"completed"}

@@ -121,16 +121,16 @@ def test_an_index_that_is_gone_or_damaged_is_made_again(alpha: Agent, damage: by
 def test_an_index_of_another_log_is_made_again(alpha: Agent) -> None:
     assert found(alpha, "result")
     assert alpha.call("db", "rebuild", "--replace").returncode == 0
-    seqs = {row["seq"] for row in alpha.query("SELECT seq FROM events")}
+    seqs = {row["seq"] for row in alpha.query("SELECT seq FROM v_events")}
     assert {hit["seq"] for hit in found(alpha, "result")} <= seqs
     assert {hit["type"] for hit in found(alpha, "result")} == {"message", "result", "event"}
 
 
 def test_the_index_is_no_part_of_the_record(alpha: Agent) -> None:
-    before = alpha.query("SELECT count(*) AS n FROM events")
+    before = alpha.query("SELECT count(*) AS n FROM v_events")
     assert alpha.call("search", "result", "--limit", "2").returncode == 0
     assert alpha.call("search", "zebra").returncode == 1
-    assert alpha.query("SELECT count(*) AS n FROM events") == before
+    assert alpha.query("SELECT count(*) AS n FROM v_events") == before
     assert alpha.call("db", "verify").returncode == 0
     assert (alpha.root / ".mailboxd" / "search.db").stat().st_mode & 0o777 == 0o600
 

@@ -100,7 +100,7 @@ def a_message_that_was_never_sent(alpha: Agent) -> None:
 
 
 def the_last_events_are_dropped(alpha: Agent) -> None:
-    tampered(alpha, "DELETE FROM events WHERE seq > (SELECT max(seq) - 3 FROM events)")
+    tampered(alpha, "DELETE FROM events WHERE seq > (SELECT max(seq) - 3 FROM v_events)")
 
 
 def an_event_in_the_middle_is_dropped(alpha: Agent) -> None:
@@ -116,22 +116,22 @@ def a_row_is_changed(alpha: Agent) -> None:
 
 
 def a_row_is_added(alpha: Agent) -> None:
-    tampered(alpha, "INSERT INTO dependencies SELECT a.id, b.id FROM tasks a, tasks b LIMIT 1")
+    tampered(alpha, "INSERT INTO dependencies SELECT a.id, b.id FROM v_tasks a, v_tasks b LIMIT 1")
 
 
 def kept_bytes_are_changed(alpha: Agent) -> None:
-    tampered(alpha, "UPDATE bodies SET raw = x'00' WHERE message = (SELECT min(message) FROM bodies)")
+    tampered(alpha, "UPDATE bodies SET raw = x'00' WHERE message = (SELECT min(message) FROM v_bodies)")
 
 
 def kept_bytes_are_of_no_message(alpha: Agent) -> None:
-    tampered(alpha, "UPDATE bodies SET message = 'msg_elsewhere' WHERE message = (SELECT min(message) FROM bodies)")
+    tampered(alpha, "UPDATE bodies SET message = 'msg_elsewhere' WHERE message = (SELECT min(message) FROM v_bodies)")
 
 
 def _appended(alpha: Agent, kind: str, data: Mapping[str, object]) -> None:
     """An event with the hash that it must have."""
     with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
-        seq, before = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        (task_id,) = db.execute("SELECT id FROM tasks WHERE local_id = 'one'").fetchone()
+        seq, before = db.execute("SELECT seq, hash FROM v_events ORDER BY seq DESC LIMIT 1").fetchone()
+        (task_id,) = db.execute("SELECT id FROM v_tasks WHERE local_id = 'one'").fetchone()
         text = json.dumps(data, separators=(",", ":"), sort_keys=True)
         row = (seq + 1, "2026-11-21T00:00:00.000Z", kind, task_id, "operator", "mallory", text)
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain(before, row)))
@@ -150,7 +150,7 @@ def an_event_of_no_kind(alpha: Agent) -> None:
 def the_log_is_written_anew(alpha: Agent) -> None:
     """All hashes fit again, and so do the tables: only the journal knows."""
     with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
-        rows = [list(row) for row in db.execute("SELECT * FROM events ORDER BY seq")]
+        rows = [list(row) for row in db.execute("SELECT * FROM v_events ORDER BY seq")]
     before, statements = "0" * 64, []
     for row in rows:
         row[5] = "mallory" if row[0] == 12 else row[5]

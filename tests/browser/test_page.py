@@ -222,8 +222,8 @@ def test_a_request_is_rejected_by_keyboard_alone(window: Window, company: Compan
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("Nothing is stopped yet")
     expect(page.get_by_role("button", name="Undo")).to_be_visible()
-    eventually(lambda: analyst.query("SELECT 1 FROM approvals WHERE status = 'rejected'"), 60, analyst.last_words)
-    (row,) = analyst.query("SELECT status, note FROM approvals")
+    eventually(lambda: analyst.query("SELECT 1 FROM v_approvals WHERE status = 'rejected'"), 60, analyst.last_words)
+    (row,) = analyst.query("SELECT status, note FROM v_approvals")
     assert row == {"status": "rejected", "note": "Not on a Friday."}
 
 
@@ -245,7 +245,7 @@ def test_changes_are_requested_and_then_it_is_approved_by_keyboard_alone(
         _tab_to(page, button)
         page.keyboard.press("Enter")
         expect(page.get_by_role("status")).to_contain_text(said)
-        (row,) = analyst.query("SELECT status, note FROM approvals WHERE id LIKE '%' || ?", waiting["short_id"])
+        (row,) = analyst.query("SELECT status, note FROM v_approvals WHERE id LIKE '%' || ?", waiting["short_id"])
         assert (row["status"], row["note"] or "") == (status, note)
     analyst.until("announce")
 

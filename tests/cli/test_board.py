@@ -70,7 +70,7 @@ def titles(board: Board) -> list[str]:
 
 def approvals(stage: Stage) -> list[Any]:
     with opened(stage.ws.database) as report:
-        return report.rows("SELECT status, note FROM approvals")
+        return report.rows("SELECT status, note FROM v_approvals")
 
 
 def has_form(board: Board) -> bool:
@@ -109,7 +109,7 @@ def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
 
 def held(stage: Stage) -> list[dict[str, Any]]:
     with stage.engine() as engine:
-        rows = engine.store.db.execute("SELECT name, said FROM held_orders").fetchall()
+        rows = engine.store.db.execute("SELECT name, said FROM v_held_orders").fetchall()
     return [{"name": name, "said": said} for name, said in rows]
 
 

@@ -247,7 +247,7 @@ def test_an_unknown_task_is_not_reported_as_a_bug(plan: Stage, name: str) -> Non
 def test_history_is_one_sentence_per_event_and_agrees_with_the_table(plan: Stage) -> None:
     events = plan.json("log")
     with closing(sqlite3.connect(plan.ws.database)) as db:
-        rows = db.execute("SELECT seq, at, kind, role, actor, data, hash FROM events ORDER BY seq").fetchall()
+        rows = db.execute("SELECT seq, at, kind, role, actor, data, hash FROM v_events ORDER BY seq").fetchall()
     told = [tuple(e[name] for name in ("seq", "at", "kind", "role", "actor")) for e in events]
     assert told == [row[:5] for row in rows]
     hidden = [re.sub(r'"reply_token":"[^"]*"', '"reply_token":"(hidden)"', row[5]) for row in rows]

@@ -152,7 +152,7 @@ class Desk:
             parsed = intake.parse(file)
             assert not isinstance(parsed, MessageError), parsed
             verdict = intake.receive(file, parsed)
-        ((reason,),) = self.sql("SELECT reason FROM messages WHERE name = ?", name)
+        ((reason,),) = self.sql("SELECT reason FROM v_messages WHERE name = ?", name)
         return verdict, json.loads(reason).get("rule", "") if reason else ""
 
     def wait(self, seconds: float) -> None:

@@ -125,6 +125,6 @@ def test_an_event_of_a_newer_version_is_refused() -> None:
 def test_every_event_in_the_log_has_the_version() -> None:
     desk = Desk()
     desk.give()
-    ((data,), *_) = desk.sql("SELECT data FROM events ORDER BY seq")
+    ((data,), *_) = desk.sql("SELECT data FROM v_events ORDER BY seq")
     assert json.loads(data)["v"] == VERSION
     assert all(event.role is Role.ORCHESTRATOR for event in events(desk))

@@ -76,7 +76,7 @@ class Desk:
 
     @property
     def roots(self) -> list[Task]:
-        rows = self.engine.store.db.execute("SELECT id FROM tasks WHERE parent IS NULL ORDER BY seq").fetchall()
+        rows = self.engine.store.db.execute("SELECT id FROM v_tasks WHERE parent IS NULL ORDER BY seq").fetchall()
         return [task for (name,) in rows if (task := self.engine.store.tasks.get(name)) is not None]
 
     def judged(self, name: str) -> tuple[str, str, str]:

@@ -38,7 +38,7 @@ def happened(witness: Path) -> int:
 
 
 def rows(agent: Agent) -> list[dict[str, Any]]:
-    return agent.query("SELECT * FROM approvals ORDER BY rowid")
+    return agent.query("SELECT * FROM v_approvals ORDER BY id")
 
 
 def row(agent: Agent) -> dict[str, Any]:

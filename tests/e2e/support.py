@@ -124,7 +124,7 @@ class Agent:
         return self.inbox / name
 
     def mail(self, verdict: str | None = None, direction: str = "in") -> list[dict[str, Any]]:
-        rows = self.query("SELECT * FROM messages WHERE direction = ? ORDER BY id", direction)
+        rows = self.query("SELECT * FROM v_messages WHERE direction = ? ORDER BY id", direction)
         return [row for row in rows if verdict in (None, row["verdict"])]
 
     def rejections(self) -> dict[str, str]:
@@ -134,7 +134,7 @@ class Agent:
     def sent(self, kind: str) -> list[str]:
         """The messages of one type in outbox/, oldest first. Those of dispatches are written within about a second."""
         if self.process is not None and self.process.poll() is None:
-            recorded = "SELECT path FROM messages WHERE direction = 'out' AND type = ?"
+            recorded = "SELECT path FROM v_messages WHERE direction = 'out' AND type = ?"
             paths = [self.root / "mailbox" / row["path"] for row in self.query(recorded, kind)]
             eventually(lambda: all(path.exists() for path in paths))
         return [path.read_text() for path in sorted((self.root / "mailbox" / "outbox").glob(f"*/*.{kind}.*"))]
@@ -156,26 +156,27 @@ class Agent:
 
     def task(self, local_id: str) -> dict[str, Any]:
         """The row of a task; empty while there is none."""
-        return next(iter(self.query("SELECT * FROM tasks WHERE local_id = ?", local_id)), {})
+        return next(iter(self.query("SELECT * FROM v_tasks WHERE local_id = ?", local_id)), {})
 
     def phase(self, local_id: str) -> str:
         return str(self.task(local_id).get("phase", ""))
 
     def phases(self) -> dict[str, str]:
-        return {row["local_id"]: row["phase"] for row in self.query("SELECT local_id, phase FROM tasks")}
+        return {row["local_id"]: row["phase"] for row in self.query("SELECT local_id, phase FROM v_tasks")}
 
     def attempts(self, local_id: str) -> list[dict[str, Any]]:
         return self.query(
-            "SELECT a.* FROM attempts a JOIN tasks t ON t.id = a.task WHERE t.local_id = ? ORDER BY ordinal", local_id
+            "SELECT a.* FROM v_attempts a JOIN v_tasks t ON t.id = a.task WHERE t.local_id = ? ORDER BY ordinal",
+            local_id,
         )
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        rows = self.query("SELECT * FROM events WHERE kind = ? ORDER BY seq", kind)
+        rows = self.query("SELECT * FROM v_events WHERE kind = ? ORDER BY seq", kind)
         return [{**row, "data": json.loads(row["data"])} for row in rows]
 
     def turns(self) -> list[dict[str, Any]]:
         """The turns that have ended, oldest first."""
-        rows = self.query("SELECT json_extract(data, '$.turn') AS turn FROM events ORDER BY seq")
+        rows = self.query("SELECT json_extract(data, '$.turn') AS turn FROM v_events ORDER BY seq")
         return [json.loads(row["turn"]) for row in rows if row["turn"]]
 
     def until(self, local_id: str, phase: str = "completed", seconds: float | None = None) -> dict[str, Any]:
@@ -196,8 +197,7 @@ class Agent:
 
     def has_nothing_to_do(self) -> bool:
         """Nothing is ordered, to be filed or to be rendered: what is left waits for somebody else."""
-        pending = "SELECT 1 FROM outbox WHERE state = 'pending' UNION ALL SELECT 1 FROM stale_files"
-        return not self.query(f"{pending} UNION ALL SELECT 1 FROM messages WHERE path IS NULL")
+        return not self.query("SELECT 1 FROM v_unfinished LIMIT 1")
 
     def unread(self) -> list[Path]:
         """The messages in the inbox. What begins with a dot is no message yet."""
@@ -225,7 +225,7 @@ class Agent:
         """Which agents only a restart of the gateway helps, where nobody in the company restarts it."""
         if not self.company.gives_up_locked_out or not (self.root / ".mailboxd" / "mailboxd.db").exists():
             return ""
-        rows = self.query("SELECT agent, reason FROM breakers WHERE state <> 'closed'")
+        rows = self.query("SELECT agent, reason FROM v_breakers WHERE state <> 'closed'")
         return "; ".join(f"{row['agent']}: {row['reason']}" for row in rows if row["reason"].startswith(_LOCKED_OUT))
 
     def until_ready(self) -> None:
@@ -348,7 +348,7 @@ class Company:
         running = [agent for agent in self.agents.values() if agent.process is not None]
 
         def look() -> list[Any]:
-            return [agent.query("SELECT max(seq) FROM events") for agent in running]
+            return [agent.query("SELECT max(seq) FROM v_events") for agent in running]
 
         before = look()
         quiet = all(agent.has_nothing_to_do() and not agent.unread() for agent in running)

@@ -63,7 +63,7 @@ def test_nothing_happens_before_a_yes_and_then_all_of_it_in_order(found: Found, 
     first, second = (next(found for found in rows(alpha) if found["action"].count(kind)) for kind in ("argv", "conf"))
     assert first["state"] == second["state"] == "done"
     assert first["finished_at"] <= second["started_at"], "in the order they were declared in"
-    report = alpha.query("SELECT body FROM artifacts WHERE id = ?", first["artifact"])[0]["body"]
+    report = alpha.query("SELECT body FROM v_artifacts WHERE id = ?", first["artifact"])[0]["body"]
     assert report == "${SECRET}\n"
     said = (alpha.root / ".mailboxd" / "mailboxd.db").read_bytes() + alpha.log.read_bytes()
     assert b"hunter2" not in said
@@ -224,7 +224,7 @@ def test_a_runner_that_dies_leaves_its_effect_alive_and_nobody_runs_it_again(fou
     os.kill(pid, signal.SIGKILL)
     alpha.kill()
     alpha.start()
-    eventually(lambda: alpha.query("SELECT 1 FROM outbox WHERE kind = 'perform' AND tries > 1"), 20, alpha.last_words)
+    eventually(lambda: alpha.query("SELECT 1 FROM v_outbox WHERE kind = 'perform' AND tries > 1"), 20, alpha.last_words)
     assert row(alpha)["state"] == "started", "it may still happen: nothing is said yet"
     assert alpha.phase("job") == "ready_to_resume"
     go.touch()
@@ -232,7 +232,7 @@ def test_a_runner_that_dies_leaves_its_effect_alive_and_nobody_runs_it_again(fou
     found_ = row(alpha)
     assert found_["state"] == "unknown"
     assert happened(witness) == 1
-    report = alpha.query("SELECT body FROM artifacts WHERE id = ?", found_["artifact"])[0]["body"]
+    report = alpha.query("SELECT body FROM v_artifacts WHERE id = ?", found_["artifact"])[0]["body"]
     assert report == "began\n"
 
 

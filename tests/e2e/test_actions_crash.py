@@ -113,7 +113,7 @@ def test_a_daemon_that_is_killed_while_it_asks_asks_once(found: Found, tmp_path:
     alpha.start()
 
     def waits() -> bool:
-        looks_up = alpha.query("SELECT 1 FROM outbox WHERE kind = 'look_up' AND state = 'pending' AND tries > 0")
+        looks_up = alpha.query("SELECT 1 FROM v_outbox WHERE kind = 'look_up' AND state = 'pending' AND tries > 0")
         return (alpha.phase("job") == "awaiting_approval" and len(rows(alpha)) == 2) or bool(looks_up)
 
     eventually(waits, 60, alpha.last_words)

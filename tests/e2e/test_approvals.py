@@ -237,7 +237,7 @@ def test_a_notice_that_nobody_gets_blocks_nothing(found: Found, tmp_path: Path) 
     (row,) = waiting(alpha)
     decide(alpha, "approve", row)
     alpha.until("job")
-    eventually(lambda: alpha.query("SELECT 1 FROM outbox WHERE kind = 'notify'"))
+    eventually(lambda: alpha.query("SELECT 1 FROM v_outbox WHERE kind = 'notify'"))
 
 
 def test_a_reply_that_nobody_gets_keeps_no_idle_daemon_and_is_tried_by_the_next(found: Found) -> None:
@@ -245,7 +245,7 @@ def test_a_reply_that_nobody_gets_keeps_no_idle_daemon_and_is_tried_by_the_next(
     alpha = company["alpha"]
     assert alpha.call("send", "--task-id", "w", "--reply-to", "telegram:@ann", "Weather?").returncode == 0
     alpha.run(seconds=60)
-    tries = "SELECT tries FROM outbox WHERE kind = 'notify' AND state = 'pending'"
+    tries = "SELECT tries FROM v_outbox WHERE kind = 'notify' AND state = 'pending'"
     assert alpha.query(tries) == [{"tries": 1}]
     alpha.start()
     eventually(lambda: alpha.query(tries) == [{"tries": 2}], why=alpha.last_words)

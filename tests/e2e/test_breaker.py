@@ -17,7 +17,7 @@ QUICK = {"failures": 2, "open_seconds": 0.4, "open_max_seconds": 1}
 
 
 def breaker(agent: Agent, name: str) -> dict[str, Any]:
-    return next(iter(agent.query("SELECT * FROM breakers WHERE agent = ?", name)), {})
+    return next(iter(agent.query("SELECT * FROM v_breakers WHERE agent = ?", name)), {})
 
 
 def give(alpha: Agent, *names: str) -> None:

@@ -33,7 +33,7 @@ def checked(task_id: str, checks: str, **headers: object) -> str:
 def reports(agent: Agent, name: str) -> list[tuple[str, str]]:
     """The test reports of a task: summary and body, oldest first."""
     rows = agent.query(
-        "SELECT a.summary, a.body FROM artifacts a JOIN tasks t ON t.id = a.task"
+        "SELECT a.summary, a.body FROM v_artifacts a JOIN v_tasks t ON t.id = a.task"
         " WHERE t.local_id = ? AND a.kind = 'test_report' ORDER BY a.id",
         name,
     )

@@ -53,7 +53,7 @@ def recovered(agent: Agent, *roots: str) -> bool:
         return all(agent.phase(root) == "completed" for root in roots)
 
     def looks_up() -> bool:
-        return bool(agent.query("SELECT 1 FROM outbox WHERE kind = 'look_up' AND state = 'pending' AND tries > 0"))
+        return bool(agent.query("SELECT 1 FROM v_outbox WHERE kind = 'look_up' AND state = 'pending' AND tries > 0"))
 
     agent.start(wait=False)
     eventually(lambda: done() or looks_up(), 30, agent.last_words)
@@ -165,8 +165,8 @@ def test_many_restarts_leave_no_trace(found: Found) -> None:
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
     alpha.run()
-    before = len(alpha.query("SELECT seq FROM events"))
+    before = len(alpha.query("SELECT seq FROM v_events"))
     for _ in range(3):
         alpha.run()
-    assert len(alpha.query("SELECT seq FROM events")) == before
+    assert len(alpha.query("SELECT seq FROM v_events")) == before
     company.at_rest()

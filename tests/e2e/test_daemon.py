@@ -49,7 +49,7 @@ def test_an_idle_daemon_uses_no_measurable_cpu(found: Found) -> None:
     process = alpha.start()
     alpha.drop("go.md", task("job"))
     alpha.until("job")
-    eventually(lambda: not alpha.query("SELECT 1 FROM stale_files"))
+    eventually(lambda: not alpha.query("SELECT 1 FROM v_unfinished WHERE kind = 'task.md'"))
     pause = threading.Event()
     pause.wait(0.5)
     before = cpu_ticks(process.pid)
@@ -232,7 +232,7 @@ def test_what_the_commands_show_agrees_with_the_files_and_the_database(found: Fo
     assert status["messages"]["archived"] == status["messages"]["rejected"] == 1
     assert status["messages"]["pending"] == 0
     assert status["daemon"]["running"] is False
-    events = alpha.query("SELECT seq, kind, hash FROM events ORDER BY seq")
+    events = alpha.query("SELECT seq, kind, hash FROM v_events ORDER BY seq")
     assert [(e["seq"], e["kind"], e["hash"]) for e in alpha.json("log")] == [tuple(e.values()) for e in events]
     assert alpha.call("db", "verify").returncode == 0
     text = (alpha.root / "tasks" / "job" / "task.md").read_text()
@@ -326,7 +326,7 @@ def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Fo
     assert "delivered to the mailbox of beta" in cause["text"]
 
     def away() -> bool:
-        return beta.name in str(alpha.query("SELECT value FROM meta WHERE name = 'away'"))
+        return beta.name in str(alpha.query("SELECT value FROM v_meta WHERE name = 'away'"))
 
     def troubles() -> list[str]:
         return [trouble["slug"] for trouble in alpha.json("status")["health"]["troubles"]]

@@ -228,7 +228,7 @@ def test_a_file_that_is_overwritten_under_a_running_daemon_is_noticed_before_any
     if rescued.exists():
         with closing(sqlite3.connect(rescued)) as db:
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            assert db.execute("SELECT count(*) FROM tasks").fetchone() == (2,)
+            assert db.execute("SELECT count(*) FROM v_tasks").fetchone() == (2,)
     done = alpha.call("db", "rebuild", "--replace")
     assert done.returncode == 0, done.stderr
     alpha.start()
@@ -415,8 +415,8 @@ def test_an_idle_daemon_has_everything_in_the_database_itself(found: Found, tmp_
         shutil.copyfile(database(alpha), tmp_path / "copy.db")
         with closing(sqlite3.connect(f"file:{tmp_path / 'copy.db'}?immutable=1", uri=True)) as db:
             tables = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
-            events = db.execute("SELECT max(seq) FROM events").fetchone() if tables else None
-        return events == tuple(alpha.query("SELECT max(seq) AS seq FROM events")[0].values())
+            events = db.execute("SELECT max(seq) FROM v_events").fetchone() if tables else None
+        return events == tuple(alpha.query("SELECT max(seq) AS seq FROM v_events")[0].values())
 
     eventually(is_whole, 20)
     eventually(lambda: Path(f"{database(alpha)}-wal").stat().st_size == 0, 20)  # not while somebody reads
@@ -430,7 +430,7 @@ def test_the_write_ahead_log_that_a_long_reader_let_grow_is_emptied_when_he_is_g
     alpha.until("job")
     with closing(sqlite3.connect(database(alpha), isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM events").fetchone()
+        reader.execute("SELECT count(*) FROM v_events").fetchone()
         for number in range(12):
             alpha.drop(f"large{number}.md", reply("nowhere", f"large{number}", "beta", "x" * 900_000))
         eventually(lambda: len(alpha.mail("orphan")) == 12 and alpha.has_nothing_to_do(), 30, alpha.last_words)

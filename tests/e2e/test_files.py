@@ -262,7 +262,7 @@ def test_plain_markdown_is_a_task_from_the_operator(found: Found) -> None:
     alpha = company["alpha"]
     alpha.drop("note to self.md", "# Buy milk\n\nTwo litres.\n")
     alpha.run()
-    (row,) = alpha.query("SELECT * FROM tasks")
+    (row,) = alpha.query("SELECT * FROM v_tasks")
     assert (row["title"], row["sender"], row["phase"]) == ("Buy milk", "operator", "completed")
     company.at_rest()
 
@@ -421,7 +421,7 @@ def test_a_thousand_files_at_once_are_all_archived_and_none_twice(found: Found) 
     for number in range(10):
         alpha.drop(f"real{number}.md", task(f"real{number}"))
     eventually(
-        lambda: len(alpha.query("SELECT 1 FROM messages WHERE direction = 'in' AND path IS NOT NULL")) == 1000, 60
+        lambda: len(alpha.query("SELECT 1 FROM v_messages WHERE direction = 'in' AND path IS NOT NULL")) == 1000, 60
     )
     for number in range(10):
         alpha.until(f"real{number}")

@@ -140,4 +140,4 @@ def test_a_daemon_that_is_killed_anywhere_drafts_checks_and_reviews_once(found: 
 
 def _looks_up(agent: Agent) -> bool:
     """A mark was set and nobody can say whether the program ran: that is looked up, for 45 s."""
-    return bool(agent.query("SELECT 1 FROM outbox WHERE kind = 'look_up' AND state = 'pending' AND tries > 0"))
+    return bool(agent.query("SELECT 1 FROM v_outbox WHERE kind = 'look_up' AND state = 'pending' AND tries > 0"))

@@ -54,9 +54,11 @@ def test_a_child_of_a_peer_with_gates_of_its_own_has_its_result_reviewed_by_one_
     alpha.until("job")
     company.at_rest()
     assert calls(company) == (3 + 4 * CHILDREN, 3 + 5 * CHILDREN)
-    told = alpha.query("SELECT DISTINCT gate, reviewer, given_at FROM reviews WHERE given_at IS NOT NULL ORDER BY gate")
+    told = alpha.query(
+        "SELECT DISTINCT gate, reviewer, given_at FROM v_reviews WHERE given_at IS NOT NULL ORDER BY gate"
+    )
     assert [tuple(row.values()) for row in told] == [("quality_gate", "judge", "beta"), ("spec_gate", "critic", "beta")]
-    assert company["beta"].query("SELECT 1 FROM reviews WHERE given_at IS NOT NULL") == []
+    assert company["beta"].query("SELECT 1 FROM v_reviews WHERE given_at IS NOT NULL") == []
     assert alpha.task("job.part0")["reason"] == "quality_gate: approved by judge (given at beta)"
     assert "spec_gate: approved by critic, given at beta" in alpha.call("log", "job.part0").stdout
     assert "judge (given at beta)" in alpha.call("show", "job.part0").stdout
@@ -99,7 +101,9 @@ def test_what_a_reply_says_of_reviews_counts_for_its_own_result_by_reviewers_of_
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job", plan=plan))
-    eventually(lambda: len(alpha.query("SELECT 1 FROM attempts WHERE acknowledged")) == len(plan), why=alpha.last_words)
+    eventually(
+        lambda: len(alpha.query("SELECT 1 FROM v_attempts WHERE acknowledged")) == len(plan), why=alpha.last_words
+    )
     alpha.drop("good.md", result_of(alpha, "good"))
     for name, fields in refused.items():
         alpha.drop(f"{name}.md", result_of(alpha, name, **fields))
@@ -141,7 +145,7 @@ def test_for_a_reviewer_that_has_to_sign_no_other_word_counts(found: Found) -> N
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job", plan={"good": {"agent": "beta", "description": "Good"}}))
-    eventually(lambda: alpha.query("SELECT 1 FROM attempts WHERE acknowledged"), why=alpha.last_words)
+    eventually(lambda: alpha.query("SELECT 1 FROM v_attempts WHERE acknowledged"), why=alpha.last_words)
     alpha.drop("good.md", result_of(alpha, "good"))
     alpha.until("job")
     assert alpha.rejections() == {}

@@ -45,7 +45,7 @@ class Shop:
         self.alpha.drop(f"{name}.md", task(name, runtime="acp", harness=harness, **headers))
 
     def waiting(self) -> list[dict[str, Any]]:
-        return self.alpha.query("SELECT * FROM approvals WHERE status = 'pending' ORDER BY rowid")
+        return self.alpha.query("SELECT * FROM v_approvals WHERE status = 'pending' ORDER BY id")
 
     def parked(self, number: int = 1) -> list[dict[str, Any]]:
         eventually(lambda: len(self.waiting()) == number, 20, self.alpha.last_words)
@@ -89,7 +89,7 @@ def test_a_harness_does_a_task(shop: Any) -> None:
     (prompt,) = place.said("prompt")
     for words in ("task_id job", f"attempt_id {attempt['id']}", str(place.alpha.root), "read, edit", "Do job."):
         assert words in prompt
-    (diff,) = place.alpha.query("SELECT * FROM artifacts WHERE kind = 'diff'")
+    (diff,) = place.alpha.query("SELECT * FROM v_artifacts WHERE kind = 'diff'")
     assert "notes.txt" in diff["summary"]
     assert any("odd" not in event["data"]["note"] for event in place.alpha.events("attempt.checkpoint"))
     assert not place.company.entries()  # no turn of OpenClaw
@@ -189,7 +189,7 @@ def test_a_permission_that_nobody_decides_is_refused_when_it_expires(shop: Any) 
     place.alpha.until("job")
     assert place.said("answer") == ["no"]
     assert not (place.alpha.root / "made").exists()
-    (row,) = place.alpha.query("SELECT * FROM approvals")
+    (row,) = place.alpha.query("SELECT * FROM v_approvals")
     assert row["status"] == "expired"
 
 
@@ -230,7 +230,7 @@ def test_a_cancel_answers_what_is_parked(shop: Any) -> None:
     place.alpha.until("job", "cancelled")
     eventually(lambda: place.said("answer"))
     assert place.said("answer") == ["cancelled"]
-    (row,) = place.alpha.query("SELECT * FROM approvals")
+    (row,) = place.alpha.query("SELECT * FROM v_approvals")
     assert row["status"] == "expired"
     place.none_is_left()
 

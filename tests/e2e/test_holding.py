@@ -26,12 +26,12 @@ def killed_while_it_holds(agent: Agent) -> None:
 
 
 def held(agent: Agent) -> list[str]:
-    return [row["name"] for row in agent.query("SELECT name FROM held_orders")]
+    return [row["name"] for row in agent.query("SELECT name FROM v_held_orders")]
 
 
 def cancellations(agent: Agent) -> list[dict[str, Any]]:
     """The events by which a task was cancelled."""
-    return agent.query("SELECT * FROM events WHERE data ->> '$.passed[#-1].to' = 'cancelled' ORDER BY seq")
+    return agent.query("SELECT * FROM v_events WHERE data ->> '$.passed[#-1].to' = 'cancelled' ORDER BY seq")
 
 
 def ways(agent: Agent) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_restart_carries_it_out_once_when_it_is_due(found: Found) -> None:
     company = found(ASKING)
     alpha = company["alpha"]
     killed_while_it_holds(alpha)
-    (order,) = alpha.query("SELECT due FROM held_orders")
+    (order,) = alpha.query("SELECT due FROM v_held_orders")
     alpha.start()
     alpha.until("job", "cancelled")
     (ended,) = cancellations(alpha)

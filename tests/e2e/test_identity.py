@@ -71,7 +71,7 @@ def test_a_file_that_is_dropped_again_and_again_says_nothing_to_anybody(found: F
     alpha.until("once")
     eventually(alpha.has_nothing_to_do)
     letters = len(alpha.mail(direction="out"))
-    kinds = {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM events")}
+    kinds = {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM v_events")}
     count = 1000
     for number in range(count):
         alpha.drop("a.md" if number % 2 else f"{number}.md", text)
@@ -82,7 +82,7 @@ def test_a_file_that_is_dropped_again_and_again_says_nothing_to_anybody(found: F
     assert count // 2 <= again <= count  # one that was replaced before it was seen was never there
     assert sum(1 for _ in (alpha.root / "mailbox" / "archive").rglob("*.md")) == again + 1
     assert len(alpha.mail(direction="out")) == letters
-    assert {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM events")} == kinds
+    assert {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM v_events")} == kinds
     assert alpha.json("status")["health"]["grade"] == "green"
     assert len(company.executions()) == 1
     company.at_rest()
@@ -163,7 +163,7 @@ def test_the_same_ids_from_two_senders_are_two_pieces_of_work(found: Found) -> N
     alpha.drop("a.md", task("job", "For beta", sender="beta", subtask_id="x"))
     alpha.drop("b.md", task("job", "For gamma", sender="gamma", subtask_id="x"))
     alpha.run()
-    assert sorted(row["sender"] for row in alpha.query("SELECT sender FROM tasks")) == ["beta", "gamma"]
+    assert sorted(row["sender"] for row in alpha.query("SELECT sender FROM v_tasks")) == ["beta", "gamma"]
     assert "For beta" in next(company["beta"].inbox.iterdir()).read_text()
     assert "For gamma" in next(company["gamma"].inbox.iterdir()).read_text()
     company.at_rest()

@@ -78,7 +78,7 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
         if done == before and not more:
             break
     assert done == LAYERS * WIDTH + 1
-    phases = dict(store.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase"))
+    phases = dict(store.db.execute("SELECT phase, count(*) FROM v_tasks GROUP BY phase"))
     assert phases == {"completed": LAYERS * WIDTH + 1}
     assert event_log.verify_chain(store.db) is None
     assert _starts_follow_their_needs(store.db)
@@ -88,7 +88,7 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
 def _starts_follow_their_needs(db: sqlite3.Connection) -> bool:
     """Every start stands in the log after the end of everything it needs."""
     rows = db.execute(
-        "SELECT count(*) FROM dependencies d JOIN attempts a ON a.task = d.task JOIN tasks n ON n.id = d.needs"
+        "SELECT count(*) FROM v_dependencies d JOIN v_attempts a ON a.task = d.task JOIN v_tasks n ON n.id = d.needs"
         " WHERE n.completed_at IS NULL OR n.completed_at > a.started_at"
     )
     with closing(rows):
@@ -112,5 +112,5 @@ def test_a_daemon_takes_two_thousand_nodes_begins_and_cancels_them_all(found: Fo
     assert len(alpha.phases()) == LAYERS // 5 * WIDTH + 1
     alpha.drop("stop.md", message("cancel", "large", "Enough."))
     eventually(lambda: alpha.phase("large") == "cancelled", 60, alpha.last_words)
-    assert alpha.query("SELECT DISTINCT phase FROM tasks WHERE phase NOT IN ('cancelled', 'completed')") == []
+    assert alpha.query("SELECT DISTINCT phase FROM v_tasks WHERE phase NOT IN ('cancelled', 'completed')") == []
     company.at_rest()

@@ -349,7 +349,7 @@ def test_twelve_restarts_leave_no_trace_in_the_log(found: Found) -> None:
     alpha.kill()
 
     def events() -> int:
-        return len(alpha.query("SELECT seq FROM events"))
+        return len(alpha.query("SELECT seq FROM v_events"))
 
     before = events()
     for number in range(12):

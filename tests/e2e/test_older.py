@@ -35,7 +35,7 @@ def put_back(alpha: Agent, copy: Path) -> None:
 
 def refused(alpha: Agent, *words: str) -> str:
     """What the daemon says that does not start; twice, as a supervisor has it that knows no better."""
-    before = alpha.query("SELECT max(seq) FROM events")
+    before = alpha.query("SELECT max(seq) FROM v_events")
     for _ in range(2):
         done = alpha.call("run", "--until-idle")
         assert done.returncode == CONFIG, f"{done.returncode}\n{done.stderr}"
@@ -43,7 +43,7 @@ def refused(alpha: Agent, *words: str) -> str:
         for word in ("rebuild --replace", *words):
             assert word in done.stderr
     assert alpha.call("status").returncode == 1
-    assert alpha.query("SELECT max(seq) FROM events") == before
+    assert alpha.query("SELECT max(seq) FROM v_events") == before
     return done.stderr
 
 
@@ -102,7 +102,7 @@ def an_older_copy_beside_an_older_journal(alpha: Agent, copy: Path) -> None:
     put_back(alpha, copy)
     database(alpha, ".seal").unlink()
     with closing(sqlite3.connect(copy)) as db:
-        (last,) = db.execute("SELECT max(seq) FROM events").fetchone()
+        (last,) = db.execute("SELECT max(seq) FROM v_events").fetchone()
     (file,) = (alpha.root / "mailbox" / "archive" / "events").iterdir()
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(takewhile(lambda line: json.loads(line).get("seq", 0) <= last, lines)))
@@ -210,7 +210,7 @@ def test_bytes_that_are_written_into_the_file_while_the_daemon_runs_are_noticed_
     alpha.start()
     finished(alpha, "first")
     eventually(lambda: database(alpha, "-wal").stat().st_size == 0)
-    digest = alpha.query("SELECT hash FROM events WHERE seq = 3")[0]["hash"].encode()
+    digest = alpha.query("SELECT hash FROM v_events WHERE seq = 3")[0]["hash"].encode()
     with database(alpha).open("r+b") as file:
         file.seek(file.read().index(digest))
         file.write(b"0" * 8)
@@ -294,7 +294,7 @@ def test_going_on_from_an_older_database_runs_nothing_unasked(found: Found, tmp_
     assert {"later-again.md": "duplicate", "later-other.md": "accepted"}.items() <= {
         row["name"]: row["verdict"] for row in alpha.mail()
     }.items()
-    waiting = {row["local_id"] for row in alpha.query("SELECT local_id FROM tasks WHERE held <> ''")}
+    waiting = {row["local_id"] for row in alpha.query("SELECT local_id FROM v_tasks WHERE held <> ''")}
     assert {"queued", "later"} == waiting
     assert alpha.call("db", "verify").returncode == 0, alpha.call("db", "verify").stderr
     assert alpha.call("db", "accept-older").returncode == 1, "it is not older any more"

@@ -36,7 +36,7 @@ def test_they_are_done_in_their_order_whichever_came_first_and_whatever_dies(fou
     assert set(alpha.phases().values()) == {"execution_ready"}
     alpha.drop("write.md", note("write"))
     alpha.until("fold")
-    ended = alpha.query("SELECT local_id FROM tasks ORDER BY completed_at")
+    ended = alpha.query("SELECT local_id FROM v_tasks ORDER BY completed_at")
     assert [row["local_id"] for row in ended] == ["write", "print", "fold"]
     assert alpha.call("db", "verify").returncode == 0
     assert alpha.json("inbox") == []

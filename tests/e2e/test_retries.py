@@ -22,7 +22,7 @@ CYCLE |= {"b": {"agent": "self", "description": "B", "depends_on": ["a"]}}
 def triggers(agent: Agent, local_id: str) -> list[str]:
     """What moved a task away from executing, in order."""
     task_id = agent.task(local_id)["id"]
-    events = agent.query("SELECT data FROM events WHERE task = ? ORDER BY seq", task_id)
+    events = agent.query("SELECT data FROM v_events WHERE task = ? ORDER BY seq", task_id)
     steps = [step for event in events for step in json.loads(event["data"]).get("passed", ())]
     return [step["trigger"] for step in steps if step["from"] == "executing"]
 

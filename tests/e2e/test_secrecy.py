@@ -125,7 +125,7 @@ def test_no_secret_is_in_a_file_a_row_an_argument_or_the_log(used: tuple[Company
     assert len(private) == 2
     needles = [CANARY.encode(), *(text.partition(":")[2].encode() for text in private)]
     tokens = {
-        row["reply_token"].encode() for row in alpha.query("SELECT reply_token FROM attempts") if row["reply_token"]
+        row["reply_token"].encode() for row in alpha.query("SELECT reply_token FROM v_attempts") if row["reply_token"]
     }
     assert tokens
     found = []

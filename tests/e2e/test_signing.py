@@ -117,7 +117,7 @@ def test_a_side_effect_is_approved_by_a_file_that_the_operator_signed_and_by_no_
     alpha.start()
     alpha.drop("go.md", task("job"))
     alpha.until("job", "awaiting_approval")
-    (asked,) = eventually(lambda: alpha.query("SELECT * FROM approvals WHERE status = 'pending'"))
+    (asked,) = eventually(lambda: alpha.query("SELECT * FROM v_approvals WHERE status = 'pending'"))
 
     def approval(name: str, decision: str = "approved", sender: str = "operator") -> Path:
         path = alpha.root / name
@@ -156,7 +156,7 @@ def test_a_side_effect_is_approved_by_a_file_that_the_operator_signed_and_by_no_
         "no.md": "already-decided",
     }
     assert [row["verdict"] for row in alpha.mail() if row["name"] == "yes-again.md"] == ["duplicate"]
-    (row,) = alpha.query("SELECT * FROM approvals")
+    (row,) = alpha.query("SELECT * FROM v_approvals")
     assert (row["status"], row["resolved_by"], row["note"]) == ("approved", f"key:{fingerprint}", "Fine.")
     company.at_rest()
 
@@ -198,5 +198,5 @@ def test_a_signed_approval_of_what_was_not_asked_yet_approves_nothing(found: Fou
     alpha.until("job", "awaiting_approval")
     eventually(alpha.has_nothing_to_do)
     assert [row["verdict"] for row in alpha.mail() if row["name"] == "early.md"] == ["orphan"]
-    assert [row["status"] for row in alpha.query("SELECT status FROM approvals")] == ["pending"]
+    assert [row["status"] for row in alpha.query("SELECT status FROM v_approvals")] == ["pending"]
     company.at_rest()

@@ -46,7 +46,7 @@ def drop_all(alpha: Agent) -> None:
 
 def said(alpha: Agent) -> Counter[tuple[str, str]]:
     """What the log says of each task, by kind: every line of it is a report that somebody may be woken by."""
-    rows = alpha.query("SELECT t.local_id, e.kind FROM events e LEFT JOIN tasks t ON t.id = e.task")
+    rows = alpha.query("SELECT t.local_id, e.kind FROM v_events e LEFT JOIN v_tasks t ON t.id = e.task")
     return Counter((row["local_id"] or "", row["kind"]) for row in rows)
 
 

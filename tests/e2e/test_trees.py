@@ -86,7 +86,7 @@ def test_plans_inside_plans_nest_in_one_store_with_a_single_daemon(found: Found)
     alpha.run()
     names = ("root", "root.one", "root.one.two", "root.one.two.leaf", "root.one.two.after")
     assert alpha.phases() == dict.fromkeys(names, "completed")
-    assert [row["depth"] for row in alpha.query("SELECT depth FROM tasks ORDER BY depth, seq")] == [0, 1, 2, 3, 3]
+    assert [row["depth"] for row in alpha.query("SELECT depth FROM v_tasks ORDER BY depth, seq")] == [0, 1, 2, 3, 3]
     assert len(company.executions(kind="synthesis")) == 3
     company.at_rest()
 

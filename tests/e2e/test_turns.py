@@ -111,7 +111,7 @@ def test_two_answers_in_one_text_or_another_form_are_asked_for_again_and_kept(
     assert [attempt["status"] for attempt in alpha.attempts("job")] == ["succeeded"]
     first, second = company.executions()
     assert first["session_key"] == second["session_key"], "the same session"
-    (kept,) = alpha.query("SELECT body FROM artifacts WHERE kind = 'other'")
+    (kept,) = alpha.query("SELECT body FROM v_artifacts WHERE kind = 'other'")
     assert kept["body"].strip() == said.strip()
     company.at_rest()
 

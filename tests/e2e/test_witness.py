@@ -48,7 +48,7 @@ TAMPERINGS: dict[str, Callable[[Path], object]] = {
     "a message that lies elsewhere": sql("UPDATE messages SET path = 'archive/x' WHERE name = 'go.md'"),
     "an event that was rewritten": sql("UPDATE events SET actor = 'me' WHERE seq = 2"),
     "an event in the middle that is gone": sql("DELETE FROM events WHERE seq = 5"),
-    "a last event that is gone": sql("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)"),
+    "a last event that is gone": sql("DELETE FROM events WHERE seq = (SELECT max(seq) FROM v_events)"),
     "bytes in the database that are others": sql("UPDATE bodies SET raw = x'00'"),
     "an effect that nobody performed": sql("UPDATE outbox SET state = 'pending'"),
     "turns that nobody ordered": sql("DELETE FROM outbox"),

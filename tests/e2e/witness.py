@@ -71,18 +71,9 @@ class Case:
             db.row_factory = sqlite3.Row
             db.execute("BEGIN")
             names = ("tasks", "attempts", "dependencies", "messages", "outbox", "breakers", "meta")
-            keyed = ("dependencies", "breakers")
-            tables = {
-                name: [
-                    dict(row)
-                    for row in db.execute(
-                        f"SELECT * FROM {name} ORDER BY rowid" if name not in keyed else f"SELECT * FROM {name}"
-                    )
-                ]
-                for name in names
-            }
-            events = [dict(row) for row in db.execute("SELECT * FROM events ORDER BY seq")]
-            bodies = {row[0]: row[1] for row in db.execute("SELECT message, raw FROM bodies")}
+            tables = {name: [dict(row) for row in db.execute(f"SELECT * FROM v_{name}")] for name in names}
+            events = [dict(row) for row in db.execute("SELECT * FROM v_events ORDER BY seq")]
+            bodies = {row[0]: row[1] for row in db.execute("SELECT message, raw FROM v_bodies")}
         return cls(root, events, tables, bodies)
 
     def rows(self, table: str) -> list[Row]:
@@ -151,8 +142,8 @@ def _compare(table: str, stored: list[Row], folded: Mapping[str, Row]) -> Iterat
         yield f"{table}: the log knows {len(folded)} rows, the table has {len(names)}"
     for row in stored:
         for name, value in folded.get(row["id"], {}).items():
-            if _plain(row.get(name)) != _plain(value):
-                yield f"{table} {row['id']}: {name} is {row.get(name)!r}, the events add up to {value!r}"
+            if name in row and _plain(row[name]) != _plain(value):
+                yield f"{table} {row['id']}: {name} is {row[name]!r}, the events add up to {value!r}"
 
 
 def _plain(value: Any) -> Any:

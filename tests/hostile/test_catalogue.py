@@ -52,12 +52,12 @@ def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
                 alpha.drop(f"{name}.md", GOOD.replace("{name}", name))
         total = len(CASES) + len(GOOD_ONES)
         eventually(lambda: len(alpha.mail()) >= total, 60, lambda: f"{len(alpha.mail())}\n{alpha.last_words()}")
-        running = "SELECT 1 FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled', 'circuit_open')"
+        running = "SELECT 1 FROM v_tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled', 'circuit_open')"
         eventually(lambda: not alpha.query(running), 60, lambda: f"{alpha.phases()}\n{alpha.last_words()}")
         peak = memory(daemon.pid)
         company.at_rest()
         yield Aftermath(
-            alpha, {row["name"]: row for row in alpha.mail()}, alpha.query("SELECT * FROM events"), peak, before
+            alpha, {row["name"]: row for row in alpha.mail()}, alpha.query("SELECT * FROM v_events"), peak, before
         )
     finally:
         company.close()

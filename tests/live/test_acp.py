@@ -25,7 +25,7 @@ def bridge(company: LiveCompany) -> dict[str, Any]:
 
 
 def parked(agent: Agent) -> dict[str, Any]:
-    rows = eventually(lambda: agent.query("SELECT * FROM approvals WHERE status = 'pending'"), 120, agent.last_words)
+    rows = eventually(lambda: agent.query("SELECT * FROM v_approvals WHERE status = 'pending'"), 120, agent.last_words)
     return rows[0]
 
 
@@ -46,7 +46,7 @@ def test_exec_approvals_of_the_gateway_are_parked_and_then_allowed_rejected_or_c
         done = alpha.call(*verb.split(), *whom, *(() if verb == "approve" else ("--now",)))
         assert done.returncode == 0, done.stderr
         alpha.until(name, "cancelled" if verb == "cancel" else "completed")
-        eventually(lambda: not alpha.query("SELECT 1 FROM approvals WHERE status = 'pending'"))
+        eventually(lambda: not alpha.query("SELECT 1 FROM v_approvals WHERE status = 'pending'"))
     assert [name for name in ("yes", "no", "gone") if (alpha.root / name).exists()] == ["yes"]
     assert [alpha.task(name)["result"] for name in ("yes", "no")] == ["It said yes.", "It said no."]
     (attempt,) = alpha.attempts("yes")

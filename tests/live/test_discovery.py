@@ -33,7 +33,7 @@ def test_an_agent_that_is_added_to_openclaw_may_be_given_work_without_a_restart(
     alpha.drop("2.md", task("after", plan=gives_to("beta")))
     alpha.until("after", seconds=120)
     assert model.per_attempt()["beta", "after.x", "1"] == 1
-    peers = json.loads(alpha.query("SELECT value FROM meta WHERE name = 'peers'")[0]["value"])
+    peers = json.loads(alpha.query("SELECT value FROM v_meta WHERE name = 'peers'")[0]["value"])
     assert peers["known"]["beta"] == ["Bea", str(company.gateway.workspace("beta"))]
     assert peers["roles"] == {"beta": "writes short reports"}
     assert peers["lane"] >= 8

@@ -130,7 +130,8 @@ def test_a_result_goes_to_the_chat_and_to_the_session_that_asked(telegram: Teleg
             eventually(lambda: model.made(kind=""), 120, alpha.last_words)
             assert "task session: is completed" in model.made(kind="")[0].text
             which = (
-                "SELECT o.id FROM outbox o JOIN tasks t ON t.id = o.task WHERE o.kind = 'notify' AND local_id = 'chat'"
+                "SELECT o.id FROM v_outbox o JOIN v_tasks t ON t.id = o.task"
+                " WHERE o.kind = 'notify' AND local_id = 'chat'"
             )
             again = {"idempotencyKey": f"{alpha.query(which)[0]['id']}.0"}
             repeated = {"channel": "telegram", "to": "42", "message": telegram.sent[0], **again}

@@ -143,6 +143,6 @@ class Stand:
             if verdict != "rejected":
                 return verdict
             row = engine.store.db.execute(
-                "SELECT reason FROM messages WHERE verdict = 'rejected' AND sha256 = ?", (file.sha256,)
+                "SELECT reason FROM v_messages WHERE verdict = 'rejected' AND sha256 = ?", (file.sha256,)
             ).fetchone()
         return str(json.loads(row[0])["rule"])

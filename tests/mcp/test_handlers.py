@@ -33,7 +33,7 @@ def test_a_person_creates_a_root_task_once(stand: Stand) -> None:
     again = stand.call(OPERATOR, "task_create", **given)
     assert (again["task"], again["created"]) == ("q3", False)
     assert stand.last_event() == before
-    [row] = stand.rows("SELECT sender, parent, executor FROM tasks")
+    [row] = stand.rows("SELECT sender, parent, executor FROM v_tasks")
     assert row == {"sender": "operator", "parent": None, "executor": "alpha"}
     assert stand.call(OPERATOR, "task_get", task="q3")["spec"]["acceptance_criteria"] == ["One page."]
 
@@ -113,7 +113,7 @@ def test_two_calls_at_once_create_one_task(stand: Stand, monkeypatch: pytest.Mon
     overtake(monkeypatch, lambda: stand.call(OPERATOR, "task_create", **given))
     again = stand.call(OPERATOR, "task_create", **given)
     assert (again["task"], again["created"]) == ("q3", False)
-    assert stand.rows("SELECT local_id FROM tasks") == [{"local_id": "q3"}]
+    assert stand.rows("SELECT local_id FROM v_tasks") == [{"local_id": "q3"}]
 
 
 def test_an_order_is_about_the_task_as_it_is_when_it_is_given(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_a_reviewer_can_read_what_it_needs_without_secrets(stand: Stand) -> None
     attempt = stand.at_gate(Gate.QUALITY_GATE)
     seen = stand.call(QUALITY, "task_get", task="t")
     assert (seen["phase"], seen["results"], seen["attempt_id"]) == ("quality_gate", "the result", attempt)
-    [token] = stand.rows("SELECT reply_token FROM attempts")
+    [token] = stand.rows("SELECT reply_token FROM v_attempts")
     assert token["reply_token"] not in json.dumps(seen)
 
 
@@ -199,7 +199,7 @@ def test_a_file_becomes_an_artifact_with_a_hash_that_we_computed(stand: Stand) -
     made = stand.call(EXECUTOR, "task_record_artifact", task="t", kind="test_report", path="out/report.txt")
     digest = hashlib.sha256(b"figures").hexdigest()
     assert (made["uri"], made["sha256"]) == ("workspace:out/report.txt", digest)
-    [row] = stand.rows("SELECT kind, uri, sha256, produced_by, attempt FROM artifacts")
+    [row] = stand.rows("SELECT kind, uri, sha256, produced_by, attempt FROM v_artifacts")
     assert row == {
         "kind": "test_report", "uri": "workspace:out/report.txt", "sha256": digest, "produced_by": "alpha",
         "attempt": stand.attempt(),
@@ -210,7 +210,7 @@ def test_a_checkpoint_has_a_type_and_a_payload(stand: Stand) -> None:
     stand.executing()
     said = {"note": "tests ran", "checkpoint_type": "tests", "payload": {"passed": 12, "failed": ["a", "b"]}}
     assert stand.call(EXECUTOR, "task_record_checkpoint", task="t", **said)["recorded"] == ["attempt.checkpoint"]
-    [row] = stand.rows("SELECT data FROM events WHERE kind = 'attempt.checkpoint' AND role = 'executor'")
+    [row] = stand.rows("SELECT data FROM v_events WHERE kind = 'attempt.checkpoint' AND role = 'executor'")
     data = json.loads(row["data"])
     assert (data["note"], data["type"], data["payload"]) == ("tests ran", "tests", said["payload"])
     before = stand.last_event()
@@ -225,7 +225,7 @@ def test_an_address_outside_the_workspace_is_evidence(stand: Stand, uri: str) ->
     stand.executing()
     made = stand.call(EXECUTOR, "task_record_artifact", task="t", kind="diff", uri=uri, summary="the pull request")
     assert (made["uri"], made["sha256"]) == (uri, "")
-    [row] = stand.rows("SELECT kind, uri, summary FROM artifacts")
+    [row] = stand.rows("SELECT kind, uri, summary FROM v_artifacts")
     assert row == {"kind": "diff", "uri": uri, "summary": "the pull request"}
 
 
@@ -289,7 +289,7 @@ def test_an_approval_by_tool_decides_the_gate_and_the_answer_of_the_turn_changes
     assert said["phase"] == "completed"
     stand.stage.end_turn("t", "---\ntype: review\nverdict: blocked\n---\n\nI changed my mind.\n")
     assert stand.phase() == "completed"
-    assert [row["verdict"] for row in stand.rows("SELECT verdict FROM reviews")] == ["approved"]
+    assert [row["verdict"] for row in stand.rows("SELECT verdict FROM v_reviews")] == ["approved"]
 
 
 def test_the_answer_of_the_turn_first_then_the_tool(stand: Stand) -> None:
@@ -310,9 +310,9 @@ def test_findings_reach_the_next_attempt(stand: Stand) -> None:
         findings=[{"severity": "major", "message": "the sum is wrong", "file": "report.txt", "line": 3}],
     )  # fmt: skip
     assert stand.phase() == "execution_ready"
-    [row] = stand.rows("SELECT findings FROM tasks")
+    [row] = stand.rows("SELECT findings FROM v_tasks")
     assert "the sum is wrong" in row["findings"]
-    [row] = stand.rows("SELECT findings FROM reviews")
+    [row] = stand.rows("SELECT findings FROM v_reviews")
     assert json.loads(row["findings"])[0]["line"] == 3
 
 
@@ -325,7 +325,7 @@ def test_a_review_by_file_counts_as_one_by_tool(stand: Stand, gate: Gate) -> Non
     stand.at_gate(gate)
     assert stand.drop(reviewed(verdict="blocked")) == "accepted"
     assert stand.phase() == "circuit_open"
-    [event] = stand.rows("SELECT role, actor FROM events WHERE kind = 'review.appended'")
+    [event] = stand.rows("SELECT role, actor FROM v_events WHERE kind = 'review.appended'")
     role = "quality_reviewer" if gate is Gate.QUALITY_GATE else "spec_reviewer"
     assert event == {"role": role, "actor": "critic"}
 
@@ -434,9 +434,9 @@ def test_no_order_ends_work_as_if_it_were_done(stand: Stand, to: str, rule: str)
 def test_opening_a_circuit_stops_the_running_turn(stand: Stand) -> None:
     stand.executing()
     assert stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="it loops")["phase"] == "circuit_open"
-    [attempt] = stand.rows("SELECT status FROM attempts")
+    [attempt] = stand.rows("SELECT status FROM v_attempts")
     assert attempt["status"] == "aborted"
-    assert stand.rows("SELECT kind FROM outbox WHERE state = 'pending' AND kind = 'stop_turns'")
+    assert stand.rows("SELECT kind FROM v_outbox WHERE state = 'pending' AND kind = 'stop_turns'")
     again = stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="again")
     assert again["error"]["rule"] == "illegal-transition"
 

@@ -115,7 +115,7 @@ def test_a_column_by_typed_tools(tmp_path: Path, verb: str) -> None:
             assert stand.last_event() == before, who
             continue
         assert "error" not in answer, who
-        recorded = stand.rows("SELECT kind, role, actor FROM events WHERE seq > ? ORDER BY seq", before)
+        recorded = stand.rows("SELECT kind, role, actor FROM v_events WHERE seq > ? ORDER BY seq", before)
         if verb not in EFFECT:
             assert recorded == [], who
             continue
@@ -207,15 +207,15 @@ def test_a_column_by_files(tmp_path: Path, verb: str) -> None:
     for number, (who, allowed) in enumerate(_cells(BY_FILE, verb)):
         stand = Stand(make(tmp_path / str(number))) if allowed else shared
         waiting = _prepare_files(stand, verb) if allowed else waits
-        before = stand.rows("SELECT local_id, phase FROM tasks")
+        before = stand.rows("SELECT local_id, phase FROM v_tasks")
         said = stand.drop(FILES[verb].replace("{who}", who).replace(APPROVAL, waiting))
         if allowed:
             assert said == "accepted", who
         else:
             assert said in NOT_TAKEN, who
-            assert stand.rows("SELECT local_id, phase FROM tasks") == before, who
-            assert stand.rows("SELECT id FROM reviews") == [], who
-        assert stand.rows("SELECT id, status FROM approvals") == [{"id": waiting, "status": "pending"}]
+            assert stand.rows("SELECT local_id, phase FROM v_tasks") == before, who
+            assert stand.rows("SELECT id FROM v_reviews") == [], who
+        assert stand.rows("SELECT id, status FROM v_approvals") == [{"id": waiting, "status": "pending"}]
 
 
 def _prepare_files(stand: Stand, verb: str) -> str:

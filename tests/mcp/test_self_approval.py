@@ -26,7 +26,7 @@ def waiting(stand: Stand) -> str:
 
 def unmoved(stand: Stand, before: int) -> None:
     """Nothing was recorded that touches the request: it waits as it did."""
-    kinds = {row["kind"] for row in stand.rows("SELECT kind FROM events WHERE seq > ?", before)}
+    kinds = {row["kind"] for row in stand.rows("SELECT kind FROM v_events WHERE seq > ?", before)}
     assert kinds <= {"message.rejected", "message.received", "reply.late"}
     assert asked(stand.stage, "t") == ["pending"]
     assert stand.phase() == "awaiting_approval"
@@ -89,9 +89,9 @@ def test_a_decision_by_tool_is_a_persons_and_in_the_persons_name(stand: Stand, w
     before = stand.last_event()
     answer = stand.call(OPERATOR, "task_resolve_approval", approval_id=waiting[-6:], decision="approved", note="seen")
     assert (answer["approval"], answer["decision"], answer["phase"]) == (waiting, "approved", "ready_to_resume")
-    [row] = stand.rows("SELECT role, actor FROM events WHERE seq > ? AND kind = 'approval.resolved'", before)
+    [row] = stand.rows("SELECT role, actor FROM v_events WHERE seq > ? AND kind = 'approval.resolved'", before)
     assert row == {"role": "operator", "actor": process.name()}
-    [filed] = stand.rows("SELECT type, verdict, task FROM messages WHERE type = 'approval'")
+    [filed] = stand.rows("SELECT type, verdict, task FROM v_messages WHERE type = 'approval'")
     assert (filed["type"], filed["verdict"]) == ("approval", "accepted")
     again = stand.call(LOBSTER, "task_resolve_approval", approval_id=waiting, decision="rejected")
     assert again["error"]["rule"] == "already-decided"
@@ -112,7 +112,7 @@ def test_nobody_decides_in_the_name_of_an_approver(tmp_path: Path, who: str) -> 
 def test_a_decision_in_any_role_is_recorded_under_the_systems_user(stand: Stand, waiting: str) -> None:
     before = stand.last_event()
     stand.call(LOBSTER, "task_resolve_approval", approval_id=waiting, decision="approved")
-    [row] = stand.rows("SELECT role, actor FROM events WHERE seq > ? AND kind = 'approval.resolved'", before)
+    [row] = stand.rows("SELECT role, actor FROM v_events WHERE seq > ? AND kind = 'approval.resolved'", before)
     assert row == {"role": "lobster", "actor": process.name()}
 
 

@@ -44,7 +44,7 @@ def lose(alpha: Agent) -> None:
 
 def journaled(alpha: Agent) -> bool:
     """Whether the journal has the last event: its line is written after the commit that a test can see."""
-    last = alpha.query("SELECT hash FROM events ORDER BY seq DESC LIMIT 1")[0]["hash"]
+    last = alpha.query("SELECT hash FROM v_events ORDER BY seq DESC LIMIT 1")[0]["hash"]
     return str(last) in files_of(alpha.root)[-1].read_text()
 
 

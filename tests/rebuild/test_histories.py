@@ -114,10 +114,10 @@ def test_what_is_cut_off_the_end_is_taken_in_from_the_files_and_open_work_waits(
     assert account.taken_in is not None
     assert account.taken_in.messages >= 1
     with closing(connect(tmp_path / "one.db", read_only=True)) as db:
-        open_ = db.execute("SELECT local_id, held, phase FROM tasks WHERE parent IS NULL AND completed_at IS NULL")
+        open_ = db.execute("SELECT local_id, held, phase FROM v_tasks WHERE parent IS NULL AND completed_at IS NULL")
         for local_id, held, phase in open_:
             assert held or phase in ("circuit_open", "failed", "cancelled"), local_id
-        assert db.execute("SELECT 1 FROM tasks WHERE local_id = 'last'").fetchone()
+        assert db.execute("SELECT 1 FROM v_tasks WHERE local_id = 'last'").fetchone()
 
 
 def test_replaying_an_event_reads_no_table_from_end_to_end(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_forged_message_in_the_archive_does_not_count_as_received_before(tmp_p
     account = again(room.ws, tmp_path / "one.db")
     assert account.taken_in is not None
     with closing(connect(tmp_path / "one.db", read_only=True)) as db:
-        (held,) = db.execute("SELECT held FROM tasks WHERE local_id = 'forged'").fetchone()
+        (held,) = db.execute("SELECT held FROM v_tasks WHERE local_id = 'forged'").fetchone()
         assert held
-        events = db.execute("SELECT data FROM events WHERE kind = 'alarm.raised' OR kind LIKE 'alarm%'").fetchall()
+        events = db.execute("SELECT data FROM v_events WHERE kind = 'alarm.raised' OR kind LIKE 'alarm%'").fetchall()
     assert any("older-database" in json.loads(data)["what"] for (data,) in events)

@@ -34,7 +34,7 @@ def rebuild(root: Path, point: int) -> subprocess.CompletedProcess[str]:
 def told(path: Path) -> list[tuple[object, ...]]:
     """The tasks that a database knows, or nothing if it is none."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        return db.execute("SELECT local_id, phase, result FROM tasks ORDER BY local_id").fetchall()
+        return db.execute("SELECT local_id, phase, result FROM v_tasks ORDER BY local_id").fetchall()
 
 
 @pytest.mark.parametrize(("middle", "last"), MIDDLE_AND_LAST)

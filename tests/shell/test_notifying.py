@@ -99,7 +99,7 @@ class Bell:
 
     def states(self) -> list[str]:
         with self.opened() as engine:
-            return [row[0] for row in engine.store.db.execute("SELECT state FROM outbox WHERE kind = 'notify'")]
+            return [row[0] for row in engine.store.db.execute("SELECT state FROM v_outbox WHERE kind = 'notify'")]
 
     def said(self, kind: str) -> list[str]:
         """The events of this kind, in words."""

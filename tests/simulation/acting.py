@@ -166,5 +166,5 @@ def _row(world: World, approval_id: str) -> Approval:
 
 
 def _rows(world: World, where: str) -> list[Approval]:
-    found = world.store.db.execute(f"SELECT id FROM approvals WHERE {where} ORDER BY rowid").fetchall()
+    found = world.store.db.execute(f"SELECT id FROM v_approvals WHERE {where} ORDER BY id").fetchall()
     return [_row(world, row[0]) for row in found]

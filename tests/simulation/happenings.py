@@ -35,7 +35,7 @@ from tests.simulation.world import MOST_TASKS, Crash, World, new_engine
 
 
 def arrive(world: World) -> None:
-    count = world.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0]
+    count = world.store.db.execute("SELECT count(*) FROM v_tasks").fetchone()[0]
     if count < MOST_TASKS:
         world.tasks += 1
         world.handle(None, world.script.new_task(world.tasks))
@@ -69,7 +69,7 @@ def answer_late(world: World) -> None:
     with world.engine.batch():
         world.engine.tick()
     silent = world.attempts(
-        "status = 'unknown' AND executor <> 'main' AND EXISTS (SELECT 1 FROM tasks t WHERE t.id = task"
+        "status = 'unknown' AND executor <> 'main' AND EXISTS (SELECT 1 FROM v_tasks t WHERE t.id = task"
         " AND t.attempt = ordinal AND t.phase = 'circuit_open')"
     )
     if silent:
@@ -98,7 +98,7 @@ def mischief(world: World) -> None:
     if kind == "repeated" and world.ended:
         _repeat(world, *world.script.random.choice(world.ended))
         return
-    older = "ordinal < (SELECT attempt FROM tasks t WHERE t.id = task) AND executor <> 'main'"
+    older = "ordinal < (SELECT attempt FROM v_tasks t WHERE t.id = task) AND executor <> 'main'"
     attempts = world.attempts(older if kind == "straggler" else "1")
     if not attempts:
         return
@@ -158,7 +158,7 @@ def operate(world: World) -> None:
     if command == "cancel" and world.script.chance(0.3):
         where += " AND parent IS NULL"
     elif command == "cancel" and world.script.chance(0.5):
-        where += " AND id IN (SELECT needs FROM dependencies)"
+        where += " AND id IN (SELECT needs FROM v_dependencies)"
     tasks = world.tasks_where(where)
     if not tasks:
         return

@@ -102,7 +102,7 @@ def attempt(room: Mailroom, local_id: str, ordinal: int) -> Attempt:
 
 def verdicts(room: Mailroom, kind: str) -> list[str]:
     rows = room.engine.store.db.execute(
-        "SELECT verdict FROM messages WHERE direction = 'in' AND type = ? ORDER BY id", (kind,)
+        "SELECT verdict FROM v_messages WHERE direction = 'in' AND type = ? ORDER BY id", (kind,)
     )
     return [row[0] for row in rows]
 

@@ -77,7 +77,7 @@ def test_a_turn_that_may_have_begun_before_a_power_cut_is_asked_about(house: Hou
     house.lose_power(lambda _share: True)
     house.work()
     assert begun(house) == ["agent", "tasks"]
-    assert house.store.db.execute("SELECT status FROM attempts WHERE session_key LIKE '%carl%'").fetchall() == [
+    assert house.store.db.execute("SELECT status FROM v_attempts WHERE session_key LIKE '%carl%'").fetchall() == [
         ("running",)
     ]
 
@@ -108,7 +108,7 @@ def test_after_a_crash_alone_what_never_began_begins(house: House) -> None:
             and all(order.begun for order in house.store.outbox.pending("9999", 1))
             and not begun(house)
         ):
-            marked = house.store.db.execute("SELECT count(*) FROM outbox WHERE begun IS NOT NULL").fetchone()
+            marked = house.store.db.execute("SELECT count(*) FROM v_outbox WHERE begun IS NOT NULL").fetchone()
             if marked == (1,):
                 break
     else:

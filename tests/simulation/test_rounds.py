@@ -62,7 +62,7 @@ def test_mail_that_there_was_no_memory_to_take_is_not_judged(tmp_path: Path, mon
                 house.daemon.round()
         house.die()
         house.work()
-        taken = house.store.db.execute("SELECT verdict FROM messages WHERE direction = 'in'").fetchall()
+        taken = house.store.db.execute("SELECT verdict FROM v_messages WHERE direction = 'in'").fetchall()
         assert taken == [("accepted",)]
 
 

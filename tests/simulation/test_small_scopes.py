@@ -295,7 +295,7 @@ def wait(world: World) -> Iterator[tuple[str, World]]:
 def _pauses(world: World) -> bool:
     daemon = Daemon(world)
     paused = daemon.store.db.execute(
-        "SELECT 1 FROM tasks WHERE not_before > ?", (daemon.engine.clock.now(),)
+        "SELECT 1 FROM v_tasks WHERE not_before > ?", (daemon.engine.clock.now(),)
     ).fetchone()
     daemon.store.close()
     return paused is not None
@@ -304,9 +304,9 @@ def _pauses(world: World) -> bool:
 # The exploration
 
 _SEEN = (
-    "SELECT phase, attempt, failures, stalls, result FROM tasks",
-    "SELECT ordinal, status, waiting_for, run_id FROM attempts ORDER BY ordinal",
-    "SELECT kind, state, begun, tries, not_before IS NULL FROM outbox ORDER BY seq",
+    "SELECT phase, attempt, failures, stalls, result FROM v_tasks",
+    "SELECT ordinal, status, waiting_for, run_id FROM v_attempts ORDER BY ordinal",
+    "SELECT kind, state, begun, tries, not_before IS NULL FROM v_outbox ORDER BY seq",
 )
 
 
@@ -315,7 +315,7 @@ def key(world: World) -> object:
     db = sqlite3.connect(":memory:")
     db.deserialize(world.database)
     tables = tuple(tuple(db.execute(sql).fetchall()) for sql in _SEEN)
-    orders = [row[0] for row in db.execute("SELECT id FROM outbox ORDER BY seq")]
+    orders = [row[0] for row in db.execute("SELECT id FROM v_outbox ORDER BY seq")]
     db.close()
     of_calls = tuple((orders.index(turn), call) for turn, call in world.calls.items())
     memory = tuple(sorted(orders.index(turn) for turn in world.children)), len(world.reported)
@@ -398,7 +398,7 @@ STEPS: tuple[Step, ...] = (record, mark, perform, crash, power_failure, look_up,
 def _all_are_done(explored: Explored) -> None:
     for world in explored.at_rest:
         daemon = Daemon(world)
-        ((phase, result),) = daemon.store.db.execute("SELECT phase, result FROM tasks").fetchall()
+        ((phase, result),) = daemon.store.db.execute("SELECT phase, result FROM v_tasks").fetchall()
         daemon.store.close()
         assert (phase, result) == ("completed", "Text."), f"{phase}: {world.path}"
 

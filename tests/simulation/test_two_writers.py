@@ -137,7 +137,7 @@ class Machine:
 
     def effective(self) -> tuple[object, ...]:
         with closing(connect(self.ws.database)) as db:
-            return tuple(db.execute("SELECT phase, held, attempt, result FROM tasks").fetchall())
+            return tuple(db.execute("SELECT phase, held, attempt, result FROM v_tasks").fetchall())
 
     # faults
 
@@ -170,7 +170,7 @@ class Machine:
     def key(self) -> object:
         """What makes two states the same: everything but ids, times and the way to them."""
         with closing(connect(self.ws.database)) as db:
-            orders = tuple(db.execute("SELECT kind, state FROM outbox ORDER BY seq"))
+            orders = tuple(db.execute("SELECT kind, state FROM v_outbox ORDER BY seq"))
         behind = self.recorded() - len(self.journaled())
         known = None if self.daemon is None else self.daemon.store.last_recorded - self.recorded()
         faults = (self.crashed, self.repeated, self.lost_answer, len(self.orders))
@@ -214,12 +214,14 @@ def _holds(machine: Machine, path: tuple[str, ...]) -> None:
     """What holds in every state."""
     with closing(connect(machine.ws.database)) as db:
         event_log.check(db)  # the chain holds, and the tables are the fold of the log: no one decided on old memory
-        log = db.execute("SELECT seq, hash FROM events ORDER BY seq").fetchall()
-        phases = [phase for (phase,) in db.execute("SELECT phase FROM tasks")]
-        open_turns = db.execute("SELECT count(*) FROM outbox WHERE kind = 'run_turn' AND state = 'pending'").fetchone()
+        log = db.execute("SELECT seq, hash FROM v_events ORDER BY seq").fetchall()
+        phases = [phase for (phase,) in db.execute("SELECT phase FROM v_tasks")]
+        open_turns = db.execute(
+            "SELECT count(*) FROM v_outbox WHERE kind = 'run_turn' AND state = 'pending'"
+        ).fetchone()
         steps = [
             step
-            for (text,) in db.execute("SELECT data FROM events ORDER BY seq")
+            for (text,) in db.execute("SELECT data FROM v_events ORDER BY seq")
             for step in json.loads(text).get("passed", ())
         ]
     assert machine.journaled() == log[: len(machine.journaled())], f"the journal tells another story: {path}"

@@ -210,7 +210,7 @@ class Town:
 
     def plan(self, who: str) -> str:
         """A few children, here and elsewhere; small enough that the town does not grow for ever."""
-        count = "SELECT count(*) FROM tasks"
+        count = "SELECT count(*) FROM v_tasks"
         tasks = sum(house.store.db.execute(count).fetchone()[0] for house in self.houses.values())
         if tasks > MOST_TASKS:
             return f"too much to do, says {who}"

@@ -45,13 +45,13 @@ def resting(town: Town) -> None:
 def _judged_once(house: House) -> None:
     """A message counts once, however often it arrives (7.2)."""
     row = house.store.db.execute(
-        "SELECT message_id, count(*) FROM messages WHERE direction = 'in' AND verdict = 'accepted'"
+        "SELECT message_id, count(*) FROM v_messages WHERE direction = 'in' AND verdict = 'accepted'"
         " AND message_id IS NOT NULL GROUP BY message_id HAVING count(*) > 1"
     ).fetchone()
     assert row is None, f"{house.name} has accepted the message {row[0]} {row[1]} times"
     row = house.store.db.execute(
-        "SELECT b.message_id, b.verdict FROM messages a JOIN messages b"
-        " ON a.message_id = b.message_id AND a.rowid < b.rowid"
+        "SELECT b.message_id, b.verdict FROM v_messages a JOIN v_messages b"
+        " ON a.message_id = b.message_id AND a.id < b.id"
         " WHERE a.direction = 'in' AND b.direction = 'in' AND a.verdict <> 'rejected' AND b.verdict <> 'duplicate'"
     ).fetchone()
     assert row is None, f"{house.name} has judged the message {row[0]} before, and now it is {row[1]}"
@@ -60,7 +60,7 @@ def _judged_once(house: House) -> None:
 def _refused_for_nothing(town: Town, house: House) -> None:
     """What one daemon wrote no other refuses as another message under the same id, or as one it cannot read."""
     rows = house.store.db.execute(
-        "SELECT message_id, sender, json_extract(reason, '$.rule') FROM messages WHERE verdict = 'rejected'"
+        "SELECT message_id, sender, json_extract(reason, '$.rule') FROM v_messages WHERE verdict = 'rejected'"
     ).fetchall()
     wrong = [row for row in rows if row[1] in town.houses and row[2] not in _FAIR]
     assert not wrong, f"{house.name} refuses {wrong[0][0]} of {wrong[0][1]}: {wrong[0][2]}"
@@ -69,13 +69,13 @@ def _refused_for_nothing(town: Town, house: House) -> None:
 def _begun_once(house: House) -> None:
     """Work that was given out once is one task here, and an attempt ends once."""
     row = house.store.db.execute(
-        "SELECT sender, json_extract(origin, '$.attempt_id') FROM tasks WHERE parent IS NULL"
+        "SELECT sender, json_extract(origin, '$.attempt_id') FROM v_tasks WHERE parent IS NULL"
         " AND json_extract(origin, '$.attempt_id') IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1"
     ).fetchone()
     assert row is None, f"{house.name} has two tasks for one attempt of {row[0]}: {row[1]}"
     ended = Counter(
         json.loads(data)["attempt"]
-        for (data,) in house.store.db.execute("SELECT data FROM events WHERE kind = 'attempt.ended'")
+        for (data,) in house.store.db.execute("SELECT data FROM v_events WHERE kind = 'attempt.ended'")
     )
     twice = [attempt for attempt, count in ended.items() if count > 1]
     assert not twice, f"{house.name}: the attempt {twice[0]} has ended twice"
@@ -91,7 +91,7 @@ def _written_once(house: House) -> None:
 
 def _sent_is_there(house: House) -> None:
     """What is on record as sent lies in outbox/ with the bytes on record."""
-    rows = house.store.db.execute("SELECT path, sha256 FROM messages WHERE direction = 'out'").fetchall()
+    rows = house.store.db.execute("SELECT path, sha256 FROM v_messages WHERE direction = 'out'").fetchall()
     for path, sha256 in rows:
         found = hashlib.sha256((house.ws.mailbox / path).read_bytes()).hexdigest()
         assert found == sha256, f"{house.name}: {path} is not what was sent"
@@ -100,19 +100,19 @@ def _sent_is_there(house: House) -> None:
 def _cancels_are_of_what_has_ended(house: House) -> None:
     """A cancel names an attempt of ours that is over."""
     for path in house.ws.outbox.glob("*/*.cancel.*"):
-        found = house.store.db.execute("SELECT status FROM attempts WHERE id = ?", (attempt_of(path.read_bytes()),))
+        found = house.store.db.execute("SELECT status FROM v_attempts WHERE id = ?", (attempt_of(path.read_bytes()),))
         assert found.fetchone()[0] != "running", f"{house.name} cancels what goes on: {path.name}"
 
 
 def _every_end_is_told(house: House) -> None:
     """Who gave work out has a reply about the end that it has come to, in the name of the attempt he gave out last."""
     rows = house.store.db.execute(
-        "SELECT id, local_id, phase, json_extract(origin, '$.attempt_id') FROM tasks WHERE parent IS NULL"
+        "SELECT id, local_id, phase, json_extract(origin, '$.attempt_id') FROM v_tasks WHERE parent IS NULL"
         " AND phase IN ('completed', 'failed', 'cancelled') AND NOT cancelled_with_parent"
     ).fetchall()
     for task, local_id, phase, attempt in rows:
         paths = house.store.db.execute(
-            "SELECT path FROM messages WHERE task = ? AND direction = 'out' AND type = 'reply' ORDER BY id", (task,)
+            "SELECT path FROM v_messages WHERE task = ? AND direction = 'out' AND type = 'reply' ORDER BY id", (task,)
         ).fetchall()
         assert paths, f"{house.name} has told nobody that {local_id} is {phase}"
         last = (house.ws.mailbox / paths[-1][0]).read_bytes()
@@ -137,7 +137,9 @@ def _what_was_sent_was_judged(town: Town) -> None:
     """A message that its sender was told has arrived was judged by its receiver."""
     for receiver, name in town.trusted:
         store = town.houses[receiver].store
-        known = store.db.execute("SELECT 1 FROM messages WHERE direction = 'in' AND message_id = ?", (name,)).fetchone()
+        known = store.db.execute(
+            "SELECT 1 FROM v_messages WHERE direction = 'in' AND message_id = ?", (name,)
+        ).fetchone()
         assert known, f"{receiver} has never judged {name}, and its sender was told that it arrived"
 
 
@@ -145,7 +147,7 @@ def _both_sides_agree(town: Town) -> None:
     """What one house completed for an attempt is what the other took for it, or the other says why not."""
     for house in town.houses.values():
         rows = house.store.db.execute(
-            "SELECT sender, json_extract(origin, '$.attempt_id'), result, local_id FROM tasks"
+            "SELECT sender, json_extract(origin, '$.attempt_id'), result, local_id FROM v_tasks"
             " WHERE parent IS NULL AND phase = 'completed'"
         ).fetchall()
         for sender, attempt, result, local_id in rows:
@@ -153,8 +155,8 @@ def _both_sides_agree(town: Town) -> None:
             if giver is None or attempt is None:
                 continue
             found = giver.store.db.execute(
-                "SELECT a.status, t.phase, t.result, a.ordinal = t.attempt, t.local_id, t.reason FROM attempts a"
-                " JOIN tasks t ON t.id = a.task WHERE a.id = ?",
+                "SELECT a.status, t.phase, t.result, a.ordinal = t.attempt, t.local_id, t.reason FROM v_attempts a"
+                " JOIN v_tasks t ON t.id = a.task WHERE a.id = ?",
                 (attempt,),
             ).fetchone()
             assert found is not None, f"{house.name} works on {local_id}, which {sender} never gave out"
@@ -168,7 +170,7 @@ def _both_sides_agree(town: Town) -> None:
 
 def _results_are_what_was_made(town: Town, house: House) -> None:
     """No result was invented, forged or mixed up: each was made in a turn, for somebody in the tree below it."""
-    for name, result in house.store.db.execute("SELECT local_id, result FROM tasks WHERE phase = 'completed'"):
+    for name, result in house.store.db.execute("SELECT local_id, result FROM v_tasks WHERE phase = 'completed'"):
         for found in _WORK.finditer(result):
             assert town.worked[found[0]], f"{house.name} has for {name} what nobody made: {found[0]}"
 
@@ -178,7 +180,7 @@ def counts(town: Town) -> Counter[str]:
     found = Counter(town.reached)
     for house in town.houses.values():
         rows = house.store.db.execute(
-            "SELECT type || ' ' || verdict, count(*) FROM messages"
+            "SELECT type || ' ' || verdict, count(*) FROM v_messages"
             " WHERE direction = 'in' AND type IS NOT NULL GROUP BY 1"
         )
         found.update(dict(rows.fetchall()))

@@ -157,7 +157,7 @@ def _cancel(town: Town) -> None:
     """The operator cancels something, by a message or by a command."""
     house = _house(town)
     rows = house.store.db.execute(
-        "SELECT id, task_id, sender FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled') ORDER BY seq"
+        "SELECT id, task_id, sender FROM v_tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled') ORDER BY seq"
     ).fetchall()
     if rows and house.daemon is not None:
         task, task_id, sender = town.script.random.choice(rows)
@@ -171,7 +171,7 @@ def _cancel(town: Town) -> None:
 def _retry(town: Town) -> None:
     """The operator tries again what has failed, with what was cancelled for it."""
     house = _house(town)
-    failed = house.store.db.execute("SELECT id FROM tasks WHERE phase = 'failed' AND parent IS NULL").fetchall()
+    failed = house.store.db.execute("SELECT id FROM v_tasks WHERE phase = 'failed' AND parent IS NULL").fetchall()
     if failed and house.daemon is not None:
         _command(house, town.script.random.choice(failed)[0], Retry())
 
@@ -179,7 +179,7 @@ def _retry(town: Town) -> None:
 def _steer(town: Town) -> None:
     """New instructions for something that was given away: they cross with whatever comes back."""
     house = _house(town)
-    rows = house.store.db.execute("SELECT task FROM attempts WHERE waiting_for = 'reply' ORDER BY id").fetchall()
+    rows = house.store.db.execute("SELECT task FROM v_attempts WHERE waiting_for = 'reply' ORDER BY id").fetchall()
     if rows and house.daemon is not None:
         _command(house, town.script.random.choice(rows)[0], Steer("operator", "use blue"))
 
@@ -285,12 +285,12 @@ def _attend(house: House, remedy: Remedy) -> int:
     """Answer every question to a person, decide every open circuit; how many."""
     if house.daemon is None:
         return 0
-    asked = "SELECT t.id FROM attempts a JOIN tasks t ON t.id = a.task AND t.attempt = a.ordinal WHERE"
+    asked = "SELECT t.id FROM v_attempts a JOIN v_tasks t ON t.id = a.task AND t.attempt = a.ordinal WHERE"
     asked += " a.waiting_for = 'answer' AND (t.sender = 'operator' OR t.parent IS NOT NULL)"
     done = 0
     for (task,) in house.store.db.execute(asked).fetchall():
         done += _command(house, task, Clarification("operator", "the red one"))
-    for (task,) in house.store.db.execute("SELECT id FROM tasks WHERE phase = 'circuit_open'").fetchall():
+    for (task,) in house.store.db.execute("SELECT id FROM v_tasks WHERE phase = 'circuit_open'").fetchall():
         done += _command(house, task, Unblock(remedy))
     return done
 

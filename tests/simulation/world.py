@@ -130,7 +130,7 @@ class World:
         What is held occupies nobody.
         """
         rows = self.store.db.execute(
-            "SELECT agent, task FROM outbox WHERE state = 'pending' AND kind = 'run_turn'"
+            "SELECT agent, task FROM v_outbox WHERE state = 'pending' AND kind = 'run_turn'"
             " AND json_extract(data, '$.turn') IN ('work', 'dispatch')"
         ).fetchall()
         return Counter(agent for agent, task in rows if not self.store.tasks.is_held(task))
@@ -168,7 +168,7 @@ class World:
     def turn_ended(self, order: Order) -> None:
         effect = order.effect
         assert isinstance(effect, RunTurn)
-        may_plan = self.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0] < MOST_TASKS
+        may_plan = self.store.db.execute("SELECT count(*) FROM v_tasks").fetchone()[0] < MOST_TASKS
         outcome, answer = self.script.outcome(effect.turn, may_plan=may_plan)
         ended = self._ended(order, effect, outcome, answer)
         self.journal[-1:] = [f"land {ended} -> {order.task}"[:300]]
@@ -261,10 +261,12 @@ class World:
         return task
 
     def tasks_where(self, where: str) -> list[Task]:
-        return [self.task(row[0]) for row in self.store.db.execute(f"SELECT id FROM tasks WHERE {where} ORDER BY seq")]
+        return [
+            self.task(row[0]) for row in self.store.db.execute(f"SELECT id FROM v_tasks WHERE {where} ORDER BY seq")
+        ]
 
     def attempts(self, where: str) -> list[Attempt]:
-        found = self.store.db.execute(f"SELECT task, ordinal FROM attempts WHERE {where} ORDER BY id").fetchall()
+        found = self.store.db.execute(f"SELECT task, ordinal FROM v_attempts WHERE {where} ORDER BY id").fetchall()
         return [attempt for row in found if (attempt := self.store.tasks.attempt(*row)) is not None]
 
 

@@ -75,7 +75,7 @@ def test_everything_that_came_is_counted(busy: Agent) -> None:
     assert told("mailboxd_attempts_total", outcome="succeeded") == 2
     retried = [event for event in busy.events("attempt.started") if event["data"]["attempt"]["ordinal"] > 1]
     assert told("mailboxd_retries_total") == len(retried) == 1
-    assert told("mailboxd_events_total") == busy.query("SELECT max(seq) AS last FROM events")[0]["last"]
+    assert told("mailboxd_events_total") == busy.query("SELECT max(seq) AS last FROM v_events")[0]["last"]
     assert told("mailboxd_up") == 0
     assert told("mailboxd_health", grade="off") == 1
     assert told("mailboxd_database_bytes") > 4096

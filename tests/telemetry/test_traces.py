@@ -70,7 +70,7 @@ def test_one_trace_over_two_daemons(found: Found, receiver: Receiver) -> None:
         assert SECRET.encode() not in header_and_body[1]
     for agent in company.agents.values():
         assert SECRET not in agent.log.read_text()
-        tokens = [row["reply_token"] for row in agent.query("SELECT reply_token FROM attempts") if row["reply_token"]]
+        tokens = [row["reply_token"] for row in agent.query("SELECT reply_token FROM v_attempts") if row["reply_token"]]
         assert not [token for token in tokens if any(token.encode() in raw for _, raw in receiver.requests)]
         assert "Result of" not in str(receiver.came), "no word of a message is in a span"
 

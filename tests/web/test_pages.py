@@ -56,7 +56,7 @@ def test_an_approval_on_the_page_is_performed_once_under_the_users_name(
     assert answer.headers["location"].endswith("?done=approved")
     company["alpha"].until("job")
     assert happened(tmp_path / "witness") == 1
-    (recorded,) = company["alpha"].query("SELECT resolved_by, note FROM approvals")
+    (recorded,) = company["alpha"].query("SELECT resolved_by, note FROM v_approvals")
     assert recorded == {"resolved_by": ME, "note": "seen"}
     assert f"Decided {ME}" in page.get(path).words
     assert "<form method" not in page.get(path).text.partition("<footer")[0]
@@ -78,7 +78,7 @@ def test_an_approval_is_bound_to_the_shown_digest(found: Found, opened: Opened, 
     assert asked(company["alpha"])["status"] == "pending", "nothing is stopped yet"
     assert "Undo" in page.get("/").words
     company["alpha"].until("job", "failed")
-    (recorded,) = company["alpha"].query("SELECT status, resolved_by, note FROM approvals")
+    (recorded,) = company["alpha"].query("SELECT status, resolved_by, note FROM v_approvals")
     assert recorded == {"status": "rejected", "resolved_by": ME, "note": "not today"}
     assert not happened(tmp_path / "witness")
 
@@ -108,7 +108,7 @@ def test_changes_are_requested_and_a_second_word_is_refused(found: Found, opened
     assert page.post(path, {**hidden, "decision": "request_changes", "note": "smaller"}).status == 303
     answer = page.post(path, {**hidden, "decision": "approved"})
     assert answer.status == 409
-    assert [row["status"] for row in company["alpha"].query("SELECT status FROM approvals")] == ["request_changes"]
+    assert [row["status"] for row in company["alpha"].query("SELECT status FROM v_approvals")] == ["request_changes"]
 
 
 _OVER = {"failed", "circuit_open"}
@@ -153,7 +153,7 @@ def test_orders_are_those_of_the_command_line(found: Found, opened: Opened) -> N
     refused = page.post(f"/w/{key}/t/lasts", _hidden(page, f"/w/{key}/t/stuck") | {"order": "cancel"})
     assert refused.status == 409
     assert "Not done" in refused.words
-    people = {row["actor"] for row in alpha.query("SELECT DISTINCT actor FROM events WHERE role = 'operator'")}
+    people = {row["actor"] for row in alpha.query("SELECT DISTINCT actor FROM v_events WHERE role = 'operator'")}
     assert ME in people
 
 
@@ -224,7 +224,7 @@ def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
     sent = page.form("/new", send="task", workspace=key, title="", instructions="Count <b>all</b>\nof them")
     assert sent.headers["location"].startswith(f"/w/{key}?done=left&sent=msg_")
     company["alpha"].run()
-    (row,) = company["alpha"].query("SELECT title, phase, sender, local_id FROM tasks")
+    (row,) = company["alpha"].query("SELECT title, phase, sender, local_id FROM v_tasks")
     assert (row["title"], row["phase"], row["sender"]) == ("Count <b>all</b>", "completed", "operator")
     assert row["local_id"].startswith("count-b-all-b-")
     assert "Count <b>all</b>" in page.get(f"/w/{key}").words
@@ -253,7 +253,7 @@ def test_a_recipe_is_started_from_the_page(found: Found, opened: Opened) -> None
     sent = start(debaters="self", rounds="1")
     assert sent.headers["location"].startswith(f"/w/{key}?done=left&sent=msg_")
     company["alpha"].run()
-    (row,) = company["alpha"].query("SELECT title, phase FROM tasks WHERE parent IS NULL")
+    (row,) = company["alpha"].query("SELECT title, phase FROM v_tasks WHERE parent IS NULL")
     assert row == {"title": "Now?", "phase": "completed"}
     assert page.get("/new?recipe=nothing").status == 409
 
@@ -304,7 +304,7 @@ def test_no_reply_token_is_ever_shown(found: Found, opened: Opened) -> None:
         company[name].start()
     alpha.drop("q.md", task("q", plan={"one": {"agent": "beta", "description": "one"}}))
     alpha.until("q")
-    tokens = {row["reply_token"] for row in alpha.query("SELECT reply_token FROM attempts WHERE reply_token <> ''")}
+    tokens = {row["reply_token"] for row in alpha.query("SELECT reply_token FROM v_attempts WHERE reply_token <> ''")}
     assert tokens
     page = opened(company)
     for name in ("alpha", "beta"):

@@ -40,10 +40,10 @@ def _attempts(db: sqlite3.Connection) -> None:
     time = "strftime('%Y-%m-%dT%H:%M:%S.000Z', '2026-11-21T08:00:{}', '+' || t.n || ' seconds')"
     own = {"id": "a.id || t.seq", "task": "t.id", "started_at": time.format("00"), "finished_at": time.format("10")}
     values = ", ".join(own.get(name, f"a.{name}") for name in columns)
-    crowd = "SELECT id, seq, row_number() OVER () AS n FROM tasks WHERE local_id LIKE 'big.a-%'"
+    crowd = "SELECT id, seq, row_number() OVER () AS n FROM v_tasks WHERE local_id LIKE 'big.a-%'"
     db.execute(
         f"INSERT INTO attempts ({', '.join(columns)}) SELECT {values} FROM ({crowd}) t,"
-        " (SELECT * FROM attempts LIMIT 1) a"
+        " (SELECT * FROM v_attempts LIMIT 1) a"
     )
 
 
