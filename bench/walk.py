@@ -1,9 +1,11 @@
 """The path of one task through the code, from the dropped file to its spawned turn: `make walk`.
 
 The real daemon runs in this process, in a workspace of its own. A first task warms it up, so that what is imported or
-compiled once is not on the path; then a second one is dropped, and every function of mailboxd that is entered before
-the agent's process is spawned is noted, in order. It prints those functions by file, and three counts: functions,
-files, and how often the path goes on in another file (each function counted where it is entered first).
+compiled once is not on the path; then a second one is dropped, and every call of a function of mailboxd is noted, in
+order, from the beginning of the round that takes the file to the spawning of the agent's process. What the watcher's
+thread and the waiting for a wake-up do is left out: it depends on luck. It prints the functions by file, each where it
+is entered first with how often it is called, and four counts: calls, functions, files, and how often the path goes on
+in another file.
 
 A tool for review, not a limit: read the printed path as a story, and look for the steps that it does not need.
 """
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from itertools import groupby, pairwise
@@ -28,6 +31,7 @@ import mailboxd
 from bench.daemon import SETTINGS, task
 from bench.workshop import drop
 from mailboxd.cli import main as mailboxd_command
+from mailboxd.daemon.loop import Daemon
 
 PACKAGE = str(Path(mailboxd.__file__).parent)
 SPAWNS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork"})
@@ -36,43 +40,50 @@ SECONDS = 60.0
 
 
 class Walk:
-    """Records each function of mailboxd once, in the order of their first calls, while `recording` is set."""
+    """Counts the calls of each function of mailboxd, in the order of the first ones, from a round to a spawn."""
 
     def __init__(self) -> None:
-        self.entered: dict[CodeType, None] = {}
+        self.calls: Counter[CodeType] = Counter()
         self.recording = False
         self.spawned = threading.Event()
+        self._dropped = Path()
 
     def profile(self, frame: FrameType, event: str, _arg: Any) -> None:
-        if self.recording and event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            self.entered.setdefault(frame.f_code)
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(PACKAGE):
+            return
+        if code is Daemon.round.__code__ and not self.spawned.is_set() and self._dropped.is_file():
+            self.calls.clear()  # until here nothing was done with the file
+            self.recording = True
+        if self.recording:
+            self.calls[code] += 1
 
     def audit(self, event: str, _args: Any) -> None:
-        if event in SPAWNS:
+        if event in SPAWNS and self.recording:
             self.recording = False
             self.spawned.set()
 
     def drop(self, inbox: Path, name: str) -> bool:
         """Drop a task and wait for its turn; returns whether it was spawned in time."""
+        self._dropped = inbox / f"{name}.md"
         self.spawned.clear()
-        self.entered.clear()
-        self.recording = True
-        drop(inbox, f"{name}.md", task(name))
+        drop(inbox, self._dropped.name, task(name))
         return self.spawned.wait(SECONDS)
 
     def report(self) -> str:
         path = [
-            (str(Path(code.co_filename).relative_to(PACKAGE)), code.co_qualname)
-            for code in self.entered
+            (str(Path(code.co_filename).relative_to(PACKAGE)), f"{code.co_qualname}{f' x{count}' if count > 1 else ''}")
+            for code, count in self.calls.items()
             if not code.co_name.startswith("<")
         ]
+        calls = sum(count for code, count in self.calls.items() if not code.co_name.startswith("<"))
         files = [file for file, _ in path]
         lines = []
         for file, functions in groupby(path, key=lambda entry: entry[0]):
             lines.append(f"{file}: {', '.join(name for _, name in functions)}")
         switches = sum(before != after for before, after in pairwise(files))
         lines.append("")
-        lines.append(f"{len(path)} functions in {len(set(files))} files, {switches} switches between files")
+        lines.append(f"{calls} calls of {len(path)} functions in {len(set(files))} files, {switches} switches between files")
         return "\n".join(lines)
 
 
@@ -88,13 +99,12 @@ def main() -> int:
         (root / ".mailboxd" / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
         walk = Walk()
         sys.addaudithook(walk.audit)
-        threading.setprofile(walk.profile)
         driver = threading.Thread(target=_drive, args=(walk, root), daemon=True)
         driver.start()
         sys.setprofile(walk.profile)
         _run(["-w", str(root), "run", "--log-level", "warning"])
         sys.setprofile(None)
-    if not walk.entered:
+    if not walk.calls:
         print("walk: no turn was spawned; run `make test` to see what is broken", file=sys.stderr)
         return 1
     print(walk.report())
@@ -107,7 +117,7 @@ def _drive(walk: Walk, root: Path) -> None:
         if walk.drop(inbox, "first") and _until(lambda: _has_ended(root, "first")):
             walk.drop(inbox, "second")
         else:
-            walk.entered.clear()
+            walk.calls.clear()
     finally:
         walk.recording = False
         os.kill(os.getpid(), signal.SIGTERM)

@@ -89,18 +89,21 @@ def test_a_server_that_drops_repeats_and_reorders_loses_nothing_and_has_nothing_
     os.kill(int((farm.server.folder / "nats.pid").read_text()), signal.SIGHUP)
     turned = Turned(farm["gamma"])
     turned.start()
+    jobs = 0
     try:
-        for number in range(2):
-            alpha["main"].drop(f"{number}.md", task(f"job{number}", plan=PLAN))
-        for number in range(2):
-            alpha["main"].until(f"job{number}", seconds=240)
+        # on a fast machine two jobs are over before the server has done much
+        while jobs < 2 or turned.said <= 100 or not turned.dropped:
+            assert turned.is_alive()
+            for number in (jobs, jobs + 1):
+                alpha["main"].drop(f"{number}.md", task(f"job{number}", plan=PLAN))
+            for number in (jobs, jobs + 1):
+                alpha["main"].until(f"job{number}", seconds=240)
+            jobs += 2
     finally:
         turned.over.set()
         turned.join()
-    assert turned.said > 100, "it repeated much"
-    assert turned.dropped
     direct = [one["task_id"] for one in beta.executions(agent="writer") if int(one["task_id"][-1]) % 2 == 0]
     assert sorted(direct) == sorted({*direct}), "mail was carried out once"
     taken = [row["task"] for row in alpha["main"].mail("accepted") if row["type"] == "reply"]
-    assert len(taken) == len({*taken}) == 2 * len(PLAN)
+    assert len(taken) == len({*taken}) == jobs * len(PLAN)
     assert not beta["writer"].mail("duplicate")
