@@ -82,8 +82,8 @@ class Walk:
         for file, functions in groupby(path, key=lambda entry: entry[0]):
             lines.append(f"{file}: {', '.join(name for _, name in functions)}")
         switches = sum(before != after for before, after in pairwise(files))
-        lines.append("")
-        lines.append(f"{calls} calls of {len(path)} functions in {len(set(files))} files, {switches} switches between files")
+        counts = f"{calls} calls of {len(path)} functions in {len(set(files))} files"
+        lines += ["", f"{counts}, {switches} switches between files"]
         return "\n".join(lines)
 
 
