@@ -51,14 +51,16 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address | None:
         """The address `host.agent`; None if it is none."""
-        host, _, agent = text.lower().partition(".")
-        return cls(host, agent) if is_host(host) and is_id(text) and is_id(agent) else None
+        host, dot, agent = text.lower().partition(".")
+        return cls(host, agent) if dot and is_host(host) and is_id(text) and is_id(agent) else None
 
 
 def role_of(agent: str) -> str:
     """The role that a pool serves, in lower case; empty for any other name."""
+    if not agent.startswith(POOL):
+        return ""
     role = agent.removeprefix(POOL)
-    return role.lower() if role != agent and is_id(role) else ""
+    return role.lower() if is_id(role) else ""
 
 
 def is_host(text: str) -> bool:

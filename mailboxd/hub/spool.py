@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mailboxd.core.times import moment, to_epoch
@@ -304,11 +305,15 @@ class _Latest(Generic[T]):
     parse: Callable[[bytes], T | None]
     _stamp: Stamp | None = None
     _found: T | None = None
+    _path: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._path = self.state.folder / self.name
 
     def __call__(self) -> T | None:
         stamp = None
         with suppress(OSError):
-            stamp = Stamp.of((self.state.folder / self.name).lstat())
+            stamp = Stamp.of(self._path.lstat())
         if stamp != self._stamp:
             self._stamp, self._found = stamp, None
             with suppress(MailboxdError):

@@ -363,9 +363,8 @@ def _backwards(file: int) -> Iterator[bytes]:
         yield rest
 
 
-def _text(value: object) -> str:
-    """A line of ASCII, so that it does nothing to a terminal."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+# a line of ASCII, so that it does nothing to a terminal
+_text = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), check_circular=False).encode
 
 
 def _json(value: object) -> bytes:
