@@ -314,14 +314,14 @@ def _harnesses(config: Config) -> Mapping[str, HarnessSection]:
     return config.acp.harnesses
 
 
-def _keep_result(ws: Workspace, task: Task) -> str:
-    """A result that is too long to be carried whole, as a file that can be read; relative to the workspace."""
+def _keep_result(ws: Workspace, task: Task, kind: str, text: str) -> str:
+    """A text that is too long to be carried whole, as a file that can be read; relative to the workspace."""
     folder = task.task_id if task.parent else task.local_id  # a child's task_id is the local id of its parent
     try:
         with directory(ws.root, "tasks") as tasks, suppress(FileExistsError):
             os.mkdir(folder, 0o700, dir_fd=tasks)
-        name = f"result-{task.key or task.local_id}.md"
-        name = deliver(ws.tasks / folder, name, task.result.encode(), below=ws.root)
+        name = f"{kind}-{task.key or task.local_id}.md"
+        name = deliver(ws.tasks / folder, name, text.encode(), below=ws.root)
     except (OSError, WorldError) as error:
         problem = f"its full result cannot be kept: {error}"
         raise MessageError("obstructed", problem, "Make room for that directory.", f"tasks/{folder}") from error

@@ -70,7 +70,13 @@ from mailboxd.store.store import Store
 
 # Prompts of turns, and what they ask for.
 
+_LITTLE = 65_536
+"""Bytes that fit into a message of 1 MiB several times."""
 _EXECUTES = frozenset({Turn.WORK, Turn.DISPATCH, Turn.SYNTHESIS})
+
+
+Keep = Callable[[Task, str, str], str]
+"""Writes a text in full to a file of this task, which is called after the second argument, and returns its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class Prompt:
 
 @dataclass(slots=True)
 class PromptBuilder:
-    """Renders for one workspace. `keep` writes the full text of a shortened result to a file and returns its path."""
+    """Renders for one workspace. `keep` writes what was shortened to a file of the task and returns its path."""
 
     agent: str
     store: Store
@@ -91,11 +97,16 @@ class PromptBuilder:
     limits: Limits
     context_bytes: int
     background_bytes: int
-    keep: Callable[[Task], str]
+    keep: Keep
     peers: Callable[[], Sequence[Peer]]
 
     _decided_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The answers that were asked of tasks whose turns have not ended, by task: what `asked` would have to query."""
+
+    def with_less(self) -> PromptBuilder:
+        """The same, which passes on so little that it fits into any message."""
+        context, background = min(self.context_bytes, _LITTLE), min(self.background_bytes, _LITTLE)
+        return replace(self, context_bytes=context, background_bytes=background)
 
     def asked(self, effect: RunTurn | LookUp, task: Task) -> Asked:
         """What a turn that has ended asked for."""
@@ -134,7 +145,7 @@ class PromptBuilder:
         All of it is named and marked as data.
         """
         spec, needs = task.spec, self.store.tasks.dependencies(task.id)
-        carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED])
+        carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED], task)
         before = self._round_before(task)
         done = self._performed([*needs, task])
         context = joined(spec.context, self._background(task), before.text, carried.text, done)
@@ -201,20 +212,26 @@ class PromptBuilder:
         rounds = {one.key: one for one in self.store.tasks.children(whole.id)}
         before = rounds[str(int(latest.key) - 1)]
         parts = [part for part in self.store.tasks.children(before.id) if part.phase is Phase.COMPLETED]
-        carried = self.carry(parts or [before], f"round {before.key}: ")
+        carried = self.carry(parts or [before], task, f"round {before.key}: ")
         heading = f"### Round {latest.key} of at most {whole.flow.rounds * whole.attempt}"
         return replace(carried, text=f"{heading}\n\nThe results of the round before:\n\n{carried.text}")
 
-    def carry(self, tasks: Sequence[Task], prefix: str = "") -> Carried:
+    def carry(self, tasks: Sequence[Task], to: Task, prefix: str = "") -> Carried:
+        """The results of `tasks` for the executor, or the sender, of the task `to`."""
         by_key = {f"{prefix}{task.key}": task for task in tasks}
         sources = [Upstream(f"{prefix}{task.key}", task.executor, task.result) for task in tasks]
-        return carry(sources, self.context_bytes, lambda source: self.keep(by_key[source.key]))
+        return carry(
+            sources,
+            self.context_bytes,
+            keep_path=lambda source: self.keep(by_key[source.key], "result", source.text),
+            keep_all=lambda text: self.keep(to, "results", text),
+        )
 
     def previous(self, task: Task) -> str:
         """The result of the previous attempt, if there are findings about it to correct."""
         if not task.findings or not task.result:
             return ""
-        return shorten(task.result, self.context_bytes, lambda: self.keep(task))[0]
+        return shorten(task.result, self.context_bytes, lambda: self.keep(task, "result", task.result))[0]
 
     def _work(self, task: Task, effect: RunTurn) -> Prompt:
         spec, cuts = self.with_context(task)
@@ -249,9 +266,9 @@ class PromptBuilder:
 
     def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
         children = self.store.tasks.children(task.id)
-        carried = self.carry([child for child in children if child.phase is Phase.COMPLETED])
+        carried = self.carry([child for child in children if child.phase is Phase.COMPLETED], task)
         gone = [f"- {child.key}: {child.reason}" for child in children if child.phase is Phase.CANCELLED]
-        not_done = f"### Not done\n\n{quote_fence(chr(10).join(gone), 'cancelled subtasks')}" if gone else ""
+        not_done = f"### Not done\n\n{quote_fence(self._lines(gone), 'cancelled subtasks')}" if gone else ""
         prompt = SynthesisPrompt(
             local_id=task.local_id,
             attempt=task.attempt,
@@ -274,12 +291,20 @@ class PromptBuilder:
         done = [f"- {row.requested_action}: {first_line(row.summary)}" for row in rows if row.state is Performed.DONE]
         if not done:
             return ""
-        return f"### Actions that were performed, once\n\n{quote_fence(chr(10).join(done), 'approved actions')}"
+        return f"### Actions that were performed, once\n\n{quote_fence(self._lines(done), 'approved actions')}"
+
+    def _lines(self, lines: Sequence[str]) -> str:
+        """The lines, as many as fit into the bytes of a context."""
+        text = "\n".join(lines).encode("utf-8", "replace")
+        if len(text) <= self.context_bytes:
+            return "\n".join(lines)
+        shown = text[: self.context_bytes].decode("utf-8", "ignore").split("\n")[:-1]
+        return "\n".join([*shown, f"[mailboxd] and {len(lines) - len(shown)} more"])
 
     def _under_review(self, task: Task) -> Spec:
         """The spec with what its executor will be given besides: what it is a part of, and what it depends on."""
         needs = [f"- {need.key}: {first_line(need.title)}" for need in self.store.tasks.dependencies(task.id)]
-        listed = quote_fence("\n".join(needs), "the plan")
+        listed = quote_fence(self._lines(needs), "the plan")
         given = f"### Dependencies\n\nIts executor is given the results of these:\n\n{listed}" if needs else ""
         spec = task.spec
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
@@ -434,19 +459,27 @@ _LONGEST_SUBJECT = 200
 
 @dataclass(slots=True)
 class MessageBuilder:
-    """Renders for one workspace. `keep` writes the full text of a shortened result to a file and returns its path."""
+    """Renders for one workspace. `keep` as in PromptBuilder."""
 
     agent: str
     store: Store
     templates: Templates
-    keep: Callable[[Task], str]
+    keep: Keep
     prompting: PromptBuilder
     hub: HubMail
 
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
+        try:
+            return self._dispatch(effect, task, attempt, now, self.prompting)
+        except MessageError:
+            return self._dispatch(effect, task, attempt, now, self.prompting.with_less())
+
+    def _dispatch(
+        self, effect: RunTurn, task: Task, attempt: Attempt, now: str, prompting: PromptBuilder
+    ) -> tuple[bytes, tuple[Cut, ...]]:
         files = self.hub.attached(effect.agent, effect.message_id)
-        prompting = replace(self.prompting, keep=partial(self._keep, files))
+        prompting = replace(prompting, keep=partial(self._keep, files))
         spec, cuts = prompting.with_context(task)
         spec = prompting.declaring(task, spec)
         previous = self._previous(task, prompting)
@@ -493,11 +526,13 @@ class MessageBuilder:
         if effect.type == "reply":
             files = self.hub.attached(effect.to, effect.message_id)
             try:
-                return self._reply(effect, task, now, files)
+                return self._reply(effect, task, now, files, self.prompting)
             except MessageError:
                 # No message can hold the result (it may have thousands of headings); the sender still gets a reply.
-                where = f"The result does not fit into a message. It is in the file {self._keep(files, task)}."
-                return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now, files)
+                kept = self._keep(files, task, "result", task.result)
+                where = f"The result does not fit into a message. It is in the file {kept}."
+                task = replace(task, result=where, error=first_line(task.error))
+                return self._reply(effect, task, now, files, self.prompting.with_less())
         if effect.type in ("question", "progress"):
             headers = self._upward(effect, task) | {"preamble": effect.note}
             if effect.waits_for:
@@ -540,13 +575,15 @@ class MessageBuilder:
         kept = before is not None and before.acknowledged and not task.executor.startswith(POOL)
         return "" if kept else prompting.previous(task)
 
-    def _keep(self, files: AttachedFiles | None, task: Task) -> str:
-        """Where the whole of a shortened result is, for the receiver of a message with these files."""
+    def _keep(self, files: AttachedFiles | None, task: Task, name: str, text: str) -> str:
+        """Where the whole of a shortened text is, for the receiver of a message with these files."""
         if files is None:
-            return self.keep(task)
-        return files.add(task.result.encode(), ".md") or files.left_out(self.keep(task))
+            return self.keep(task, name, text)
+        return files.add(text.encode(), ".md") or files.left_out(self.keep(task, name, text))
 
-    def _reply(self, effect: Send, task: Task, now: str, files: AttachedFiles | None) -> bytes:
+    def _reply(
+        self, effect: Send, task: Task, now: str, files: AttachedFiles | None, prompting: PromptBuilder
+    ) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
         status["failure"] = None if done else "permanent"  # all retries were made here
@@ -554,11 +591,11 @@ class MessageBuilder:
         status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
         keep = partial(self._keep, files)
-        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: keep(task))
+        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: keep(task, "result", task.result))
         body = ReplyBody(
             results=joined(result or "(no text)", self._made(files, task)) if done else "",
             error="" if done else task.error or task.reason or "failed",
-            partial="" if done else self._partial(task, replace(self.prompting, keep=keep)),
+            partial="" if done else self._partial(task, replace(prompting, keep=keep)),
             doubts=tuple(storable_line(doubt) for doubt in self.store.doubts.open_below(task.id)),
         )
         status["attachments"] = (files.names or None) if files else None
@@ -599,8 +636,8 @@ class MessageBuilder:
     def _partial(self, task: Task, prompting: PromptBuilder) -> str:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         if done:
-            return prompting.carry(done).text
-        return shorten(task.result, prompting.context_bytes, lambda: prompting.keep(task))[0]
+            return prompting.carry(done, task).text
+        return shorten(task.result, prompting.context_bytes, lambda: prompting.keep(task, "result", task.result))[0]
 
     def _upward(self, effect: Send, task: Task) -> dict[str, object]:
         """The headers of a message to the task's sender: its ids, as received."""

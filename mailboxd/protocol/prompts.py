@@ -393,6 +393,12 @@ _HEADED = re.compile(r"^#{1,6} ", re.MULTILINE)
 
 _HEADINGS = re.compile(r"^(?=[ \t]*\\*###[^\n]*\(from agent )", re.MULTILINE)
 _ESCAPED = r"\\"
+_FENCE = 330
+"""Bytes of the heading and the fence of one source, about."""
+_FEW = 20
+"""Sources that have blocks of their own, however small the budget is."""
+_LEAST = 500
+"""Bytes of each of very many results that are listed: some in full say more than the beginnings of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,20 +429,31 @@ class Carried:
     cuts: tuple[Cut, ...]
 
 
-def carry(sources: Sequence[Upstream], budget_bytes: int, keep_path: Callable[[Upstream], str]) -> Carried:
+def carry(
+    sources: Sequence[Upstream],
+    budget_bytes: int,
+    keep_path: Callable[[Upstream], str],
+    keep_all: Callable[[str], str],
+) -> Carried:
     """The texts of `sources` in order, each under `### <key> (from agent <agent>)` and fenced as data.
 
     `budget_bytes` (0 or more) limits the texts together, without headings and markers. If they exceed it, short texts
     stay whole and the longest share the rest equally. A cut never splits a character and is followed by a marker with
     the original size, the sha256 and the file with the whole text, which `keep_path` returns.
+
+    So many sources that their fences alone would take that much are one block, of at most twice the budget, and
+    `keep_all` returns the path of the file with all of their texts.
     """
     raws = [source.text.encode("utf-8", "replace") for source in sources]
+    shares = _shares([len(raw) for raw in raws], budget_bytes)
+    if len(sources) > max(budget_bytes // _FENCE, _FEW):
+        return _carry_many(sources, raws, shares, budget_bytes, keep_all)
     parts: list[str] = []
     cuts: list[Cut] = []
-    for source, raw, share in zip(sources, raws, _shares([len(raw) for raw in raws], budget_bytes), strict=True):
+    for source, raw, share in zip(sources, raws, shares, strict=True):
         origin = f"result of {source.key} from agent {source.agent}"
         text = raw[:share].decode("utf-8", "ignore")
-        parts.append(f"### {source.key} (from agent {source.agent})\n\n{quote_fence(text, origin)}")
+        parts.append(f"{_heading(source)}{quote_fence(text, origin)}")
         if share < len(raw):
             cut = Cut(source.key, len(raw), len(text.encode()), hashlib.sha256(raw).hexdigest(), keep_path(source))
             cuts.append(cut)
@@ -444,15 +461,44 @@ def carry(sources: Sequence[Upstream], budget_bytes: int, keep_path: Callable[[U
     return Carried("\n\n".join(parts), tuple(cuts))
 
 
+def _carry_many(
+    sources: Sequence[Upstream],
+    raws: Sequence[bytes],
+    shares: Sequence[int],
+    budget_bytes: int,
+    keep_all: Callable[[str], str],
+) -> Carried:
+    name, shown, room, kept = f"{len(sources)} results", list[Upstream](), 2 * budget_bytes, 0
+    for source, raw, share in zip(sources, raws, shares, strict=True):
+        text = raw[: max(share, _LEAST)].decode("utf-8", "ignore")
+        size = len(text.encode())
+        left_out = f" [{len(raw) - size} bytes more]" if size < len(raw) else ""
+        room -= len(f"{_heading(source)}{text}{left_out}\n\n".encode())
+        if room < 0:
+            break
+        kept += size
+        shown.append(replace(source, text=text + left_out))
+    block = f"### {name}\n\n{quote_fence(concatenate(shown), name)}"
+    size = sum(len(raw) for raw in raws)
+    if kept == size and len(shown) == len(sources):
+        return Carried(block, ())
+    whole = concatenate(sources)
+    digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()
+    cut = Cut(name, size, kept, digest, keep_all(whole))
+    marker = f"[mailboxd] cut: {kept} of {size} bytes, and {len(shown)} of {name}, are shown. {_place(cut)}"
+    return Carried(f"{block}\n\n{marker}", (cut,))
+
+
 def concatenate(sources: Sequence[Upstream]) -> str:
     """The results in order, each under a heading that names its source and that no result can forge.
 
     The text is not marked as data; the code that passes it to an agent marks the whole.
     """
-    parts = [
-        f"### {source.key} (from agent {source.agent})\n\n{_HEADINGS.sub(_ESCAPED, source.text)}" for source in sources
-    ]
-    return "\n\n".join(parts)
+    return "\n\n".join(f"{_heading(source)}{_HEADINGS.sub(_ESCAPED, source.text)}" for source in sources)
+
+
+def _heading(source: Upstream) -> str:
+    return f"### {source.key} (from agent {source.agent})\n\n"
 
 
 def _shares(sizes: Sequence[int], budget: int) -> list[int]:
@@ -467,10 +513,11 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
 
 
 def _marker(cut: Cut) -> str:
-    return (
-        f"[mailboxd] cut: {cut.kept} of {cut.size} bytes are shown. "
-        f"The whole text (sha256 {cut.sha256}) is in the file {cut.path}"
-    )
+    return f"[mailboxd] cut: {cut.kept} of {cut.size} bytes are shown. {_place(cut)}"
+
+
+def _place(cut: Cut) -> str:
+    return f"The whole text (sha256 {cut.sha256}) is in the file {cut.path}"
 
 
 def shorten(text: str, budget_bytes: int, keep: Callable[[], str]) -> tuple[str, Cut | None]:

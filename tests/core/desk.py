@@ -18,7 +18,7 @@ from mailboxd.config.settings import Settings
 from mailboxd.core.approvals import Action, ActionKind, Approval
 from mailboxd.core.breaker import Breaker
 from mailboxd.core.corrections import MOST
-from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
+from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role, passed
 from mailboxd.core.inputs import Input, NewTask, OperatorInput, Redispatch, TurnEnded
 from mailboxd.core.model import NO_USAGE, Attempt, Origin, Plan, PlannedChild, Policy, Spec, Spent, Task, Usage
@@ -283,13 +283,19 @@ class Desk:
 
     def dispatch(self, turn: RunTurn, name: str, elsewhere: Path, most: int = 4096) -> bytes:
         """The message to the agent of an ordered turn that has a mailbox. No hub is `elsewhere`."""
+        return self._messages(elsewhere, most).dispatch(turn, self.task(name), self.attempt(name), self.clock.now())[0]
+
+    def message(self, effect: Send, name: str, elsewhere: Path) -> bytes:
+        """The ordered message about a task. No hub is `elsewhere`."""
+        return self._messages(elsewhere, 4096).message(effect, self.task(name), self.clock.now())
+
+    def _messages(self, elsewhere: Path, most: int) -> MessageBuilder:
         hub = HubMail(HubView(Workspace(elsewhere), "main", UserState(elsewhere)))
-        builder = MessageBuilder("main", self.store, Templates(None), lambda _: "", self._prompts(most), hub)
-        return builder.dispatch(turn, self.task(name), self.attempt(name), self.clock.now())[0]
+        return MessageBuilder("main", self.store, Templates(None), lambda *_: "", self._prompts(most), hub)
 
     def _prompts(self, most: int) -> PromptBuilder:
         limits = self.settings.limits
-        return PromptBuilder("main", self.store, Templates(None), limits, 100_000, most, lambda _: "", tuple)
+        return PromptBuilder("main", self.store, Templates(None), limits, 100_000, most, lambda *_: "", tuple)
 
     def task_file(self, name: str = "t") -> TaskFile:
         """What its task.md shows."""

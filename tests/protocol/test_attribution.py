@@ -41,7 +41,7 @@ def work(text: str) -> str:
 
 
 def synthesis_results(text: str) -> str:
-    results = carry([Upstream("a", "scout", text)], 1_000_000, lambda _: "").text
+    results = carry([Upstream("a", "scout", text)], 1_000_000, lambda _: "", str).text
     return render_prompt(PACKAGED, SynthesisPrompt("t", 1, "me", "boss", "T", SPEC, results))
 
 
@@ -79,7 +79,7 @@ def dispatched(text: str) -> str:
 
 
 def in_context(text: str) -> str:
-    carried = carry([Upstream("a", "scout", text)], 1_000_000, lambda _: "").text
+    carried = carry([Upstream("a", "scout", text)], 1_000_000, lambda _: "", str).text
     return read_back(DispatchBody("T", Spec("Goal", "Do it", carried, "A list")))
 
 

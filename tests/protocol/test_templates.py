@@ -227,7 +227,7 @@ def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> No
 
 
 def test_a_synthesis_prompt_carries_the_results_as_data() -> None:
-    results = carry([Upstream("a", "scout", "Found it")], 1000, lambda source: source.key).text
+    results = carry([Upstream("a", "scout", "Found it")], 1000, lambda source: source.key, str).text
     prompt = render_prompt(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", "T", SPEC, results))
     assert "### a (from agent scout)" in prompt
     assert "Found it" in prompt

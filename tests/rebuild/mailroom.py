@@ -265,11 +265,11 @@ class Parts:
         inbox = Inbox(ws, settle_seconds=0.0, incomplete_seconds=0.0, max_bytes=1 << 20)
         taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), templates, room.reports)
         agent = core.settings.agent
-        prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, 4_096, lambda _: "", tuple)
+        prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, 4_096, lambda *_: "", tuple)
         hub = HubMail(HubView(ws, agent, UserState(ws.root)))
-        outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting, hub)
+        outgoing = MessageBuilder(agent, core.store, templates, lambda *_: "", prompting, hub)
         nobody = cast(ProcessTable, None), cast(TurnTransport, None)
-        posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports, hub)
+        posting = MessageDelivery(core, *nobody, outgoing, ws, lambda *_: "", room.reports, hub)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(
             arrivals, Archiver(core, ws, room.reports, ArchiveWatch(core, ws, room.reports)), taskmd, outgoing, posting
