@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-
 from collections.abc import Sequence
 
 from hypothesis import given
