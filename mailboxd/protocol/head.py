@@ -336,8 +336,7 @@ class _HeadReader:
         try:
             name, amount = quantities.budget(str(value))
         except MessageError as error:
-            problem = f"{key}: {error.problem}"
-            self._fail("unknown-field", key, problem, f"{error.hint} Nothing has started.")
+            self._fail("unknown-field", key, error.problem, f"{error.hint} Nothing has started.")
         self._put(name, key, amount)
 
     # What is in no table
@@ -388,7 +387,7 @@ class _HeadReader:
 
     def _doubt_unknown(self) -> None:
         free = [name for name in self.known if name not in self.head.header]
-        near = near_misses(self.unknown, free)
+        near = near_misses((key for key in self.unknown if spelled(key) not in BOOKKEEPING), free)
         for key, value in self.unknown.items():
             self.head.header[key] = value
             if key in near:

@@ -40,6 +40,7 @@ from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, Wa
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import findings
+from mailboxd.protocol.dropped import read_sections, read_text
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import (
@@ -52,7 +53,6 @@ from mailboxd.protocol.headers import (
     near_misses,
     override_headers,
 )
-from mailboxd.protocol.headings import Ticks, header_lines, misspelt, renamed, restraining_headers, ticks
 from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
@@ -419,10 +419,6 @@ _FIRST_LINE = re.compile(r"\s*(?:#+|[-*+][ \t]+\[ ?\])(?P<title>[^\n]*)")
 """A first line that is marked as a heading or as an item of a list of things to do."""
 _UNDER_EVERY_LIMIT = 4000
 """Bytes. A shorter file has neither 2,000 YAML events nor 5,000 marks, which take two bytes each."""
-_MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
-_LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
-"""Names and titles of a list of several things to do."""
-_NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -624,27 +620,9 @@ class _Reader:
 
     def _headers_of_sections(self, sections: tuple[Section, ...], header: Mapping[str, Yaml]) -> dict[str, Yaml]:
         """What sections like `## Deadline` say, as headers. Raises MessageError."""
-        found, places = restraining_headers(sections, self.path)
-        self.warnings += misspelt(sections, SPEC_SECTIONS)
-        said = Head()
-        try:
-            said = read_head(found, {*found}, self.place, by_person=True)
-            for name in said.header:
-                if name in header:
-                    raise MessageError("duplicate-key", f"{name} is a header, too", "Keep one of them.", field=name)
-            return {name: value for name, value in said.header.items() if self._converted(name, value) is not None}
-        except MessageError as error:
-            section = places.get(said.written.get(error.field or "", error.field or "")) or next(iter(places.values()))
-            problem = f"the section {excerpt(section.heading)}: {error.problem}"
-            hint = f"{error.hint} Correct it, or give it another heading if it is only text."
-            raise MessageError(error.rule, problem, hint, self.path, section.line, error.field) from None
-
-    def _converted(self, name: str, value: Yaml) -> Any:
-        try:
-            return CONVERTERS[name](value, lambda _: None)
-        except MessageError as error:
-            error.field = name
-            raise
+        said = read_sections(sections, header, self.place, self.path)
+        self.warnings += said.doubts
+        return said.header
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], present: set[str]) -> dict[str, str]:
         """Headers that are probably misspelt: known header -> name in the file. Warns about each."""
@@ -698,7 +676,8 @@ class _Reader:
         """
         title, name = header.get("title"), header.get("id")
         stem, first = PurePath(self.path).stem, _FIRST_LINE.match(text[:_MAX_FIRST_LINE])
-        heading = body.title or (body.sections[0].heading if body.sections else "")
+        last = self.document.body_line + self.document.body.count("\n")
+        heading = body.title or next((one.heading for one in body.sections[:1] if one.line <= last), "")
         if not isinstance(title, str) or not title:
             title = storable_line(first["title"] if first else "") or heading
             title = title or storable_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0])
@@ -706,35 +685,13 @@ class _Reader:
             title = title[: _MAX_PLAIN_TITLE - 1] + "…"
         unique, stem = self.digest[:8], name if isinstance(name, str) else stem
         task_id = f"{stem[:119]}-{unique}" if is_id(stem) else readable(unique, stem, title)
-        sections, doubts = renamed(body.sections)
-        items = ticks(text)
-        self.warnings += [*doubts, *self._doubts_about(text, items, title, stem)]
+        sections, doubts = read_text(text, body.sections, title, stem, self.place)
+        self.warnings += doubts
         preamble = body.preamble
         if not any(section.is_called("Instructions") for section in sections):
             stated = [section for section in sections if any(map(section.is_called, SPEC_SECTIONS))]
             sections, preamble = (Section("Instructions", text.strip() or title), *stated), ""
-        if items.done:
-            said = "\n".join(f"- {item}" for item in items.done)
-            sections = (*sections, Section("Context", f"These are already done; do not do them again:\n\n{said}"))
         return {"task_id": task_id, "from_": "operator", "title": title, "preamble": preamble, "sections": sections}
-
-    def _doubts_about(self, text: str, items: Ticks, title: str, stem: str) -> list[str]:
-        """What in a text may be meant otherwise than it was taken."""
-        doubts = []
-        mention, own = _MENTION.match(text) if self.place.agents else None, self.place.agent
-        if mention and (agent := self.place.agent_called(mention[1])) not in ("", own):
-            doubts.append(f"@{agent} is named first: {own} took it. If {agent} is to do it, write `agent: {agent}`")
-        if outside := header_lines(text):
-            said = ", ".join(outside)
-            doubts.append(f"{said}: such lines look like headers; outside of two lines `---` they are text")
-        if (items.open + len(items.done) > 1) and {spelled(stem), spelled(title)} & _LISTS:
-            ticked = f"; the {len(items.done)} ticked ones are not done again" if items.done else ""
-            doubts.append(f"a list of {items.open} open items was taken as one task{ticked}")
-        elif len(_NUMBERED_ITEMS.findall(text)) > 1:
-            doubts.append(
-                "its list looks like several tasks with an order; it was taken as one, and can be made a plan"
-            )
-        return doubts
 
     def _model_error(self, error: ValidationError) -> MessageError:
         """The error for what only the model checks: the title, and the form of unknown headers."""

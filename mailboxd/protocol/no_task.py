@@ -46,8 +46,17 @@ def left_aside(name: str) -> str:
 
 def declares_sender(raw: bytes) -> bool:
     """Whether the file begins with the headers of a message of the protocol: its type and its sender."""
+    return _declares(raw, b"type", b"from")
+
+
+def declares_task(raw: bytes) -> bool:
+    """Whether the file begins with the headers of a task.md that a program wrote."""
+    return _declares(raw, b"task_id")
+
+
+def _declares(raw: bytes, *names: bytes) -> bool:
     head = raw[:_HEAD].replace(b"\r\n", b"\n").removeprefix(b"\xef\xbb\xbf")
-    return head.startswith(b"---\n") and b"\ntype:" in head and b"\nfrom:" in head
+    return head.startswith(b"---\n") and all(b"\n%s:" % name in head for name in names)
 
 
 # By its text: refused, with what to do instead

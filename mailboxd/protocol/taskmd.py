@@ -14,13 +14,15 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import OPERATORS, Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol import front_matter
+from mailboxd.protocol import front_matter, no_task
+from mailboxd.protocol.dropped import read_sections, read_text
 from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
 from mailboxd.protocol.markdown import (
@@ -106,7 +108,7 @@ class TaskFile:
     doubts: tuple[str, ...] = field(default=(), compare=False)
     """Of the plan that was read, as in `Plan`; a file that is rendered has none."""
     head_doubts: tuple[str, ...] = field(default=(), compare=False)
-    """Of the headers of a new task."""
+    """Of the headers and the text of a new task."""
 
     def __post_init__(self) -> None:
         normal: dict[str, Any] = {name: _normal(getattr(self, name)) for name in _TEXTS}
@@ -197,15 +199,21 @@ def _check_complete(found: Outline, title: str, wanted: list[tuple[str, str]], t
 
 def parse_task_file(raw: bytes, path: str, *, is_new: bool = False, place: Place = NOWHERE) -> TaskFile:
     """Parse the task.md `raw` (at most MAX_BYTES) of the file `path`; `is_new`: of a task that does not exist yet,
-    whose head may have the words of people and of other tools, as they mean it at `place`.
+    which is judged like a file in the inbox: its words are those of people and of other tools, as they mean it at
+    `place`.
 
     Raises MessageError with line and field: the rules of `front_matter.split` and `parse_plan`, `duplicate-section`,
     `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for an unclosed code fence, and for
-    a new task that has not ended those of `head.read_head`.
+    a new task that has not ended those of `head.read_head` and `dropped.read_sections`; for one that a person wrote
+    also those of `no_task.refusal`.
     """
+    by_person = is_new and not no_task.declares_task(raw)
+    if by_person and (refused := no_task.refusal(path, raw)) is not None:
+        raise refused
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
     source, head, title = Source(path, 1, split.lines), Head(split.header), ""
-    if is_new and split.header.get("status") not in _ENDED:
+    is_judged = is_new and split.header.get("status") not in _ENDED
+    if is_judged:
         head = _in_our_words(source, split.header, place, split.lines)
         title = source.text(head.header.pop("title", ""), ("title",))
     text = "\n\n".join(filter(None, [split.body.rstrip("\n"), head.text])) if head.text else split.body
@@ -213,10 +221,26 @@ def parse_task_file(raw: bytes, path: str, *, is_new: bool = False, place: Place
     if parts.unclosed is not None:
         hint = "Close it, or put a backslash before it."
         raise MessageError("unterminated", "this code fence is not closed", hint, path, parts.unclosed)
-    values = _read_headers(source, head.header) | {"head_doubts": tuple(head.doubts)}
+    if is_judged:
+        said = read_sections(_others(parts), head.header, place, path)
+        head.header |= said.header
+        head.doubts += said.doubts
+    values = _read_headers(source, head.header)
     values |= _read_sections(parts, path)
-    top = _read_top(parts, values.get("instructions", ""))
-    return TaskFile(**values | top | ({"title": title} if title and parts.title in (None, "") else {}))
+    values |= _read_top(parts, values.get("instructions", ""))
+    if title and parts.title in (None, ""):
+        values["title"] = title
+    if by_person and is_judged:
+        sections, doubts = read_text(text, _others(parts), values["title"], PurePath(path).parent.name, place)
+        values["extra_sections"] = tuple((section.heading, section.text) for section in sections)
+        head.doubts += doubts
+    return TaskFile(**values | {"head_doubts": tuple(head.doubts)})
+
+
+def _others(parts: Outline) -> tuple[Section, ...]:
+    """The sections that are not those of a task.md itself."""
+    others = (one for one in parts.sections if one.heading.rstrip(" :").lower() not in _KNOWN)
+    return tuple(Section(one.heading, unescape_outline(one.text), one.line) for one in others)
 
 
 def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
@@ -251,11 +275,10 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
 def _in_our_words(source: Source, header: Mapping[str, Yaml], place: Place, lines: Mapping[Path, int]) -> Head:
     """The head of a new task. A budget or gate that is ignored for its spelling would only be missed afterwards."""
     known = {*_KNOWN_HEADERS, "title", "agent", "depends_on"}
-    sender = header.get("from", "operator")
+    is_of_person = header.get("from", "operator") in OPERATORS
+    states = _VALID_STATUSES - {"", *(("blocked", "in-progress") if "task_id" not in header else ())}
     try:
-        return read_head(
-            header, known, place, by_person=sender in OPERATORS, statuses=_VALID_STATUSES - {""}, lines=lines
-        )
+        return read_head(header, known, place, by_person=is_of_person, statuses=states, lines=lines)
     except MessageError as error:
         source.fail(error.rule, error.problem, () if error.field is None else (error.field,), error.hint)
 

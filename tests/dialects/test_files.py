@@ -87,7 +87,7 @@ class Desk:
             return "", "", ""
         message = of[-1]["message"]
         reason = message.get("reason") or {}
-        said = f"{reason.get('problem', '')} {reason.get('hint', '')} line {reason.get('line')}"
+        said = f"{reason.get('field')}: {reason.get('problem', '')} {reason.get('hint', '')} line {reason.get('line')}"
         return message["verdict"], str(message.get("notice", "")), said
 
 
