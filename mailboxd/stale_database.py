@@ -33,8 +33,9 @@ from mailboxd.mailbox.maildir import INDEX, is_day, read_message
 from mailboxd.progress import Progress, silent
 from mailboxd.protocol.messages import Parsed, ReplyMessage, TaskMessage, parse_message
 from mailboxd.store import audit_queries
+from mailboxd.store.integrity import changed
 from mailboxd.store.journal import folder_of
-from mailboxd.store.opening import changed, older
+from mailboxd.store.opening import older
 from mailboxd.store.store import Store
 
 _LARGEST = 16 << 20

@@ -109,6 +109,16 @@ class Session:
         if not self.as_json:
             say(for_terminal(text), err=err)
 
+    def tell_invalid_configuration(self) -> None:
+        """Print what is wrong with the configuration, and the command that mends it; nothing if it is valid."""
+        from mailboxd import attention
+        from mailboxd.mailbox import lock
+
+        with suppress(MailboxdError, OSError):
+            ws = self.workspace()
+            if (invalid := attention.of_configuration(ws, lock.holder(ws))) is not None:
+                self.tell(f"{invalid.text}\n  -> {self.runnable(invalid.command)}", err=True)
+
     def answer(self, facts: Any, text: str) -> None:
         """Print `facts` with --json, otherwise `text`, sanitized."""
         say(to_json(facts) if self.as_json else for_terminal(text))
@@ -190,11 +200,13 @@ def verb(
     text: str | None = None,
     operator: bool = False,
     extra: str = "",
+    view: bool = False,
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a command of a function that takes the session first and returns its exit status, None for 0.
 
     `exits` explains the exit statuses that are answers here; `mailboxd --help` explains the others. An
-    `operator` command is refused inside an agent's turn; one with an `extra` needs that to be installed.
+    `operator` command is refused inside an agent's turn; one with an `extra` needs that to be installed. A `view` first
+    says that the configuration is invalid.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
@@ -208,6 +220,8 @@ def verb(
                 from mailboxd.host import pip_extras
 
                 pip_extras.require(extra)
+            if view:
+                arguments[0].tell_invalid_configuration()
             return function(*arguments, **options)
 
         made: click.Command = click.command(name, help=text)(click.pass_obj(checked))

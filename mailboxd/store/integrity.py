@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import sqlite3
 import stat
 import struct
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -251,6 +254,9 @@ def _identity(name: str) -> _Identity:
 _SIZE = 512
 """Fixed, so that the line is overwritten in one piece even on a full disk."""
 
+_PATIENCE, _TRIES = 1.0, 200
+"""Seconds to wait for a process that has committed and not sealed yet: it may be stopped there."""
+
 Files = list[list[int]]
 """Inode, size, and mtime and ctime in ns of the database, and of its write-ahead log unless that is empty."""
 
@@ -260,6 +266,16 @@ class Line(NamedTuple):
 
     tip: Tip
     files: Files
+
+
+def changed(database: Path, what: str) -> str:
+    """The error for a log, or tables beside it, that another program changed, with the ways to continue."""
+    return (
+        f"{database}: another program changed what was recorded: {what}. Nothing was started. To continue, one of: "
+        f"(1) restore a copy made by `mailboxd db backup` and delete {database.name}-wal and {database.name}-shm; "
+        f"(2) {recreation(database)}. "
+        "Find out which program wrote to the file"
+    )
 
 
 class Seal:
@@ -276,6 +292,10 @@ class Seal:
         """The state of the files after the last transaction or checkpoint here."""
         self.is_intact = False
         """Whether the log is known to be as mailboxd wrote it: verified, or sealed ever since."""
+        self.is_broken = False
+        """Whether it was intact, and another program or a process that was killed has written to the files since."""
+        self._was_intact = False
+        """Whether this process knew it as intact before it was broken."""
 
     def read(self) -> Line | None:
         """The contents; None if the file is missing or invalid."""
@@ -292,19 +312,45 @@ class Seal:
         """Compare with the seal at the start of a transaction, because other processes may have written. `tip` is the
         end of the log.
         """
-        line = self.read()
+        self._was_intact, line = self.is_intact, self.read()
         self._left = self._files()
+        if line != Line(tip, self._left):
+            with self.held():  # until a process that has committed has written it
+                line = self.read()
         self.is_intact = line is not None and line == Line(tip, self._left)
         # an older database must not overwrite the evidence that it is older
         self._is_silent = line is not None and (
             line.tip.seq > tip.seq or (line.tip.seq == tip.seq and line.tip.hash != tip.hash)
         )
+        was_sealed = self._was_intact or (line is not None and line.files != [])
+        self.is_broken = was_sealed and not self.is_intact and not self._is_silent
         self._written = b""
 
     def detect_writes(self) -> None:
         """Detect writes that bypassed SQLite, which only notices its own. Call before writing."""
         if self.is_intact and self._left is not None and self._files() != self._left:
-            self.is_intact = False
+            self.is_intact, self.is_broken = False, True
+            self._was_intact = False  # what SQLite has cached does not show it, so the next start compares again
+
+    def mend(self) -> None:
+        """Count log and tables, which were compared, as mailboxd wrote them; the rest as before it was broken."""
+        self.is_intact, self.is_broken = self._was_intact, False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep others from comparing between a commit and its line; waits for them at most `_PATIENCE` seconds."""
+        with suppress(OSError):  # without a seal more is verified
+            self._open()
+            for _ in range(_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                select.select((), (), (), _PATIENCE / _TRIES)
+        try:
+            yield
+        finally:
+            if self._fd >= 0:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def write(self, tip: Tip) -> None:
         """Write the line if it changed. Call after a commit or checkpoint."""
@@ -316,11 +362,14 @@ class Seal:
         if raw == self._written:
             return
         with suppress(OSError):
-            if self._fd < 0:
-                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                self._fd = os.open(self._path, flags, 0o600)
+            self._open()
             os.pwrite(self._fd, raw, 0)
             self._written = raw
+
+    def _open(self) -> None:
+        if self._fd < 0:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            self._fd = os.open(self._path, flags, 0o600)
 
     def close(self, tip: Tip) -> None:
         """Seal a closed database. If no write-ahead log remains, no other process has it open."""

@@ -103,16 +103,6 @@ def older(database: Path, what: str) -> str:
     )
 
 
-def changed(database: Path, what: str) -> str:
-    """The error for a log, or tables beside it, that another program changed, with the ways to continue."""
-    return (
-        f"{database}: another program changed what was recorded: {what}. Nothing was started. To continue, one of: "
-        f"(1) restore a copy made by `mailboxd db backup` and delete {database.name}-wal and {database.name}-shm; "
-        f"(2) {recreation(database)}. "
-        "Find out which program wrote to the file"
-    )
-
-
 def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
     """Check, back up and rescue an existing database before anything is written to it.
 

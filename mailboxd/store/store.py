@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +12,7 @@ from mailboxd.core.events import Event, Kind, evolve
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Task
 from mailboxd.core.task_view import TaskView
-from mailboxd.errors import StoreError
+from mailboxd.errors import OutdatedError, StoreError
 from mailboxd.progress import Progress, silent
 from mailboxd.store import event_log
 from mailboxd.store.database import (
@@ -27,7 +27,7 @@ from mailboxd.store.database import (
 )
 from mailboxd.store.doubts import Doubts
 from mailboxd.store.held_orders import HeldOrders
-from mailboxd.store.integrity import DatabaseFile, Seal
+from mailboxd.store.integrity import DatabaseFile, Seal, changed
 from mailboxd.store.journal import Journal
 from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
@@ -103,30 +103,49 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """BEGIN IMMEDIATE ... COMMIT; an exception rolls back. Raises WorldError."""
+        """BEGIN IMMEDIATE ... COMMIT; an exception rolls back.
+
+        Raises WorldError; OutdatedError if another program has changed a row or an event since the last commit.
+        """
+        with self._transaction():
+            self._require_unchanged()
+            yield
+
+    def _require_unchanged(self) -> None:
+        """Compare log and tables where the seal was broken, before anything follows from them."""
+        if self.seal is not None and self.seal.is_broken and self.file is not None:
+            if problem := self._difference(silent):
+                raise OutdatedError(changed(self.file.database, problem))
+            self.seal.mend()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         if self.file is not None:
             self.file.require(self.db)
-        try:
-            with transaction(self.db, self.keep_waiting):
-                if (version := self.cache.data_version()) != self.cache.version:  # another connection has written
-                    if (last := self._end()) != self._tip:
-                        self._tip = last
-                        self.cache.forget()
-                    self.cache.version = version
-                    if self.seal is not None:
-                        self.seal.compare(last)
+        with ExitStack() as sealing:
+            try:
+                with transaction(self.db, self.keep_waiting):
+                    if (version := self.cache.data_version()) != self.cache.version:  # another connection has written
+                        if (last := self._end()) != self._tip:
+                            self._tip = last
+                            self.cache.forget()
+                        self.cache.version = version
+                        if self.seal is not None:
+                            self.seal.compare(last)
+                        if self.journal is not None:
+                            self.journal.expect_more()  # the other process may have died before its lines
+                    elif self.seal is not None:
+                        self.seal.detect_writes()
+                    yield
                     if self.journal is not None:
-                        self.journal.expect_more()  # the other process may have died before its lines
-                elif self.seal is not None:
-                    self.seal.detect_writes()
-                yield
-                if self.journal is not None:
-                    self.journal.sync()
-        except BaseException:
-            self._undone()
-            raise
-        if self.seal is not None:
-            self.seal.write(self._tip)
+                        self.journal.sync()
+                    if self.seal is not None:
+                        sealing.enter_context(self.seal.held())
+            except BaseException:
+                self._undone()
+                raise
+            if self.seal is not None:
+                self.seal.write(self._tip)
         if self.journal is not None:
             self.journal.append(self.db)
 
@@ -159,21 +178,22 @@ class Store:
 
         Returns False while another connection is active; what can be moved is moved even then. Raises WorldError.
         """
-        if self.seal is not None:
-            self.seal.detect_writes()
-        with storage_errors(self.db):
-            self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for readers
-            try:
-                busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            finally:
-                self.db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        if self.seal is not None and self._is_sole_writer():
-            self.seal.write(self._tip)
+        with nullcontext() if self.seal is None else self.seal.held():
+            if self.seal is not None:
+                self.seal.detect_writes()
+            with storage_errors(self.db):
+                self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for readers
+                try:
+                    busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                finally:
+                    self.db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            if self.seal is not None and self._is_sole_writer():
+                self.seal.write(self._tip)
         return not busy
 
     def is_sealed(self) -> bool:
         """Whether only mailboxd has written since the log was verified. Call outside transactions."""
-        with self.transaction():
+        with self._transaction():
             pass  # compares the seal
         return self.seal is not None and self.seal.is_intact
 
@@ -184,6 +204,9 @@ class Store:
         outside transactions. Raises WorldError.
         """
         self._verified = self.cache.data_version()
+        return self._difference(progress)
+
+    def _difference(self, progress: Progress) -> str:
         with storage_errors(self.db):
             total = self.last_event()
             broken = event_log.verify_chain(self.db, progress, total)

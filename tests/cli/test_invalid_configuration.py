@@ -51,7 +51,8 @@ def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     assert "mailboxd run" not in str(found)
     assert "mailboxd run" not in stage.run("why", "job").stdout
     assert "the configuration is invalid" in stage.run("why", "job").stdout
-    assert "the configuration is invalid" in stage.run("ls").stderr
+    for view in (["ls"], ["show", "job"], ["tree", "job"], ["log"], ["search", "job"], ["approval", "list"]):
+        assert "the configuration is invalid" in stage.run(*view).stderr, view
     sent = stage.run("send", "More work")
     assert (sent.exit_code, "mailboxd run" in sent.output) == (0, False)
     assert "the configuration is invalid" in sent.output

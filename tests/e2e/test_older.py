@@ -193,10 +193,10 @@ def test_a_log_that_was_changed_is_not_served(found: Found, end: Callable[[Agent
     if end is not None:
         end(alpha)
     tampered(alpha, "UPDATE events SET actor = 'mallory' WHERE seq = 3")
-    if end is None:
-        finished(alpha, "third")
-        assert alpha.stop() == 0
     alpha.drop("next.md", task("next"))
+    if end is None:
+        assert alpha.ended(40) == CONFIG
+        assert "event 3 is not what was recorded" in alpha.last_words()
     assert "event 3 is not what was recorded" in refused(alpha)
     assert (alpha.inbox / "next.md").exists()
     assert alpha.call("db", "rebuild", "--replace").returncode == 0
@@ -232,14 +232,24 @@ def test_bytes_that_are_written_into_the_file_while_the_daemon_runs_are_noticed_
         ("DELETE FROM messages WHERE task_id = 'first'", "messages", "is missing"),
     ],
 )
-def test_a_table_that_was_changed_is_not_served(found: Found, statement: str, table: str, said: str) -> None:
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_table_that_was_changed_is_not_served(
+    found: Found, statement: str, table: str, said: str, is_running: bool
+) -> None:
     """Completed work would run again, and what follows from that would be recorded as if it were right."""
     company = found({"alpha": WORK})
     alpha = company["alpha"]
     alpha.start()
     finished(alpha, "first", "second")
-    assert alpha.stop() == 0
+    if not is_running:
+        assert alpha.stop() == 0
     tampered(alpha, statement)
+    if is_running:
+        alpha.drop("next.md", task("next"))
+        assert alpha.ended(40) == CONFIG
+        assert said in alpha.last_words()
+        assert "another program" in alpha.call("status").stdout
+        (alpha.inbox / "next.md").unlink()
     why = refused(alpha, "another program changed what was recorded")
     assert f"{table}: " in why
     assert said in why

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
 
 import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import OutdatedError
+from mailboxd.store.event_log import Tip
 from mailboxd.store.integrity import Seal
 from mailboxd.store.opening import open_workspace
 from mailboxd.store.store import Store
@@ -62,16 +65,76 @@ def test_the_seal_stands_when_two_of_ours_write_in_turn(path: Path) -> None:
     assert is_sealed(path)
 
 
-def test_what_another_program_wrote_breaks_the_seal_for_good(path: Path) -> None:
-    store = open_workspace(path, NOW)
-    happen(store)
+def foreign(path: Path, statement: str) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.execute("INSERT INTO meta (name, value) VALUES ('foreign', '')")
+        db.execute(statement)
         db.commit()
-    happen(store)
-    assert not store.is_sealed()
-    store.close()
+
+
+def test_what_another_program_wrote_is_compared_at_the_next_commit_and_counts_if_nothing_follows_from_it(
+    path: Path,
+) -> None:
+    with closing(open_workspace(path, NOW)) as store:
+        happen(store)
+        foreign(path, "INSERT INTO meta (name, value) VALUES ('foreign', '')")
+        happen(store)
+        assert store.is_sealed()
+    assert is_sealed(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO breakers VALUES ('beta', 'open', 3, 1, NULL, '')",
+        "INSERT INTO events SELECT seq + 1, at, kind, task, role, actor, data, 'x' FROM events WHERE seq = 4",
+    ],
+)
+def test_a_row_that_another_program_changed_is_refused_by_whoever_writes_next(path: Path, statement: str) -> None:
+    with closing(open_workspace(path, NOW)) as daemon:
+        happen(daemon)
+        foreign(path, statement)
+        with closing(open_workspace(path, NOW)) as command, pytest.raises(OutdatedError, match="rebuild --replace"):
+            happen(command)
+        for _ in range(2):
+            with pytest.raises(OutdatedError, match="another program changed what was recorded"):
+                happen(daemon)
     assert not is_sealed(path)
+
+
+def test_a_command_that_has_committed_and_not_sealed_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has recorded is no change by another program, and nothing is compared."""
+    committed, waits = Flag(), Flag()
+
+    def record() -> None:
+        with closing(open_workspace(path, NOW)) as command:
+            assert command.seal is not None
+            write = command.seal.write
+
+            def late(tip: Tip) -> None:
+                committed.set()
+                assert waits.wait(10)
+                write(tip)
+
+            monkeypatch.setattr(command.seal, "write", late)
+            happen(command)
+
+    with closing(open_workspace(path, NOW)) as daemon:
+        happen(daemon)
+        assert daemon.seal is not None
+        (command := Thread(target=record)).start()
+        assert committed.wait(10)
+        held = daemon.seal.held
+
+        def waited() -> AbstractContextManager[None]:
+            waits.set()
+            return held()
+
+        monkeypatch.setattr(daemon.seal, "held", waited)
+        monkeypatch.setattr(daemon, "_difference", None)  # would be called to compare
+        happen(daemon)
+        command.join()
+        assert daemon.seal.is_intact
+        assert not daemon.seal.is_broken
 
 
 def test_a_file_that_was_replaced_or_changed_is_not_sealed(path: Path, tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def _declared(action: dict[str, Any]) -> str:
     return action_lines((from_json(Action, action),))
 
 
-@approval_command.verb("list", "approval list", "approval list --all --task q3-report")
+@approval_command.verb("list", "approval list", "approval list --all --task q3-report", view=True)
 @click.option("--all", "everything", is_flag=True, help="All requests, also decided, expired and void ones.")
 @click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
 def list_command(session: Session, everything: bool, task: str | None) -> None:
@@ -261,7 +261,7 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
     session.show(rows, folded_list(rows, lambda some: _list_lines(some, now, session.runnable), everything, how), none)
 
 
-@approval_command.verb("show", "approval show 3f9k2q")
+@approval_command.verb("show", "approval show 3f9k2q", view=True)
 @approval_argument()
 def show_command(session: Session, id: str) -> None:
     """Show an approval: its exact action, digest and history."""

@@ -83,6 +83,7 @@ def head_command(session: Session) -> None:
     "search timeout --status failed --agent extractor --json",
     "search --hosts invoice",
     exits={EXIT_NO: "no matches"},
+    view=True,
 )
 @click.argument("query", nargs=-1, required=True)
 @click.option("--agent", metavar="ID", help="Only what this agent sent, did or received.")

@@ -30,6 +30,7 @@ _MOST = 500
     "log --since 1200 --json",
     "log -n 20 --follow",
     exits={EXIT_NO: "--follow: TASK failed or was cancelled"},
+    view=True,
 )
 @task_argument(required=False)
 @click.option("--tree", is_flag=True, help="Include the events of all subtasks.")

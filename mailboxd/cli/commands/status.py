@@ -309,7 +309,7 @@ _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATE
 """What --state is given, without a space: the four words, and how work has ended."""
 
 
-@verb("ls", "ls", "ls --state needs-you", "ls --label finance", "ls --children --agent scout --json")
+@verb("ls", "ls", "ls --state needs-you", "ls --label finance", "ls --children --agent scout --json", view=True)
 @click.option("--all", "everything", is_flag=True, help="All tasks, also those that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
 @click.option("--state", "wanted", type=click.Choice([*_STATES]), help="Only tasks in this state.")
@@ -335,9 +335,6 @@ def ls_command(
     for row in rows:
         ending = held.get(row["local_id"])
         row["ending"] = None if ending is None else {"at": ending.due, "text": why.ending_text(ending, now)}
-    ws = session.workspace()
-    if (invalid := attention.of_configuration(ws, lock.holder(ws))) is not None:
-        session.tell(f"{invalid.text}\n  -> {session.runnable(invalid.command)}", err=True)
     head = ("TASK", "STATE", "AGENT", "CHILDREN", "TITLE")
     options = {"children": children, "state": wanted, "phase": phase, "agent": agent, "label": label}
     given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items() if value]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     "show q3-report --spec",
     "show q3-report --timeline",
     "show q3-report --graph > q3.svg",
+    view=True,
 )
 @task_argument()
 @click.option("--spec", "view", flag_value="spec", help="What it must achieve, and what its spec lacks.")
@@ -236,7 +237,7 @@ _MOST_LINES = 300
 """Lines of a tree."""
 
 
-@verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json")
+@verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json", view=True)
 @task_argument()
 @click.option("--all", "everything", is_flag=True, help=f"All subtasks, also of a task with more than {_MOST_ROWS}.")
 def tree_command(session: Session, task: str, everything: bool) -> None:
