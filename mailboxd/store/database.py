@@ -6,6 +6,7 @@ A mark that is written before acting must not be lost, so FULL stays; commits ar
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sqlite3
 import stat
@@ -144,6 +145,8 @@ def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreErro
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DamagedError(text)
+    if _SCHEMA_CHANGED.search(str(error)):
+        return DamagedError(f"{text}, because another program changed its tables")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return BusyError(f"{text}; {describe_lockers(path)}")
     # SQLite reports a limit or quota as an I/O error, and so a full disk when it maps shared memory.
@@ -156,6 +159,9 @@ def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreErro
 def mark_of(database: Path) -> Path:
     """The file with the id of the database that belongs here."""
     return database.with_name(f"{database.name}.id")
+
+
+_SCHEMA_CHANGED = re.compile(r"^no such (?:table|column)\b|has no column named")
 
 
 def recreation(database: Path) -> str:

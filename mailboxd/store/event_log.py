@@ -225,7 +225,8 @@ def differences(db: sqlite3.Connection, progress: Progress = silent, total: int 
 
 def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
     """The tables that differ between both, each with the first row that differs."""
-    found = []
+    if found := [*_schema_differences(db, fresh)]:
+        return found
     for table in REPLAYED:
         if not _is_same(db, fresh, table):
             stored, replayed = _rows(db, table), _rows(fresh, table)
@@ -234,6 +235,21 @@ def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
     return found
 
 
+def _schema_differences(db: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[str]:
+    """The tables, columns and triggers of mailboxd that are not as in `fresh`; others' tables do no harm."""
+    ours, right = ({name: type_ for type_, name in one.execute(_OBJECTS)} for one in (db, fresh))
+    for name, type_ in right.items():
+        if name not in ours:
+            yield f"{name}: the {type_} is missing"
+        elif type_ == "table":
+            has, should_have = ([row[1] for row in one.execute(f"PRAGMA table_info({name})")] for one in (db, fresh))
+            yield from (f"{name}: its column {column} is missing" for column in should_have if column not in has)
+            yield from (
+                f"{name}: its column {column} is not of mailboxd" for column in has if column not in should_have
+            )
+
+
+_OBJECTS = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'trigger') ORDER BY type, name"
 _SHOWN_VALUE = 60
 
 

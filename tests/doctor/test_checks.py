@@ -26,8 +26,7 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.host.pip_extras import to_add
 from mailboxd.integration import PluginState, SkillState
-from mailboxd.store.integrity import DatabaseCheck
-from mailboxd.store.opening import changed
+from mailboxd.store.integrity import DatabaseCheck, changed
 from tests.doctor.facts import (
     AGENTS,
     ALPHA,

@@ -134,6 +134,26 @@ def test_a_table_that_was_changed_behind_the_log_is_found(desk: Desk, table: str
     assert table in REPLAYED
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("ALTER TABLE tasks ADD COLUMN surplus TEXT", "tasks: its column surplus is not of mailboxd"),
+        ("ALTER TABLE doubts DROP COLUMN text", "doubts: its column text is missing"),
+        ("DROP TABLE outbox", "outbox: the table is missing"),
+        ("DROP TABLE doubts", "doubts: the table is missing"),
+        ("DROP TRIGGER events_are_never_changed", "events_are_never_changed: the trigger is missing"),
+    ],
+)
+def test_a_schema_that_was_changed_is_found(desk: Desk, statement: str, said: str) -> None:
+    desk.store.db.execute(statement)
+    assert event_log.differences(desk.store.db) == [said]
+
+
+def test_a_table_of_another_program_changes_nothing(desk: Desk) -> None:
+    desk.store.db.execute("CREATE TABLE notes (text)")
+    assert event_log.differences(desk.store.db) == []
+
+
 def test_reading_is_in_order_and_can_go_on_from_where_it_was(desk: Desk) -> None:
     everything = [recorded.seq for recorded in event_log.read(desk.store.db)]
     assert everything == list(range(1, desk.store.last_event() + 1))
