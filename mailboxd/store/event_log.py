@@ -16,7 +16,7 @@ from mailboxd.core.events import VERSION, Event, Kind, Role, upcast
 from mailboxd.errors import WorldError
 from mailboxd.explain.describe import describe, summarize
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.store.database import connect, migrate, transaction
+from mailboxd.store.database import connect, migrate, schema_version, transaction
 from mailboxd.store.projection import project
 from mailboxd.store.row_mapping import STRUCTURES
 
@@ -236,7 +236,12 @@ def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
 
 
 def _schema_differences(db: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[str]:
-    """The tables, columns and triggers of mailboxd that are not as in `fresh`; others' tables do no harm."""
+    """The tables, columns and triggers of mailboxd that are not as in `fresh`; others' tables do no harm.
+
+    An older schema has others.
+    """
+    if schema_version(db) != schema_version(fresh):
+        return
     ours, right = ({name: type_ for type_, name in one.execute(_OBJECTS)} for one in (db, fresh))
     for name, type_ in right.items():
         if name not in ours:
