@@ -29,6 +29,12 @@ _ENDINGS_OF_BACKUPS = (".bak", ".backup", ".orig", ".old", ".save", ".rej")
 _NUMBERED = re.compile(r"\.(?:bak|backup|orig|old)\.?\d*(?:\.(?:md|markdown|txt))?$|\.~\d+~$", re.IGNORECASE)
 _BACKUP_OF = re.compile(r"(?:backup|sicherungskopie|copia de seguridad) (?:of|von|de) ", re.IGNORECASE)
 _SHORTCUTS = (".lnk", ".url", ".webloc", ".desktop")
+_ENDINGS_OF_TEMPLATES = (".j2", ".jinja", ".jinja2", ".tmpl", ".tpl", ".hbs", ".mustache", ".ejs", ".liquid", ".erb")
+_TEMPLATE_OF_REQUESTS = re.compile(
+    r"(?:(?:pull|merge)[ _-]?request|issue)[ _-]?template(?:\.(?:md|markdown|txt))?",
+    re.IGNORECASE,
+)
+"""GitHub, GitLab, Gitea."""
 
 
 def left_aside(name: str) -> str:
@@ -41,6 +47,8 @@ def left_aside(name: str) -> str:
         for ending in _ENDINGS_OF_BACKUPS:
             original = original.removesuffix(ending)
         return f"a backup of {original}" if original and original != name else "a backup"
+    if lower.endswith(_ENDINGS_OF_TEMPLATES) or _TEMPLATE_OF_REQUESTS.fullmatch(name):
+        return "a template"
     return "a shortcut to something else" if lower.endswith(_SHORTCUTS) else ""
 
 
@@ -62,9 +70,53 @@ def _declares(raw: bytes, *names: bytes) -> bool:
 # By its text: refused, with what to do instead
 
 _MARKS = (re.compile(r"<{7}(?: |$)"), re.compile(r"={7}$"), re.compile(r">{7}(?: |$)"))
-_UNFILLED = re.compile(r"\{\{[^{}\n]{0,80}\}\}|<%[^%\n]{0,80}%>")
+_PLACE = r"\{\{[^{}\n]{0,80}\}\}|<%[^%\n]{0,80}%>"
+_UNFILLED = re.compile(_PLACE)
+_UNFILLED_VALUE = re.compile(
+    r"[\w -]{1,40}:\s*[\"']?(?P<place><[^<>@:/=\"\n]{2,80}>|[YyJj]{4}-[Mm]{2}-[DdTt]{2}"
+    r"|(?:[DdTt]{2}[./][Mm]{2}|[Mm]{2}/[Dd]{2})[./][YyJj]{4})[\"']?\s*"
+)
+"""A header whose value only says what belongs there."""
+_FILL = (
+    r"(?:please )?(?:describe|fill|write|insert|enter|add|explain|specify|complete|provide|list|put|summari[sz]e)"
+    r"(?: (?:in|out|a|an|the|this|that|these|it|your|you|here|below|above|what|why|how|who|when|is|are|to|be|do|done|of"
+    r"|for|and|or|with|any|each|more|some|short|brief|clear|concise|one|few|sentences?|words?|lines?|details?|text"
+    r"|task|tasks|title|name|description|summary|goal|goals|context|background|instructions?|steps?|section|problem"
+    r"|issue|bug|feature|change|changes|expected|actual|output|result|results|behaviou?r|criteria|criterion|acceptance"
+    r"|requirements?|notes?|date|owner|assignee|labels?|needs|should|happen|want|wanted|relevant|information|additional"
+    r"|motivation|solution|screenshots?|placeholder))*"
+)
+_PLACEHOLDER = re.compile(
+    rf"(?:{_PLACE}|\$\{{[^{{}}\n]{{1,80}}\}}|\.{{3,}}|…|_{{3,}}|tbd|tbc|n/a"
+    rf"|(?:todo|fixme|tbd)[:.]?(?: {_FILL})?|[\[(]{_FILL}[\])]"
+    rf"|(?:[\w ]{{1,30}} )?[\[(](?:your\b|e\.g\.|optional\b)[^\[\]()\n]{{0,80}}[\])])"
+    r"[.:!…]*",
+    re.IGNORECASE,
+)
+"""A line that only says what belongs there, without its mark of a list and its label."""
+_SAYS_LITTLE = re.compile(r"(?:todo|fixme|tbd|tbc|n/a|\.{3,}|…|_{3,})[.:!…]*", re.IGNORECASE)
+"""One that does not take from a title what it says."""
+_IN_ANGLES = re.compile(r"<([^<>@:/=\"\n]{2,80})>[.]?")
+_ITALIC = re.compile(rf"([*_])(?:{_FILL})[.…:?]*\1", re.IGNORECASE)
+_ASKS = re.compile(
+    r"a clear and concise description of |if applicable, add screenshots|add any other context|steps to reproduce the b"
+    r"|(?:go to|click on|scroll down to) '\.{3,}'|see error$|please include a summary of the change"
+    r"|please delete options |please describe the tests that you ran|fixes # ?\(issue\)"
+    r"|(?:ex\.|e\.g\.) i'm always frustrated when \[",
+    re.IGNORECASE,
+)
+"""What the templates of GitHub ask for."""
+_MARK_OF_ITEM = re.compile(r"\A\s*(?:>\s*)?(?:[-*+]|\d+[.)])?\s*(?:\[ ?\]\s*)?")
+_LABEL = re.compile(r"\A(?:\*\*[^*\n]{1,40}\*\*:?|[\w /]{1,40}:(?=\s))\s*")
+_OF_REQUESTS = frozenset(
+    {"checklist", "pr_checklist", "type_of_change", "types_of_changes", "how_has_this_been_tested"}
+)
+"""Headings of the templates of pull requests, whose boxes are no work."""
+_BOX = re.compile(r"\s*[-*+] \[ ?\] .*")
+_FIELD = re.compile(r"\s{1,8}-\s+type:\s*[\"']?(?:markdown|textarea|input|dropdown|checkboxes|upload)[\"']?\s*")
 _EMPTY = re.compile(
-    r"\s*(?:#{1,6}(?: .*)?|[-*+](?: \[ ?\])?|\d+[.)]|<!--.*-->|\*{0,2}[\w /]{1,40}:\*{0,2}|[-_*]{3,})?\s*"
+    r"\s*(?:#{1,6}(?: .*)?|[-*+](?: \[ ?\])?|\d+[.)]|<!--.*-->|\*{0,2}[\w /]{1,40}:\*{0,2}|\*\*[^*\n]{1,60}\*\*:?"
+    r"|[-_*]{3,})?\s*"
 )
 """A line of a template without anything filled in: a heading, an empty point, a comment, a label."""
 _HEADING = re.compile(r" {0,3}(#{1,6}) +(.+)")
@@ -85,11 +137,14 @@ def refusal(name: str, raw: bytes) -> MessageError | None:
         return None
     text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = text.split("\n")[:_MOST_LINES]
-    for found in (_merge(lines), _role(lines), _unfilled(lines), _without_text(lines), _list(name, text, lines)):
-        if found is not None:
-            found.path = name
-            return found
-    return None
+    for look in (_merge, _role, _template_of_issues, _unfilled, _without_text):
+        if (found := look(lines)) is not None:
+            break
+    else:
+        found = _list(name, text, lines)
+    if found is not None:
+        found.path = name
+    return found
 
 
 def _merge(lines: list[str]) -> MessageError | None:
@@ -126,15 +181,75 @@ def _role(lines: Sequence[str]) -> MessageError | None:
     return None
 
 
+def _template_of_issues(lines: Sequence[str]) -> MessageError | None:
+    """A template for issues, or the form for them, of GitHub and those who follow it."""
+    keys = {spelled(found[1]) for number in _front_matter(lines) if (found := _KEY.match(lines[number]))}
+    if {"name", "about"} <= keys or _is_form(lines):
+        problem = "it is a template for issues and no issue"
+        return MessageError("unfilled", problem, "Send what is to be done, in your own words.", line=1)
+    return None
+
+
+def _is_form(lines: Sequence[str]) -> bool:
+    """Whether it is YAML with the fields of a form, or says which forms there are."""
+    rows = [line.rstrip() for line in lines if line.strip() and not line.startswith("#")]
+    rows = rows[1:] if rows and rows[0] == "---" else rows
+    if not rows or not _KEY.match(rows[0]):
+        return False
+    keys = {spelled(found[1]) for row in rows if (found := _KEY.match(row))}
+    has_fields = {"name", "description", "body"} <= keys and any(map(_FIELD.fullmatch, rows))
+    return has_fields or ("blank_issues_enabled" in keys and keys <= {"blank_issues_enabled", "contact_links"})
+
+
 def _unfilled(lines: Sequence[str]) -> MessageError | None:
     """A place of a template that was not filled in, in the front matter or the title."""
     header = _front_matter(lines)
     title = next((n for n in range(header.stop + bool(header), len(lines)) if lines[n].strip()), None)
     for number in (*header, *([title] if title is not None and lines[title].startswith("#") else [])):
-        if place := _UNFILLED.search(lines[number]):
-            problem = f"{excerpt(place[0])} is a place in a template that was not filled in"
+        value = _UNFILLED_VALUE.fullmatch(lines[number]) if number in header else None
+        if place := (value["place"] if value else "") or (_UNFILLED.search(lines[number]) or [""])[0]:
+            problem = f"{excerpt(place)} is a place in a template that was not filled in"
             return MessageError("unfilled", problem, f"Write line {number + 1} with its value.", line=number + 1)
-    return None
+    return _unfilled_text(lines, header.stop + bool(header))
+
+
+def _unfilled_text(lines: Sequence[str], start: int) -> MessageError | None:
+    """A text that only says what belongs into it."""
+    body = _with_comments_read("\n".join(lines[start:])).split("\n")
+    headings = [found[2].rstrip(" #:") for line in body if (found := _HEADING.match(line))]
+    is_request = not _OF_REQUESTS.isdisjoint(map(spelled, headings))
+    has_title = bool(headings) and spelled(headings[0]) not in _SECTIONS and not _TITLE.fullmatch(headings[0])
+    place = ""
+    for line in body:
+        heading = _HEADING.match(line)
+        said = (heading[2] if heading else _MARK_OF_ITEM.sub("", line, 1)).strip()
+        if _is_place(said) or _is_place(_LABEL.sub("", said, 1)):
+            place = place or ("" if has_title and _SAYS_LITTLE.fullmatch(said) else said)
+        elif not heading and not _EMPTY.fullmatch(line) and not (is_request and _BOX.fullmatch(line)):
+            return None
+    if not place:
+        return None
+    bare = place.strip("[]")
+    number = next((number for number, line in enumerate(lines[start:], start + 1) if bare in line), start + 1)
+    problem = f"{excerpt(place)} and the rest only say what belongs there: it is a template that was not filled in"
+    return MessageError("unfilled", problem, "Write what is to be done, and send the file again.", line=number)
+
+
+def _with_comments_read(text: str) -> str:
+    """The text without its comments, but with those that say what belongs there."""
+    first, *rest = text.split("<!--")
+    kept = [first]
+    for part in rest:
+        comment, end, after = part.partition("-->")
+        place = f"[{comment.strip()}]"
+        kept += [place if end and _PLACEHOLDER.fullmatch(place) else "", after if end else part]
+    return "".join(kept)
+
+
+def _is_place(text: str) -> bool:
+    angles = _IN_ANGLES.fullmatch(text)
+    named = angles is not None and (" " in angles[1].strip() or spelled(angles[1]) in _SECTIONS)
+    return named or any(one.fullmatch(text) for one in (_PLACEHOLDER, _ITALIC)) or _ASKS.match(text) is not None
 
 
 def _without_text(lines: Sequence[str]) -> MessageError | None:
