@@ -23,7 +23,7 @@ BY_CODER = Overrides(runtime=Runtime.ACP, harness="coder")
 
 def desk(**settings: Any) -> Desk:
     made = Desk(with_policy(max_attempts=4))
-    made.engine.settings = replace(made.engine.settings, harnesses=("coder", "other"), **settings)
+    made.configured(harnesses=("coder", "other"), **settings)
     return made
 
 

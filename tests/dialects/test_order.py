@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.inputs import Cancel, Pause, Remedy, Resume, Retry, Start, TurnEnded, Unblock
+from mailboxd.core.inputs import Cancel, Pause, Remedy, Resume, Retry, Unblock
 from mailboxd.core.model import Task
-from mailboxd.core.outcomes import Answer, Failure, Results, Succeeded
+from mailboxd.core.outcomes import Answer, Failure, Results
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Phase, Turn
+from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import Refused
-from tests.dialects.test_files import Desk
+from tests.dialects.desk import Desk
 
 WRITE = b"# Write the programme\n\nTwo pages.\n"
 PRINT = b"---\ndepends_on: write-programme\n---\n\n# Print the programme\n\n20 copies.\n"
@@ -26,14 +26,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def put(desk: Desk, name: str, raw: bytes) -> None:
     desk.drop(name, raw)
-    look(desk, 2.0)
-
-
-def look(desk: Desk, seconds: float) -> None:
-    desk.clock.advance(seconds)
-    with desk.engine.batch():
-        desk.arrivals.take(desk.arrivals.read(to_epoch(desk.clock.now())))
-        desk.engine.tick()
+    desk.look(2.0)
 
 
 def called(desk: Desk, title: str) -> Task:
@@ -41,23 +34,15 @@ def called(desk: Desk, title: str) -> Task:
 
 
 def may_start(desk: Desk, title: str) -> bool:
-    task = called(desk, title)
-    with desk.engine.batch():
-        return task.id in [ready.task for ready in desk.engine.store.schedule.ready(desk.clock.now(), 10)]
+    return desk.may_start(called(desk, title))
 
 
 def end(desk: Desk, title: str, said: Answer) -> None:
-    task = called(desk, title)
-    with desk.engine.batch():
-        desk.engine.handle(task.id, Start())
-        attempt = desk.engine.store.tasks.attempt(task.id, 1)
-        assert attempt is not None
-        desk.engine.handle(task.id, TurnEnded(Turn.WORK, attempt.id, "alpha", Succeeded("said"), said))
+    desk.end(called(desk, title), said)
 
 
 def order(desk: Desk, title: str, given: Cancel | Pause | Resume | Retry | Unblock) -> None:
-    with desk.engine.batch():
-        desk.engine.command(called(desk, title), given, "mira")
+    desk.command(called(desk, title), given)
 
 
 @pytest.mark.parametrize("files", [("write-programme.md", "print.md"), ("print.md", "write-programme.md")])
@@ -67,7 +52,7 @@ def test_what_follows_another_begins_when_that_is_completed_whichever_came_first
     for name in files:
         put(desk, name, WRITE if name.startswith("write") else PRINT)
     assert (may_start(desk, "Write the programme"), may_start(desk, "Print the programme")) == (True, False)
-    look(desk, 300)
+    desk.look(300)
     assert called(desk, "Print the programme").held == ""
     end(desk, "Write the programme", Results("Written."))
     assert may_start(desk, "Print the programme")
@@ -83,26 +68,24 @@ def test_what_follows_another_begins_when_that_is_completed_whichever_came_first
 def test_a_file_is_called_by_its_name_or_its_title(desk: Desk, name: str) -> None:
     put(desk, "write-programme.md", WRITE)
     put(desk, "print.md", PRINT.replace(b"write-programme", name.encode()))
-    assert [one.title for one in desk.engine.store.tasks.dependencies(called(desk, "Print the programme").id)] == [
-        "Write the programme"
-    ]
+    assert [one.title for one in desk.needs(called(desk, "Print the programme"))] == ["Write the programme"]
 
 
 def test_a_name_that_only_begins_alike_is_another_one(desk: Desk) -> None:
     put(desk, "write-programme-draft.md", WRITE.replace(b"the", b"a draft of the"))
     put(desk, "write.md", b"# Write\n\nA letter.\n")
     put(desk, "print.md", PRINT)
-    assert desk.engine.store.tasks.dependencies(called(desk, "Print the programme").id) == []
+    assert desk.needs(called(desk, "Print the programme")) == []
     assert not may_start(desk, "Print the programme")
 
 
 def test_a_minute_later_a_person_is_asked_about_what_is_not_known_and_it_can_still_come(desk: Desk) -> None:
     put(desk, "print.md", PRINT)
-    look(desk, 50)
+    desk.look(50)
     assert called(desk, "Print the programme").held == ""
-    look(desk, 10)
+    desk.look(10)
     assert called(desk, "Print the programme").held == "it is to follow write-programme, which is not known here"
-    look(desk, 3600)
+    desk.look(3600)
     put(desk, "write-programme.md", WRITE)
     assert called(desk, "Print the programme").held == ""
     assert not may_start(desk, "Print the programme")
@@ -112,17 +95,17 @@ def test_a_minute_later_a_person_is_asked_about_what_is_not_known_and_it_can_sti
 
 def test_the_question_comes_in_time_without_any_other_event(desk: Desk) -> None:
     put(desk, "print.md", PRINT)
-    at, _ = desk.engine.store.schedule.next_due(desk.clock.now())
+    at = desk.due()
     assert at is not None
-    look(desk, to_epoch(at) - to_epoch(desk.clock.now()))
+    desk.look(to_epoch(at) - to_epoch(desk.clock.now()))
     assert called(desk, "Print the programme").held
-    assert desk.engine.store.schedule.next_due(desk.clock.now())[0] is None
+    assert desk.due() is None
 
 
 def test_a_person_may_let_it_begin_all_the_same(desk: Desk) -> None:
     put(desk, "write-programme.md", WRITE)
     put(desk, "print.md", PRINT.replace(b": write-programme", b": [write-programme, TASK-11]"))
-    look(desk, 61)
+    desk.look(61)
     order(desk, "Print the programme", Unblock(Remedy.RETRY))
     assert not may_start(desk, "Print the programme")  # it still follows the other one
     assert called(desk, "Print the programme").held == ""
@@ -207,7 +190,7 @@ def test_the_order_stands_in_task_md_and_is_read_from_there(desk: Desk, tmp_path
 
 def test_replayed_it_waits_for_the_same(desk: Desk) -> None:
     put(desk, "print.md", PRINT.replace(b": write-programme", b": [write-programme, TASK-11]"))
-    look(desk, 61)
+    desk.look(61)
     put(desk, "write-programme.md", WRITE)
     assert called(desk, "Print the programme").phase is Phase.EXECUTION_READY
     assert called(desk, "Print the programme").held == "it is to follow TASK-11, which is not known here"

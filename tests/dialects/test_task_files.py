@@ -12,7 +12,8 @@ from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.protocol.taskmd import TaskFile, parse_task_file
-from tests.dialects.test_files import CASES, HERE, NOW
+from tests.dialects.desk import NOW
+from tests.dialects.test_files import CASES, HERE
 
 PLACE = Place("alpha", ("alpha", "beta", "gamma", "delta"), Calendar(NOW), NOW)
 BY_NAME = ("backup-by-editor.md", "desktop-ini.txt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mailboxd.agents.acp.transport import HarnessInfo
@@ -23,7 +24,7 @@ from mailboxd.doctor.facts import (
     WorkspaceFacts,
 )
 from mailboxd.integration import PluginState, SkillState
-from mailboxd.store.integrity import DatabaseCheck
+from mailboxd.store.integrity import DatabaseCheck, changed
 
 ROOT = "/home/ann/alpha"
 PATHS = (
@@ -45,6 +46,10 @@ SKILL = SkillState(True, True, f"{ROOT}/skills/mailboxd", "")
 DATABASE = DatabaseCheck(
     f"{ROOT}/.mailboxd/mailboxd.db", exists=True, schema=1, known=1, latest="2026-11-21T11:00:00.000Z"
 )
+NO_DATABASE = DatabaseCheck("/db", exists=False)
+LOST_DATABASE = DatabaseCheck("/db", exists=False, lost=True)
+CHANGED = changed(Path(DATABASE.path), "tasks: 1 row differs")
+"""Why a daemon gave up."""
 DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True) for path in PATHS)
 WORKSPACE = WorkspaceFacts(ROOT, 1000, DIRECTORIES)
 FILESYSTEM = Filesystem("ext4", "/home", 80 * GB, 5_000_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,15 +25,17 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.host.pip_extras import to_add
 from mailboxd.integration import PluginState, SkillState
-from mailboxd.store.integrity import DatabaseCheck, changed
 from tests.doctor.facts import (
     AGENTS,
     ALPHA,
     BETA,
+    CHANGED,
     DATABASE,
     FILESYSTEM,
     GATEWAY,
     HEALTHY,
+    LOST_DATABASE,
+    NO_DATABASE,
     ROOT,
     SETTINGS,
     TOOLS,
@@ -68,9 +69,6 @@ def test_outside_a_workspace_only_the_machine_and_openclaw_are_checked() -> None
 def test_missing_facts_are_skipped() -> None:
     results = list(diagnose.judge(Facts(settings=SETTINGS, python=(3, 12, 1))))
     assert {result.id for _, result in results} == {"python", "config", "workspace"}
-
-
-CHANGED = changed(Path(DATABASE.path), "tasks: 1 row differs")
 
 
 def rotten(**changed: Any) -> dict[str, Any]:
@@ -199,8 +197,8 @@ BROKEN = [
     ({"filesystem": replace(FILESYSTEM, free_bytes=500_000_000)}, "space", "warning", "500 MB", "du "),
     ({"filesystem": replace(FILESYSTEM, free_files=9)}, "inodes", "error", "9 more", "--inodes"),
     ({"filesystem": replace(FILESYSTEM, free_files=5000)}, "inodes", "warning", "5000", "--inodes"),
-    ({"database": DatabaseCheck("/db", exists=False)}, "database", "note", "no database", "systemctl --user restart"),
-    ({"database": DatabaseCheck("/db", exists=False, lost=True)}, "database", "error", "was one", "rebuild --replace"),
+    ({"database": NO_DATABASE}, "database", "note", "no database", "systemctl --user restart"),
+    ({"database": LOST_DATABASE}, "database", "error", "was one", "rebuild --replace"),
     (rotten(damage=("row 3 missing",)), "database", "error", "row 3 missing", "db rebuild --replace"),
     (rotten(schema=2), "database", "error", "knows 1", "mailboxd --version"),
     (rotten(schema=0), "database", "note", "upgrades it to 1", "systemctl --user restart"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -32,6 +33,8 @@ from mailboxd.mailbox.inbox import Inbox
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.prompts import Templates
+from mailboxd.store import event_log, journal
+from mailboxd.store.database import connect
 from mailboxd.store.journal import Journal
 from mailboxd.store.store import Order, Store
 from mailboxd.taskmd.sync import TaskMarkdown
@@ -40,6 +43,12 @@ from tests.e2e.support import message, reply, task
 
 SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=0.02), slots=3)
 PEERS = ("beta", "gamma")
+
+
+def verify(database: Path) -> None:
+    """The chain of the database is whole, and its tables are what the events add up to."""
+    with closing(connect(database, read_only=True)) as db:
+        event_log.check(db)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,11 @@ class Mailroom:
 
     def close(self) -> None:
         self.engine.store.close()
+
+    @property
+    def journal(self) -> list[Path]:
+        """The files of its journal, the oldest first."""
+        return journal.files_of(self.ws.root)
 
     # ------------------------------------------------------------ what happens
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from mailboxd.store.journal import files_of
 from tests.e2e.acting import ALONE, acting, approve, asked, effect, happened, rows
 from tests.e2e.conftest import Found, found
 from tests.e2e.support import Agent, Company, eventually, reply, task
@@ -45,7 +44,7 @@ def lose(alpha: Agent) -> None:
 def journaled(alpha: Agent) -> bool:
     """Whether the journal has the last event: its line is written after the commit that a test can see."""
     last = alpha.query("SELECT hash FROM v_events ORDER BY seq DESC LIMIT 1")[0]["hash"]
-    return str(last) in files_of(alpha.root)[-1].read_text()
+    return str(last) in max((alpha.root / "mailbox" / "archive" / "events").glob("*.jsonl")).read_text()
 
 
 def turns(company: Company) -> int:

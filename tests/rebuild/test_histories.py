@@ -16,10 +16,10 @@ from mailboxd.clock import ManualClock
 from mailboxd.errors import DamagedError, UnavailableError
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.rebuild import Account, rebuild
-from mailboxd.store import event_log, journal
+from mailboxd.store import event_log
 from mailboxd.store.database import connect
 from tests.e2e.support import task
-from tests.rebuild.mailroom import SETTINGS, Mailroom
+from tests.rebuild.mailroom import SETTINGS, Mailroom, verify
 
 STEPS = 120
 CLOCK = ManualClock("2026-03-02T00:00:00.000Z")
@@ -80,8 +80,7 @@ def test_exactly_the_rows_of_the_lost_database(tmp_path: Path, seed: int, settle
     account = again(room.ws, tmp_path / "one.db")
     assert (account.problems, account.taken_in) == ([], None)
     assert rows(tmp_path / "one.db") == rows(room.ws.database)
-    with closing(connect(tmp_path / "one.db", read_only=True)) as db:
-        event_log.check(db)
+    verify(tmp_path / "one.db")
 
 
 def test_twice_the_same_and_in_another_place_too(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_what_is_cut_off_the_end_is_taken_in_from_the_files_and_open_work_waits(
     room.look()
     room.settle()
     room.close()
-    file = journal.files_of(room.ws.root)[-1]
+    file = room.journal[-1]
     lines = file.read_bytes().splitlines(keepends=True)
     received = next(n for n, line in enumerate(lines) if b'"message.received"' in line and b'"last"' in line)
     created = next(n for n, line in enumerate(lines) if b'"task.created"' in line and b'"last"' in line)
@@ -113,7 +112,7 @@ def test_what_is_cut_off_the_end_is_taken_in_from_the_files_and_open_work_waits(
 
     assert account.taken_in is not None
     assert account.taken_in.messages >= 1
-    with closing(connect(tmp_path / "one.db", read_only=True)) as db:
+    with closing(sqlite3.connect(tmp_path / "one.db")) as db:
         open_ = db.execute("SELECT local_id, held, phase FROM v_tasks WHERE parent IS NULL AND completed_at IS NULL")
         for local_id, held, phase in open_:
             assert held or phase in ("circuit_open", "failed", "cancelled"), local_id
@@ -143,7 +142,7 @@ def test_half_a_last_line_is_as_if_it_had_not_been_written(tmp_path: Path) -> No
     room.settle()
     room.close()
     again(room.ws, tmp_path / "one.db")
-    with journal.files_of(room.ws.root)[-1].open("ab") as file:
+    with room.journal[-1].open("ab") as file:
         file.write(b'{"seq":99999,"at":"2026')
     again(room.ws, tmp_path / "two.db")
     assert rows(tmp_path / "two.db") == rows(tmp_path / "one.db")
@@ -163,7 +162,7 @@ def test_half_a_last_line_is_as_if_it_had_not_been_written(tmp_path: Path) -> No
 def test_a_changed_line_is_named_and_nothing_is_written(tmp_path: Path, old: bytes, new: bytes, said: str) -> None:
     room = play(tmp_path / "ws", 1)
     room.close()
-    file = journal.files_of(room.ws.root)[0]
+    file = room.journal[0]
     raw = file.read_bytes()
     assert old in raw
     file.write_bytes(raw.replace(old, new, 1))
@@ -175,7 +174,7 @@ def test_a_changed_line_is_named_and_nothing_is_written(tmp_path: Path, old: byt
 def test_a_line_that_was_removed_is_missed(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 1)
     room.close()
-    file = journal.files_of(room.ws.root)[0]
+    file = room.journal[0]
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(line for line in lines if not line.startswith(b'{"seq":5,')))
     with pytest.raises(DamagedError, match=r"line .*: event 5 is missing before event 6"):
@@ -185,7 +184,7 @@ def test_a_line_that_was_removed_is_missed(tmp_path: Path) -> None:
 def test_without_a_journal_it_is_refused(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 0, steps=10)
     room.close()
-    shutil.rmtree(journal.folder_of(room.ws.root))
+    shutil.rmtree(room.journal[0].parent)
     with pytest.raises(UnavailableError, match="there is no journal"):
         again(room.ws, tmp_path / "one.db")
 
@@ -209,7 +208,7 @@ def test_events_that_only_the_replaced_database_has_are_reported(tmp_path: Path)
     room = play(tmp_path / "ws", 1)
     room.settle()
     room.close()
-    file = journal.files_of(room.ws.root)[-1]
+    file = room.journal[-1]
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-40]))
     account = rebuild(room.ws, SETTINGS, CLOCK, None)
@@ -262,7 +261,7 @@ def test_a_forged_message_in_the_archive_does_not_count_as_received_before(tmp_p
     os.utime(day / "forged.md")
     account = again(room.ws, tmp_path / "one.db")
     assert account.taken_in is not None
-    with closing(connect(tmp_path / "one.db", read_only=True)) as db:
+    with closing(sqlite3.connect(tmp_path / "one.db")) as db:
         (held,) = db.execute("SELECT held FROM v_tasks WHERE local_id = 'forged'").fetchone()
         assert held
         events = db.execute("SELECT data FROM v_events WHERE kind = 'alarm.raised' OR kind LIKE 'alarm%'").fetchall()
