@@ -1,4 +1,4 @@
-"""A desk in the inbox of alpha: files are dropped, the real intake takes them, and one sees which tasks came of them."""
+"""A desk in the inbox of alpha: files are dropped, the real intake takes them, and one sees what became of them."""
 
 from __future__ import annotations
 
