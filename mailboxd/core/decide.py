@@ -53,7 +53,7 @@ from mailboxd.core.inputs import (
     TurnEnded,
 )
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import AFTER_JOIN, Trigger, applies, deadline_passed
+from mailboxd.core.lifecycle import AFTER_JOIN, BEFORE_EXECUTION, Trigger, applies, deadline_passed
 from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
@@ -219,6 +219,7 @@ def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
         announce_end(builder)
     else:
         operator_orders.redispatch(builder, new)
+        _follow(builder, new)
 
 
 def _taken_over(builder: DecisionBuilder, new: Redispatch, newer: bool) -> None:
@@ -230,11 +231,23 @@ def _taken_over(builder: DecisionBuilder, new: Redispatch, newer: bool) -> None:
         raise Refused("id-conflict", problem, hint)
     origin = replace(new.origin, spec=known.spec)
     builder.amend("the sender's newer dispatch takes over the work under way", origin=origin)
+    _follow(builder, new)
     if known.content not in ("", new.origin.content):
         operator_orders.change(builder, new)
     if newer:
         conversation.ask_again(builder)
         spec_drafting.ask_again(builder)
+
+
+def _follow(builder: DecisionBuilder, new: Redispatch) -> None:
+    """Take the order that the newer dispatch says, if the work has not begun; else its sender is told."""
+    if new.needs is None:
+        return
+    if builder.task.phase in BEFORE_EXECUTION:
+        builder.record(Kind.NEEDS_CHANGED, needs=list(new.needs), note="its sender has given it another order")
+        return
+    told = "depends_on was changed when the work had begun: it goes on, whatever it was to follow"
+    plans.record_doubts(builder, plans.MESSAGE, [told])
 
 
 def _edited(builder: DecisionBuilder, edit: Edited) -> None:

@@ -112,6 +112,8 @@ class Redispatch:
     deadline: str | None = None
     text: str = ""
     """The body of its message, for work that is under way."""
+    needs: tuple[str, ...] | None = None
+    """What it is to follow now, as in NewTask; None if that is as before, or not said."""
 
 
 @dataclass(frozen=True, slots=True)

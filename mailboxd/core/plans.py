@@ -41,7 +41,7 @@ from mailboxd.errors import PlanError
 
 _SHOWN = 10
 _LONGEST_DOUBT = 1_000
-PLAN, TASK_FILE = "the plan", "task.md"
+PLAN, TASK_FILE, MESSAGE = "the plan", "task.md", "the message"
 """What a doubt is about."""
 MOST_STEPS = 64
 """Length of a delegation path; the latest steps are kept."""

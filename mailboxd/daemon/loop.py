@@ -553,7 +553,7 @@ class Daemon:
                 return reason
 
     def _is_idle(self) -> bool:
-        """Whether nothing runs, nothing is ordered and no retry is pending."""
+        """Whether nothing runs, nothing is ordered, no retry is pending, and nothing is about to become a question."""
         store = self.engine.store
         return not (
             (self.calls.running or self.reports)
@@ -563,6 +563,7 @@ class Daemon:
             or self.archiving.waiting()
             or store.schedule.has_pending()
             or store.schedule.has_backoff()
+            or store.schedule.next_asked(self.engine.now) is not None
         )
 
     def _drain(self) -> None:

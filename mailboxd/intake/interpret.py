@@ -317,7 +317,8 @@ class Intake:
         newer = origin.attempt > latest and (origin.attempt_id is None or origin.attempt_id != known.origin.attempt_id)
         if newer or differs(known.origin, message):
             findings = message.section("Findings") or "The work was assigned again."
-            again = Redispatch(message.spec(), origin, findings, message.deadline, message.text)
+            needs = self._other_needs(known, message)
+            again = Redispatch(message.spec(), origin, findings, message.deadline, message.text, needs)
             self._engine.handle(known.id, again, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal and was_told(self._store, known):
@@ -374,10 +375,17 @@ class Intake:
             raise MessageError("unknown-field", f"it has a plan, and is given to {agent}", hint, field="agent")
         return given_to(agent, message.title or message.task_id, spec)
 
-    def needs(self, names: Iterable[str], local_id: str, title: str) -> tuple[str, ...]:
-        """The dependencies of a new root task on those that it names: their ids, or what stands for the unknown.
+    def _other_needs(self, known: Task, message: TaskMessage) -> tuple[str, ...] | None:
+        """What known work is to follow by its newer message, if that is something else. Raises MessageError."""
+        if message.depends_on is None:
+            return None
+        needs = self.needs(message.depends_on, known.local_id, known.title, known.id)
+        return None if {*needs} == {*self._store.tasks.needs(known.id)} else needs
 
-        Raises MessageError(`cycle`) if one of these waits for the new task, with the path.
+    def needs(self, names: Iterable[str], local_id: str, title: str, own: str = "") -> tuple[str, ...]:
+        """The dependencies of a root task on those that it names: their ids, or what stands for the unknown.
+
+        `own` is its id, if it is not new. Raises MessageError(`cycle`), with the path, if one of these waits for it.
         """
         needs: dict[str, None] = {}
         paths: list[tuple[str, tuple[str, ...]]] = []
@@ -387,11 +395,13 @@ class Intake:
             task = self._store.tasks.root_called(name)
             needs[unknown(name) if task is None else task.id] = None
             paths += [(task.id, (local_id, task.local_id))] if task is not None else []
-        self._require_no_circle(paths, local_id, title)
+        self._require_no_circle(paths, local_id, title, own)
         return tuple(needs)
 
-    def _require_no_circle(self, paths: list[tuple[str, tuple[str, ...]]], local_id: str, title: str) -> None:
-        """Go on from the tasks that a new one follows to those that wait for it by its name. Raises MessageError."""
+    def _require_no_circle(self, paths: list[tuple[str, tuple[str, ...]]], local_id: str, title: str, own: str) -> None:
+        """Go on from the tasks that one follows to those that wait for it, if it is new by its name. Raises
+        MessageError.
+        """
         tasks, seen = self._store.tasks, set[str]()
         while paths:
             task_id, path = paths.pop()
@@ -399,7 +409,8 @@ class Intake:
                 continue
             seen.add(task_id)
             for need in tasks.needs(task_id):
-                if (missing := name_of_unknown(need)) and is_called(missing, local_id, title):
+                missing = name_of_unknown(need)
+                if need == own or (missing and is_called(missing, local_id, title)):
                     raise _circle(path)
                 followed = tasks.get(need)
                 if followed is not None and not followed.phase.is_terminal:

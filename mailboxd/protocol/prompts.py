@@ -251,7 +251,7 @@ class ReplyBody:
     error: str = ""
     partial: str = ""
     doubts: tuple[str, ...] = ()
-    """A line each. A receiver reads them back (`ReplyMessage.doubts`)."""
+    """A line each, above the text of any template. A receiver reads them back (`ReplyMessage.doubts`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,10 @@ def render_prompt(templates: Templates, prompt: AnyPrompt) -> str:
 
 def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
     """The body of a task message to a peer, or of a reply."""
-    return _render(templates, body.kind, body)
+    if isinstance(body, DispatchBody):
+        return _render(templates, body.kind, body)
+    doubts = "".join(f"[mailboxd] In doubt: {doubt}\n\n" for doubt in body.doubts)
+    return doubts + _render(templates, body.kind, replace(body, doubts=()))
 
 
 def _render(templates: Templates, kind: str, values: AnyPrompt | DispatchBody | ReplyBody) -> str:

@@ -166,8 +166,13 @@ class Schedule:
             " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
             (now,),
         ).fetchone()
-        asked = [plus(since, TOGETHER) for _, _, _, since in self._db.execute(_AWAIT_UNKNOWN)]
-        return min((time for time in (at, *asked) if time is not None and time > now), default=None), bool(stale)
+        times = (at, self.next_asked(now))
+        return min((time for time in times if time is not None and time > now), default=None), bool(stale)
+
+    def next_asked(self, now: str) -> str | None:
+        """When the next task that follows one that has not arrived becomes a question; None if none will."""
+        asked = (plus(since, TOGETHER) for _, _, _, since in self._db.execute(_AWAIT_UNKNOWN))
+        return min((time for time in asked if time > now), default=None)
 
     def latest_turn(self, agent: str, number: int) -> str | None:
         """When the agent's `number`-th latest turn was ordered; None if there were fewer."""

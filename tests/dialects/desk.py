@@ -90,6 +90,14 @@ class Desk:
             assert attempt is not None
             self.engine.handle(task.id, TurnEnded(Turn.WORK, attempt.id, "alpha", Succeeded("said"), said))
 
+    def start(self, task: Task) -> None:
+        with self.engine.batch():
+            self.engine.handle(task.id, Start())
+
+    def doubts(self, task: Task) -> list[str]:
+        """What is in doubt about it, and was not dismissed."""
+        return self.engine.store.doubts.open_below(task.id)
+
     def command(self, task: Task, given: OperatorInput) -> None:
         with self.engine.batch():
             self.engine.command(task, given, "mira")
@@ -104,6 +112,10 @@ class Desk:
     def due(self) -> str | None:
         """When something is due next of itself."""
         return self.engine.store.schedule.next_due(self.clock.now())[0]
+
+    def next_asked(self) -> str | None:
+        """When something that is not known becomes a question next."""
+        return self.engine.store.schedule.next_asked(self.clock.now())
 
     @property
     def roots(self) -> list[Task]:

@@ -197,3 +197,71 @@ def test_replayed_it_waits_for_the_same(desk: Desk) -> None:
     end(desk, "Write the programme", Results("Written."))
     order(desk, "Print the programme", Unblock(Remedy.RETRY))
     assert may_start(desk, "Print the programme")
+
+
+def sent(text: str, **headers: object) -> bytes:
+    lines = "".join(f"{name}: {value}\n" for name, value in headers.items())
+    return f"---\ntype: task\nfrom: beta\n{lines}---\n\n# {text}\n\nIt is needed.\n".encode()
+
+
+@pytest.fixture
+def known(desk: Desk) -> Desk:
+    """A task of beta that follows the writing of the programme, which nobody has begun."""
+    put(desk, "write-programme.md", WRITE)
+    put(desk, "draw.md", b"# Draw the cover\n\nIn blue.\n")
+    put(desk, "1.md", sent("Print the programme", task_id="print", depends_on="write-programme"))
+    return desk
+
+
+def follows(desk: Desk) -> list[str]:
+    return [task.title for task in desk.needs(called(desk, "Print the programme"))]
+
+
+def test_a_newer_attempt_with_another_order_has_that_order(known: Desk) -> None:
+    put(known, "2.md", sent("Print the programme", task_id="print", depends_on="draw", attempt=2, attempt_id="a2"))
+    assert follows(known) == ["Draw the cover"]
+    end(known, "Draw the cover", Results("Drawn."))
+    assert may_start(known, "Print the programme")
+
+
+def test_a_newer_attempt_that_says_nothing_about_its_order_keeps_it(known: Desk) -> None:
+    put(known, "2.md", sent("Print the programme", task_id="print", attempt=2, attempt_id="a2"))
+    assert follows(known) == ["Write the programme"]
+
+
+def test_the_same_attempt_with_another_order_is_refused(known: Desk) -> None:
+    put(known, "2.md", sent("Print the programme", task_id="print", depends_on="draw"))
+    assert known.judged("2.md")[0] == "rejected"
+    assert follows(known) == ["Write the programme"]
+
+
+def test_ended_work_that_is_sent_again_follows_what_the_newer_attempt_says(known: Desk) -> None:
+    end(known, "Write the programme", Results("Written."))
+    end(known, "Print the programme", Failure("No paper.", permanent=True))
+    put(known, "2.md", sent("Print the programme", task_id="print", depends_on="draw", attempt=2, attempt_id="a2"))
+    assert (follows(known), may_start(known, "Print the programme")) == (["Draw the cover"], False)
+
+
+def test_another_order_of_work_that_has_begun_is_told(known: Desk) -> None:
+    end(known, "Write the programme", Results("Written."))
+    known.start(called(known, "Print the programme"))
+    put(known, "2.md", sent("Print the programme", task_id="print", depends_on="draw", attempt=2, attempt_id="a2"))
+    (doubt,) = known.doubts(called(known, "Print the programme"))
+    assert doubt.startswith("the message: depends_on was changed when the work had begun")
+    assert follows(known) == ["Write the programme"]
+
+
+def test_a_circle_in_a_newer_attempt_is_refused(known: Desk) -> None:
+    put(known, "fold.md", b"---\nafter: print\n---\n\n# Fold it\n\nTwice.\n")
+    put(known, "2.md", sent("Print the programme", task_id="print", depends_on="fold", attempt=2, attempt_id="a2"))
+    verdict, _, said = known.judged("2.md")
+    assert verdict == "rejected"
+    assert "these would wait for each other forever: print -> fold" in said
+
+
+def test_nothing_is_idle_until_what_is_not_known_has_become_a_question(desk: Desk) -> None:
+    put(desk, "print.md", PRINT)
+    assert desk.next_asked() is not None
+    desk.look(61)
+    assert called(desk, "Print the programme").held
+    assert desk.next_asked() is None

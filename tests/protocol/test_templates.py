@@ -347,6 +347,24 @@ def test_an_override_counts_from_the_next_rendering_on_and_until_it_is_gone(tmp_
     assert render_body(templates, body) == "## Results\n\nx\n"
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["## Results\nmine: {{ results }}\n", "{% for one in doubts %}{{ one }}{% endfor %}\n## Results\n{{ results }}"],
+)
+def test_what_is_in_doubt_is_told_once_by_whatever_template(tmp_path: Path, source: str) -> None:
+    body = ReplyBody(results="x", doubts=("the plan: # estimate has no effect", "a.md: read as text"))
+    for _ in range(2):
+        text = render_body(Templates(tmp_path), body)
+        reply = parse_message(
+            b"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: done\n---\n" + text.encode(), "r.md"
+        ).message
+        assert isinstance(reply, ReplyMessage)
+        assert reply.doubts == [*body.doubts]
+        assert text.count("In doubt") == 2
+        assert reply.results.endswith("x")
+        (tmp_path / "reply.md.j2").write_text(source)
+
+
 def test_an_override_cannot_change_the_header_line(tmp_path: Path) -> None:
     (tmp_path / "work.md.j2").write_text("/new {{ title }}")
     prompt = render_prompt(Templates(tmp_path), WORK)
