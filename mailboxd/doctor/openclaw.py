@@ -90,7 +90,7 @@ def _unconnected(found: Gateway) -> CheckResult:
         return error("gateway", text, _restart(found))
     if found.failure == "pairing-required":
         text = f"{where} requires this device to be approved first: {found.answer}"
-        return error("gateway", text, "openclaw devices list", "openclaw devices approve REQUEST")
+        return error("gateway", text, "openclaw devices list", "openclaw devices approve --latest  # names it")
     return error("gateway", f"{where} refuses the connection: {found.answer}", "openclaw gateway probe")
 
 

@@ -15,8 +15,9 @@ from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
-from mailboxd.core.outcomes import Failed, Unknown
-from mailboxd.core.vocabulary import WeakSpec
+from mailboxd.core.outcomes import Failed, Permanence, Unknown
+from mailboxd.core.vocabulary import Gate, WeakSpec
+from mailboxd.errors import EXIT_NO
 from mailboxd.mailbox import lock
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, child, make
@@ -132,6 +133,66 @@ def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Pa
             printed = list(suggested(stage, look))[other]
             assert run_as_printed(stage, printed) == 0, f"after `mailboxd {shlex.join(look)}`: {printed}"
     assert tried or state == "executing"
+
+
+def failed(error: str) -> Callable[[Stage], object]:
+    return lambda stage: job(stage, Failed(error, permanence=Permanence.PERMANENT))
+
+
+def many_rejected(stage: Stage) -> None:
+    for number in range(60):
+        (stage.ws.inbox / f"bad{number}.md").write_text(f"---\ntype: nothing\n---\n\n{number}\n")
+        stage.receive()
+
+
+def broad(stage: Stage) -> None:
+    stage.create("job", *(child(f"c{number}") for number in range(450)))
+
+
+def unreviewed(stage: Stage) -> None:
+    job(stage, "Twelve figures", gates=(Gate.QUALITY_GATE,), reviewers=())
+
+
+def misconfigured(stage: Stage) -> None:
+    stage.ws.config.write_text("agent: alpha\nzzqqxx: 1\n")
+
+
+def unsigned(stage: Stage) -> None:
+    (stage.ws.root / "order.md").write_text(TASK.format(""))
+
+
+FURTHER: list[tuple[Callable[[Stage], object], str, str]] = [
+    (new, "connect keys list", "connect keys create"),
+    (unsigned, "connect keys sign order.md", "connect keys create --operator"),
+    (new, "explain zqzqzq", "explain"),
+    (misconfigured, "config", "config --all"),
+    (lambda _: None, "ls", "send"),
+    (new, "inbox --dismiss zzzzzz", "inbox"),
+    (new, "retry cause:zzzzzz", "inbox"),
+    (new, "resume --agent beta", "status"),
+    (new, "approve job", "approval list"),
+    (new, "send --to ghost x", "fleet"),
+    (failed("context_overflow: too long"), "why job", "show job --spec"),
+    (failed("its outcome was to be that of b, which was skipped"), "why job", "tree job"),
+    (unreviewed, "why job", "retry job --reviewers none"),
+    (many_rejected, "inbox", "inbox --all"),
+    (broad, "tree job", "tree job --all"),
+]
+"""States, what is asked there, and a command that is printed."""
+
+
+@pytest.mark.parametrize(
+    ("state", "look", "printed"), FURTHER, ids=[f"{number}-{one[1]}" for number, one in enumerate(FURTHER)]
+)
+def test_what_further_states_print_runs_as_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, state: Callable[[Stage], object], look: str, printed: str
+) -> None:
+    state(stage)
+    monkeypatch.chdir(stage.ws.root)
+    commands = [found for found in suggested(stage, look.split()) if re.search(rf" {printed}$", found)]
+    assert commands, stage.run(*look.split()).output
+    for command in commands:
+        assert run_as_printed(stage, command) in (0, EXIT_NO if printed == "fleet" else 0), command
 
 
 @pytest.mark.parametrize("look", [*LOOKS[:4], ["hub", "status"], ["hub", "invite", "beta"]], ids=" ".join)

@@ -517,8 +517,9 @@ def test_piped_output_is_not_cut(stage: Stage) -> None:
 def test_a_long_tree_is_folded_with_a_count_unless_all_is_wanted(stage: Stage) -> None:
     stage.create("wide", *(child(f"k{number:03}") for number in range(150)))
     lines = stage.run("tree", "wide").stdout.splitlines()
-    assert len(lines) == 42
-    assert "… 110 more: " in lines[-1]
+    assert len(lines) == 43
+    assert "… 110 more: " in lines[-2]
+    assert lines[-1] == f"… 109 more lines: `{stage.program} tree wide --all`"
     assert len(stage.run("tree", "wide", "--all").stdout.splitlines()) == 151
     assert len(stage.json("tree", "wide")["children"]) == 150
 

@@ -10,7 +10,9 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,10 +32,11 @@ from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, finish, has_ended
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
-from tests.e2e.support import eventually, task
+from tests.e2e.support import BIN, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import Found, FoundApart, some_of
 from tests.live.gateway import Gateway, run_of
+from tests.live.install import OLDER, OPENCLAW
 from tests.live.model import Exec, Fault, Hang, Model, Step, Text
 
 CLI = OpenClaw(("openclaw",))
@@ -304,23 +307,49 @@ def test_the_device_may_run_turns_and_nothing_more(turns: Turns) -> None:
 # ---------------------------------------------------------------- pairing
 
 
-def test_a_gateway_that_wants_a_person_is_paired_in_two_steps(found_apart: FoundApart) -> None:
-    company = found_apart(run_of(["alpha"]), start=False)
-    config = json.loads(company.gateway.config.read_text())
+@pytest.mark.parametrize("release", [OPENCLAW, OLDER[-1]])
+def test_a_gateway_that_wants_a_person_is_paired_by_pasting_what_is_printed(
+    found_apart: FoundApart, release: str
+) -> None:
+    """From a daemon that cannot start to one that works, on the newest and the oldest version."""
+    company = found_apart(run_of(["alpha"]), start=False, release=release, **GATEWAY)
+    gateway, alpha = company.gateway, company["alpha"]
+    config = json.loads(gateway.config.read_text())
     config["gateway"]["nodes"] = {"pairing": {"autoApproveLocal": False}}
-    company.gateway.config.write_text(json.dumps(config))
-    company.gateway.start()
-    alpha, token = company["alpha"], {"OPENCLAW_GATEWAY_TOKEN": company.gateway.token}
-    first = alpha.call("connect", "gateway", "pair", "--json", env=token)
+    gateway.config.write_text(json.dumps(config))
+    gateway.start()
+
+    def pasted(said: str, command: str) -> subprocess.CompletedProcess[str]:
+        """The command of these words that a text prints, in a shell."""
+        printed = re.search(rf"{command}[^`,\n]*", said)
+        assert printed is not None, said
+        env = {
+            **gateway.env,
+            "PATH": f"{BIN}{os.pathsep}{gateway.env['PATH']}",
+            "OPENCLAW_GATEWAY_TOKEN": gateway.token,
+        }
+        return subprocess.run(
+            ["sh", "-c", printed[0].strip()], cwd=alpha.root, env=env, capture_output=True, text=True, timeout=300
+        )
+
+    refused = alpha.call("run", "--until-idle")
+    assert refused.returncode == EXIT_CONFIG, refused.stderr
+    pair, status = (f"mailboxd connect gateway {verb}" for verb in ("pair", "status"))
+    told = alpha.call("doctor", "--json", seconds=300)
+    fixes = "\n".join(fix for one in json.loads(told.stdout)["findings"] for fix in one["fixes"])
+    first = pasted(fixes, pair)
     assert first.returncode == EXIT_TRY_AGAIN, first.stderr
-    assert alpha.call("connect", "gateway", "status").returncode == EXIT_NO
-    waiting = json.loads(first.stdout)
-    again = alpha.call("connect", "gateway", "pair", env=token)
-    assert f"openclaw devices approve {waiting['request']}" in again.stdout
-    approved = company.gateway.openclaw("devices", "approve", waiting["request"])
+    unpaired = alpha.call("connect", "gateway", "status")
+    assert unpaired.returncode == EXIT_NO
+    assert pasted(unpaired.stdout, pair).returncode == EXIT_TRY_AGAIN
+    approved = pasted(first.stdout, "openclaw devices approve")
     assert approved.returncode == 0, approved.stderr
-    assert alpha.call("connect", "gateway", "pair", env=token).returncode == EXIT_OK
-    assert alpha.json("connect", "gateway", "status")["works"]
+    again = pasted(first.stdout, pair)
+    assert again.returncode == EXIT_OK, again.stderr
+    assert pasted(status, status).returncode == EXIT_OK
+    alpha.drop("work.md", "Say that it is done.\n")
+    assert alpha.call("run", "--until-idle", seconds=300).returncode == EXIT_OK
+    assert set(alpha.phases().values()) == {"completed"}
 
 
 def test_unpairing_removes_the_device_here_and_there(turns: Turns) -> None:

@@ -298,10 +298,20 @@ def import_command(session: Session) -> int:
 @verb("config", "config", "config --all")
 @click.option("--all", "everything", is_flag=True, help="Include settings at their defaults.")
 def config_command(session: Session, everything: bool) -> None:
-    """Validate the configuration, .mailboxd/config.yaml, and print the settings that differ from the defaults."""
-    from mailboxd import config
+    """Validate the configuration, .mailboxd/config.yaml, and print the settings that differ from the defaults.
 
-    settings = session.config()
+    Where it is invalid, --all lists all keys with their defaults.
+    """
+    from mailboxd import config
+    from mailboxd.errors import ConfigError
+
+    try:
+        settings = session.config()
+    except ConfigError as error:
+        if not everything:
+            raise
+        session.tell(f"{error}\n\nno setting of that file counts; all keys, at their defaults:", err=True)
+        settings = config.Config(agent="ID")
     found = {"agent": settings.agent, **config.by_key(settings, everything=everything)}
     told = {key: value if isinstance(value, str) else to_json(value, indent=None) for key, value in found.items()}
     session.answer(found, "\n".join(f"{key}: {value}" for key, value in told.items()))

@@ -248,13 +248,14 @@ def tree_command(session: Session, task: str, everything: bool) -> None:
     """
     with session.report() as report:
         found = report.tree(report.find(task))
-    most = None if everything else _MOST_ROWS
-    lines = list(task_output.tree_lines(found, session.clock.now(), room(), most))
-    if everything or len(lines) <= _MOST_LINES:
-        session.show(found, lines)
-        return
-    how = f"{session.program(session.workspace())} tree {found['local_id']} --all"
-    session.show(found, [*lines[:_MOST_LINES], f"… and {len(lines) - _MOST_LINES:,} more lines: `{how}`"])
+    now = session.clock.now()
+    lines = list(task_output.tree_lines(found, now, room()))
+    if not everything:
+        shown = list(task_output.tree_lines(found, now, room(), _MOST_ROWS))
+        if more := len(lines) - min(len(shown), _MOST_LINES):
+            how = f"{session.program(session.workspace())} tree {found['local_id']} --all"
+            lines = [*shown[:_MOST_LINES], f"… {more:,} more lines: `{how}`"]
+    session.show(found, lines)
 
 
 _DEEPEST = 8
