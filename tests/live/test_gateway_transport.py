@@ -312,7 +312,7 @@ def test_a_gateway_that_wants_a_person_is_paired_by_pasting_what_is_printed(
     found_apart: FoundApart, release: str
 ) -> None:
     """From a daemon that cannot start to one that works, on the newest and the oldest version."""
-    company = found_apart(run_of(["alpha"]), start=False, release=release, **GATEWAY)
+    company = found_apart(run_of(["alpha"]), start=False, release=release, openclaw={"transport": "gateway"})
     gateway, alpha = company.gateway, company["alpha"]
     config = json.loads(gateway.config.read_text())
     config["gateway"]["nodes"] = {"pairing": {"autoApproveLocal": False}}
