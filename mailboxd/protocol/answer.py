@@ -576,6 +576,8 @@ def _of_object(form: Form, asked: Asked) -> Answer | None:
         return _of_form(form, asked)
     if set(form.headers) <= {"status"} and form.status == "done":
         return _of_form(form, asked)
+    if asked.answers and "answer" in form.headers and form.twice:
+        return _unclear(*_header_problems(form))
     parts = [name for name in form.headers if name not in forms.THOUGHTS]
     if len(parts) == 1 and parts[0] in ("answer", "results", "text") and not form.twice:
         text = form.text(parts[0])
@@ -745,7 +747,8 @@ def _plain(text: str, asked: Asked) -> Answer:
     if correction is not None and correction.claim and evasions.confirms(text):
         return _confirmed(correction.claim, asked)
     in_place = "task.md" in text or (asked.turn is Turn.WORK and bool(asked.subtasks))
-    if not in_place and (found := evasions.evasion(text, asked.turn, asked.agents or ())) is not None:
+    found = evasions.evasion(text, asked.turn, asked.agents or ())
+    if found is not None and (not in_place or found.kind is Kind.CALL):
         return _evaded(text, found, asked)
     return _with_actions(text)
 
@@ -781,7 +784,7 @@ def _as_vote(answer: Answer, asked: Asked) -> Answer:
     declared = (
         ballots.declared(answer.answer, asked.answers) if answer.answer else ballots.stated(answer.text, asked.answers)
     )
-    if not declared:
+    if not declared or (not answer.answer and evasions.leaves_open(answer.text)):
         return _unclear(ballots.problem(answer.answer or answer.text, asked.answers))
     if answer.answer and (other := ballots.stated(answer.text, asked.answers)) and other != declared:
         return _unclear(

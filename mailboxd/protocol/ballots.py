@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from mailboxd.protocol import phrases
 from mailboxd.protocol.words import spelled
 
 _SHORTEST_BENT = 4
@@ -19,15 +20,18 @@ _YES = frozenset(
     {"yes", "yep", "yeah", "oui", "sí", "sì", "sim", "ja", "jawohl", "да", "tak", "是", "是的", "对", "はい", "네"}
 )
 _NO = frozenset({"no", "nope", "non", "nein", "não", "нет", "nie", "否", "不", "不是", "不是的", "いいえ", "아니요"})
+_TRUTH = {"true": "yes", "false": "no"}
+"""The values of JSON that are a yes or a no."""
 _LABEL = re.compile(
-    r"(?:the |my |our |your )?(?:final |overall )?(?:answer|vote|decision|choice|verdict|conclusion|recommendation|"
+    r"(?:the |my |our |your )?(?:final |overall )?(?:answer|vote|decision|choice|option|selection|verdict|conclusion|"
+    r"recommendation|"
     r"antwort|stimme|respuesta|réponse|答案|投票|结论)(?: is| ist|)?\s*(?::|\uff1a|=|->|\u2192|\bis\b)\s*",
     re.IGNORECASE,
 )
 _LEAD = re.compile(
     r"(?:(?:my|our|the) (?:final )?(?:answer|vote|decision|choice|verdict) is|i (?:vote|choose|decide|pick|say|"
     r"answer)"
-    r"(?: for| on)?:?|we (?:vote|choose|decide)(?: for| on)?:?|i|we)\s+",
+    r"(?: for| on| to)?:?|we (?:vote|choose|decide)(?: for| on)?:?|i|we)\s+",
     re.IGNORECASE,
 )
 _LINE_MARKS = re.compile(
@@ -35,22 +39,26 @@ _LINE_MARKS = re.compile(
 )
 _BOXED = re.compile(r"\A\$*\\boxed\{(?:\\text\{)?([^{}]{1,60})\}?\}\$*\.?\Z")
 _MARK = re.compile(
-    r"[ \t]*(?:\.(?!\s*\d)|[!;:,\u3002\uff01\uff0c\uff1b\uff1a\u3001\u2014](?!\d)|[ \t](?:-{1,2}|\u2013|\u2212)[ \t]|"
+    r"[ \t]*(?:\)|\.(?!\s*\d)|[!;:,\u3002\uff01\uff0c\uff1b\uff1a\u3001\u2014](?!\d)|[ \t](?:-{1,2}|\u2013|\u2212)[ "
+    r"\t]|"
     r"\u2013|\(|\Z)"
 )
 _CONDITION = re.compile(
-    r"\W*(?:but|if|unless|only|provided|providing|except|however|although|though|once|when|as long as|with|"
-    r"mostly|partly|"
-    r"partially|conditional(?:ly)?|assuming|pending|subject to|maybe|perhaps|aber|wenn|"
-    r"falls|"
-    r"sofern|pero|si|mais|sauf|ma|se|но|если|但|不过|如果)\b",
+    r"\W*(?:but|if|unless|only|provided|providing|except|however|although|though|once|when|as long as|so long as|with|"
+    r"mostly|partly|partially|conditional(?:ly)?|on (?:the )?condition|assuming|pending|subject to|maybe|perhaps|in "
+    r"principle|in theory|as soon as)\b",
     re.IGNORECASE,
 )
 _TURN = re.compile(
-    r"[,;] ?(?:but|however|unless|except|provided|aber|pero|mais|ma)\b|\b(?:only if|unless)\b|但|不过", re.IGNORECASE
+    r"[,;] ?(?:but|however|unless|except|provided|aber|pero|mais|ma|mas|ale|но)\b|\b(?:only (?:if|when|once|after)|"
+    r"unless|"
+    r"provided that|on (?:the )?condition|as long as|subject to|vorausgesetzt|sofern|siempre (?:que|y cuando)|à "
+    r"condition|"
+    r"sous réserve|a condición|a condizione|purché|desde que|contanto que|pod warunkiem|при условии)\b|但|不过|前提|"
+    r"只要|除非|ただし",
+    re.IGNORECASE,
 )
 _BUT = re.compile(r"(?:but|however|unless|only if|aber|pero|mais)\b", re.IGNORECASE)
-_CONDITION_CJK = ("但", "不过", "如果", "只要", "除非")
 _SENTENCE = re.compile(r"(?<=[.!?])[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
 _LONGEST = 200_000
 
@@ -59,6 +67,8 @@ def declared(said: str, answers: Sequence[str]) -> str:
     """The one of `answers` that `said`, the value of a header, is; empty if it is none of them."""
     if said.strip().startswith("[ ]"):
         return ""
+    if said.strip() in _TRUTH and len(answers) == 2:
+        said = _TRUTH[said.strip()]
     word = _plain(said.strip().removeprefix("[x]").removeprefix("[X]").strip(" []"))
     exact = [answer for answer in answers if _same(word, answer)]
     if len(exact) == 1:
@@ -70,6 +80,7 @@ def declared(said: str, answers: Sequence[str]) -> str:
 def stated(text: str, answers: Sequence[str]) -> str:
     """The one of `answers` that `text` states at its beginning or its end; empty if there is none, or two."""
     lines = list(_lines(text[:_LONGEST]))
+    lines = [line for line in lines if not line.startswith(">")] or lines  # what is quoted is not the voter's
     if not lines:
         return ""
     found = {_at_the_start(lines[0], answers), _at_the_end(lines[-1], answers)}
@@ -106,7 +117,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _at_the_start(line: str, answers: Sequence[str], *, alone: bool = False) -> str:
-    line = _undecorated(line)
+    line = _undecorated(line, answers)
     if label := _LABEL.match(line):
         line = line[label.end() :].strip()
     bare = (
@@ -130,7 +141,10 @@ def _at_the_start(line: str, answers: Sequence[str], *, alone: bool = False) -> 
         after = rest[mark.end() :].strip()
         if alone and after:
             continue
-        if _CONDITION.match(after) or after.startswith(_CONDITION_CJK) or _TURN.search(_SENTENCE.split(after)[0]):
+        first = next(filter(None, map(str.strip, _SENTENCE.split(after))), "")
+        if _CONDITION.match(after) or phrases.CONDITION.match(after.casefold()) or _TURN.search(first):
+            return _BOTH
+        if first.endswith(("?", "\uff1f")):
             return _BOTH
         if _BUT.match(after.partition(". ")[2]) or _BUT.match(after.partition("! ")[2]):
             return _BOTH
@@ -144,7 +158,7 @@ def _at_the_end(line: str, answers: Sequence[str]) -> str:
     last = [part for part in _SENTENCE.split(line) if part.strip()][-1:]
     if not last:
         return ""
-    sentence = _undecorated(last[0])
+    sentence = _undecorated(last[0], answers)
     if boxed := _BOXED.match(sentence):
         return declared(boxed[1], answers)
     if label := _LABEL.match(sentence):
@@ -154,12 +168,14 @@ def _at_the_end(line: str, answers: Sequence[str]) -> str:
     return "" if sentence.rstrip().endswith(("?", "\uff1f")) else declared(sentence, answers)
 
 
-def _undecorated(line: str) -> str:
+def _undecorated(line: str, answers: Sequence[str]) -> str:
+    """The line without the marks of a list or a heading, unless they are an answer: `A) because it is cheaper`."""
     line = line.strip()
     for _ in range(3):
-        line = (
-            _LINE_MARKS.sub("", line).lstrip("*_`\"\u201c\u201e\u2018'$ ") if not line.startswith("$\\boxed") else line
-        )
+        mark = _LINE_MARKS.match(line)
+        if line.startswith("$\\boxed") or (mark and any(_same(_plain(mark[0]), answer) for answer in answers)):
+            break
+        line = line[mark.end() if mark else 0 :].lstrip("*_`\"\u201c\u201e\u2018'$ ")
     return line.replace("**", "").replace("__", "")
 
 

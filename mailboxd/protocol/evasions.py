@@ -15,6 +15,8 @@ from enum import Enum
 from mailboxd.core.sanitize import excerpt
 from mailboxd.core.vocabulary import Turn
 from mailboxd.protocol import words
+from mailboxd.protocol.calls import is_call
+from mailboxd.protocol.phrases import any_of
 
 MOST = 700
 """Characters of a text that is suspected."""
@@ -47,7 +49,7 @@ class Evasion:
 
 def evasion(text: str, turn: Turn, agents: Iterable[str]) -> Evasion | None:
     """What `text`, the cleaned answer to a turn, seems to be instead of the work; None if nothing speaks for that."""
-    if _is_call(text):
+    if is_call(text):
         return _of(Kind.CALL, text, turn)
     if len(text) <= _MOST_PLAN and _plans(text, frozenset(agents)):
         return _of(Kind.PLAN, text, turn)
@@ -68,6 +70,15 @@ def denies(text: str) -> bool:
 def confirms(text: str) -> bool:
     """Whether the answer to the question `Is this the result?` is a yes, without a result of its own."""
     return len(text) <= 120 and _CONFIRMS.fullmatch(_folded(text).strip(" *_`\"'.!")) is not None
+
+
+def leaves_open(text: str) -> bool:
+    """Whether the text around a vote asks back at its end, or begins with that its author cannot vote."""
+    sentences = _sentences(_folded(text)) if len(text) <= MOST else []
+    if not sentences:
+        return False
+    asks = sentences[-1].endswith(("?", "\uff1f")) and not _OFFER.match(sentences[-1])
+    return asks or _NO_VOTE.match(sentences[0]) is not None
 
 
 def manners(paragraph: str) -> bool:
@@ -118,51 +129,6 @@ def _do(kind: Kind, turn: Turn) -> str:
                 "If these are subtasks, send them as `---`, `type: plan`, `---`, `## DAG` and a YAML block with "
                 f"`subtasks:`, each with `agent`, `description` and `depends_on`. {SURE}"
             )
-
-
-# Calls of tools
-
-_MARKED = re.compile(
-    r"\A(?:<(?:tool_call|tool_calls|function_call|function_calls|tool_use|tool_code|invoke name=|function=)|<\|"
-    r"tool_call|"
-    r"<\uff5ctool\u2581call|\[TOOL_CALLS\]|<\|python_tag\|>|```tool_(?:code|call)|<\|channel\|>commentary to=|"
-    r"(?:assistant)?commentary to=functions)",
-    re.IGNORECASE,
-)
-_LATE_MARK = re.compile(r"^(?:<tool_call>|<function_calls?>|<invoke name=|\[TOOL_CALLS\]|<\|tool_call)", re.MULTILINE)
-_REACT = re.compile(r"^action(?: input)?:[ \t]*\S[^\n]*\n+action input:", re.MULTILINE | re.IGNORECASE)
-_JSON_CALL = re.compile(
-    r"\A(?:```(?:json)?\s*)?\[?\s*\{\s*\"(?:name|tool|tool_name|function|action|"
-    r"recipient_name)\"\s*:\s*(?:\"[\w.-]{1,80}\"|\{[^{}]{0,80})"
-    r"\s*,\s*\"(?:arguments|parameters|args|input|tool_input|action_input|params)\"\s*:",
-    re.IGNORECASE,
-)
-_TOOL = re.compile(
-    r"\A(?:```(?:json)?\s*)?\{\s*\"(?:tool|tool_name)\"\s*:\s*\"[\w.-]{1,80}\"[^{}]{0,2000}\}\s*(?:```)?\Z"
-)
-_CALLS = re.compile(r"\A\{\s*\"(?:tool_calls|function_call)\"\s*:")
-_FUNCTION = re.compile(r"\A(?:(?:functions|tools|default_api|print\(default_api)\.\w{1,60}|\w{1,60}\.call)\(")
-
-
-def _is_call(text: str) -> bool:
-    if (
-        _MARKED.match(text)
-        or _FUNCTION.match(text)
-        or _JSON_CALL.match(text)
-        or _CALLS.match(text)
-        or _TOOL.match(text)
-    ):
-        return True
-    if len(text) > 20_000 or "```" in text:
-        return False
-    if _JSON_CALL.match(text.rstrip().rpartition("\n\n")[2]):
-        return True
-    return bool(_REACT.search(text)) or any(_ends_so(text, mark.start()) for mark in _LATE_MARK.finditer(text))
-
-
-def _ends_so(text: str, at: int) -> bool:
-    tail = text.rstrip()[-24:]
-    return tail.endswith((">", "]", "}")) and "\n\n" not in text[at:].strip()
 
 
 # Plans in prose
@@ -236,8 +202,8 @@ _CLOSING = re.compile(
 )
 
 _FILL = (
-    r"(?:(?:really|very|so|truly|terribly|currently|also|simply|just|still|unfortunately|therefore|sadly|only|"
-    r"not|now|then|actually|however|,)[ ,]+)*"
+    r"(?:, )?(?:(?:really|very|so|truly|terribly|currently|also|simply|just|still|unfortunately|therefore|sadly|only|"
+    r"not|now|then|actually|however)[ ,]++)*"
 )
 _WORKS = (
     r"(?:help|assist|do|complete|fulfil|fulfill|comply|provide|write|create|access|open|read|find|finish|"
@@ -260,7 +226,8 @@ _WORK_NAMES = (
     r"command|question|instruction)s?"
 )
 _REFUSES = re.compile(
-    rf"(?:^|[,;:] |\b(?:but|and|because|as|that|unfortunately|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| was| "
+    rf"(?:^|[,;] |(?<!says)(?<!said)(?<!wrote)(?<!reads): |\b(?:but|and|so|therefore|because|as|that|unfortunately|"
+    rf"regrettably|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| was| "
     rf"were)?[ ]*{_FILL}{_CANNOT} {_FILL}{_FOUND_NONE}{_WORKS}\b"
     rf"|^(?:i'm|i am|we are|we're) {_FILL}(?:unable|not able|not allowed|not permitted|not comfortable|not "
     rf"authori[sz]ed|prohibited|afraid)\b"
@@ -273,23 +240,28 @@ _REFUSES = re.compile(
     rf"data|context|means|right)\b"
     r"|^(?:i|we) (?:have no|lack) (?:the |any )*(?:access|ability|permission|permissions|tool|tools|way|means|"
     r"information)\b"
-    r"|^(?:leider )?(?:ich|wir) (?:kann|konnte|können|konnten|darf) (?:das|dies|diese\w*|dabei|ihnen|dir|"
-    r"die|den|der|hier|leider|dafür)\b[^.]*\bnicht\b|^(?:leider|es tut mir leid)\b.*\b(?:nicht|kein\w*)\b"
-    r"|^(?:je suis désolée?|désolée?)\b|^je ne (?:peux|pouvais) pas\b|^je n'ai pas (?:pu|"
-    r"accès)\b"
-    r"|^(?:lo siento|lamentablemente|disculp)|^no (?:puedo|pude|tengo acceso)\b|^(?:desculpe|lamento)|^não "
-    r"(?:posso|consigo|consegui|foi possível)\b"
-    r"|^(?:mi dispiace|purtroppo non)|^non (?:posso|riesco|sono riuscit\w)\b|"
-    r"^(?:извините|к "
-    r"сожалению)|^(?:я )?не "
-    r"(?:могу|удалось)"
-    r"|^(?:抱歉|对不起|很抱歉|非常抱歉|不好意思)|"
-    r"^我?(?:无法|不能|没有权限|没法)|^(?:申し訳|"
-    r"すみません)|できません(?:\u3002|$)|^죄송"
+    r"|^(?:my|our) (?:\w+ )?(?:polic(?:y|ies)|guidelines?|instructions?|rules?|programming|training|principles|"
+    r"restrictions|safety \w+|configuration|permissions)\b[^.]{0,40}\b(?:not|n't|prohibits?|forbids?|prevents?|"
+    r"restricts?)\b|\b(?:conflicts? with|contradicts?|goes against|against|violates?|in violation of) (?:my|our) "
+    r"(?:\w+ )?(?:polic|guideline|instruction|rule|programming|principle|training|value|restriction|permission)"
+    r"|\bnot (?:something|a thing|anything) (?:that )?(?:i|we)(?:'m|'re|'ll| can| could| am| are| will| would)\b"
+    r"|\b(?:prevents?|stops?|keeps?|prohibits?) me from\b|\b(?:not|n't) (?:allow|permit|let|enable)(?:ed)? me to\b"
+    r"|^(?:i|we) (?:do not|don't|would not|wouldn't|did not|didn't) (?:really )?(?:feel comfortable|feel able|think "
+    r"(?:i|we) (?:should|can|could)|want to|wish to|believe (?:i|we) (?:should|can))\b"
+    r"|^(?:i|we)(?:'d| would) (?:rather not|prefer not)\b|^(?:i|we) (?:gave|had to give|have given|give) up\b"
+    r"|^(?:my|our|all) (?:\w+ )?(?:attempts?|efforts?)\b[^.]{0,40}\bfail"
+    rf"|^(?:{any_of('unable')})"
+)
+_NO_VOTE = re.compile(
+    rf"(?:(?:i'm |i am )?sorry,? (?:but )?|unfortunately,? )?(?:i|we)(?: am| are|'m|'re)? {_FILL}{_CANNOT} (?:\w+ "
+    rf"){{0,2}}"
+    r"(?:vote|decide|judge|answer|assess|determine|evaluate|choose|say|tell|help)\b"
 )
 _APOLOGY = re.compile(
-    r"^(?:(?:i'm|i am|we are|we're) )?(?:so |very |really |truly |terribly )?sorry\b|^(?:my |our )?(?:sincere "
-    r")?apologies\b|^(?:i|we) (?:sincerely )?apologi[sz]e\b|^unfortunately[, ]*$"
+    r"^(?:(?:i'm|i am|we are|we're) )?(?:so |very |really |truly |terribly )?sorry(?! seems| is\b| was\b| "
+    r"songs?\b)\b|^(?:my |our )?(?:sincere "
+    r")?apologies\b|^(?:i|we) (?:sincerely )?apologi[sz]e\b|^(?:unfortunately|regrettably|sadly)[, ]*$"
+    rf"|^(?:{any_of('sorry')})"
 )
 _FAILS = re.compile(
     rf"\b(?:the|this|your|that) (?:\w+ ){{0,2}}{_WORK_NAMES}\b[^.!?]{{0,40}}(?:cannot|could not|can't|couldn't|"
@@ -301,7 +273,12 @@ _FAILS = re.compile(
     rf"|^{_FILL}(?:unable to|could not|couldn't|cannot|can't|failed to) {_FOUND_NONE}{_WORKS}\b|^(?:the "
     rf")?(?:task|work|job|run|execution|attempt|command|request|operation) (?:has )?failed\b|^(?:execution |task "
     rf"|run )?failed\s*[:.!-]|^failed$"
-    r"|^(?:error|fatal|exception|fehler|错误|échec|erreur)[\w ]{0,20}\s*[:\uff1a]|^(?:something went wrong|an? "
+    r"|^(?:unfortunately|regrettably|sadly|alas),? [^.]{0,80}\b(?:not|never|n't|unable|fail(?:ed|s))\b"
+    r"|\b(?:tool|command|request|api|server|call|browser|script|model|service|connection|backend|"
+    r"function)\b[^.!?]{0,30} "
+    r"(?:returned|threw|raised|reported|gave|responded with|ended (?:in|with)|resulted in) an? (?:\w+ ){0,2}(?:error|"
+    r"exception|failure|timeout)\b|\bthere is no result\b"
+    r"|^(?:error(?!s)|fatal|exception(?!s))[\w ]{0,20}\s*[:\uff1a]|^(?:something went wrong|an? "
     r"(?:\w+ )?error (?:has )?occurred|(?:permission|access) denied|"
     r"(?:this is |that is )?(?:not possible|impossible)\W*$|i(?:'m| am) (?:currently )?(?:busy|overloaded)|(?:the "
     r")?(?:request|connection) timed out|"
@@ -309,7 +286,8 @@ _FAILS = re.compile(
     r"directory)\b|please try again)|^(?:api|http|"
     r"network|timeout|rate limit|internal server|server)[\w ]{0,20} error\b|^traceback \("
     r"|\b(?:file|folder|directory|page|document|attachment|repository|dataset|image|link|"
-    r"url)\b[^.!?]{0,60}\b(?:does not exist|doesn't exist|do not exist|is missing|are missing|was not found|were "
+    r"url)\b(?:[^.!?]|\.(?=\w)){0,60}\b(?:does not exist|doesn't exist|do not exist|is missing|are missing|was not "
+    r"found|were "
     r"not found|not found|could not be found|cannot be found|is not accessible|was not attached|was not provided|"
     r"is not available)\b"
     r"|\b(?:no|nothing|not any) (?:file|document|text|attachment|image|data|input)?s? ?(?:was|were|has been|have "
@@ -318,10 +296,36 @@ _FAILS = re.compile(
     r"|\b(?:partially|partly|only half|only partly|not fully|not yet|incompletely) (?:done|complete|completed|"
     r"finished)\b|\bthe rest (?:is missing|is still missing|follows|will follow|is open|remains)\b|\b(?:ran|run|"
     r"running) out of (?:time|tokens|space|context)\b|^\W*to be continued"
-    r"|^(?:die|der|das) (?:aufgabe|datei|arbeit)\b[^.]*\b(?:nicht|fehlt|fehlgeschlagen)\b|"
-    r"任务失败|^文件\S{0,20}不存在|无法完成|"
-    r"未能完成|没有找到文件"
+    rf"|^(?:{any_of('failed')})|{any_of('missing')}"
 )
+_ERROR = re.compile(
+    r"\A(?:(?:error|fatal|failed|tool error|result)\s*[:\uff1a-]\s*)?(?:"
+    r"[\w.]{0,60}(?-i:Error|Exception|Timeout|Interrupt)\b(?:\s*[:(]|\W*\Z)|(?-i:E[A-Z]{4,12})\b\s*:|Traceback "
+    r"\(most recent"
+    r"|(?:[\w./-]{1,40}: ){1,4}(?:line \d+: )?(?:.{0,60}: )?(?:no such file|permission denied|command not found|cannot "
+    r"(?:access|open|stat)|not found|is a directory)|panic: |Segmentation fault|Aborted\b|Killed\W*\Z|fatal: "
+    r"|no such (?:file|directory|command|table|host)\b|(?:file|command|module|path|page|resource) not found\b"
+    r"|(?:permission|access) denied\b|operation not permitted\b|connection (?:refused|reset|closed|aborted|timed out)\b"
+    r"|(?:HTTP(?:/[\d.]{1,3})?|status|status code|error|code)?[ :]{0,2}[45]\d\d(?:\W*\Z|[ :-]{1,3}(?:bad request|"
+    r"unauthori[sz]ed|"
+    r"payment required|forbidden|not found|method not|request timeout|conflict|gone|too many|internal server|not "
+    r"implemented|"
+    r"bad gateway|service unavailable|gateway timeout|client error|server error|overloaded))"
+    r"|(?:internal server error|bad gateway|service unavailable|gateway timeout|too many requests|unauthori[sz]ed|"
+    r"forbidden)\W*\Z"
+    r"|(?:[\w']+ ){0,3}(?:rate[ -]?limit|quota|usage limit|token limit|context length|context window|maximum \w+|"
+    r"time limit|budget|"
+    r"credit balance|max(?:imum)? (?:tokens|turns|iterations|steps))[\w ]{0,20} (?:was |has been |is )?(?:exceeded|"
+    r"reached|hit|"
+    r"exhausted|too low)\b|(?:request|operation|command|tool|read|connection|agent|model)? ?timed out\b|timeout "
+    r"(?:after|of|while)\b"
+    r"|(?:process |command |it )?exit(?:ed)?(?: with)? (?:code|status) [1-9]|stopped after \d+ (?:steps|iterations|"
+    r"turns)"
+    r"|agent stopped due to|you(?:'ve| have)? (?:exceeded|reached|hit) your)",
+    re.IGNORECASE,
+)
+"""How a text begins that is the message of a program or a service that failed."""
+
 _STATUS_LINE = re.compile(
     r"^\W*(?:final |task |overall )?(?:status|state|result|outcome|ergebnis|状态)\W*[:=\uff1a]\W*([\w "
     r"]{2,24})\W*$",
@@ -340,11 +344,11 @@ _NEEDS = re.compile(
     r"attach|paste|share|provide) (?:the|a|your|me|more|additional))"
     r"|\b(?:i|we) (?:have|'ve) (?:got )?(?:a|one|two|three|some|a few|several) (?:\w+ )?questions?\b|\b(?:it's|"
     r"it is|i'm|i am) (?:un|not )(?:clear|sure) (?:to me )?(?:which|what|whether|if|how|who|where|when)\b"
-    r"|\b(?:ich|wir) (?:brauche|benötige|brauchen|benötigen)\b|\b(?:können|könnten) sie "
-    r"(?:mir|bitte)\b|\b(?:kannst|könntest) du (?:mir|bitte)\b|\bj'ai besoin\b|\bpourriez-vous\b|\bnecesito "
-    r"(?:saber|más)\b|\bpodrías?\b|\bpreciso (?:saber|de mais)\b|请问|请(?:提供|"
-    r"告诉|确认|说明)|需要(?:您|你|知道|更多)|"
-    r"教えてください"
+    r"|^(?:i|we) (?:still |first |only |just |also )*(?:need(?! to )|require|am missing|are missing|"
+    r"lack)\b[^.]{0,80}\b(?:to (?:go on|"
+    r"continue|proceed|start|begin|finish|complete|do (?:this|that|it)|help|answer|work)|before|first)\b"
+    r"|^please (?:send|give|supply) (?:me|us)\b"
+    rf"|{any_of('asks')}"
 )
 _WANTS = re.compile(r"\b(?:i|we) (?:still |first |only |just )?need\b")
 _OFFER = re.compile(
@@ -354,25 +358,34 @@ _OFFER = re.compile(
     r"it)|is there anything|(?:i'm|i am|i'd be|i would be|i will be|i'll be)? ?(?:happy|glad|here) to|i can "
     r"(?:also|then|adjust|make)|just (?:tell|let|say|ask)|don't hesitate|please (?:feel free|don't hesitate|do "
     r"not hesitate|let me know if you(?:'d| would)? (?:like|need|want|have))|anything else|good luck|enjoy\b|"
-    r"(?:viel )?(?:erfolg|spaß)|ich hoffe|möchten sie|soll ich|wenn (?:du|sie)|n'hésitez pas|"
-    r"espérero|espero que|如果(?:您|你)|希望|需要我)",
+    rf"{any_of('offers')})",
     re.IGNORECASE,
 )
+_OPENERS = (
+    r"(?:(?:ok|okay|sure|sure thing|great|perfect|understood|got it|thanks|yes|alright|all right|now|first|then|next|"
+    r"noted|"
+    r"acknowledged|roger|received|absolutely|certainly|of course|no problem)[,:! -]+)*"
+)
 _PROMISES = re.compile(
-    r"(?:(?:ok|okay|sure|great|understood|got it|thanks|yes|alright|now|first|then|next|收到|好的?|明白了?|没问题)"
-    r"[,:! \uff0c-]+)*(?:i will\b|"
-    r"i'll\b|we will\b|we'll\b|i am going to\b|i'm going to\b|i shall\b|let me (?!know)|i(?:'m| am) (?:now |"
-    r"currently |already )?(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to)\b|"
-    r"working on\b|on it\b|will do\b|starting\b|i(?:'ve| have) (?:now |just |already )?(?:started|begun|received|"
-    r"accepted|noted|queued|scheduled|taken|delegated|"
-    r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|in progress)\W*$|give me\b|one "
-    r"moment|just a moment|a moment please|stand by|hold "
-    r"on|please (?:wait|stand by|hold on|be patient|give me)|(?:more|results?|an update|the answer|details) "
+    rf"{_OPENERS}(?:(?:i|we)(?: will|'ll|'m going to| am going to| are going to| shall)\b(?! (?:always|never|love|miss|"
+    r"remember|follow you)\b)|let me (?!know)|let's (?:start|begin|get started)|i need to (?:read|check|look|see|"
+    r"find|open|"
+    r"analy[sz]e|review|search|examine|understand|gather|verify|first|start)\b|(?:i|we)(?:'m| am|'re| are) (?:now |"
+    r"currently |already |still )*(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to|"
+    r"reading|analy[sz]ing|reviewing|gathering|searching|investigating)\b|"
+    r"(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|we)(?:'ve| have) (?:now |just |already )*(?:started|"
+    r"begun|"
+    r"received|accepted|noted|queued|scheduled|taken|delegated|"
+    r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|pending|in progress|loading|"
+    r"processing)"
+    r"\W*$|[\w' ]{1,40} (?:is |are )?(?:now |still )*(?:in progress|under way|underway|ongoing|pending)\W*$|give "
+    r"me\b|one "
+    r"moment|just a (?:moment|second|minute)|a moment please|stand by|hold "
+    r"on|please (?:wait|stand by|hold on|be patient|give me)|bear with me|(?:more|results?|an update|the answer|"
+    r"details) "
     r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|your (?:request|"
     r"task) (?:has been|was|is) (?:received|accepted|queued|noted|being)|(?:the )?task (?:received|accepted|"
-    r"acknowledged|noted)|ich werde\b|ich kümmere\b|ich melde\b|ich mache\b|wird erledigt|je vais\b|voy a\b|"
-    r"vou\b|我(?:会|将|来|马上|这就|正在)|正在|稍等|"
-    r"请稍|承知|かしこまり)"
+    rf"acknowledged|noted)|{any_of('promises')})"
 )
 _ACK = re.compile(
     r"(?:got it|ack|here you go|there you go|here it is|understood|ok|okay|okey|sure|sure thing|certainly|of "
@@ -380,29 +393,33 @@ _ACK = re.compile(
     r"acknowledged|acknowledge|roger(?: that)?|copy that|noted|received|thanks|thank you(?: (?:very much|so "
     r"much))?(?: for (?:the|your|this) (?:task|message|request|update|details|information|instructions|"
     r"clarification|question|feedback))?|great|perfect|no problem|no worries|happy to help|my pleasure|great "
-    r"question|good question|with pleasure|verstanden|in ordnung|alles klar|gerne|natürlich|danke|merci|"
-    r"d'accord|bien sûr|compris|entendu|claro|entendido|vale|por supuesto|gracias|certo|capito|va bene|"
-    r"obrigad[oa]|收到|好的?|明白了?|没问题|谢谢|了解|"
-    r"知道了|承知しました|了解しました|はい|"
-    r"я понял|хорошо|"
-    r"понятно)"
+    rf"question|good question|with pleasure|{any_of('received')})"
 )
 _GREETING = re.compile(r"(?:hello|hi|hey)(?: there)?|good (?:morning|day|evening)")
+_DID = (
+    r"(?:completed?|finished|done|carried out|executed|written|created|prepared|drafted|delivered|fulfilled|"
+    r"implemented|"
+    r"addressed|performed|handled|processed|generated|wrote|did|made|updated|changed|edited|added|fixed|saved|sent|"
+    r"moved|"
+    r"removed|deleted|applied|refactored|translated|checked|reviewed|corrected|improved|modified|adjusted|revised|"
+    r"rewritten|"
+    r"rewrote|built|tested|verified|analy[sz]ed|summari[sz]ed|compiled|collected|gathered|merged|committed|pushed|"
+    r"deployed|"
+    r"configured|installed|uploaded|published|posted|submitted|produced|put|stored|documented|formatted|cleaned|"
+    r"resolved|"
+    r"converted|organi[sz]ed|provided|included|placed)"
+)
 _CLAIMS = re.compile(
-    r"(?:(?:done|finished|complete|completed|todo|tbd|tba)\W*$|successfully \w+(?:ed|ten)\b|(?:i|we)(?:'ve| "
-    r"have)?(?: now| just| already| successfully)* (?:completed?|finished|done|carried out|"
-    r"executed|written|created|prepared|drafted|delivered|fulfilled|implemented|addressed|performed|handled|"
-    r"processed|generated|wrote|did|made)\b|(?:the|your|this|that|all|everything)\b[^.!?]{0,80}\b(?:has been|"
-    r"have been|is|are|was|were) (?:now |successfully |all |fully |already )*(?:completed?|finished|done|written|"
-    r"created|prepared|drafted|delivered|fulfilled|met|implemented|addressed|performed|handled|processed|"
-    r"generated|in place|ready|carried out)\b|(?:the )?(?:task|work|job|everything|all|mission|request|it)(?: is|"
-    r" was| has been)?(?: now| all| successfully| fully)? (?:completed?|done|finished|accomplished|fulfilled)\b|"
+    rf"(?:(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:all )?done\b[,!. ]*(?:see|check)\b|successfully "
+    rf"\w+(?:ed|ten)\b|(?:i|we)(?:'ve| have)?(?: now| just| already| also| successfully| gone ahead and)* {_DID}\b|"
+    rf"(?:the|your|this|that|all|everything)\b[^.!?]{{0,80}}\b(?:has been|have been|is|are|was|were) (?:now |"
+    rf"successfully "
+    rf"|all |fully |already )*(?:{_DID}|met|in place|ready)\b|(?:the )?(?:task|work|job|everything|all|mission|request|"
+    rf"it)(?: is| was| has been)?(?: now| all| successfully| fully)? (?:completed?|done|finished|accomplished|"
+    rf"fulfilled)\b|"
     r"it (?:meets|fulfils|fulfills|satisfies) (?:all|every|the)|(?:successfully )?(?:completed|finished)(?: "
-    r"successfully)?$|all (?:acceptance )?criteria (?:are|were|have been) (?:met|fulfilled|satisfied)|ich habe "
-    r"(?:die|den|das|alles)\b[^.]{0,60}\b(?:erledigt|abgeschlossen|fertig|geschrieben|erstellt)\b|(?:die "
-    r")?(?:aufgabe|arbeit) (?:ist|wurde)[^.]{0,20}\b(?:erledigt|abgeschlossen|fertig)\b|erledigt$|fertig$|"
-    r"任务(?:已|已经)?(?:成功)?完成|"
-    r"已(?:经)?(?:成功)?完成|完了しました)"
+    r"successfully)?$|all (?:acceptance )?criteria (?:are|were|have been) (?:met|fulfilled|satisfied)|"
+    rf"{any_of('done')})"
 )
 _SPECIFIC = re.compile(r"\d|`|[\w-]+\.[a-z]{2,5}\b|://|\"[^\"]+\"|\u201c")
 """What makes a report one about something: a number, a name of a file, an address, a quotation."""
@@ -419,10 +436,7 @@ _IGNORANT = re.compile(
     r"not (?:sure|certain|aware)\b|\b(?:i|we) (?:have no|lack) (?:information|idea|knowledge|data)\b|\b(?:isn't|"
     r"is not|wasn't|was not|aren't|not) (?:mentioned|stated|specified|given|included|contained|part of) "
     r"(?:anywhere |in |by )|\bask the (?:operator|sender|user|owner)\b|\bno information\b|\bunknown to me\b|"
-    r"\b(?:ich weiß|das weiß ich) (?:es |das |leider )*nicht\b|\bkeine (?:information|ahnung|angabe)|\bje ne "
-    r"sais pas\b|\bno (?:lo )?sé\b|\bnão sei\b|\bnon (?:lo )?so\b|不知道|"
-    r"不清楚|没有(?:相关|这个|该)?信息|"
-    r"分かりません|не знаю"
+    rf"{any_of('ignorant')}"
 )
 _CONFIRMS = re.compile(
     r"(?:(?:yes|correct|confirmed|indeed|right|ja|oui|sí|是|是的|对)[,.! "
@@ -436,6 +450,8 @@ _CONFIRMS = re.compile(
 
 def _kind(text: str, turn: Turn) -> Kind | None:
     folded = _folded(text)
+    if _ERROR.match(text) and not _HEADING.search(text):
+        return Kind.FAILURE
     if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text) or _CODE.search(text):
         return None
     if _LETTER.match(text) and _CLOSING.search(folded):

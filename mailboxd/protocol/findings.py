@@ -75,6 +75,23 @@ _NONE = frozenset(
         "no_remarks",
     }
 )
+_LISTED = re.compile(r"\s*(?:\[|-[ \t]+[\"']?\w+[\"']?[ \t]*:[ \t])")
+_NOTHING = re.compile(
+    r"(?:(?:there (?:is|are|were)|i (?:found|have|see)|we found|it has) )?(?:nothing|none|no (?:further |more |other |"
+    r"major |open |remaining )*(?:change|finding|issue|problem|remark|correction|comment|error|mistake|concern|"
+    r"action)s?)"
+    r"(?: (?:is|are|was|were|has|have|needs?|had))?(?: (?:to|be|been|found|needed|required|necessary|requested|"
+    r"identified|"
+    r"change|changed|correct|corrected|fix|fixed|report|reported|add|remark|here|at all|wrong|missing|left|do|made))*"
+    r"|(?:everything|all|it|this|the work)(?: \w+)? (?:is|was|looks?|seems?) (?:\w+ )?(?:fine|good|ok|okay|correct|"
+    r"right|in order|"
+    r"perfect|well)|all good|looks good(?: to me)?|keine?(?: \w+)?|nichts(?: zu (?:ändern|beanstanden))?|aucune?(?: "
+    r"\w+)?|"
+    r"rien(?: à (?:changer|signaler|modifier))?|ningun[oa]?|ninguna?(?: \w+)?|nada(?: que \w+)?|nenhuma?(?: \w+)?|"
+    r"nessuna?|"
+    r"нет|无|沒有|没有|无需修改|没有问题|なし|特になし|없음"
+)
+"""Sentences that say so."""
 _FINDINGS_WORDS = frozenset(
     {"findings", "finding", "issues", "problems", "errors", "mistakes", "faults", "bugs", "must_fix", "to_fix", "fix"}
     | {"required_changes", "changes_required", "changes_needed", "changes", "required", "what_to_change", "to_change"}
@@ -104,7 +121,7 @@ def in_text(text: str, problems: list[str], verdict: str = "") -> tuple[Finding,
     closing = _CLOSES.search(text, opening.end()) if opening else None
     if opening and closing:
         return _from_yaml(text[opening.end() : closing.start()], problems)
-    if re.match(r"\s*(?:\[|-[ \t]+[\"']?\w+[\"']?[ \t]*:[ \t])", text) and (listed := _mappings(text)):
+    if _LISTED.match(text) and (listed := _mappings(text)):
         return _from_list(listed, problems)
     return tuple(_from_table(text, problems)) or tuple(_from_items(text, verdict))
 
@@ -128,7 +145,7 @@ def _from_yaml(text: str, problems: list[str]) -> tuple[Finding, ...]:
         whole: list[Yaml] = [value]
         value = next((item for key, item in value.items() if words.KEYS.get(words.spelled(key)) == "findings"), whole)
     if isinstance(value, str):
-        return () if words.spelled(value) in _NONE else tuple(_from_items(text, ""))
+        return () if is_none(value) else tuple(_from_items(text, ""))
     return _from_list(value if isinstance(value, list) else [value], problems)
 
 
@@ -144,11 +161,11 @@ def _from_list(items: list[Yaml], problems: list[str]) -> tuple[Finding, ...]:
     found = []
     for item in items:
         if isinstance(item, dict):
-            if finding := _of_mapping(item, problems):
+            if (finding := _of_mapping(item, problems)) and not is_none(finding.message):
                 found.append(finding)
         elif isinstance(item, list):
             problems.append(f"A finding is a list: {excerpt(str(item), 120)}. Write each as {_FINDING}.")
-        elif words.spelled(item) not in _NONE:
+        elif not is_none(item):
             found.append(_of_text(item, "minor"))
     return tuple(found)
 
@@ -263,7 +280,7 @@ def _from_items(text: str, verdict: str) -> Iterator[Finding]:
             own = _LEAD_SEVERITY.match(body)
             tail = _at_the_end(_TAIL_SEVERITY, body)
             marked = bool((own and _severity(own[1])) or (tail and _severity(tail[1])))
-            if words.spelled(body.strip(" .*")) in _NONE:
+            if is_none(body):
                 continue
             if marked or is_group or verdict == "changes_requested" or not verdict:
                 found.append((body, group))
@@ -306,7 +323,11 @@ def _unsorted(is_group: bool) -> str:
 
 def is_none(text: str) -> bool:
     """Whether a text says that there are none."""
-    return words.spelled(text.strip(" .-*")) in _NONE
+    bare = text.strip(" .!-*_\n")
+    if words.spelled(bare) in _NONE or _NOTHING.fullmatch(bare.casefold()):
+        return True
+    listed = _mappings(text) if _LISTED.match(text) else None
+    return bool(listed) and not _from_list(listed or [], [])
 
 
 def above(text: str) -> str:

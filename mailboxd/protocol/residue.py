@@ -14,7 +14,8 @@ INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060 \t\r\n"
 """Characters around an answer that nobody sees."""
 
 _TOKEN = re.compile(
-    r"<[|\uff5c][^<>|\uff5c\n]{1,60}[|\uff5c]>|</?s>|<[be]os>|\[/?INST\]|<(?:end|start)_of_turn>(?:model\b)?",
+    r"<[|\uff5c](?!/?tool|python_tag|plugin|action_)[^<>|\uff5c\n]{1,60}[|\uff5c]>|</?s>|<[be]os>|\[/?INST\]|<(?:end|"
+    r"start)_of_turn>(?:model\b)?",
     re.IGNORECASE,
 )
 SILENT_TOKENS = frozenset({"HEARTBEAT_OK", "NO_REPLY"})
@@ -33,18 +34,25 @@ _THOUGHTS = (
 )
 _LATE_ENDS = ("</think>", "</thinking>", "[/THINK]", "\u25c1/think\u25b7")
 """Ends of thoughts whose beginning was part of the prompt."""
-_CALLS = (
-    *((f"<{name}>", f"</{name}>") for name in ("tool_call", "tool_calls", "function_call", "function_calls")),
-    *((f"<{name}>", f"</{name}>") for name in ("tool_use", "tool_code", "tool_response", "function_results")),
-    ("<invoke name=", "</invoke>"),
-    ("<function=", "</function>"),
-    ("<|tool_call|>", "<|/tool_call|>"),
-    ("<\uff5ctool\u2581calls\u2581begin\uff5c>", "<\uff5ctool\u2581calls\u2581end\uff5c>"),
-    ("[TOOL_CALLS]", "\n"),
+_CALL = re.compile(
+    r"<(?P<element>(?:[\w-]{1,20}:)?(?:(?:[a-z]{1,20}_)?(?:tool|function)_(?:calls?|use|code|response|results)(?=>)|"
+    r"invoke(?= name=)|function(?==)))|<(?P<bar>[|\uff5c])(?P<token>tool[_\u2581]calls?(?:[_\u2581]section)?[_\u2581])"
+    r"begin[|\uff5c]>|(?P<other><\|tool_call\|>|\[TOOL_CALLS\]|\[TOOL_REQUEST\])"
 )
+"""The beginning of a call of a tool, in the marks of whatever family."""
+_CALL_ENDS = {
+    "<|tool_call|>": "<|/tool_call|>",
+    "[TOOL_CALLS]": "\n",
+    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",
+}
 _ELEMENT = re.compile(
     r"\A<(answer|final_answer|final|response|output|vote|verdict|decision|reply|plan|review)>(?=[\s\S])"
 )
+_COMPLETION = re.compile(
+    r"\A<attempt_completion>\s*+<result>((?:[^<]++|<(?!/result>))*+)</result>\s*+(?:<command>[^<]*+</command>\s*+)?"
+    r"</attempt_completion>\Z"
+)
+"""The call by which coding agents hand in their result."""
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*([\w+-]{0,40})")
 _TEXT_FENCES = frozenset({"markdown", "md", "text", "txt", "plaintext"})
 
@@ -70,7 +78,7 @@ def _without_tokens(text: str) -> str:
         text = text[at + len(_FINAL) :]
     elif _JOINED.match(text) and (at := text.find(_JOINED_FINAL)) >= 0:
         text = text[at + len(_JOINED_FINAL) :]
-    if text.startswith(("<|channel|>", *(opening for opening, _ in (*_CALLS, *_THOUGHTS)))):
+    if text.startswith(("<|channel|>", *(opening for opening, _ in _THOUGHTS))) or _CALL.match(text):
         start = None  # the mark says what follows
     else:
         start = _TOKEN.match(text)
@@ -127,16 +135,21 @@ def _without_late_thoughts(text: str) -> str:
 
 def _without_calls(text: str) -> str:
     """The text after calls of tools, if there is any."""
-    for opening, closing in _CALLS:
-        if text.startswith(opening):
-            at = text.find(closing, len(opening))
-            rest = text[at + len(closing) :].strip() if at >= 0 else ""
-            return rest or text
-    return text
+    call = _CALL.match(text)
+    if call is None:
+        return text
+    if call["element"]:
+        end = f"</{call['element']}>"
+    else:
+        end = _CALL_ENDS.get(call[0], f"<{call['bar']}{call['token']}end{call['bar']}>")
+    at = text.find(end, call.end())
+    return (text[at + len(end) :].strip() if at >= 0 else "") or text
 
 
 def _unfenced(text: str) -> str:
     """The content, if the whole text is one fenced block of text or Markdown, or one element like `<answer>`."""
+    if completion := _COMPLETION.match(text):
+        return completion[1].strip()
     if (element := _ELEMENT.match(text)) and text.endswith(closing := f"</{element[1]}>"):
         inner = text[element.end() : -len(closing)]
         return inner.strip() if not re.search(r"<[A-Za-z/][\w-]*[ >]", inner) else text

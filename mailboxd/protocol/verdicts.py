@@ -15,7 +15,7 @@ from mailboxd.core.outcomes import Answer, Reviewed, Unclear
 from mailboxd.core.reviews import contradiction
 from mailboxd.core.sanitize import excerpt, storable_text
 from mailboxd.core.vocabulary import Verdict
-from mailboxd.protocol import ballots, findings, words
+from mailboxd.protocol import ballots, findings, phrases, words
 from mailboxd.protocol.forms import Form
 
 FORM = (
@@ -29,8 +29,7 @@ _CHANGES_NONE = (
 )
 _CONDITIONAL = re.compile(
     r"\b(?:but|once|after|unless|if|provided|conditional(?:ly)?|conditions?|partial(?:ly)?|almost|pending|except|"
-    r"however|subject to|only|sofern|wenn|falls|aber|vorausgesetzt|mais|sous réserve|à condition|pero|siempre que)\b|"
-    r"(?:但|不过|如果|只要|除非|前提)",
+    r"however|subject to|only)\b",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
@@ -95,6 +94,20 @@ _DECLARED = re.compile(
     r"评审结果|结论)[*_]{0,3}[ \t]*(?:[:\uff1a]|is\b|\Z)",
     re.IGNORECASE,
 )
+_TAKES_BACK = re.compile(
+    r"\W*(?:(?:but|however|only if|provided|unless|except|aber|jedoch|allerdings|mais|toutefois|cependant|pero|sin "
+    r"embargo|"
+    r"mas|porém|ma|però|tuttavia|maar|ale|jednak|но|однако)\b|但|不过|然而|ただし|しかし|다만|하지만)",
+    re.IGNORECASE,
+)
+_CHECKED = re.compile(
+    r"\A(?:(?:after|having|upon|on) (?:carefully |thoroughly )?(?:check|review|verify|read|examin|compar|test|evaluat|"
+    r"inspect|assess|consider|careful|thorough|going)[^,.;]{0,120}|all (?:\w+ ){0,3}criteria (?:are|were|have been) "
+    r"(?:met|fulfilled|satisfied)|therefore|thus|hence|overall|so|in conclusion|in summary|based on (?:this|that|the)"
+    r"[^,.;]{0,60}|as all[^,.;]{0,80}|since all[^,.;]{0,80})(?:,? (?:so|and|hence|therefore)\b|,) *",
+    re.IGNORECASE,
+)
+"""What may stand before the verdict in its sentence: that it was looked at, or that it follows."""
 _GENERIC = re.compile(
     r"\A\W*(?:not yet|needs work|please (?:fix|revise|correct)(?: it| this| these)?|see (?:above|below)|some "
     r"changes are needed)\W*\Z",
@@ -267,21 +280,27 @@ def _at_the_start(line: str) -> str | None:
             return _VERDICTS[phrase]
         if with_nits := findings.WITH_NITS.match(rest.strip(" ,")):
             rest = rest.strip(" ,")[with_nits.end() :]
-            return "" if _CONDITIONAL.match(rest.strip(" .,;:-")) else _VERDICTS[phrase]
+            return "" if _is_conditional(rest.strip(" .,;:-")) else _VERDICTS[phrase]
         if re.match(r"[ \t]*(?:[.!;:,\u3002\uff01\uff0c\uff1a\u2014(]|[-\u2013][ \t])", rest):
             after = rest.strip(" .!;:,\u3002\uff01\uff0c\u2014-\u2013(")
-            return "" if _CONDITIONAL.match(after) else _VERDICTS[phrase]
-        if _CONDITIONAL.match(rest.strip()) or re.match(r"[ \t]+(?:and|or|with)\b", rest):
+            return "" if _is_conditional(after) else _VERDICTS[phrase]
+        if _is_conditional(rest.strip()) or re.match(r"[ \t]+(?:and|or|with)\b", rest):
             return ""
         return None
     return None
 
 
+def _is_conditional(rest: str) -> bool:
+    return bool(_CONDITIONAL.match(rest) or phrases.CONDITION.match(rest.casefold()))
+
+
 def _alone(sentence: str) -> str | None:
     bare = re.sub(r"\A(?:I|We)(?:'d| would| will)?[ \t]+", "", _bare(sentence)).strip(" .!\u3002\uff01")
     bare = re.sub(r"[ \t]+(?:this|it|the work|this work|the result|this result|the spec|this spec)\Z", "", bare)
+    bare = _CHECKED.sub("", bare, count=1)
     bare = re.sub(
-        r"\A(?:The|This)[ \t]+(?:\w+[ \t]+){0,2}(?:is|are)[ \t]+(?:hereby[ \t]+)?(?=approved|accepted|blocked)",
+        r"\A(?:The|This|the|this)[ \t]+(?:\w+[ \t]+){0,2}(?:is|are)[ \t]+(?:hereby[ \t]+)?(?=approved|accepted|"
+        r"blocked)",
         "",
         bare,
     )
@@ -290,10 +309,8 @@ def _alone(sentence: str) -> str | None:
 
 def _hedge(text: str) -> bool:
     """Whether the sentence after the verdict takes it back."""
-    sentences = re.split(r"(?<=[.!])[ \t]+|\n+", text.strip())
-    return any(
-        re.match(r"\W*(?:but|however|only if|provided|unless|except)\b", part, re.IGNORECASE) for part in sentences[1:4]
-    )
+    sentences = re.split(r"(?<=[.!])[ \t]+|(?<=[\u3002\uff01])|\n+", text.strip())
+    return any(map(_TAKES_BACK.match, sentences[1:4]))
 
 
 def _behind_verdict(text: str) -> str:
@@ -308,10 +325,10 @@ def _behind_verdict(text: str) -> str:
 
 
 def _loose(text: str) -> str:
-    """A text that names what to change, if it says more than that something has to."""
+    """A text that names what to change, if it says more than that something has to, and not that nothing has."""
     text = text.strip()
     short = len(text.split()) < 4 and len(text) < (12 if text.isascii() else 4)
-    return "" if _GENERIC.fullmatch(text) or short else text
+    return "" if _GENERIC.fullmatch(text) or short or findings.is_none(text) else text
 
 
 def _first_upper(text: str) -> str:

@@ -1,0 +1,709 @@
+"""How an author says in other languages than English that work is refused, promised, done, or missing something.
+
+One table for each language. Each value is a pattern for a sentence in lower case, at its beginning unless the name of
+the field says `anywhere`; they are about the author and the work, not about what the text tells. English, which most
+answers are in, has patterns of its own in `protocol.evasions`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What one language has for the parts of an answer that is not the work. Sources of patterns; none is empty."""
+
+    sorry: str
+    """An apology."""
+    unable: str
+    """The author cannot, may not or will not, or did not manage to."""
+    missing: str
+    """Anywhere: what is needed is not there, or cannot be read."""
+    failed: str
+    """The work, or a step of it, failed."""
+    promises: str
+    """The author is about to work, or wants patience."""
+    received: str
+    """The whole sentence acknowledges the task."""
+    done: str
+    """The author, or the passive, says that the work is done."""
+    asks: str
+    """Anywhere: the author needs to be told or sent something."""
+    offers: str
+    """A wish or an offer at the end of an answer."""
+    ignorant: str
+    """Anywhere: the author does not know."""
+    condition: str
+    """What takes an approval or a vote back, behind it."""
+
+
+GERMAN = Phrases(
+    sorry=r"(?:es )?tut mir (?:sehr )?leid|entschuldig|verzeih|ich bedaure|bedaure",
+    unable=(
+        r"(?!.*\b(?:glauben|fassen|leiden|erwarten|schlafen|vergessen|beschweren)\b)(?!.*\bkeine? [^.]{0,40}\b"
+        r"(?:finden|feststellen|erkennen|entdecken|sehen)\b)(?:(?:(?:es )?tut mir (?:sehr )?leid|leider|entschuldigung"
+        r"|aber|daher|deshalb|also|und)[, ]+)*(?:"
+        r"(?:ich|wir) (?:kann|könnte|konnte|können|konnten|darf|durfte|dürfen|werde|möchte|will)\b[^.]{0,80}\b"
+        r"(?:nicht|kein\w*)\b"
+        r"|(?:ich|wir) (?:habe|hatte|haben)\b[^.]{0,60}\b(?:kein\w* (?:\w+ )?(?:zugriff|zugang|berechtigung|möglichkeit"
+        r"|rechte|informationen|werkzeug\w*|datei\w*|daten)|nicht (?:\w+ )?(?:öffnen|lesen|finden|gefunden|geschafft"
+        r"|machen|fertig\w*|erhalten|bekommen))\b"
+        r"|(?:ich|wir) (?:bin|sind|war) (?:leider |dazu |dafür |hier )*nicht (?:in der lage|befugt|berechtigt|imstande"
+        r"|dafür|autorisiert)|(?:ich|wir) (?:lehne|verweigere|weigere|muss (?:\w+ ){0,3}ablehnen)\b"
+        r"|(?:das|dies\w*|die|den|der|dabei|damit|dafür|dazu|daran|darauf|hierbei|hier|so etwas|leider)(?: [\wäöüß-]+)"
+        r"{0,3} (?:kann|konnte|darf|werde|könnte|können|konnten|dürfen|möchte|will|konnt) (?:ich|wir)\b[^.]{0,80}\b"
+        r"(?:nicht|kein\w*)\b"
+        r"|(?:das|dies\w*|es)(?: [\wäöüß-]+)? (?:geht|ging|klappt|klappte|funktioniert|funktionierte|"
+        r"gelang)\b[^.]{0,30}"
+        r"\bnicht|(?:das|dies|es) hat (?:\w+ ){0,2}nicht (?:geklappt|funktioniert)"
+        r"|(?:das|dies\w*|es|die (?:aufgabe|anfrage))(?: [\wäöüß-]+)? (?:ist|war|wäre) (?:\w+ ){0,2}(?:nicht "
+        r"(?:möglich|"
+        r"machbar|erlaubt|gestattet)|unmöglich)|(?:das|dies\w*) (?:verstößt|widerspricht) [^.]{0,20}mein"
+        r"|(?:mir|uns|dafür|dazu|hierfür) (?:fehlt|fehlen)\b|(?:mir|uns) (?:liegt|liegen|wurde|ist|war)\b[^.]{0,60}\b"
+        r"(?:nicht|kein\w*)\b|als (?:ki|sprachmodell|assistent)\b)|leider\b.*\b(?:nicht|kein\w*)\b"
+    ),
+    missing=(
+        r"\b(?:datei\w*|ordner|dokument|anhang|verzeichnis|seite|link|bild|pdf|tabelle)\b(?:[^.!?]|"
+        r"\.(?=\w)){0,60}\b(?:nicht (?:\w+ )?"
+        r"(?:gefunden|gelesen|geöffnet|vorhanden|lesbar|zugänglich|verfügbar|auffindbar|angehängt|beigefügt)|existiert "
+        r"nicht)"
+    ),
+    failed=(
+        r"(?:fehler|zugriff verweigert|zeitüberschreitung|verbindung (?:fehlgeschlagen|abgelehnt|"
+        r"unterbrochen))\W*(?:$|:)"
+        r"|(?:die|der|das|dieser|diese) (?:aufgabe|arbeit|auftrag|vorgang|anfrage|befehl|verbindung|zugriff|ausführung"
+        r"|bearbeitung|datei)\b[^.]{0,60}\b(?:nicht|fehlgeschlagen|gescheitert|abgebrochen|verweigert|fehlt)\W*(?:$|"
+        r"\w+\W*$)"
+        r"|(?:fehlgeschlagen|gescheitert|abgebrochen)\W*$"
+    ),
+    promises=(
+        r"(?:(?:ja|gut|gerne?|okay|alles klar|klar|verstanden|in ordnung|danke|natürlich)[,.!: ]+)*(?:(?:ich|wir) "
+        r"(?:werden?|kümmere|melde|mache (?:mich|das|es)|fange|beginne|starte|arbeite|erledige|bearbeite|bin "
+        r"(?:dabei|dran"
+        r"|gleich)|schaue|sehe (?:mir|nach)|(?:lese|prüfe|öffne|suche|schreibe|hole) (?:\w+ ){0,4}(?:jetzt|nun|zuerst|"
+        r"zunächst|gleich|sofort))\b|(?:gleich|sofort|jetzt|nun|zuerst|zunächst|als erstes) (?:werde|lese|prüfe|schaue|"
+        r"beginne|öffne|fange|mache) ich\b|lass(?:en sie|t)? mich\b|wird (?:\w+ )?(?:erledigt|gemacht)|(?:einen |nur )?"
+        r"(?:moment|augenblick)\b|bin (?:dran|dabei)\b|in arbeit\W*$|bitte (?:warten|haben sie geduld|etwas geduld))"
+    ),
+    received=r"verstanden|in ordnung|alles klar|gerne?|natürlich|danke|klar|geht klar|erhalten|zur kenntnis genommen",
+    done=(
+        r"(?:(?:alles|schon|bereits|ist) )*(?:erledigt|fertig|abgeschlossen|gemacht)\W*$|(?:ich|wir) (?:habe|haben)\b"
+        r"[^.]{0,60}\b(?:erledigt|abgeschlossen|fertig\w*|geschrieben|erstellt|gespeichert|aktualisiert|bearbeitet|"
+        r"geändert"
+        r"|angepasst|korrigiert|ausgeführt|zusammengefasst|überarbeitet|übersetzt)\W*$|(?:die|der|das)(?: \w+){1,2} "
+        r"(?:ist|"
+        r"wurde|sind|wurden)\b[^.]{0,40}\b(?:erledigt|abgeschlossen|fertig\w*|aktualisiert|gespeichert|erstellt)\W*$"
+    ),
+    asks=(
+        r"\b(?:ich|wir) (?:brauche|benötige|brauchen|benötigen)\b|\b(?:können|könnten|würden) sie (?:mir|bitte)\b|"
+        r"\b(?:kannst|könntest|würdest) du (?:mir|bitte)\b|^(?:bitte )?(?:gib|geben sie|nenne|nennen sie|schick|"
+        r"schicken "
+        r"sie|sende|senden sie|teile|teilen sie) (?:mir|uns)\b|^bitte (?:lade|laden|füge|fügen|sende|senden|schicke|"
+        r"klär"
+        r"|stell|präzisier|bestätig|ergänz)|\bmir ist (?:nicht klar|unklar)\b"
+    ),
+    offers=(
+        r"(?:viel )?(?:erfolg|spaß)|ich hoffe|möchten sie|soll ich|wenn (?:du|sie)|gern\w* (?:helfe|passe)|melde "
+        r"dich"
+    ),
+    ignorant=r"\b(?:ich weiß|das weiß ich) (?:es |das |leider )*nicht\b|\bkeine (?:information|ahnung|angabe)",
+    condition=(
+        r"aber|wenn|falls|sofern|nur|vorausgesetzt|unter (?:der|dem|einer|einem|vorbehalt)|solange|sobald|allerdings|"
+        r"jedoch|außer|bis auf|wobei|im prinzip|grundsätzlich|mit (?:\w+ )?(?:vorbehalt|einschränkung|auflage)\w*|es "
+        r"sei denn"
+    ),
+)
+
+FRENCH = Phrases(
+    sorry=r"(?:je suis |vraiment )*(?:désolée?|navrée?)|toutes mes excuses|je m'excuse|pardon\b|excusez",
+    unable=(
+        r"(?!.*\b(?:croire|attendre|vivre|oublier|dormir)\b)(?!.*\b(?:trouver|déceler|constater) (?:d'erreur|d'écart|"
+        r"de "
+        r"problème|aucune? (?:erreur|écart|problème)))(?:(?:(?:je suis )?désolée?|malheureusement|hélas|mais|donc)[, "
+        r"]+)*"
+        r"(?:(?:je|nous) (?:ne |n')(?:\w+ )?(?:peux|pouvons|pouvais|pourrai|puis|parviens|parvenons|réussis|arrive|"
+        r"suis pas (?:en mesure|autorisée?|capable|habilitée?)|dispose|sais pas (?:faire|ouvrir|lire)|souhaite pas|"
+        r"veux pas|"
+        r"ferai|suis parvenue?|vais pas)\b|(?:je|nous) n'(?:ai|avons|arrive|y arrive|avais) (?:malheureusement |"
+        r"toujours )*"
+        r"(?:pas|aucun\w*) (?:pu|réussi|accès|trouvé le|trouvé la|trouvé ce|pas|l'accès|l'autorisation|la "
+        r"possibilité|les "
+        r"droits|d'accès|d'outil|accès|moyen|fini|terminé|été)|(?:cela|ça|ce|c')[ ']?(?:n')?est (?:pas|"
+        r"malheureusement pas|"
+        r"im)\s?possible|(?:il|cela) (?:m'est|m'a été) impossible|impossible (?:de|d'|pour moi)|je (?:refuse|dois "
+        r"(?:refuser|décliner)|suis (?:incapable|dans l'impossibilité))|en tant qu(?:e |')(?:ia|modèle|assistant)|"
+        r"cela (?:va "
+        r"à l'encontre|enfreint|dépasse))"
+    ),
+    missing=(
+        r"\b(?:fichier|dossier|document|page|lien|pièce jointe|répertoire|image)s?\b(?:[^.!?]|"
+        r"\.(?=\w)){0,60}(?:introuvable|n'existe pas|"
+        r"(?:n'a|n'est|n'ont|ne) (?:\w+ )?pas (?:été |pu être )?(?:trouvé|accessible|fourni|joint|lisible|ouvert|lu|"
+        r"disponible|s'ouvr)|illisible|manquante?\W*$)"
+    ),
+    failed=(
+        r"(?:erreur|échec|accès refusé|délai dépassé)\W*(?:$|:|de |lors )|(?:la|le|cette|ce) (?:tâche|travail|requête|"
+        r"commande|opération|demande|connexion)\b[^.]{0,40}\b(?:échoué|n'a pas (?:pu|abouti|fonctionné)|refusée?|"
+        r"expiré)"
+    ),
+    promises=(
+        r"(?:(?:oui|bien|bien sûr|d'accord|très bien|entendu|compris|parfait|merci)[,.!: ]+)*(?:(?:je|nous) (?:vais|"
+        r"allons|"
+        r"m'en occupe|m'y mets|nous en occupons|commence|démarre|reviens|regarde|vérifie|travaille|m'occupe|suis en "
+        r"train|"
+        r"ferai|vous (?:tiens|réponds|enverrai|reviens))\b|laisse[rz]?-moi\b|(?:un|juste un) (?:instant|moment)\b|"
+        r"(?:veuillez )?patient(?:er|ez)\b|en cours\W*$|c'est parti\b|permettez-moi\b|(?:d'abord|tout d'abord|"
+        r"maintenant), je )"
+    ),
+    received=r"merci(?: beaucoup)?|d'accord|bien sûr|compris|entendu|bien reçu|parfait|très bien|c'est noté|noté",
+    done=(
+        r"(?:c'est |voilà, c'est )?(?:fait|terminée?|fini|prêt|achevée?)\W*$|(?:j'ai|nous avons) (?:bien |déjà |tout )*"
+        r"(?:terminé|fini|effectué|mis à jour|modifié|créé|rédigé|écrit|complété|corrigé|enregistré|réalisé|préparé|"
+        r"ajouté)\b|"
+        r"(?:la|le|tout|les)\b[^.]{0,40}\b(?:a été|ont été|est|sont) (?:bien |maintenant )*(?:terminé|achevé|"
+        r"effectué|mis|"
+        r"créé|rédigé|complété|enregistré|fait|accompli)e?s?\b"
+    ),
+    asks=(
+        r"\bj'ai besoin\b|\bil me (?:faut|manque)\b|\bpourriez-vous\b|\bpouvez-vous\b|\bpeux-tu\b|\bpourrais-tu\b|"
+        r"^(?:veuillez|merci de|prière de) (?:me |nous )?(?:fournir|préciser|indiquer|envoyer|joindre|confirmer|"
+        r"partager)|"
+        r"\b(?:fournissez|précisez|indiquez|envoyez)(?:-moi| le| la| les)\b"
+    ),
+    offers=r"n'hésitez pas|j'espère|souhaitez-vous|voulez-vous|si vous (?:voulez|souhaitez|avez)|bonne chance",
+    ignorant=r"\bje ne sais pas\b|\bje l'ignore\b|\baucune information\b",
+    condition=(
+        r"mais|sauf|si|s'il|sous (?:réserve|condition)|à (?:la )?condition|pourvu|seulement|uniquement|à moins|"
+        r"toutefois|"
+        r"cependant|avec (?:des |une |quelques )?réserves?|tant que|dès que|en principe|moyennant"
+    ),
+)
+
+SPANISH = Phrases(
+    sorry=r"(?:lo )?(?:siento|lamento)\b|perd[oó]n\b|disculp|mis disculpas|lamentablemente",
+    unable=(
+        r"(?!.*\b(?:vivir|creer|creerlo|esperar|olvidar|dormir|dejar de)\b)(?!.*\b(?:encontrar|detectar|encontrado) "
+        r"(?:ningún|"
+        r"ninguna|errores|problemas))(?:(?:lo siento|lo lamento|lamentablemente|desafortunadamente|desgraciadamente|"
+        r"por "
+        r"desgracia|perdón|pero|así que|por tanto)[, ]+)*(?:(?:yo )?no (?:(?:me|le|te|lo|la|os|les) )*(?:puedo|"
+        r"podemos|pude|"
+        r"pudimos|podr[éí]a?|(?:he|hemos) (?:podido|conseguido|logrado|encontrado (?:el|la|los|las)\b)|logré|"
+        r"conseguí|soy capaz|"
+        r"estoy (?:autorizad|en condiciones|segur)|tengo (?:acceso|permiso|autorización|la capacidad|forma|suficiente|"
+        r"información|herramient|manera)|voy a (?:poder|hacer)|haré|encontré (?:el|la)\b|debo|deseo)|no (?:fue|ha "
+        r"sido) "
+        r"posible|no es posible (?:completar|hacer|realizar|abrir|leer|acceder|acabar|terminar|procesar|cumplir|"
+        r"ayudar)|eso no "
+        r"es posible|(?:me (?:es|resulta|fue|resultó) imposible|me niego|debo (?:rechazar|negarme|declinar))|como "
+        r"(?:ia|modelo|"
+        r"asistente|un modelo|una ia)\b|(?:eso|esto) (?:está fuera|va en contra|infringe|incumple))"
+    ),
+    missing=(
+        r"\b(?:archivo|fichero|carpeta|documento|página|enlace|adjunto|directorio|imagen)s?\b(?:[^.!?]|"
+        r"\.(?=\w)){0,60}(?:no (?:existe|se "
+        r"(?:encontró|encuentra|pudo|puede abrir|puede leer|ha (?:podido|encontrado))|está (?:disponible|adjunto)|fue "
+        r"(?:encontrado|proporcionado)|encontrado)|ilegible)|^no (?:existe|se encontró|hay|se encuentra) (?:el |la |"
+        r"ningún |"
+        r"ninguna )?(?:archivo|fichero|carpeta|documento|adjunto)"
+    ),
+    failed=(
+        r"(?:error|fallo|acceso denegado|permiso denegado|tiempo (?:de espera )?agotado)\W*(?:$|:|al )|(?:la|el|esta|"
+        r"este) "
+        r"(?:tarea|trabajo|solicitud|orden|operación|conexión|comando)\b[^.]{0,40}\b(?:falló|ha fallado|no (?:se "
+        r")?(?:pudo|ha "
+        r"podido|terminó)|rechazad|fracas)"
+    ),
+    promises=(
+        r"(?:(?:sí|bien|claro|vale|de acuerdo|entendido|perfecto|por supuesto|muy bien|gracias)[,.!: ]+)*(?:(?:ahora "
+        r"|ahora mismo |primero "
+        r"|enseguida |ya )*(?:lo |la |me |te |le )*(?:haré|hago|haremos|voy a|vamos a|ocupo|pongo|ocuparé|pondré|"
+        r"encargo|"
+        r"encargaré|empiezo|empezaré|comienzo|comenzaré|comenzando|empezando|revisaré|revisando|estoy (?:trabajando|"
+        r"en ello|"
+        r"revisando|preparando|en eso)|avisaré|informaré|enviaré|responderé|prepararé|trabajaré|leeré|buscaré)\b|"
+        r"déjame\b|"
+        r"permítame\b|un (?:momento|segundo|minuto)\b|en (?:curso|proceso)\W*$|espere\b|por favor,? espere)"
+    ),
+    received=(
+        r"entendido|vale|por supuesto|gracias|muchas gracias|claro(?: que sí)?|de acuerdo|perfecto|recibido|muy bien"
+    ),
+    done=(
+        r"(?:ya está )?(?:hecho|listo|terminado|completado|finalizado|acabado)\W*$|(?:ya )?(?:he|hemos) (?:\w+ "
+        r")?(?:terminado|"
+        r"completado|actualizado|creado|escrito|hecho|modificado|guardado|corregido|preparado|redactado|realizado|"
+        r"añadido)\b|"
+        r"(?:la|el|todo|los|las)\b[^.]{0,40}\b(?:ha sido|han sido|fue|está|está ya|están) (?:ya )?(?:completad|"
+        r"terminad|"
+        r"actualizad|cread|guardad|hech|finalizad|realizad)|tarea (?:completada|terminada|finalizada)"
+    ),
+    asks=(
+        r"\bnecesito (?:saber|más|que|el|la|un|una|acceso)\b|\bme (?:falta|faltan)\b|\bpodrías?\b|\bpuedes? "
+        r"(?:decirme|darme|"
+        r"enviarme|aclarar|indicar|proporcionar)|^(?:por favor,? )?(?:proporciona|indica|envía|aclara|especifica|"
+        r"comparte|"
+        r"adjunta|confirma|facilita)(?:me|r|n)?\b"
+    ),
+    offers=r"espero que|si (?:quieres|desea|necesitas)|¿?(?:quieres|desea|te gustaría)|avísame|buena suerte",
+    ignorant=r"\bno (?:lo )?sé\b|\bdesconozco\b|\bsin información\b",
+    condition=(
+        r"pero|si|siempre (?:que|y cuando)|a condición|con (?:la |una )?condición|con (?:\w+ )?reservas?|salvo|"
+        r"excepto|s[oó]lo|"
+        r"solamente|únicamente|aunque|con tal|sujeto a|a menos|en principio|sin embargo|no obstante|a reserva"
+    ),
+)
+
+PORTUGUESE = Phrases(
+    sorry=r"(?:me )?desculp|lamento|sinto muito|infelizmente|peço desculpa|perdão",
+    unable=(
+        r"(?!.*\b(?:viver|acreditar|esperar|esquecer|dormir)\b)(?!.*\b(?:encontrar|encontrei|detectar) (?:nenhum|"
+        r"erros|problemas))"
+        r"(?:(?:desculpe|lamento|sinto muito|infelizmente|mas|portanto)[, ]+)*(?:(?:eu )?n[ãa]o (?:(?:me|lhe|te|o|a) "
+        r")*(?:posso|"
+        r"podemos|pude|consigo|consegui|conseguimos|conseguirei|poderei|estou (?:autorizad|em condições|apto)|tenho "
+        r"(?:acesso|"
+        r"permissão|autorização|capacidade|como|ferramenta|informações|informação)|vou (?:poder|fazer)|farei|sou "
+        r"capaz|encontrei "
+        r"(?:o|a)\b)|n[ãa]o (?:foi|me foi|me é) possível|n[ãa]o é possível (?:completar|concluir|fazer|abrir|ler|"
+        r"acessar|aceder|"
+        r"terminar|ajudar)|isso não é possível|(?:me recuso|recuso|devo recusar|preciso recusar)|como (?:ia|modelo|"
+        r"assistente|um "
+        r"modelo|uma ia)\b|(?:isso|isto) (?:está fora|vai contra|viola))"
+    ),
+    missing=(
+        r"\b(?:arquivo|ficheiro|pasta|documento|página|link|anexo|diretório|imagem)s?\b(?:[^.!?]|"
+        r"\.(?=\w)){0,60}(?:n[ãa]o (?:existe|foi "
+        r"(?:encontrad|fornecid|anexad|possível)|est[áa] (?:disponível|acessível)|encontrad|pôde|p[ôo]de ser|abre)|"
+        r"ilegível)"
+    ),
+    failed=(
+        r"(?:erro|falha|acesso negado|permissão negada|tempo esgotado)\W*(?:$|:|ao )|(?:a|o|esta|este) (?:tarefa|"
+        r"trabalho|"
+        r"solicitação|pedido|operação|comando|conexão)\b[^.]{0,40}\b(?:falhou|n[ãa]o (?:foi|p[ôo]de|terminou)|"
+        r"recusad|negad)"
+    ),
+    promises=(
+        r"(?:(?:sim|certo|claro|ok|tudo bem|entendido|perfeito|com certeza|obrigad[oa])[,.!: ]+)*(?:(?:agora |"
+        r"primeiro |já |eu )*"
+        r"(?:vou|vamos|farei|faremos|irei|começarei|começo|estou (?:trabalhando|a trabalhar|verificando|preparando|"
+        r"nisso)|"
+        r"trabalharei|cuidarei|tratarei|verificarei|avisarei|enviarei|responderei)\b|deixe-me\b|deixa eu\b|um "
+        r"(?:momento|"
+        r"instante|minuto)\b|(?:por favor,? )?aguarde\b|em andamento\W*$)"
+    ),
+    received=r"entendido|obrigad[oa]|certo|claro|com certeza|perfeito|recebido|tudo bem|de acordo",
+    done=(
+        r"(?:já está |está )?(?:feito|pronto|concluíd[oa]|terminad[oa]|finalizad[oa])\W*$|(?:já )?(?:eu )?(?:concluí|"
+        r"terminei|"
+        r"atualizei|criei|escrevi|fiz|corrigi|salvei|guardei|preparei|completei|finalizei|adicionei)\b|(?:a|o|tudo|"
+        r"os|as)\b[^.]"
+        r"{0,40}\b(?:foi|foram|está|estão) (?:\w+ )?(?:concluíd|atualizad|criad|salv|feit|finalizad|terminad)|tarefa "
+        r"(?:concluída|"
+        r"finalizada)"
+    ),
+    asks=(
+        r"\bpreciso (?:saber|de|que)\b|\b(?:você )?(?:poderia|pode) (?:me |por favor )*(?:dizer|informar|enviar|"
+        r"esclarecer|fornecer|"
+        r"confirmar)|^(?:por favor,? )?(?:forneça|informe|envie|esclareça|especifique|compartilhe|confirme)\b"
+    ),
+    offers=r"espero que|se (?:quiser|precisar|desejar)|gostaria que|boa sorte",
+    ignorant=r"\bn[ãa]o sei\b|\bdesconheço\b",
+    condition=(
+        r"mas|se|desde que|contanto|a menos|salvo|exceto|porém|contudo|só (?:se|que)|apenas (?:se|com)|caso|com (?:a "
+        r")?(?:condição|"
+        r"ressalvas?|reservas?)|em princípio|sob (?:condição|reserva)|sujeito a|embora"
+    ),
+)
+
+ITALIAN = Phrases(
+    sorry=r"mi (?:dispiace|scuso)|(?:mi )?scus[ai]|purtroppo|sono spiacente",
+    unable=(
+        r"(?!.*\b(?:vivere|credere|crederci|aspettare|dimenticare|dormire)\b)(?!.*\btrovare (?:errori|problemi|"
+        r"alcun))(?:(?:mi "
+        r"dispiace|purtroppo|scusa|ma|quindi)[, ]+)*(?:(?:io )?non (?:(?:mi|ti|le|lo|la|vi) )*(?:posso|possiamo|"
+        r"riesco|riusciamo|"
+        r"ho (?:potuto|accesso|il permesso|i permessi|trovato (?:il|la|l')|modo|abbastanza|strumenti|la possibilità|"
+        r"informazioni)|"
+        r"potrò|potevo|sono (?:riuscit|in grado|autorizzat|stat[oa] in grado)|farò|intendo)|non (?:è|è stato|mi è) "
+        r"possibile "
+        r"(?:completare|fare|aprire|leggere|accedere|terminare|aiutare|eseguire)|(?:questo|ciò) non (?:mi )?è "
+        r"possibile|mi (?:è "
+        r"impossibile|rifiuto)|devo rifiutare|come (?:ia|modello|assistente)\b|(?:questo|ciò) (?:va contro|viola|è "
+        r"contrario))"
+    ),
+    missing=(
+        r"\b(?:file|cartella|documento|pagina|allegato|directory|immagine)\b(?:[^.!?]|\.(?=\w)){0,60}(?:non "
+        r"(?:esiste|è (?:stat[oa] )?(?:trovat|"
+        r"disponibile|accessibile|allegat|leggibile)|trovat|si apre)|illeggibile|inesistente)"
+    ),
+    failed=(
+        r"(?:errore|accesso negato|permesso negato|tempo scaduto)\W*(?:$|:|durante )|(?:il|la|l'|questo|questa) "
+        r"?(?:compito|lavoro|"
+        r"richiesta|operazione|comando|attività|connessione)\b[^.]{0,40}\b(?:fallit|non (?:è|ha)|rifiutat|negat)"
+    ),
+    promises=(
+        r"(?:(?:sì|certo|va bene|bene|capito|perfetto|ok|grazie)[,.!: ]+)*(?:(?:ora |adesso |prima |subito |io "
+        r")*(?:(?:me ne|lo|ci|mi) )*"
+        r"(?:farò|faccio (?:subito|ora)|occupo|occuperò|inizio|inizierò|comincio|comincerò|metto al|sto (?:lavorando|"
+        r"verificando|"
+        r"preparando|per)|controllerò|verificherò|leggerò|preparerò|invierò|risponderò|procedo|procederò)\b|"
+        r"lasciami\b|mi lasci\b|"
+        r"un (?:momento|attimo|istante)\b|attend[aei]\b|in corso\W*$)"
+    ),
+    received=r"certo|capito|va bene|grazie|perfetto|d'accordo|ricevuto|certamente|inteso",
+    done=(
+        r"(?:è |tutto )?(?:fatto|completato|finito|terminato|pronto)\W*$|(?:ho|abbiamo) (?:\w+ )?(?:completato|"
+        r"aggiornato|creato|"
+        r"scritto|fatto|finito|modificato|salvato|corretto|preparato|terminato|aggiunto)\b|(?:il|la|lo|tutto|"
+        r"l')\b[^.]{0,40}\bè stat[oa] "
+        r"(?:completat|aggiornat|creat|salvat|fatt|terminat)"
+    ),
+    asks=(
+        r"\bho bisogno\b|\bmi (?:serve|servono|manca)\b|\b(?:potrebbe|potresti|può|puoi) (?:dirmi|fornire|fornirmi|"
+        r"inviar|indicar|"
+        r"chiarire|confermare)|^(?:per favore,? )?(?:fornisci|indica|invia|chiarisci|specifica|conferma)\b"
+    ),
+    offers=r"spero che|se (?:vuoi|desidera|hai bisogno)|fammi sapere|buona fortuna",
+    ignorant=r"\bnon (?:lo )?so\b",
+    condition=(
+        r"ma|se|purché|a (?:condizione|patto|meno)|però|tranne|salvo|eccetto|con (?:\w+ )?riserv\w+|solo|soltanto|"
+        r"sempre che|"
+        r"tuttavia|in linea di principio|fintanto"
+    ),
+)
+
+DUTCH = Phrases(
+    sorry=r"(?:het )?spijt me|excuses|mijn excuses|helaas",
+    unable=(
+        r"(?!.*\b(?:geloven|wachten|slapen|vergeten)\b)(?!.*\bgeen (?:fout|probleem|verschil)\w*)(?:(?:sorry|helaas|"
+        r"het spijt me|maar|"
+        r"dus)[, ]+)*(?:(?:ik|wij|we) (?:kan|kon|kunnen|konden|mag|mocht|wil|zal)\b[^.]{0,80}\b(?:niet|geen)\b|(?:ik|"
+        r"wij|we) (?:heb|"
+        r"hebben) (?:\w+ )?geen (?:toegang|toestemming|mogelijkheid|rechten|informatie)|(?:dat|dit|daarbij|daarmee|"
+        r"het bestand|de \w+) "
+        r"(?:kan|kon|mag) ik\b[^.]{0,60}\b(?:niet|geen)\b|(?:dat|dit|het) (?:lukt|lukte|gaat|ging) (?:\w+ ){0,2}niet|"
+        r"(?:dat|dit|het) is "
+        r"(?:\w+ ){0,2}(?:niet mogelijk|onmogelijk)|ik (?:weiger|ben niet (?:in staat|bevoegd))|als (?:ai|taalmodel)\b)"
+    ),
+    missing=(
+        r"\b(?:bestand|map|document|bijlage|pagina|link)\b(?:[^.!?]|\.(?=\w)){0,60}(?:niet (?:gevonden|beschikbaar|"
+        r"leesbaar|toegankelijk|bijgevoegd)|"
+        r"bestaat niet|ontbreekt)"
+    ),
+    failed=(
+        r"(?:fout|toegang geweigerd|time-?out|mislukt)\W*(?:$|:)|(?:de|het|deze|dit) (?:taak|opdracht|werk|verzoek|"
+        r"bewerking)\b[^.]{0,40}"
+        r"\b(?:mislukt|niet (?:gelukt|voltooid|uitgevoerd|mogelijk)|geweigerd)"
+    ),
+    promises=(
+        r"(?:(?:ja|goed|prima|oké|ok|zeker|begrepen|bedankt)[,.!: ]+)*(?:ik (?:zal|ga|begin|start|kijk|regel|pak|"
+        r"werk eraan|ben bezig|kom "
+        r"erop terug|meld)\b|laat me\b|(?:een|één) (?:moment|ogenblik)\b|even geduld\b|wordt (?:geregeld|gedaan)\b)"
+    ),
+    received=r"begrepen|prima|bedankt|dank je|zeker|natuurlijk|in orde|ontvangen|akkoord",
+    done=(
+        r"(?:alles is |is )?(?:klaar|gedaan|voltooid|afgerond)\W*$|ik heb\b[^.]{0,60}\b(?:voltooid|afgerond|"
+        r"bijgewerkt|gemaakt|"
+        r"geschreven|aangepast|opgeslagen|gedaan)\W*$|(?:de|het) \w+ is (?:\w+ )?(?:voltooid|afgerond|bijgewerkt|"
+        r"klaar|gedaan)\W*$"
+    ),
+    asks=(
+        r"\bik heb (?:\w+ )?nodig\b|\b(?:kun|kunt|kan|zou) (?:je|u) (?:me|mij|alsjeblieft|alstublieft)\b|^(?:geef|"
+        r"stuur|vermeld) (?:me|mij)\b"
+    ),
+    offers=r"ik hoop|als (?:je|u) (?:wil|meer)|wil (?:je|u)|laat het (?:me|mij) weten|veel succes",
+    ignorant=r"\b(?:ik weet|dat weet ik) (?:het )?niet\b|\bgeen (?:idee|informatie)\b",
+    condition=(
+        r"maar|als|indien|mits|tenzij|alleen|onder (?:voorwaarde|voorbehoud)|behalve|zolang|zodra|echter|in principe"
+    ),
+)
+
+POLISH = Phrases(
+    sorry=r"przykro mi|przepraszam|niestety|wybacz",
+    unable=(
+        r"(?!.*\b(?:uwierzyć|zapomnieć|czekać|spać|żyć)\b)(?!.*\b(?:znaleźć|wykryć) (?:żadnych |błęd|"
+        r"problem))(?:(?:niestety|przykro mi|"
+        r"przepraszam|ale|więc)[, ]+)*(?:(?:ja )?(?:tego |to |teraz |obecnie |w tym )*nie (?:mogę|możemy|mogłem|"
+        r"mogłam|udało|potrafię|"
+        r"potrafimy|jestem w stanie|mam (?:dostępu|uprawnień|możliwości|informacji|narzędzi)|da się|zrobię|wolno|"
+        r"znalazł[ae]m "
+        r"(?:pliku|dokumentu)|zdołał[ae]m|powiodło)|odmawiam|muszę odmówić|to (?:jest )?(?:niemożliwe|nie jest "
+        r"możliwe)|jako (?:model|"
+        r"asystent|ai)\b|(?:to|to żądanie) (?:narusza|jest sprzeczne))"
+    ),
+    missing=(
+        r"\b(?:plik|pliku|folder|katalog|dokument|strona|załącznik|link)\b(?:[^.!?]|\.(?=\w)){0,60}(?:nie "
+        r"(?:istnieje|został|jest dostępn|ma|można|"
+        r"udało)|brakuje)|^(?:brak|nie znaleziono) (?:\w+ )?(?:pliku|dokumentu|dostępu|uprawnień|załącznika|folderu)"
+    ),
+    failed=(
+        r"(?:błąd|odmowa dostępu|brak dostępu|przekroczono)\b\W*(?:$|:|\w+)|(?:zadanie|operacja|polecenie|"
+        r"żądanie)\b[^.]{0,40}\b(?:nie powiodł|nie został|odrzucon)"
+    ),
+    promises=(
+        r"(?:(?:tak|dobrze|jasne|oczywiście|ok|rozumiem|dziękuję)[,.!: ]+)*(?:(?:już |teraz |zaraz |najpierw |od "
+        r"razu )*(?:zajmę się|zrobię|"
+        r"zaczynam|zacznę|sprawdzę|sprawdzam|przygotuję|pracuję|wykonam|odezwę się|przeczytam|biorę się|rozpoczynam|"
+        r"wyślę|będę)\b|"
+        r"(?:chwil(?:a|ę|eczkę)|moment|minutkę)\b|proszę (?:czekać|o cierpliwość|chwilę)|pozwól)"
+    ),
+    received=r"rozumiem|dobrze|dziękuję|jasne|oczywiście|przyjąłem|przyjęto|zrozumiano|w porządku",
+    done=(
+        r"(?:już )?(?:gotowe|zrobione|wykonane|ukończone|zakończone)\W*$|(?:już )?(?:zakończył|ukończył|"
+        r"zaktualizował|napisał|zrobił|"
+        r"przygotował|utworzył|poprawił|zapisał|wykonał)[ae]m\b|(?:zadanie|praca|plik|"
+        r"dokument)\b[^.]{0,30}\b(?:został\w*) (?:\w+ )?"
+        r"(?:ukończon|wykonan|zaktualizowan|zapisan|utworzon)"
+    ),
+    asks=(
+        r"\bpotrzebuję\b|^(?:proszę |prosimy )?(?:podaj|podać|prześlij|przesłać|wyjaśnij|doprecyzuj|o (?:podanie|"
+        r"przesłanie|doprecyzowanie))\b|\bczy (?:możesz|mógłbyś|mogłabyś)\b"
+    ),
+    offers=r"mam nadzieję|jeśli (?:chcesz|potrzebujesz)|powodzenia|daj znać",
+    ignorant=r"\bnie wiem\b|\bbrak informacji\b",
+    condition=(
+        r"ale|jeśli|jeżeli|pod warunkiem|o ile|chyba|tylko|z (?:\w+ )?zastrzeżeni\w+|jednak|oprócz|dopóki|gdy|w "
+        r"zasadzie|z wyjątkiem"
+    ),
+)
+
+RUSSIAN = Phrases(
+    sorry=r"извини|прости|прошу прощения|к сожалению|сожалею|приношу извинения|увы",
+    unable=(
+        r"(?!.*(?:поверить|забыть|дождаться|уснуть|жить))(?!.*(?:найти|обнаружить) (?:ошиб|проблем|расхожд|"
+        r"отличи))(?:(?:к сожалению|"
+        r"извините|простите|увы|но|поэтому)[, ]+)*(?:(?:я |мы )?(?:этого |это |пока |сейчас |просто |также |здесь "
+        r")*не (?:могу|можем|смог|"
+        r"смогла|смогу|удалось|получилось|получается|имею (?:доступа|права|возможности)|буду|в состоянии|вправе|умею|"
+        r"нашёл (?:файл|документ)|"
+        r"нашел (?:файл|документ))|отказываюсь|вынужден\w* отказать|это (?:невозможно|выходит за|противоречит|"
+        r"нарушает)|у меня нет (?:доступа|"
+        r"прав|возможности|информации|инструмент|данных|разрешения)|(?:этого|это|файл|документ) (?:я )?(?:\w+ )?не "
+        r"(?:могу|удалось|смог)|как "
+        r"(?:ии|языковая модель|искусственный интеллект))"
+    ),
+    missing=(
+        r"(?:файл|папк|страниц|документ|каталог|вложени|ссылк)\w*[^.!?]{0,40}(?:не (?:найден|существует|обнаружен|"
+        r"открыва|доступ|"
+        r"прикреплен|прикреплён|читается|удалось)|отсутствует)"
+    ),
+    failed=(
+        r"(?:ошибка|сбой|доступ запрещ[её]н|отказано в доступе|время ожидания истекло)\W*(?:$|:)|(?:задача|задание|"
+        r"операция|запрос|команда)"
+        r"\b[^.]{0,40}\b(?:не выполнен|провален|отклон|прерван|завершил\w* (?:с ошибкой|неудач))"
+    ),
+    promises=(
+        r"(?:(?:да|хорошо|понял\w*|принято|конечно|ладно|спасибо)[,.!: ]+)*(?:(?:сейчас |сразу |уже |скоро |сначала |"
+        r"я |мы )*(?:займусь|сделаю|"
+        r"начну|начинаю|приступаю|приступлю|проверю|посмотрю|выполню|подготовлю|отправлю|прочитаю|изучу|работаю|"
+        r"пришлю|собираюсь|постараюсь|"
+        r"сообщу|займёмся|буду (?:работать|делать|готовить))\b|(?:подождите|минут(?:у|ку|очку)|одну минуту|один "
+        r"момент|секунду)\b|"
+        r"позвольте мне\b|в работе\W*$|в процессе\W*$)"
+    ),
+    received=r"(?:я )?понял[аи]?|хорошо|понятно|принято|спасибо|ясно|конечно|получено|ладно|договорились",
+    done=(
+        r"(?:всё |все |уже )*(?:готово|сделано|выполнено|завершено|закончено)\W*$|(?:я )?(?:успешно |уже "
+        r")*(?:выполнил|завершил|закончил|"
+        r"обновил|исправил|создал|подготовил|написал|сохранил)а?\b|(?:задача|работа|задание|файл|отч[её]т|"
+        r"документ)\b[^.]{0,30}\b(?:выполнен|"
+        r"завершен|завершён|обновлен|обновлён|сохранен|сохранён|создан|готов)\w*\W*$"
+    ),
+    asks=(
+        r"(?:пожалуйста|прошу)[, ]*(?:уточните|предоставьте|пришлите|укажите|прикрепите|сообщите|отправьте)|"
+        r"^(?:уточните|пришлите|"
+        r"предоставьте|укажите)\b|\bмне (?:нужн|нужен|необходим|требуется)|\bне (?:ясно|понятно),"
+    ),
+    offers=r"надеюсь|если (?:хотите|нужно|вам)|удачи|дайте знать",
+    ignorant=r"\bне знаю\b|\bнет информации\b",
+    condition=(
+        r"но|если|при условии|только|кроме|с (?:\w+ )?оговорк\w+|однако|хотя|после|пока|за исключением|в принципе|"
+        r"при этом"
+    ),
+)
+
+TURKISH = Phrases(
+    sorry=r"üzgünüm|özür dilerim|maalesef|ne yazık ki|kusura bakma",
+    unable=(
+        r"(?:(?:üzgünüm|maalesef|ne yazık ki|özür dilerim|ama)[, ]+)*(?:[^.,]{0,60}\b\w+(?:amıyorum|emiyorum|amam|"
+        r"emem|amadım|emedim|"
+        r"amayız|emeyiz)\b|[^.]{0,40}(?:mümkün değil|erişimim yok|yetkim yok|iznim yok)|reddediyorum|bir yapay zeka)"
+    ),
+    missing=(
+        r"\b(?:dosya|klasör|belge|sayfa|ek)\w*\b[^.!?]{0,40}(?:bulunamadı|mevcut değil|yok\W*$|açılamadı|okunamadı|"
+        r"eksik)"
+    ),
+    failed=(
+        r"(?:hata|erişim (?:reddedildi|engellendi)|zaman aşımı|izin reddedildi)\W*(?:$|:|oluştu)|(?:görev|işlem|"
+        r"istek)\b[^.]{0,30}\b(?:başarısız|tamamlanamadı)"
+    ),
+    promises=(
+        r"(?:(?:tamam|evet|peki|anladım|tabii)[,.!: ]+)*(?:hemen\b|şimdi\b[^.]{0,40}(?:ım|im|um|üm|ğım|ğim)\W*$|"
+        r"[^.,]{0,40}\b\w+(?:acağım|eceğim|ıyorum|iyorum|uyorum|üyorum)\W*$|bir (?:dakika|saniye)\b|lütfen bekleyin)"
+    ),
+    received=r"anlaşıldı|tamam|teşekkürler|teşekkür ederim|peki|tabii|elbette",
+    done=(
+        r"(?:hazır|bitti|tamamlandı|yapıldı|tamamdır|bitirdim|tamamladım)\W*$|[^.]{0,40}\b(?:güncelledim|oluşturdum|"
+        r"yazdım|tamamladım|bitirdim|kaydettim)\W*$"
+    ),
+    asks=r"\bihtiyacım var\b|^lütfen [^.]{0,40}(?:belirtin|paylaşın|gönderin|sağlayın|açıklayın)|\bsöyler misin",
+    offers=r"umarım|isterseniz|ister misiniz|başarılar",
+    ignorant=r"\bbilmiyorum\b|\bbilgi yok\b",
+    condition=r"ama|fakat|ancak|eğer|yalnızca|sadece|[^.,]{0,40}(?:şartıyla|koşuluyla|kaydıyla)",
+)
+
+SWEDISH = Phrases(
+    sorry=r"(?:jag (?:är|ber om) )?(?:ledsen|ursäkt)|tyvärr|förlåt|beklagar",
+    unable=(
+        r"(?:(?:tyvärr|jag är ledsen|förlåt|men)[, ]+)*(?:(?:jag|vi) (?:kan|kunde|får|fick|vill|"
+        r"kommer)\b[^.]{0,20}\binte\b(?! hitta några)|(?:jag|"
+        r"vi) (?:har|hade) (?:inte (?:tillgång|behörighet|möjlighet|lyckats)|ingen (?:tillgång|behörighet|"
+        r"möjlighet))|(?:kan|kunde) (?:jag|vi) "
+        r"(?:\w+ )?inte\b|(?:det|detta) (?:går|gick|är) (?:\w+ )?(?:inte|omöjligt)\W*(?:$|möjligt|att)|som (?:ai|"
+        r"språkmodell)\b)"
+    ),
+    missing=(
+        r"\b(?:filen|fil|mappen|dokumentet|sidan|bilagan)\b[^.!?]{0,40}(?:hittades inte|finns inte|saknas|går inte "
+        r"att|kunde inte)"
+    ),
+    failed=r"(?:fel|åtkomst nekad|misslyckades)\W*(?:$|:)|(?:uppgiften|arbetet|begäran)\b[^.]{0,30}\bmisslyckades",
+    promises=(
+        r"(?:(?:ja|okej|ok|visst|absolut|tack|jag förstår)[,.!: ]+)*(?:jag (?:ska|kommer att|börjar|tar hand|"
+        r"återkommer|jobbar|håller på|tittar på|fixar)\b|låt mig\b|ett ögonblick\b|vänta\b|strax\b)"
+    ),
+    received=r"okej|förstått|tack|visst|absolut|uppfattat|självklart|mottaget",
+    done=(
+        r"(?:allt är |är )?(?:klart|klar|färdigt|färdig|gjort)\W*$|jag har (?:\w+ )?(?:uppdaterat|skapat|skrivit|"
+        r"gjort|slutfört|sparat|ändrat)\b"
+    ),
+    asks=(
+        r"\bjag behöver\b|\bkan (?:du|ni) (?:ge|skicka|berätta|förtydliga|bekräfta|ange)\b|^(?:vänligen )?(?:ange|"
+        r"skicka|förtydliga)\b"
+    ),
+    offers=r"jag hoppas|om (?:du|ni) vill|hör av|lycka till",
+    ignorant=r"\bjag vet inte\b|\bingen aning\b",
+    condition=r"men|om|förutsatt|under förutsättning|bara|endast|såvida|utom|dock|i princip|med reservation",
+)
+
+CHINESE = Phrases(
+    sorry=r"(?:很|非常|实在|十分)?(?:抱歉|对不起|不好意思|遗憾)|對不起",
+    unable=(
+        r"(?:(?:(?:很|非常|实在|十分)?(?:抱歉|对不起|不好意思|遗憾)|但是?|所以|因此)[，,：\s]*)*(?:我们?|"
+        r"本人)?(?:目前|现在|暂时|确实|真的|实在|也|还)?(?:无法|不能(?!用于)|没法|没办法|"
+        r"做不到|办不到|不可以|不会(?:做|写|执行|帮)|拒绝|没有(?:权限|能力|办法|足够|访问|工具|找到(?:文件|该|这个|"
+        r"您))|未能|没能|打不开|读不到|无权|帮不了|不允许|不便)|作为(?:一个|一名)?(?:ai|人工智能|语言模型|助手)|"
+        r"(?:这|该请求|您的请求)(?:超出|违反|不符合)|找不到(?:文件|该|这个|您|目录|附件)|恕(?:我)?(?:不能|无法)"
+    ),
+    missing=(
+        r"(?:文件|目录|文件夹|附件|页面|链接|文档|图片|路径)\S{0,20}(?:不存在|找不到|未找到|没有找到|无法(?:打开|"
+        r"读取|访问)|打不开)|没有找到文件|(?:没有|未)(?:提供|附上|收到)(?:任何)?(?:文件|附件|内容|数据)"
+    ),
+    failed=(
+        r"(?:任务|执行|操作|请求|调用|运行|连接){1,2}(?:已)?(?:失败|超时|被拒绝)|(?:错误|失败|出错(?:了)?|超时|"
+        r"权限不足|拒绝访问|访问被拒绝|超出限制)(?:$|[：:。！])|.{0,20}(?:无法完成|未能完成)"
+    ),
+    promises=(
+        r"(?:(?:好的?|收到|明白了?|没问题|当然|可以|了解|谢谢)[，,。！!\s]*)*(?:我(?:们)?(?:先|会|将|来|马上|这就|"
+        r"正在|现在|立即|立刻|去|需要先|稍后|尽快|开始)|让我|正在|稍等|请稍|马上|稍后|立即|首先[，,]?我|请等|等我|"
+        r"进行中)"
+    ),
+    received=r"收到|好的?|明白了?|没问题|谢谢|了解|知道了|当然|可以|遵命|嗯|清楚了?",
+    done=(
+        r"(?:我)?(?:所有|全部|该|这个)?(?:任务|工作|文件|报告|修改)?(?:都)?(?:已经?|均已)(?:成功)?(?:完成|搞定|做好|"
+        r"写好|更新|修改|保存|生成|处理|创建|提交|编写|添加|删除|修复|发送)|(?:任务|工作)?(?:完成|搞定|做完|"
+        r"写完)了?\W*$|我(?:完成|更新|修改|写好|做好)了"
+    ),
+    asks=(
+        r"请问|请(?:先)?(?:提供|告诉|确认|说明|上传|发送|指定|明确|补充|给我)|需要(?:您|你|知道|更多|先)|(?:您|"
+        r"你)(?:能否|可以|能)(?:提供|告诉|说明)"
+    ),
+    offers=r"如果(?:您|你)|希望|需要我|如有|祝",
+    ignorant=r"不知道|不清楚|没有(?:相关|这个|该)?信息|无从得知",
+    condition=r"但|不过|如果|只要|除非|前提|只有|要是|假如|若|需(?!求)|条件|有保留|然而|可是|只是|原则上|有条件|仅限",
+)
+
+JAPANESE = Phrases(
+    sorry=r"申し訳|すみません|すいません|ごめん|恐れ入りますが|残念ながら",
+    unable=(
+        r"(?:申し訳|すみません|すいません|ごめんなさい|残念ながら).{0,60}(?:ません|ない)|(?!.{0,40}(?:誤り|エラー|"
+        r"問題|不備|差異|異常)).{0,60}(?:できません|できない|出来ません|できかねます|"
+        r"いたしかねます|不可能です|お断り|開けません|読めません|読み込めません|対応しておりません)(?:でした)?(?:。|"
+        r"$)|.{0,20}(?:権限|アクセス権|アクセス)がありません|(?:ai|言語モデル)として"
+    ),
+    missing=(
+        r"(?:ファイル|フォルダ|フォルダー|ディレクトリ|ページ|添付|文書|ドキュメント|リンク|画像)\S{0,20}(?:見つかりま"
+        r"せん|見つからない|存在しません|開けません|読めません|読み込めません|ありません)"
+    ),
+    failed=(
+        r"(?:エラー|失敗|タイムアウト|アクセス拒否|権限エラー)(?:$|[：:。が]|しました)|.{0,20}(?:に失敗しました|"
+        r"エラーが発生しました|タイムアウトしました)"
+    ),
+    promises=(
+        r"(?:(?:はい|了解です|了解しました|承知しました|わかりました)[、。！\s]*)*(?:承知|かしこまり|これから|今から|"
+        r"ただいま|少々お待ち|お待ちください|すぐに|今すぐ|[^はが。]{0,25}"
+        r"(?:確認|作業|対応|調査|開始|検討|着手|取り掛か|取りかか)(?:を開始)?(?:いた)?(?:します|ります|"
+        r"してみます)(?:。|$)|[^はが。]{0,25}(?:中です|中)(?:。|$))"
+    ),
+    received=(
+        r"はい|了解(?:です|しました|いたしました)?|承知(?:しました|いたしました)|わかりました|ありがとうございます|"
+        r"かしこまりました"
+    ),
+    done=(
+        r"(?:タスク|作業|ファイル|ご依頼|すべて|全て|レポート|文書)?[はをがの]?[^、。]{0,10}(?:完了|更新|作成|修正|"
+        r"保存|終了)(?:いた)?しました(?:。|$)|終わりました|できました(?:。|$)|完了(?:です)?(?:。|$)"
+    ),
+    asks=(
+        r"教えてください|(?:提供|送付|共有|指定|確認|明確に)(?:して|し?て)ください|お送りください|教えていただけ|"
+        r"ご提供ください|お知らせください|必要です。?$"
+    ),
+    offers=r"お役に立て|必要であれば|他に|ご不明",
+    ignorant=r"分かりません|わかりません|不明です",
+    condition=r"ただし|条件|場合|もし|しかし|けど|けれど|但し|[^。]{0,40}(?:れば|なら|たら|場合|条件|限り|前提)|原則",
+)
+
+KOREAN = Phrases(
+    sorry=r"죄송|미안|유감",
+    unable=(
+        r"(?!.{0,40}(?:오류|문제|차이|결함|이상)\S{0,2} (?:찾|발견))(?:(?:죄송합니다|죄송하지만|미안하지만|"
+        r"유감스럽게도)[.,]? ?)*.{0,50}(?:\S 수(?:가|는|도)? ?없(?:습니다|어요|었습니다|네요|다)|"
+        r"못\s?(?:합니다|했습니다|해요)|불가능합니다|거부합니다|권한이 없(?:습니다|어요)|거절)|(?:ai|언어 모델)로서"
+    ),
+    missing=r"(?:파일|폴더|페이지|문서|첨부|링크)\S{0,6}.{0,20}(?:없습니다|없음|존재하지 않|열 수 없|찾을 수 없|누락)",
+    failed=(
+        r"(?:오류|에러|실패|접근 거부|권한 거부|시간 초과)(?:$|[.:]| ?(?:가|이)? ?발생|했습니다|하였습니다)|"
+        r".{0,20}(?:실패했습니다|오류가 발생)"
+    ),
+    promises=(
+        r"(?:(?:네|예|알겠습니다|좋습니다|물론입니다)[,. !]*)*(?:(?:지금|바로|곧|먼저|우선|이제|잠시)?.{0,30}(?:하겠습"
+        r"니다|드리겠습니다|보겠습니다|시작합니다|시작할게요|할게요|겠습니다)(?:[.!]|$)|잠시만|기다려|진행 중|작업 "
+        r"중)"
+    ),
+    received=r"네|예|알겠습니다|확인했습니다|감사합니다|좋습니다|물론입니다|이해했습니다|접수했습니다",
+    done=(
+        r".{0,30}(?:완료|업데이트|수정|저장|작성|처리|생성)(?:을|를)?(?: ?(?:했|하였|되었|됐))습니다(?:[.!]|$)|"
+        r"(?:완료|끝났습니다|다 했습니다)[.!]?$"
+    ),
+    asks=r"알려 ?주(?:세요|시겠|십시오)|제공해 ?주|보내 ?주(?:세요|시)|필요합니다[.]?$|공유해 ?주",
+    offers=r"도움이 되|필요하시면|더 필요",
+    ignorant=r"모르겠습니다|알 수 없습니다|모릅니다",
+    condition=r"단[,. ]|조건|만약|하지만|그러나|다만|[^.]{0,40}(?:경우|면[ ,.]|면$|조건)",
+)
+
+LANGUAGES = (
+    *(GERMAN, FRENCH, SPANISH, PORTUGUESE, ITALIAN, DUTCH, POLISH, RUSSIAN, TURKISH, SWEDISH),
+    *(CHINESE, JAPANESE, KOREAN),
+)
+
+
+def any_of(field: str) -> str:
+    """The pattern of one field in any of the languages."""
+    return "|".join(f"(?:{getattr(one, field)})" for one in LANGUAGES)
+
+
+_WITH_SPACES, _WITHOUT = LANGUAGES[:-3], LANGUAGES[-3:]
+CONDITION = re.compile(
+    rf"\W*(?:(?:{'|'.join(one.condition for one in _WITH_SPACES)})\b|{'|'.join(one.condition for one in _WITHOUT)})"
+)
+"""What takes back the word before it, in lower case and in another language than English."""
