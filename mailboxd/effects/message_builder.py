@@ -448,8 +448,8 @@ The result itself
 ~~~"""
 
 MOST_TOKENS = RANGES["usage_tokens"][1]
-_LARGEST_RESULT = 900_000
-"""Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
+_LARGEST_TEXT = 900_000
+"""Bytes of a text that fit into one message with its headers (the largest message is 1 MiB)."""
 _MOST_TOLD = 1000
 """Characters of a text in a verdict that goes with a result."""
 _MOST_FINDINGS = 20
@@ -523,8 +523,8 @@ class MessageBuilder:
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
+        files = self.hub.attached(effect.to, effect.message_id)
         if effect.type == "reply":
-            files = self.hub.attached(effect.to, effect.message_id)
             try:
                 return self._reply(effect, task, now, files, self.prompting)
             except MessageError:
@@ -533,13 +533,15 @@ class MessageBuilder:
                 where = f"The result does not fit into a message. It is in the file {kept}."
                 task = replace(task, result=where, error=first_line(task.error))
                 return self._reply(effect, task, now, files, self.prompting.with_less())
+        note, _ = shorten(effect.note, _LARGEST_TEXT, lambda: self._keep(files, task, effect.type, effect.note))
+        body: dict[str, object] = {"preamble": note, "attachments": (files.names or None) if files else None}
         if effect.type in ("question", "progress"):
-            headers = self._upward(effect, task) | {"preamble": effect.note}
+            headers = self._upward(effect, task) | body
             if effect.waits_for:
                 headers[WAITS_FOR] = effect.waits_for
             kind = QuestionMessage if effect.type == "question" else ProgressMessage
             return render_message(kind.model_validate(headers))
-        headers = self._downward(effect, task) | {"preamble": effect.note}
+        headers = self._downward(effect, task) | body
         match effect.type:
             case "cancel":
                 return render_message(CancelMessage.model_validate(headers))
@@ -591,7 +593,7 @@ class MessageBuilder:
         status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
         keep = partial(self._keep, files)
-        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: keep(task, "result", task.result))
+        result, _ = shorten(task.result, _LARGEST_TEXT, lambda: keep(task, "result", task.result))
         body = ReplyBody(
             results=joined(result or "(no text)", self._made(files, task)) if done else "",
             error="" if done else task.error or task.reason or "failed",

@@ -1,4 +1,4 @@
-"""Thousands of results that one task needs, or that a failure reply tells of: what is passed on is cut to fit."""
+"""What is passed on is cut to fit into a message, and names the file with the whole."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.effects import RunTurn, Send
-from mailboxd.core.outcomes import Failure, Results, Succeeded
+from mailboxd.core.outcomes import Failure, Question, Results, Succeeded
 from mailboxd.core.vocabulary import Phase
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
+from mailboxd.protocol.messages import QuestionMessage, ReplyMessage, TaskMessage, parse_message
 from tests.core.desk import Desk, child, plan
 
-pytestmark = pytest.mark.slow
 COUNT = 2_500
 NAMES = [f"quotation-of-the-supplier-{number:04}-for-the-autumn-catalogue" for number in range(COUNT)]
+
+
+LONG = "Which of these is meant? " + "word " * 300_000
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,7 @@ def desk() -> Desk:
     return desk
 
 
+@pytest.mark.slow
 def test_a_task_that_needs_thousands_of_results_is_told_of_them_in_one_message(desk: Desk, tmp_path: Path) -> None:
     (turn,) = desk.orders(RunTurn, "t.sum")
     message = parse_message(desk.dispatch(turn, "t.sum", tmp_path), "sum.md").message
@@ -42,6 +45,7 @@ def test_a_task_that_needs_thousands_of_results_is_told_of_them_in_one_message(d
     assert f"of {COUNT} results, are shown." in context
 
 
+@pytest.mark.slow
 def test_a_failure_reply_over_thousands_of_results_is_sent(desk: Desk, tmp_path: Path) -> None:
     desk.ends("t.sum", Failure("The prices cannot be added.", permanent=True))
     assert desk.phase("t") is Phase.FAILED
@@ -50,3 +54,14 @@ def test_a_failure_reply_over_thousands_of_results_is_sent(desk: Desk, tmp_path:
     assert isinstance(message, ReplyMessage)
     assert message.status == "failed"
     assert f"The price of t.{NAMES[0]} is 7 EUR." in message.section("partial results")
+
+
+def test_a_question_that_no_message_holds_is_asked_all_the_same(tmp_path: Path) -> None:
+    desk = Desk()
+    desk.give(sender="beta")
+    desk.ends("t", Question(LONG))
+    (question,) = desk.orders(Send, "t")
+    message = parse_message(desk.message(question, "t", tmp_path), "question.md").message
+    assert isinstance(message, QuestionMessage)
+    assert message.text.startswith("Which of these is meant?")
+    assert f"of {len(LONG)} bytes are shown." in message.text
