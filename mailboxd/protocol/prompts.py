@@ -26,7 +26,7 @@ from mailboxd.protocol.markdown import escape, quote_fence
 from mailboxd.protocol.spec import render_actions, render_checks
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2.sandbox import SandboxedEnvironment
 
 # Templates: the workspace's overrides first, then the packaged ones.
 #
@@ -59,7 +59,7 @@ class Templates:
         Raises ConfigError with file and line if an override cannot be read, parsed or evaluated.
         """
         try:
-            return self._environment().get_template(name).render(values)
+            return self._environment.get_template(name).render(values)
         except (ConfigError, MemoryError):
             raise
         except Exception as error:
@@ -78,28 +78,14 @@ class Templates:
         path = self._overrides / name if self._overrides is not None else None
         return path if path is not None and _signature(path) is not None else None
 
-    def _environment(self) -> Environment:
-        """Templates of the package alone need no sandbox, which costs half of the time of a rendering."""
-        return self._sandboxed if self._overrides is not None and _has_templates(self._overrides) else self._trusted
-
     @cached_property
-    def _trusted(self) -> Environment:
+    def _environment(self) -> SandboxedEnvironment:
         # Imported here: jinja2 takes longer to import than all other work of a `mailboxd status`.
-        from jinja2 import Environment
-
-        return self._set_up(Environment, None)  # an override that appears while it renders is not read
-
-    @cached_property
-    def _sandboxed(self) -> Environment:
+        from jinja2 import FunctionLoader, StrictUndefined
         from jinja2.sandbox import SandboxedEnvironment
 
-        return self._set_up(SandboxedEnvironment, self._overrides)
-
-    def _set_up(self, kind: type[Environment], overrides: Path | None) -> Environment:
-        from jinja2 import FunctionLoader, StrictUndefined
-
-        environment = kind(
-            loader=FunctionLoader(partial(self._load, overrides)),
+        environment = SandboxedEnvironment(
+            loader=FunctionLoader(self._load),
             undefined=StrictUndefined,
             autoescape=False,
             trim_blocks=True,
@@ -113,10 +99,10 @@ class Templates:
         environment.filters["actions"] = render_actions
         return environment
 
-    def _load(self, overrides: Path | None, name: str) -> tuple[str, str, Callable[[], bool]] | None:
+    def _load(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
         if "/" in name or "\\" in name or name.startswith("."):
             return None
-        override = overrides / name if overrides is not None else None
+        override = self._overrides / name if self._overrides is not None else None
         seen = _signature(override)
         if override is not None and seen is not None:
             path, source = override, read_override(override)
@@ -126,13 +112,6 @@ class Templates:
                 return None
             source = path.read_text("utf-8")
         return source, str(path), lambda: _signature(override) == seen
-
-
-def _has_templates(folder: Path) -> bool:
-    try:
-        return any(path.suffix == ".j2" for path in folder.iterdir())
-    except OSError:
-        return False
 
 
 def packaged() -> Path:
