@@ -55,7 +55,7 @@ from mailboxd.protocol.headers import (
 )
 from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
-from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
+from mailboxd.protocol.spec import SPEC_NAMES, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import Yaml, value_text
 from mailboxd.protocol.words import SENDERS, meant, spelled
 
@@ -689,7 +689,7 @@ class _Reader:
         self.warnings += doubts
         preamble = body.preamble
         if not any(section.is_called("Instructions") for section in sections):
-            stated = [section for section in sections if any(map(section.is_called, SPEC_SECTIONS))]
+            stated = [section for section in sections if section.name in SPEC_NAMES]
             sections, preamble = (Section("Instructions", text.strip() or title), *stated), ""
         return {"task_id": task_id, "from_": "operator", "title": title, "preamble": preamble, "sections": sections}
 

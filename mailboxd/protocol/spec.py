@@ -450,7 +450,8 @@ _FIELDS = {
 """The sections of a spec in display order, with their fields."""
 SPEC_SECTIONS = (*_FIELDS, "DAG")
 """The sections of a task with a meaning. All others are part of the instructions."""
-_NAMES = frozenset(name.casefold() for name in SPEC_SECTIONS)
+SPEC_NAMES = frozenset(name.casefold() for name in SPEC_SECTIONS)
+"""The same as `Section.name` has them."""
 
 
 def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], section: Callable[[str], str]) -> Spec:
@@ -459,7 +460,7 @@ def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], sectio
     Raises MessageError if checks or planned actions are invalid.
     """
     declared = next((s for s in sections if s.is_called("Checks") and claimed(s.text)), None)
-    known = _NAMES if declared else _NAMES - {"checks"}
+    known = SPEC_NAMES if declared else SPEC_NAMES - {"checks"}
     unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if s.name not in known]
     # Unknown sections describe work, too.
     instructions = "\n\n".join(filter(None, [preamble, section("Instructions"), *unknown]))

@@ -83,6 +83,18 @@ class Store:
             raise
         return cls(db)
 
+    @classmethod
+    def copy_of(cls, db: sqlite3.Connection, now: str) -> Self:
+        """A copy in memory, on which something can be tried out. Raises WorldError."""
+        copy = connect(None)
+        try:
+            db.backup(copy)
+            migrate(copy, now)
+        except BaseException:
+            copy.close()
+            raise
+        return cls(copy)
+
     def close(self) -> None:
         seal, self.seal = self.seal, None
         if seal is not None:

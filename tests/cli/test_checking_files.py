@@ -29,6 +29,16 @@ subtasks:
 """
 
 
+def take(stage: Stage, name: str, text: str) -> None:
+    raw = text.encode()
+    with stage.engine() as engine:
+        intake = Intake(engine)
+        file = InboxFile(name, raw, sha256(raw).hexdigest(), len(raw), {})
+        parsed = intake.parse(file)
+        assert not isinstance(parsed, MessageError)
+        intake.receive(file, parsed)
+
+
 def test_a_file_is_described_as_the_task_that_it_would_become(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "prices.md"
     file.write_text(f"---\npriority: 5\nbudget_usd: 2\n---\n{PLAN}")
@@ -67,16 +77,50 @@ def test_a_file_that_would_be_rejected_is_refused_with_the_same_reason(
 def test_a_text_that_was_taken_before_and_a_backup_are_named_as_such(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "milk.md"
     file.write_text("Buy milk.\n")
-    with stage.engine() as engine:
-        intake = Intake(engine)
-        known = InboxFile("milk.md", file.read_bytes(), sha256(file.read_bytes()).hexdigest(), 10, {})
-        parsed = intake.parse(known)
-        assert not isinstance(parsed, MessageError)
-        intake.receive(known, parsed)
+    take(stage, "milk.md", "Buy milk.\n")
     (doubt,) = stage.json("check", str(file))["doubts"]
     assert doubt == "it was taken on 2026-11-21 from inbox/milk.md: it would not be done again"
     backup = file.rename(tmp_path / "milk.md.bak")
     assert "by its name it is a backup of milk.md" in stage.run("check", str(backup)).stdout
+
+
+SENT = "---\ntype: task\ntask_id: print\nfrom: beta\n{}---\n\n# Print the {}\n\nOn paper.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "said"),
+    [
+        (SENT.format("sent_at: 2026-11-22T00:00:00Z\n", "map"), "duplicate", "taken before, for print"),
+        (SENT.format("attempt: 2\n", "chart"), "accepted", "would be taken: it is about print"),
+        ("---\ntype: steer\ntask_id: print\nfrom: beta\n---\nIn blue.\n", "accepted", "it is about print"),
+        ("---\ntype: steer\ntask_id: draw\nfrom: beta\n---\nIn blue.\n", "orphan", "no task that is known here"),
+    ],
+)
+def test_a_message_about_known_work_is_judged_by_that(
+    stage: Stage, tmp_path: Path, text: str, verdict: str, said: str
+) -> None:
+    take(stage, "1.md", SENT.format("", "map"))
+    (tmp_path / "2.md").write_text(text)
+    assert stage.json("check", str(tmp_path / "2.md"))["verdict"] == verdict
+    assert said in stage.run("check", str(tmp_path / "2.md")).stdout
+    assert [task["title"] for task in stage.json("ls")] == ["Print the map"], "nothing is recorded"
+
+
+def test_a_circle_with_known_work_is_found_before_the_file_is_dropped(stage: Stage, tmp_path: Path) -> None:
+    take(stage, "fold.md", "---\nafter: print\n---\n# Fold it\n\nTwice.\n")
+    (tmp_path / "print.md").write_text("---\nafter: fold\n---\n# Print it\n\nTwice.\n")
+    result = stage.run("check", str(tmp_path / "print.md"))
+    assert (result.exit_code, "wait for each other forever" in result.stderr) == (65, True)
+
+
+def test_criteria_of_several_lines_stand_below_each_other(stage: Stage) -> None:
+    text = "# Sign\n\n## Acceptance Criteria\n\n- Given a guest\n- When she reads\n- Then she smiles\n- No blue\n"
+    assert (
+        "  acceptance criteria Given a guest\n"
+        "                      When she reads\n"
+        "                      Then she smiles\n"
+        "                      No blue\n"
+    ) in stage.run("check", "-", text=text).stdout
 
 
 def test_standard_input_is_checked_too(stage: Stage) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,8 @@ _UNNAMED = "message.md"
 def check_command(session: Session, file: str) -> None:
     """Say what FILE would become in this agent's inbox: a task with these limits, or a refusal with its reason.
 
-    It is read exactly as the daemon reads it, under this workspace's configuration; nothing is sent or recorded. - is
-    standard input.
+    It is taken exactly as the daemon takes it, under this workspace's configuration and beside the tasks and messages
+    that are there, in a copy of the database: nothing is sent or recorded. - is standard input.
     """
     from mailboxd.mailbox.layout import is_temporary
     from mailboxd.protocol.no_task import declares_sender, left_aside
@@ -70,52 +70,50 @@ def _content(file: str, most: int) -> bytes:
 
 
 def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, Any]:
-    """What becomes of the file: the real intake, with an empty database in memory. Raises MessageError."""
+    """What becomes of the file: the real intake, with a copy of the database in memory. Raises MessageError."""
     from mailboxd.config.settings import settings
+    from mailboxd.core.events import Kind
     from mailboxd.engine.engine import Engine
     from mailboxd.intake.archive import InboxFile
     from mailboxd.intake.interpret import Intake
-    from mailboxd.store.attention_queries import Seen, waiting_for_person
-    from mailboxd.store.messages import Messages
-    from mailboxd.store.meta import PEERS, Meta
-    from mailboxd.store.reports import Report
+    from mailboxd.keys import Keyring, Trust
     from mailboxd.store.store import Store
-    from mailboxd.store.tasks import root_called
 
-    store = Store.open(None, session.clock.now())
+    with session.report() as report:
+        store = Store.copy_of(report.db, session.clock.now())
     try:
-        with session.report() as report:
-            known = Meta(report.db)
-            may_reach = partial(known.refused, config.agent)
-            engine = Engine(store, settings(config), session.clock, may_reach=may_reach)
-            with engine.batch():  # a file may name one of these
-                store.meta.report(PEERS, json.dumps(known.peers()))
-            intake = Intake(engine, accept_plain=config.inbox.accept_plain_files)
-            file = InboxFile(name, raw, hashlib.sha256(raw).hexdigest(), len(raw), {})
-            parsed = intake.parse(file)
-            if isinstance(parsed, MessageError):
-                raise parsed
-            with engine.batch():
-                verdict = intake.receive(file, parsed)
-            earlier = Messages(report.db).first_arrival(parsed.message.message_id, parsed.sha256)
-            here = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
-            task = store.tasks.get(here.task) if here and here.task else None
-            described = None if task is None else _described(store, task, partial(root_called, report.db))
-        found = waiting_for_person(Report(store.db), session.clock.now(), None, Seen(""), None)
-        for row in found.rejected:
-            reason = row["reason"]
+        may_reach = partial(store.meta.refused, config.agent)
+        engine = Engine(store, settings(config), session.clock, may_reach=may_reach)
+        trust = Trust.of(Keyring.of(session.workspace().root, os.environ), config.agent, config.signing.require)
+        intake = Intake(engine, accept_plain=config.inbox.accept_plain_files, trust=trust)
+        file = InboxFile(name, raw, hashlib.sha256(raw).hexdigest(), len(raw), {})
+        parsed = intake.parse(file)
+        if isinstance(parsed, MessageError):
+            raise parsed
+        earlier = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
+        before = store.last_event()
+        with engine.batch():
+            verdict = intake.receive(file, parsed)
+        events = [event for _, event in store.recorded_since(before)]
+        of, recorded = next((event.task, event.data["message"]) for event in events if "message" in event.data)
+        if reason := recorded.get("reason"):
             where = (name, reason.get("line"), reason.get("field"))
             raise MessageError(reason["rule"], reason["problem"], reason["hint"], *where)
-        doubts = [row["notice"] for row in found.noticed]
+        doubts = [f"{event.data['about']}: {event.data['text']}" for event in events if event.kind is Kind.DOUBTED]
         if earlier is not None:
             doubts.append(f"it was taken on {earlier.at[:10]} from inbox/{earlier.name}: it would not be done again")
+        elif recorded.get("notice"):
+            doubts.insert(0, recorded["notice"])
+        task = store.tasks.get(of) if of else None
+        is_new = any(event.kind is Kind.TASK_CREATED and task and event.task == task.id for event in events)
         facts = {"verdict": verdict, "name": name, "type": parsed.message.type, "sender": parsed.message.from_}
-        return facts | {"doubts": doubts, "task": described}
+        known = task.local_id if task and not is_new else None
+        return facts | {"about": known, "doubts": doubts, "task": _described(store, task) if task and is_new else None}
     finally:
         store.close()
 
 
-def _described(store: Store, task: Task, is_known: Callable[[str], object]) -> dict[str, Any]:
+def _described(store: Store, task: Task) -> dict[str, Any]:
     """The task as its sender would recognize it: only what is set."""
     policy = task.policy
     limits = {
@@ -132,7 +130,7 @@ def _described(store: Store, task: Task, is_known: Callable[[str], object]) -> d
         "agent": task.executor,
         **{name: value for name, value in limits.items() if value is not None},
         "after": [
-            one.name if is_known(one.name) else f"{one.name} (not known here)" for one in store.tasks.followed(task.id)
+            f"{one.name} (not known here)" if one.phase is None else one.name for one in store.tasks.followed(task.id)
         ],
         "acceptance_criteria": list(task.spec.acceptance_criteria),
         "planned_actions": [action.id for action in task.spec.planned_actions],
@@ -150,20 +148,34 @@ def _described(store: Store, task: Task, is_known: Callable[[str], object]) -> d
 
 def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
     """What `taken` found, for people; `send` is the command that sends the file."""
-    task = facts["task"]
+    task, about = facts["task"], facts["about"]
     if task is None:
-        yield f"{facts['name']} would be taken as a {facts['type']} of {facts['sender']}, about no task of this check"
+        what = f"{facts['name']}, a {facts['type']} of {facts['sender']},"
+        yield f"{what} {_WITHOUT_A_TASK[facts['verdict']].format(about or 'no task that is known here')}"
     else:
         yield f"{facts['name']} would become a task of {own}, from {facts['sender']}:"
         for name, value in task.items():
             if name != "subtasks" and value not in ([], ""):
                 shown = value if isinstance(value, list) else [value]
-                head = name.replace("_", " ")
-                yield from (f"  {'' if number else head:<20}{one}" for number, one in enumerate(shown))
+                yield from _column(name.replace("_", " "), shown)
         for child in task["subtasks"]:
             after = f", after {', '.join(child['depends_on'])}" if child["depends_on"] else ""
-            yield f"  {'subtask':<20}{child['id']}: {child['title']} ({child['agent']}{after})"
+            yield from _column("subtask", [f"{child['id']}: {child['title']} ({child['agent']}{after})"])
     for doubt in facts["doubts"]:
-        yield f"  {'doubt':<20}{doubt}"
+        yield from _column("doubt", [doubt])
     if send:
         yield f"to send it: {send}"
+
+
+_WITHOUT_A_TASK = {
+    "accepted": "would be taken: it is about {}",
+    "duplicate": "would have no effect: it was taken before, for {}",
+    "late": "would have no effect: it comes too late for {}",
+    "orphan": "would be kept and have no effect: it is about {}",
+}
+
+
+def _column(name: str, values: Iterable[object]) -> Iterator[str]:
+    """Values below each other, and so are the lines of each, behind a name on the first line."""
+    rows = (line for value in values for line in str(value).split("\n"))
+    yield from (f"  {'' if number else name:<20}{line}".rstrip() for number, line in enumerate(rows))
