@@ -257,6 +257,8 @@ class Board(App[None]):
         self._tell(whole=True)
 
     def _tell(self, *, whole: bool) -> None:
+        if not self.query("#told"):
+            return  # the screen is closing
         row = self._rows.get(self._key())
         if row is None:
             return

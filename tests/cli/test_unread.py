@@ -8,6 +8,8 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,15 +170,21 @@ print(json.dumps([[one.path, one.why, one.command] for one in found]))
 """
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that others may enter. Whatever is below `tmp_path` is closed whenever another pytest begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 @pytest.mark.parametrize("as_root", [True, False])
-def test_what_the_daemons_user_may_not_read_is_named(tmp_path: Path, as_root: bool) -> None:
+def test_what_the_daemons_user_may_not_read_is_named(public: Path, as_root: bool) -> None:
     import json
 
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
     uid = pwd.getpwnam("nobody").pw_uid
-    ws = Workspace(tmp_path / "ws")
+    ws = Workspace(public / "ws")
     Workspace.create(ws.root)
     for name in ("theirs", "closed", "sound", "known"):
         (ws.tasks / name).mkdir()
