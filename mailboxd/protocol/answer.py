@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mailboxd.core.approvals import Action, merged
@@ -35,11 +35,11 @@ from mailboxd.core.outcomes import (
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import SELF, Turn
 from mailboxd.errors import MessageError
-from mailboxd.protocol import ballots, evasions, forms, verdicts, words
+from mailboxd.protocol import ballots, evasions, forms, headings, verdicts, words
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.evasions import Kind
 from mailboxd.protocol.findings import HEADINGS
-from mailboxd.protocol.forms import PATH, Form
+from mailboxd.protocol.forms import MAX_DEPTH, PATH, Form
 from mailboxd.protocol.headers import Source
 from mailboxd.protocol.markdown import Body, Section, block_end, fenced, join_body, split_body
 from mailboxd.protocol.messages import AckMessage, AnyMessage, PlanMessage, QuestionMessage, ReplyMessage, ReviewMessage
@@ -69,6 +69,8 @@ _PLAN_KEYS = frozenset({"subtasks", "synthesis", "type", "title", "goal", "task_
 _NO_ERROR = frozenset(
     {"", "none", "n/a", "na", "no", "no_error", "no_errors", "nothing", "null", "not_applicable", "-"}
 )
+_NOT_YET = words.UNDER_WAY - {"active", "review", "in_review"} | {"pending", "queued", "accepted", "processing"}
+"""The status of work that is not done, in a JSON object that says nothing else."""
 _FORM = "`---`, `type: reply`, `status: done` (or `status: failed`), `---`, `## Results` (or `## Error`)"
 _SECTIONS = "`## Goal`, `## Expected Output` and `## Acceptance Criteria`"
 _WANTED = {
@@ -216,7 +218,10 @@ def _without_form(text: str, lines: list[str], inside: list[bool], asked: Asked,
         where = " and ".join(f"line {first_line + plan.line - 1}" for plan in plans)
         return _unclear(f"There are two plans in one text ({where}). Write one `## DAG`. {_QUOTING}")
     if plans:
-        return _planned(plans[0].text, plans[0].line + first_line - 1, asked)
+        others = split_body(text, path=PATH, first_line=first_line).sections
+        problems = _restrained(section for section in others if section.text != plans[0].text)
+        planned = _planned(plans[0].text, plans[0].line + first_line - 1, asked)
+        return _unclear(*problems) if problems and isinstance(planned, Planned) else planned
     return _bare_plan(lines, inside, asked, first_line)
 
 
@@ -565,6 +570,8 @@ def _of_object(form: Form, asked: Asked) -> Answer | None:
         )
     if form.word("status") in forms.PARTIAL:
         return _of_form(form, asked)
+    if form.word("status") in _NOT_YET and set(form.headers) <= {"status", "text"}:
+        return _of_form(form, asked)
     if form.status == "done" and form.headers.keys() & {
         "results",
         "answer",
@@ -612,9 +619,9 @@ def _plan_form(form: Form, body: Body, problems: list[str], asked: Asked) -> Ans
         None,
     ):
         text, line = dag.text, dag.line
-        others = [s for s in body.sections if s is not dag and _SUBTASKS.search(s.text)]
-        if others:
+        if any(_SUBTASKS.search(section.text) for section in body.sections if section is not dag):
             problems.append("There are two plans in one answer. Write one `## DAG`.")
+        problems += _restrained(section for section in body.sections if section is not dag)
     else:
         text, line = form.body, form.body_line
     try:
@@ -663,20 +670,83 @@ def _plan_if_meant(text: str, line: int, asked: Asked, form: Form | None = None)
     return _planned(text, line, asked)
 
 
+def _restrained(sections: Iterable[Section]) -> list[str]:
+    """What is wrong with sections beside a plan that limit, order or gate the work: nothing reads them there."""
+    return [
+        f"The section `## {storable_line(section.heading)[:80]}` (line {section.line}, "
+        f"{excerpt(section.text.partition(chr(10))[0], 120)}) may limit, order or approve the work, and nothing "
+        f"reads it "
+        "beside a plan. Write it into the subtasks that it is about, as `planned_actions` (a person approves them), "
+        "`depends_on`, `budget_usd`, `timeout` or `deadline`, or remove it."
+        for section in headings.restraining(sections)
+    ]
+
+
 def _perhaps_planned(text: str) -> Unclear:
     problem = (
         f"The tasks in your answer ({excerpt(text.strip().partition(chr(10))[0], 120)}) are given to agents, but "
         "nothing says that they are your plan, so nothing was started. If they are, send them as `---`, `type: plan`, "
-        f"`---`, `## DAG` and the block, with `subtasks:` in place of `tasks:`. {evasions.SURE}"
+        "`---`, `## DAG` and a YAML block with `subtasks:`, each with `agent`, `description` and `depends_on`. "
+        f"{evasions.SURE}"
     )
     return Unclear((problem,), text, is_claim=True)
+
+
+_XML_AGENT = re.compile(
+    r"\b(?:agent|assignee|assigned-?to|owner|executor)[ \t]*=[ \t]*[\"']@?([\w.-]{1,80})[\"']|"
+    r"<(?:agent|assignee|assigned-?to|owner|executor)>\s{0,20}@?([\w.-]{1,80})\s{0,20}</",
+    re.IGNORECASE,
+)
+_TOLD = frozenset({"title", "description", "instructions", "goal"})
+"""Names of keys that say what is to be done."""
+_OUTCOMES = frozenset({"results", "error", "answer", "verdict", "findings"})
+"""Names of keys that say what came of it: such entries are a report about agents, and no plan."""
+
+
+def _shares_out(text: str, asked: Asked) -> bool:
+    """Whether data or XML, alone or in the only block of a text, tells agents that exist what to do: a plan in another
+    shape than ours.
+    """
+    names = {agent.casefold() for agent in asked.agents or ()}
+    if not asked.may_plan or asked.turn not in (Turn.WORK, Turn.SYNTHESIS) or len(text) > 20_000:
+        return False
+    if not any(name in text.casefold() for name in names):
+        return False
+    lines = text.split("\n")
+    starts = _starts(lines, _fenced(lines))
+    if len(starts) == 1:
+        start, end = starts[0], block_end(lines, starts[0])
+        if not all(map(_is_paragraph, ("\n".join(lines[:start]).strip(), "\n".join(lines[end + 1 :]).strip()))):
+            return False
+        text = "\n".join(lines[start + 1 : end]).strip()
+    if text.startswith("<"):
+        return any((found[1] or found[2]).casefold() in names for found in _XML_AGENT.finditer(text))
+    try:
+        value = load(text, path=PATH, max_events=20_000, max_depth=MAX_DEPTH).value
+    except MessageError:
+        return False
+    return _tells_agents(value, asked)
+
+
+def _tells_agents(value: Yaml, asked: Asked) -> bool:
+    """Whether there are entries in the lists and mappings of a value that tell an agent what to do."""
+    if isinstance(value, str):
+        return False
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict) and _names_agent(item, asked):
+            keys = {forms.name_of(key) for key in item}
+            if not keys & _OUTCOMES and (keys & _TOLD or any(not key.isascii() for key in item)):
+                return True
+        if _tells_agents(item, asked):
+            return True
+    return False
 
 
 def _names_agent(entry: Yaml, asked: Asked) -> bool:
     if not isinstance(entry, dict):
         return False
     for key, value in entry.items():
-        if words.KEYS.get(words.spelled(key)) == "agent":
+        if words.KEYS.get(words.spelled(key)) == "agent" or words.foreign(key) == "agent":
             names = value if isinstance(value, list) else [value]
             said = [name.strip().lstrip("@").casefold() for name in names if isinstance(name, str)]
             if asked.agents is None or any(
@@ -750,6 +820,8 @@ def _plain(text: str, asked: Asked) -> Answer:
     found = evasions.evasion(text, asked.turn, asked.agents or ())
     if found is not None and (not in_place or found.kind is Kind.CALL):
         return _evaded(text, found, asked)
+    if not in_place and (correction is None or not correction.claim) and _shares_out(text, asked):
+        return _perhaps_planned(text)
     return _with_actions(text)
 
 

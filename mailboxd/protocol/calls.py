@@ -38,6 +38,11 @@ _LATE_MARK = re.compile(
 _REACT = re.compile(
     r"^[*_]{0,2}action(?: input)?:[*_]{0,2}[ \t]*\S[^\n]*\n+[*_]{0,2}action input:", re.MULTILINE | re.IGNORECASE
 )
+_TOOL_AND_INPUT = re.compile(
+    r"\A(?:tool|function)(?: name)?:[ \t]*[\w.-]{1,80}[ \t]*\n+(?:tool |function )?(?:input|args|arguments|"
+    r"parameters):",
+    re.IGNORECASE,
+)
 _LAST_ACTION = re.compile(r"[*_]{0,2}action(?: \d{1,3})?:[*_]{0,2}[ \t]*[\w.-]{1,80}[ \t]*(?P<input>[\[(].*[\])])?")
 _THOUGHT = re.compile(r"[*_]{0,2}thought(?: \d{1,3})?:", re.IGNORECASE)
 
@@ -127,7 +132,7 @@ def _ends_react(text: str) -> bool:
     """Whether the text ends with `Action:` and its input, by which ReAct agents call."""
     if "```" in text:
         return False
-    if _REACT.search(text):
+    if _REACT.search(text) or _TOOL_AND_INPUT.match(text):
         return True
     last = text.rstrip().rpartition("\n")[2]
     found = _LAST_ACTION.fullmatch(last.strip().casefold())

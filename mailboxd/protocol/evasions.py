@@ -147,6 +147,13 @@ _PLANNING = re.compile(
     re.IGNORECASE,
 )
 _TOLD = re.compile(r"@?([\w.-]{1,80}) ?(?:(?:will|should|shall|is going to|is to)\b|->|\u2192)")
+_DOES = re.compile(
+    r"[ \t]*[*_`]{0,3}@?([\w.-]{1,80})[*_`]{0,3}([ \t]*[:\u2014\u2013-])?[*_`]{0,3}[ \t]+([^\W\d_]{2,40})"
+)
+_DID_SO = re.compile(
+    r"\w+ed|found|wrote|said|says|has|had|was|is|are|did|reports|made|sent|built|read|got|gave|hat|wurde"
+)
+_GIVEN = re.compile(r"\b(?:assign|delegate|give|hand|pass)(?: [\w']{1,20}){0,4} to @?([\w.-]{1,80})")
 _AGENT_COLUMN = frozenset({"agent", "assignee", "owner", "assigned_to", "who", "responsible", "executor", "by"})
 
 
@@ -157,9 +164,12 @@ def _plans(text: str, agents: frozenset[str]) -> bool:
     names = {name.casefold() for name in agents if name not in ("self", "me", "main")}
     if names and len(text) <= MOST and _tells(text.casefold(), names) >= 2:
         return True
-    items = [found[1] for found in _ITEM.finditer(text)]
+    rows = list(_ITEM.finditer(text))
+    items = [row[1] for row in rows]
     if len(items) < 2:
         return False
+    if names and all(_begins_with(row, names) for row in rows):
+        return True
     given = sum(1 for item in items if _gives(item, names))
     header = items[0].casefold()
     if text.lstrip().startswith("|") or "\n|" in text:
@@ -173,9 +183,18 @@ def _plans(text: str, agents: frozenset[str]) -> bool:
     return given > 0 and _PLANNING.search(text) is not None
 
 
+def _begins_with(row: re.Match[str], names: set[str]) -> bool:
+    """Whether an item says first which agent does it, and not what an agent has done."""
+    found = _DOES.match(row[1].casefold())
+    if found is None or found[1].rstrip(".-") not in names or _DID_SO.fullmatch(found[3]):
+        return False
+    return not found[2] or row[0].lstrip()[0] not in "-*+\u2022|"
+
+
 def _tells(folded: str, names: set[str]) -> int:
     """How many times the text says what an agent is to do: `beta will ...`, `gamma -> prices`."""
-    return sum(found[1].rstrip(".-") in names for found in _TOLD.finditer(folded))
+    told = sum(found[1].rstrip(".-") in names for found in _TOLD.finditer(folded))
+    return told + sum(found[1].rstrip(".-") in names for found in _GIVEN.finditer(folded))
 
 
 def _gives(item: str, names: set[str]) -> bool:
@@ -250,6 +269,12 @@ _REFUSES = re.compile(
     r"(?:i|we) (?:should|can|could)|want to|wish to|believe (?:i|we) (?:should|can))\b"
     r"|^(?:i|we)(?:'d| would) (?:rather not|prefer not)\b|^(?:i|we) (?:gave|had to give|have given|give) up\b"
     r"|^(?:my|our|all) (?:\w+ )?(?:attempts?|efforts?)\b[^.]{0,40}\bfail"
+    rf"|^(?:i|we)(?:'m| am| was|'re| are| were) {_FILL}(?:unable|not able) to {_FOUND_NONE}[a-z]"
+    rf"|^(?:(?:however|but|so|unfortunately|therefore)[, ]+)?i {_FILL}(?:can't|cannot|can not|could not|couldn't) "
+    rf"{_FOUND_NONE}"
+    r"(?!believe|wait|remember|forget|imagine|sleep|live|stand|stop|help but|help (?:falling|it)|complain|recommend|"
+    r"say|get|"
+    r"hear|feel|love|be |bear|think|deny)[a-z]"
     rf"|^(?:{any_of('unable')})"
 )
 _NO_VOTE = re.compile(
@@ -278,6 +303,9 @@ _FAILS = re.compile(
     r"function)\b[^.!?]{0,30} "
     r"(?:returned|threw|raised|reported|gave|responded with|ended (?:in|with)|resulted in) an? (?:\w+ ){0,2}(?:error|"
     r"exception|failure|timeout)\b|\bthere is no result\b"
+    r"|^(?:i|we)\b[^.]{0,120}\bbut\b[^.]{0,80}\b(?:failed|could not|couldn't|was not able|not (?:done|complete|"
+    r"finished|"
+    r"possible))\b"
     r"|^(?:error(?!s)|fatal|exception(?!s))[\w ]{0,20}\s*[:\uff1a]|^(?:something went wrong|an? "
     r"(?:\w+ )?error (?:has )?occurred|(?:permission|access) denied|"
     r"(?:this is |that is )?(?:not possible|impossible)\W*$|i(?:'m| am) (?:currently )?(?:busy|overloaded)|(?:the "
@@ -332,7 +360,7 @@ _STATUS_LINE = re.compile(
     re.MULTILINE,
 )
 _NEEDS = re.compile(
-    r"^(?:to|in order to) [^,]{3,80}, (?:i|we)(?:'ll| will)? need\b|"
+    r"^(?:to|in order to) [^,]{3,80}, (?:i|we)(?:'ll|'d| will| would)? need\b|"
     r"\bbefore (?:i|we) (?:can|could|start|begin|go|do|order|write|proceed|continue)\b"
     r"|\b(?:i|we)(?:'d| would)? (?:still |first |just |also |would |will )*(?:need|require|am missing|are "
     r"missing)(?:ed)? (?:one|two|three|four|a few|some|more|to know|additional|further|clarification|clarity|"
@@ -348,6 +376,9 @@ _NEEDS = re.compile(
     r"lack)\b[^.]{0,80}\b(?:to (?:go on|"
     r"continue|proceed|start|begin|finish|complete|do (?:this|that|it)|help|answer|work)|before|first)\b"
     r"|^please (?:send|give|supply) (?:me|us)\b"
+    r"|\b(?:task|request|instructions?|question|requirement|assignment)s?\b[^.]{0,30}(?:is|are) (?:very |too |quite |"
+    r"still )*"
+    r"(?:unclear|not (?:very |entirely |quite )?clear|ambiguous|vague|not specific)\b"
     rf"|{any_of('asks')}"
 )
 _WANTS = re.compile(r"\b(?:i|we) (?:still |first |only |just )?need\b")
@@ -362,13 +393,19 @@ _OFFER = re.compile(
     re.IGNORECASE,
 )
 _OPENERS = (
+    r"(?:(?:as (?:requested|instructed|you asked|asked)|(?:based on|according to|following) [^,.]{1,60}|good news|"
+    r"great news)[,:!] *+)?"
     r"(?:(?:ok|okay|sure|sure thing|great|perfect|understood|got it|thanks|yes|alright|all right|now|first|then|next|"
     r"noted|"
     r"acknowledged|roger|received|absolutely|certainly|of course|no problem)[,:! -]+)*"
 )
 _PROMISES = re.compile(
     rf"{_OPENERS}(?:(?:i|we)(?: will|'ll|'m going to| am going to| are going to| shall)\b(?! (?:always|never|love|miss|"
-    r"remember|follow you)\b)|let me (?!know)|let's (?:start|begin|get started)|i need to (?:read|check|look|see|"
+    r"remember|follow you)\b)|let me (?!know)|(?:i|we) can (?:certainly |definitely |absolutely |gladly |surely "
+    r")*(?:do|help|handle|take care)\b|"
+    r"(?:task |current |my )*(?:status|state)\W{1,3}(?:in progress|pending|running|started|not started|working|"
+    r"queued|waiting)\b|"
+    r"let's (?:start|begin|get started)|i need to (?:read|check|look|see|"
     r"find|open|"
     r"analy[sz]e|review|search|examine|understand|gather|verify|first|start)\b|(?:i|we)(?:'m| am|'re| are) (?:now |"
     r"currently |already |still )*(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to|"
@@ -410,7 +447,8 @@ _DID = (
     r"converted|organi[sz]ed|provided|included|placed)"
 )
 _CLAIMS = re.compile(
-    rf"(?:(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:all )?done\b[,!. ]*(?:see|check)\b|successfully "
+    rf"{_OPENERS}(?:(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:i|we)(?:'ve| have) (?:now |just |"
+    rf"already |also |successfully )*[a-z]{{2,20}}ed\b|(?:all )?done\b[,!. ]*(?:see|check)\b|successfully "
     rf"\w+(?:ed|ten)\b|(?:i|we)(?:'ve| have)?(?: now| just| already| also| successfully| gone ahead and)* {_DID}\b|"
     rf"(?:the|your|this|that|all|everything)\b[^.!?]{{0,80}}\b(?:has been|have been|is|are|was|were) (?:now |"
     rf"successfully "

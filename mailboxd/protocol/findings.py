@@ -330,12 +330,17 @@ def is_none(text: str) -> bool:
     return bool(listed) and not _from_list(listed or [], [])
 
 
+def is_heading(line: str) -> bool:
+    """Whether a line does nothing but call what follows findings."""
+    group = _GROUP.match(line.strip())
+    return group is not None and _is_group(words.spelled(group[1].strip(" *_")))
+
+
 def above(text: str) -> str:
     """The text above its findings, which are told on their own."""
     lines: list[str] = []
     for line in text.strip().split("\n"):
-        group = _GROUP.match(line.strip()) if lines else None
-        if _ITEM.match(line) or _ROW.match(line) or (group and _is_group(words.spelled(group[1].strip(" *_")))):
+        if _ITEM.match(line) or _ROW.match(line) or (lines and is_heading(line)):
             break
         lines.append(line)
     return "\n".join(lines).strip() or text.strip().partition("\n")[0]

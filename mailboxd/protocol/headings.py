@@ -88,6 +88,15 @@ def restraining_headers(sections: Iterable[Section], path: str) -> tuple[dict[st
     return found, places
 
 
+def restraining(sections: Iterable[Section]) -> Iterator[Section]:
+    """The sections with a text whose heading restrains the work, or nearly does, whatever the text is."""
+    for section in sections:
+        name = _key(section.name)
+        near = name in _OWN or foreign(section.name) or (len(name) <= _LONGEST and _near(section.heading, name))
+        if near and _lines(section.text):
+            yield section
+
+
 def _has_form(header: str, lines: list[str]) -> bool:
     """Whether the lines of a section have the form of the header and are no prose."""
     if header != "budget":

@@ -328,7 +328,8 @@ def _loose(text: str) -> str:
     """A text that names what to change, if it says more than that something has to, and not that nothing has."""
     text = text.strip()
     short = len(text.split()) < 4 and len(text) < (12 if text.isascii() else 4)
-    return "" if _GENERIC.fullmatch(text) or short or findings.is_none(text) else text
+    said = [line for line in text.split("\n") if not findings.is_none(line) and not findings.is_heading(line)]
+    return "" if _GENERIC.fullmatch(text) or short or not any(map(str.isalnum, "".join(said))) else text
 
 
 def _first_upper(text: str) -> str:

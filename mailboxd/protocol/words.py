@@ -30,12 +30,13 @@ def _table(meanings: Mapping[str, str]) -> dict[str, str]:
 
 KEYS = _table(
     {
-        "agent": "assignee assignees assigned_to assigned_agent owner owners who executor responsible delegate_to",
+        "agent": "agents assignee assignees assigned_to assigned_agent owner owners who executor responsible"
+        " delegate_to",
         "depends_on": "dependencies depends dependson blocked_by after requires prerequisites prerequisite prereqs"
         " waits_for wait_for waiting_for",
         "blocks": "before",
         "deadline": "due due_date due_by due_at duedate finish_by",
-        "timeout": "time_limit timelimit",
+        "timeout": "time_limit timelimit timeout_s timeout_sec timeout_secs timeout_seconds",
         "budget_usd": "max_usd max_cost_usd cost_limit_usd",
         "budget_tokens": "token_budget token_limit max_tokens",
         "budget": "max_cost cost_limit cost_cap max_spend spend_limit spending_limit spending_cap max_budget"
@@ -211,7 +212,8 @@ FOREIGN = _table(
         " zugewiesen zugewiesen_an ausführender responsable assigné assigné_à attribué_à exécutant asignado asignado_a"
         " encargado ejecutor responsável atribuído_a encarregado responsabile assegnato_a assegnatario incaricato"
         " esecutore verantwoordelijke toegewezen_aan uitvoerder odpowiedzialny przypisany_do wykonawca исполнитель"
-        " ответственный назначен назначено 负责人 执行者 执行人 指派给 分配给 责任人 经办人 担当 担当者 実行者 責任者",
+        " ответственный назначен назначено агент agente 代理 智能体 エージェント 에이전트 담당자 负责人 执行者 "
+        "执行人 指派给 分配给 责任人 经办人 担当 担当者 実行者 責任者",
     }
 )
 """What restrains in other languages, as `spelled` gives it, to our name; `approval` and `limit` are no headers. They
