@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test slow portable live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
+.PHONY: help install test slow net portable live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
 
 slow: $(INSTALLED) ## Run the slow tests: demo, tutorial, 10,000 nodes, mutants
 	$(BIN)/pytest $(SPREAD_WIDER) -m "slow and not soak" $(ARGS)
+
+# who replaces a part of the engine, the store or the effects runs it after each step; it knows none of them from inside
+NET := e2e simulation core cli mcp rebuild audit properties store/test_views.py store/test_conformance.py
+net: $(INSTALLED) ## Run the tests that any engine and any store must pass: e2e, simulation, views, conformance
+	$(BIN)/pytest $(SPREAD) -m "not slow and not soak" $(NET:%=tests/%) $(ARGS)
 
 # the functions of host/portable.py in place of Linux's, in whole daemons
 portable: $(INSTALLED) ## Run whole daemons with what macOS and other systems get

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,26 @@ from mailboxd import config
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
-from mailboxd.core.effects import RunTurn
-from mailboxd.core.inputs import NewTask
-from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.effects import Effect, RunTurn
+from mailboxd.core.events import Event, Role
+from mailboxd.core.inputs import Input, NewTask
+from mailboxd.core.model import Attempt, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.outcomes import Outcome, Succeeded
+from mailboxd.core.times import to_epoch
 from mailboxd.effects import turns
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.taskmd import TaskFile
+from mailboxd.store.meta import PEERS
+from mailboxd.taskmd.sync import TaskMarkdown, to_record
 
 NOW = "2026-11-21T12:00:00.000Z"
 
@@ -68,6 +76,93 @@ class Stage:
             engine.clock = self.clock
             with engine.batch():
                 yield engine
+
+    def handle(
+        self, name: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    ) -> list[Event]:
+        """The engine hears this of a task, or of none yet. Raises Refused."""
+        with self.engine() as engine:
+            return engine.handle(None if name is None else task_of(engine, name).id, heard, role, actor)
+
+    def tick(self) -> None:
+        """What is due happens."""
+        with self.engine() as engine:
+            engine.tick()
+
+    def look_again(self) -> None:
+        with self.engine() as engine:
+            engine.look_again()
+
+    def record(self, event: Event) -> None:
+        with self.engine() as engine:
+            engine.record(event)
+
+    def knows(self, **peers: object) -> None:
+        """What OpenClaw has answered about its agents, beside what it answered before."""
+        with self.engine() as engine:
+            before = json.loads(engine.store.meta.get(PEERS) or "{}")
+            engine.store.meta.report(PEERS, json.dumps(before | peers))
+
+    def lacks(self, **agents: str) -> None:
+        """Which agents there are no more, and why; no others."""
+        with self.engine() as engine:
+            engine.store.meta.set_gone(agents)
+
+    def finds_away(self, **peers: str) -> None:
+        """Which peers have no daemon, and why."""
+        with self.engine() as engine:
+            engine.store.meta.set_away(peers)
+
+    def task(self, name: str) -> Task:
+        with self.engine() as engine:
+            return task_of(engine, name)
+
+    def attempt(self, name: str) -> Attempt:
+        with self.engine() as engine:
+            task = task_of(engine, name)
+            attempt = engine.store.tasks.attempt(task.id, task.attempt)
+        assert attempt is not None, name
+        return attempt
+
+    def answers(self, name: str) -> tuple[str, ...]:
+        """The answers that a task may give."""
+        with self.engine() as engine:
+            return engine.store.tasks.declared_answers(task_of(engine, name).id)
+
+    def orders(self, kind: type[Effect]) -> list[Effect]:
+        """What is ordered and not done yet."""
+        with self.engine() as engine:
+            pending = engine.store.outbox.pending(self.clock.now(), 100)
+        return [order.effect for order in pending if isinstance(order.effect, kind)]
+
+    def sql(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        """The rows of a view."""
+        with self.engine() as engine:
+            cursor = engine.store.db.execute(query, parameters)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def task_file(self, name: str) -> TaskFile:
+        """What the task.md of a task shows."""
+        with self.engine() as engine:
+            return to_record(engine, task_of(engine, name))
+
+    @contextmanager
+    def task_files(self) -> Iterator[TaskMarkdown]:
+        """The part of a daemon that looks at tasks/, in one batch. It knows nothing of what others saw."""
+        with self.engine() as engine:
+            files = TaskFiles(self.ws, settle_seconds=0.0)
+            yield TaskMarkdown(engine, Intake(engine), files, Templates(None), Reports(engine))
+
+    def restart_with_task_files(self) -> None:
+        """What a daemon does with tasks/ when it starts: it reads what was edited, and writes what is out of date."""
+        with self.task_files() as taskmd:
+            taskmd.restore()
+            taskmd.scan(to_epoch(self.clock.now()))
+        with self.engine() as engine:
+            again = replace(taskmd, engine=engine, intake=Intake(engine), reports=Reports(engine))
+            again.perform()
+            again.reports.record_all()
 
     def create(
         self, name: str, *children: PlannedChild, policy: Policy | None = None, sender: str = "operator"

@@ -15,7 +15,7 @@ from mailboxd.core.approvals import ApprovalDecision, Performed, PermissionAsked
 from mailboxd.core.events import Role
 from mailboxd.errors import Refused
 from tests.cli.asking import PUBLISH, TELL, ask, asked, expire, perform, prepare
-from tests.cli.stage import Stage, child, make, task_of
+from tests.cli.stage import Stage, child, make
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -223,11 +223,9 @@ def test_an_approver_may_be_a_key_and_others_cannot_decide_anywhere(
 ) -> None:
     stage = make(tmp_path / "alpha", "approvals:\n  approvers: ['key:0f3a']\n")
     (one,) = ask(stage, "job", TELL)
-    with stage.engine() as engine:
-        decided = Resolve(one, ApprovalDecision.APPROVED)
-        task = task_of(engine, "job").id
-        with nullcontext() if may else pytest.raises(Refused, match="not-an-approver"):
-            engine.handle(task, decided, role, actor)
+    decided = Resolve(one, ApprovalDecision.APPROVED)
+    with nullcontext() if may else pytest.raises(Refused, match="not-an-approver"):
+        stage.handle("job", decided, role, actor)
     assert asked(stage, "job") == ["approved" if may else "pending"]
 
 
@@ -314,11 +312,7 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
     ask(stage, "first", TELL)
     stage.create("job")
     stage.start()
-    with stage.engine() as engine:
-        engine.handle(
-            task_of(engine, "job").id,
-            PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"),
-        )
+    stage.handle("job", PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"))
     assert "abcdef  permission  edit /etc/hosts" in stage.run("approval", "list").output
     assert stage.json("why", "job")["because"][-1]["hint"] == f"{stage.program} approval show abcdef"
     assert stage.run("approval", "reject", "abcdef", "--note", "no").exit_code == 0

@@ -15,7 +15,6 @@ from textual.widgets import Button, DataTable, Input, Static
 from mailboxd.cli.board import Act, Board
 from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy
-from mailboxd.store.reports import opened
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, ask
@@ -69,8 +68,7 @@ def titles(board: Board) -> list[str]:
 
 
 def approvals(stage: Stage) -> list[Any]:
-    with opened(stage.ws.database) as report:
-        return report.rows("SELECT status, note FROM v_approvals")
+    return stage.sql("SELECT status, note FROM v_approvals")
 
 
 def has_form(board: Board) -> bool:
@@ -108,9 +106,7 @@ def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
 
 
 def held(stage: Stage) -> list[dict[str, Any]]:
-    with stage.engine() as engine:
-        rows = engine.store.db.execute("SELECT name, said FROM v_held_orders").fetchall()
-    return [{"name": name, "said": said} for name, said in rows]
+    return stage.sql("SELECT name, said FROM v_held_orders")
 
 
 def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:

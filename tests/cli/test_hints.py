@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -49,9 +48,8 @@ def cancelled(stage: Stage) -> None:
 
 
 def weak(stage: Stage) -> None:
-    with stage.engine() as engine:
-        spec, policy = Spec("", "Do it"), Policy(weak=WeakSpec.ASK)
-        engine.handle(None, NewTask("job", None, "job", "operator", "job", spec, policy))
+    spec, policy = Spec("", "Do it"), Policy(weak=WeakSpec.ASK)
+    stage.handle(None, NewTask("job", None, "job", "operator", "job", spec, policy))
 
 
 def rejected(stage: Stage) -> None:
@@ -220,8 +218,7 @@ def test_what_is_held_names_the_command_that_takes_it_back(stage: Stage, monkeyp
 def test_openclaw_is_named_by_its_configured_command(stage: Stage) -> None:
     job(stage, LOST, max_attempts=1)
     assert "-> openclaw tasks show agent:alpha:" in stage.run("why", "job").stdout
-    with stage.engine() as engine:
-        engine.store.meta.set("peers", json.dumps({"command": "npx openclaw@2026.9.6"}))
+    stage.knows(command="npx openclaw@2026.9.6")
     assert "-> npx openclaw@2026.9.6 tasks show agent:alpha:" in stage.run("why", "job").stdout
 
 

@@ -43,8 +43,7 @@ def loses(stage: Stage, name: str = "job") -> None:
 def untold(stage: Stage, addressee: str = "telegram:42") -> None:
     """A notice that has been tried for a day, and reached nobody."""
     data = {"at": stage.clock.now(), "id": "ord_1", "what": "approval", "to": addressee, "why": "no bot", "again": None}
-    with stage.engine() as engine:
-        engine.record(Event(Kind.NOTICE_FAILED, None, data))
+    stage.record(Event(Kind.NOTICE_FAILED, None, data))
 
 
 def put(stage: Stage, text: str, name: str = "q3.md") -> str:
@@ -93,8 +92,7 @@ def test_a_question_that_an_agent_is_to_answer_does_not_wait_for_a_person(stage:
     stage.end_turn("job", QUESTION)
     assert kinds(stage) == []
     stage.clock.advance(100_000)
-    with stage.engine() as engine:
-        engine.tick()
+    stage.tick()
     assert kinds(stage) == ["question"]
 
 
@@ -134,8 +132,7 @@ def test_the_newest_and_the_broken_are_where_they_belong(stage: Stage) -> None:
     with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha") as health:
         health.report(Component.GATEWAY, "connection refused", Grade.AMBER)
         health.report(Component.CLEANUP, "it is late", Grade.AMBER)
-        with stage.engine() as engine:
-            engine.store.meta.set_away({"beta": "no daemon runs for beta"})
+        stage.finds_away(beta="no daemon runs for beta")
         health.report(Component.PEERS, "no daemon runs for beta", Grade.AMBER)
         assert kinds(stage) == ["circuit", "question"], "a restart takes less than a minute"
         stage.clock.advance(60)
@@ -390,9 +387,8 @@ def test_an_error_says_no_phase(stage: Stage) -> None:
 
 
 def test_a_weak_spec_that_the_sender_has_to_complete_waits_for_you(stage: Stage) -> None:
-    with stage.engine() as engine:
-        policy = Policy(weak=WeakSpec.ASK)
-        engine.handle(None, NewTask("job", None, "job", "operator", "Do it", Spec(goal="Do it"), policy))
+    policy = Policy(weak=WeakSpec.ASK)
+    stage.handle(None, NewTask("job", None, "job", "operator", "Do it", Spec(goal="Do it"), policy))
     item = stage.item("spec")
     assert item["command"].endswith("edit job")
 

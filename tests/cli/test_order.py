@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import pytest
@@ -20,8 +19,7 @@ def cause(stage: Stage, name: str = "print") -> dict[str, object]:
 
 def look(stage: Stage, seconds: float) -> None:
     stage.clock.advance(seconds)
-    with stage.engine() as engine:
-        engine.tick()
+    stage.tick()
 
 
 def type_in(stage: Stage, command: str) -> None:
@@ -87,8 +85,7 @@ def test_check_says_what_it_would_follow_and_whether_that_is_known(stage: Stage)
 
 
 def test_check_knows_the_agents_that_there_are(stage: Stage) -> None:
-    with stage.engine() as engine:
-        engine.store.meta.report("peers", json.dumps({"known": {"alpha": ["", ""], "beta": ["", ""]}}))
+    stage.knows(known={"alpha": ["", ""], "beta": ["", ""]})
     file = stage.ws.root / "paint.md"
     file.write_text("---\nassignee: mira\n---\n\nPaint the fence.\n")
     said = stage.run("check", str(file))

@@ -249,9 +249,7 @@ def test_a_paused_task_says_so_with_its_note_everywhere_until_it_is_resumed(stag
 
 def stands_at_its_reviewers(stage: Stage) -> None:
     """The task job names a reviewer that there is not."""
-    answer = {"known": {name: [name, ""] for name in ("alpha", "critic")}, "allowed": None, "has_rules": True}
-    with stage.engine() as engine:
-        engine.store.meta.set("peers", json.dumps(answer))
+    stage.knows(known={name: [name, ""] for name in ("alpha", "critic")}, allowed=None, has_rules=True)
     gates = Overrides(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("nobody",))
     stage.create("job", policy=apply(Policy(named=frozenset()), gates))
     stage.start()

@@ -22,7 +22,7 @@ from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
 from mailboxd.store.database import mark_of
-from tests.cli.stage import NOW, Stage, child, task_of
+from tests.cli.stage import NOW, Stage, child
 from tests.store.crowd import multiply
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
@@ -99,13 +99,11 @@ def test_status_lists_blocked_tasks_with_hints(stage: Stage) -> None:
 
 def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(stage: Stage) -> None:
     stage.create("job")
-    with stage.engine() as engine:
-        engine.store.meta.set_gone({"alpha": "there is no agent alpha"})
+    stage.lacks(alpha="there is no agent alpha")
     assert stage.item("agent")["task"] == "job"
     (row,) = json.loads(stage.run("fleet", str(stage.ws.root), "--json").stdout)
     assert row["attention"][-1]["text"] == "waits for an agent: there is no agent alpha"
-    with stage.engine() as engine:
-        engine.store.meta.set_gone({})
+    stage.lacks()
     assert [item["kind"] for item in stage.json("inbox")] == ["daemon"]
 
 
@@ -214,10 +212,7 @@ def test_show_of_a_child_names_its_place_and_its_results(plan: Stage) -> None:
 
 
 def test_show_keeps_secrets_and_terminal_codes_to_itself(plan: Stage) -> None:
-    with plan.engine() as engine:
-        attempt = engine.store.tasks.attempt(task_of(engine, "job.b").id, 1)
-        assert attempt is not None
-    assert attempt.reply_token not in plan.run("show", "job.b", "--json").stdout
+    assert plan.attempt("job.b").reply_token not in plan.run("show", "job.b", "--json").stdout
     text = plan.run("show", "job.a").stdout
     assert "\\x1b[31mred" in text
     assert "\x1b" not in text
@@ -366,8 +361,7 @@ def test_why_speaks_of_states_and_of_how_long_ago(stage: Stage) -> None:
         "    in 50m00s: the operator is asked",
     ]
     stage.clock.advance(3000)
-    with stage.engine() as engine:
-        engine.tick()
+    stage.tick()
     said = stage.run("why", "job").output
     assert said.startswith("job  ‖ needs you\n")
     assert "last activity: 0.0 s ago: " in said

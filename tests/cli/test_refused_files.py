@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mailboxd.core.times import to_epoch
-from mailboxd.engine.engine import Engine
-from mailboxd.engine.reports import Reports
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.prompts import Templates
-from mailboxd.taskmd.sync import TaskMarkdown
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
-from tests.cli.stage import Stage, child, task_of
+from tests.cli.stage import Stage, child
 from tests.cli.test_inbox import kinds, put
 
 TWICE = "---\nfrom: a\nfrom: b\n---\n\n# Task\n"
@@ -26,21 +19,8 @@ CYCLE = "# Trip\n\n## DAG\n\n```yaml\nsubtasks:\n  a: {agent: self, description:
 SOUND = "# Trip\n\n## Instructions\n\nGo.\n"
 
 
-def of(stage: Stage, engine: Engine) -> TaskMarkdown:
-    files = TaskFiles(stage.ws, settle_seconds=0.0)
-    return TaskMarkdown(engine, Intake(engine), files, Templates(None), Reports(engine))
-
-
 def daemon(stage: Stage) -> None:
-    """What a daemon does with tasks/ when it starts: it knows nothing of earlier ones but the database."""
-    with stage.engine() as engine:
-        taskmd = of(stage, engine)
-        taskmd.restore()
-        taskmd.scan(to_epoch(stage.clock.now()))
-    with stage.engine() as engine:
-        again = replace(taskmd, engine=engine, intake=Intake(engine), reports=Reports(engine))
-        again.perform()
-        again.reports.record_all()
+    stage.restart_with_task_files()
     stage.clock.advance(1)
 
 
@@ -116,8 +96,7 @@ def test_the_printed_command_leads_to_a_correction_that_settles_it(stage: Stage)
 def test_a_removed_one_is_settled(stage: Stage, running: bool) -> None:
     path = write(stage, TWICE)
     if running:
-        with stage.engine() as engine:
-            taskmd = of(stage, engine)
+        with stage.task_files() as taskmd:
             taskmd.scan(to_epoch(stage.clock.now()))
             path.unlink()
             taskmd.scan(to_epoch(stage.clock.now()))
@@ -238,8 +217,7 @@ def test_the_answers_of_a_task_are_in_its_file_and_are_read_from_a_new_one(stage
     for name in ("mine", "theirs"):
         path = stage.ws.tasks / name / "task.md"
         assert 'answers: ["yes", "no"]\n' in path.read_text()
-        with stage.engine() as engine:
-            assert engine.store.tasks.declared_answers(task_of(engine, name).id) == ("yes", "no")
+        assert stage.answers(name) == ("yes", "no")
         path.write_text(path.read_text().replace('answers: ["yes", "no"]\n', "answers: [now, later]\n"))
         daemon(stage)
         assert 'answers: ["yes", "no"]\n' in path.read_text()

@@ -224,8 +224,7 @@ def test_a_task_that_came_to_be_while_it_was_sent_is_refused_when_it_is_read(sta
 
 
 def test_mistakes_are_refused(stage: Stage) -> None:
-    with stage.engine() as engine:
-        engine.store.meta.report("peers", json.dumps({"known": {"critic": ["Critic", ""], "beta": ["Beta", ""]}}))
+    stage.knows(known={"critic": ["Critic", ""], "beta": ["Beta", ""]})
     code, said = refused(stage, "--reviewers", "critik", "Go")
     assert (code, "there is no agent critik to review it; did you mean critic?" in said) == (2, True)
     code, said = refused(stage, "--deadline", "2026-11-21T11:00:00Z", "Go")
@@ -451,9 +450,8 @@ def test_a_file_is_written_once_and_never_over_another(stage: Stage, tmp_path: P
 
 def knows(stage: Stage, allowed: list[str] | None) -> None:
     """OpenClaw has answered: there are these agents, and alpha may give work to the allowed ones."""
-    answer = {"known": {name: [name, ""] for name in ("alpha", "critic", "writer")}, "allowed": allowed}
-    with stage.engine() as engine:
-        engine.store.meta.set("peers", json.dumps(answer | {"has_rules": True}))
+    known = {name: [name, ""] for name in ("alpha", "critic", "writer")}
+    stage.knows(known=known, allowed=allowed, has_rules=True)
 
 
 @pytest.mark.parametrize(
@@ -579,9 +577,7 @@ def test_without_a_hub_there_is_no_pool_and_no_agent_of_another_host(stage: Stag
 
 def test_tools_that_forbid_messages_are_known_too(stage: Stage) -> None:
     knows(stage, None)
-    with stage.engine() as engine:
-        said = json.loads(engine.store.meta.get("peers") or "")
-        engine.store.meta.set("peers", json.dumps(said | {"messaging": [True, ["alpha", "critic"]]}))
+    stage.knows(messaging=[True, ["alpha", "critic"]])
     sent = {}
     for agent in ("critic", "writer"):
         plan = f"subtasks:\n  a: {{agent: {agent}, description: Write}}\n"

@@ -43,10 +43,10 @@ def complaints(workspaces: Iterable[Path], ledger: Path | None = None, *, at_res
 
 
 def _of_one(case: Case, at_rest: bool) -> Iterator[str]:
-    yield from _chain(case)
+    yield from chain(case)
     if at_rest:
         yield from _journal(case)
-    yield from _fold(case)
+    yield from fold(case)
     yield from starts(case)
     yield from _ends(case)
     yield from _mail(case, at_rest)
@@ -93,7 +93,7 @@ class Case:
 # ---------------------------------------------------------------- 6: the log
 
 
-def _chain(case: Case) -> Iterator[str]:
+def chain(case: Case) -> Iterator[str]:
     before = "0" * 64
     for number, event in enumerate(case.events, 1):
         row = [event[name] for name in ("seq", "at", "kind", "task", "role", "actor", "data")]
@@ -107,7 +107,7 @@ def _chain(case: Case) -> Iterator[str]:
         before = event["hash"]
 
 
-def _fold(case: Case) -> Iterator[str]:
+def fold(case: Case) -> Iterator[str]:
     """State is the fold of the log: tasks, attempts and messages made again from nothing but events."""
     tasks: dict[str, Row] = {}
     attempts: dict[str, Row] = {}

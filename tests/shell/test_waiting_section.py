@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask, OpenCircuit, Reply
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Acknowledged, Failed
 from mailboxd.core.vocabulary import Gate, WeakSpec
-from mailboxd.taskmd.sync import HEADING, to_record
+from mailboxd.taskmd.sync import HEADING
 from tests.cli.asking import TELL, ask
-from tests.cli.stage import Stage, child, make, task_of
+from tests.cli.stage import Stage, child, make
 
 QUESTION = "---\ntype: question\n---\nWhich airport?\n"
 
@@ -24,8 +23,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def section(stage: Stage, name: str) -> str:
-    with stage.engine() as engine:
-        return to_record(engine, task_of(engine, name)).section(HEADING)
+    return stage.task_file(name).section(HEADING)
 
 
 def said(stage: Stage, name: str) -> tuple[str, str]:
@@ -42,9 +40,8 @@ def test_nothing_is_said_of_what_works_or_may_start(stage: Stage) -> None:
 
 
 def weak(stage: Stage) -> None:
-    with stage.engine() as engine:
-        policy = Policy(weak=WeakSpec.ASK)
-        engine.handle(None, NewTask("job", None, "job", "operator", "Job", Spec(goal="Job"), policy))
+    policy = Policy(weak=WeakSpec.ASK)
+    stage.handle(None, NewTask("job", None, "job", "operator", "Job", Spec(goal="Job"), policy))
 
 
 def question(stage: Stage) -> None:
@@ -60,11 +57,8 @@ def approval(stage: Stage) -> None:
 def lease(stage: Stage) -> None:
     stage.create("q3", child("a", "beta"))
     stage.start()
-    with stage.engine() as engine:
-        task = task_of(engine, "q3.a")
-        attempt = engine.store.tasks.attempt(task.id, task.attempt)
-        assert attempt is not None
-        engine.handle(task.id, Reply("beta", Acknowledged(), attempt.id, attempt.reply_token), actor="beta")
+    attempt = stage.attempt("q3.a")
+    stage.handle("q3.a", Reply("beta", Acknowledged(), attempt.id, attempt.reply_token), actor="beta")
 
 
 def gate(stage: Stage) -> None:
@@ -77,8 +71,7 @@ def gate(stage: Stage) -> None:
 def circuit(stage: Stage) -> None:
     stage.create("job")
     stage.start()
-    with stage.engine() as engine:
-        engine.handle(task_of(engine, "job").id, OpenCircuit("the disk is full"), Role.ORCHESTRATOR)
+    stage.handle("job", OpenCircuit("the disk is full"))
 
 
 def pause(stage: Stage) -> None:
