@@ -22,6 +22,12 @@ _MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
 _LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
 """Names and titles of a list of several things to do."""
 _NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
+_MARKS = re.compile(
+    r"(?:[📅🗓⏳🛫]\ufe0f? ?[0-9]{4}-[0-9]{2}-[0-9]{2}|⛔\ufe0f? ?\w{1,40}|🔁 ?\w{1,40})"
+    r"|^[ \t]*(?:DEADLINE|SCHEDULED): <[^<>\n]{1,40}>",
+    re.MULTILINE,
+)
+"""Of Obsidian's tasks, and of Org mode."""
 _CONTEXT = "Context"
 
 
@@ -35,6 +41,7 @@ def read_sections(sections: Iterable[Section], header: Mapping[str, Yaml], place
     said = Head()
     try:
         said = read_head(found, {*found}, place, by_person=True)
+        said.header.pop("status", None)  # it has been judged, and is none of ours
         for name, value in said.header.items():
             if name in header:
                 raise MessageError("duplicate-key", f"{name} is a header, too", "Keep one of them.", field=name)
@@ -88,6 +95,8 @@ def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) 
     if outside := header_lines(text):
         said = ", ".join(outside)
         doubts.append(f"{said}: such lines look like headers; outside of two lines `---` they are text")
+    if marks := _MARKS.search(text):
+        doubts.append(f"{excerpt(marks[0])}: the marks of another tool for days, order and repetition are text here")
     if (items.open + len(items.done) > 1) and {spelled(name), spelled(title)} & _LISTS:
         ticked = f"; the {len(items.done)} ticked ones are not done again" if items.done else ""
         doubts.append(f"a list of {items.open} open items was taken as one task{ticked}")

@@ -34,11 +34,19 @@ _JSON = re.compile(r"\{[ \t\r\n]*+(?:[\"}]|\Z)")
 _JSON_OPENS = re.compile(r"[ \t\r\n]*+---[ \t]*json[ \t]*\r?\n", re.IGNORECASE)
 _SEMICOLONS = re.compile(r";{3,}[ \t]*\r?\n")
 _WRAP = re.compile(r"(`{3,}|~{3,})[ \t]*(?:markdown|md|text|txt|message|yaml|yml)?[ \t]*", re.IGNORECASE)
-_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,40}):[ \t]*(.{0,300})")
+_KEY = re.compile(r"([^\W\d_][\w-]{0,40})[ \u00a0]?[:：][ \t]*(.{0,300})")
 _BEFORE_MAIL = re.compile(r">?From [^\s:]+ [^\n]*\n|-{2,}[^\n-]{3,60}-{2,}[ \t]*\r?\n(?:[ \t]*\r?\n)*")
 """The line before a mail in a file of mails (RFC 4155), and before one that was forwarded."""
-_MAIL_WORDS = {"von": "from", "de": "from", "da": "from", "betreff": "subject", "objet": "subject", "asunto": "subject"}
+_MAIL_WORDS = {
+    **dict.fromkeys(("von", "de", "da", "van", "od", "от", "发件人", "差出人"), "from"),
+    **dict.fromkeys(("betreff", "objet", "asunto", "assunto", "oggetto", "onderwerp", "temat", "тема"), "subject"),
+    **dict.fromkeys(("主题", "件名"), "subject"),
+}
 """Headers of a mail as programs in other languages write them."""
+_QUOTES_MAIL = re.compile(
+    r"(?:On|Am|Le|El|Il|Em|Op)\b.{6,200}\b(?:wrote|schrieb|écrit|escribió|scritto|escreveu|schreef)\b.{0,100}:"
+)
+"""The line above a mail that is quoted."""
 _LOOKED_AT = 400
 """Lines of a text in which a message of somebody else is looked for."""
 _MOST_KEYS = 40
@@ -289,6 +297,9 @@ def _refuse_other_senders(text: str, path: str) -> None:
     """
     lines = _BEFORE_MAIL.sub("", text.lstrip(_BLANK), 1).replace("\r\n", "\n").split("\n")[:_LOOKED_AT]
     hint = "Write its headers between two lines `---` at the very start, or what is to be done in your own words."
+    said, *quoted = [line.strip() for line in lines if line.strip()] or [""]
+    if quoted and _QUOTES_MAIL.fullmatch(said) and all(line.startswith(">") for line in quoted):
+        raise MessageError("no-frontmatter", f"this is a mail that was quoted: {excerpt(said)}", hint, path, 1)
     head = _keys(lines)
     if _names_sender(head):
         what = "a mail" if _is_mail(head) else "a message without its lines `---`"

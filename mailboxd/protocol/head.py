@@ -46,6 +46,8 @@ _LIMITS = ("timeout", "budget_usd", "budget_tokens", "max_attempts", "reviewers"
 _LINKED = re.compile(r"\[\[([^\[\]|]+)(?:\|[^\[\]]*)?\]\]|#([0-9]+)")
 _FULL_TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:.]{5,18}")
 _MOST_NAMES = 100
+_OF_A_TRACKER = re.compile(r"\A(?:task|issue|ticket|card|item)_")
+"""What trackers put in front of the names of their columns."""
 _ENDING = re.compile(r"(?<=.)\.(?:md|markdown|txt)$", re.IGNORECASE)
 """Of the name of a file."""
 _TEXTS = {
@@ -150,7 +152,7 @@ class _HeadReader:
         if key in self.known or key.startswith("x-") or key != key.strip("_"):
             return key
         name = spelled(key)
-        name = KEYS.get(name, name)
+        name = KEYS.get(name) or KEYS.get(_OF_A_TRACKER.sub("", name), name)
         if name in SENDERS:
             return "from"
         return name if name in self.known or name in _READERS else key
@@ -207,7 +209,7 @@ class _HeadReader:
 
     def _priority(self, key: str, value: Yaml) -> None:
         said = spelled(value) if isinstance(value, str) else ""
-        number = quantities.priority(said)
+        number = quantities.priority(value) if isinstance(value, str) else None
         if number is not None:
             self._put("priority", key, str(number))
         elif said not in _NOTHING:

@@ -18,9 +18,12 @@ from mailboxd.protocol.markdown import Section, fenced
 from mailboxd.protocol.quantities import budget
 from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.protocol.words import (
+    CLOSED,
     CRITERIA,
     KEYS,
     SECTIONS,
+    STOPPED,
+    UNDER_WAY,
     foreign,
     foreign_letter,
     instead,
@@ -49,15 +52,17 @@ _RESTRAINING = {
     "max_attempts": "max_attempts",
     **dict.fromkeys(("approval", "approvals", "approvers", "approval_required", "requires_approval"), ""),
     **dict.fromkeys(("limits", "limit"), ""),
+    **dict.fromkeys(("status", "state"), "status"),
 }
 """Headings that restrain, with the header that says the same; empty if none does."""
-_PROSE = frozenset({"dependencies", "prerequisites", "budget", "budgets"})
+_PROSE = frozenset({"dependencies", "prerequisites", "budget", "budgets", "status", "state"})
 """Those that are as often a chapter of a text: they are read only if their text has the form of the header."""
 _OWN = ("planned_actions", "checks", *_RESTRAINING)
 _SHORTEST = 6
 """Letters of a heading whose misspellings are looked for: `Dates` is not `Gates`."""
 _LONG_ENOUGH = tuple(own for own in _OWN if len(own) >= _SHORTEST and own not in _PROSE)
 _LONGEST = 40
+_STATES = CLOSED | STOPPED | UNDER_WAY
 _REF = re.compile(r"[^\W_][\w.-]*\d[\w.-]*|#[0-9]+|\[\[[^\]]+\]\]")
 
 
@@ -99,6 +104,8 @@ def restraining(sections: Iterable[Section]) -> Iterator[Section]:
 
 def _has_form(header: str, lines: list[str]) -> bool:
     """Whether the lines of a section have the form of the header and are no prose."""
+    if header == "status":
+        return len(lines) == 1 and spelled(lines[0]) in _STATES
     if header != "budget":
         return all(map(_REF.fullmatch, lines))
     try:
@@ -195,7 +202,10 @@ def _named(heading: str) -> str:
     return spelled(heading.strip(" \t#:*_"))
 
 
-_MAY_STATE_CRITERIA = re.compile(r"criteri|critère|acceptance|\bdone\b|\bdod\b|kriterien|验收|驗收", re.IGNORECASE)
+_MAY_STATE_CRITERIA = re.compile(
+    r"criteri|crit[èé]r|kryteria|критери|受け入れ|完了条件|完成标准|fertig|acceptance|\bdone\b|\bdod\b|kriterien|验收|驗收",
+    re.IGNORECASE,
+)
 
 
 def stated_criteria(texts: Iterable[str]) -> str:
@@ -265,7 +275,7 @@ def ticks(text: str) -> Ticks:
     return Ticks(tuple(done), left)
 
 
-_LINE = re.compile(r"(?P<name>[^\W_][\w -]{1,29}):[ \t]+\S.{0,200}")
+_LINE = re.compile(r"(?P<name>[^\W_][\w -]{1,29}?)(?:::?[ \t]+|：[ \t]*)\S.{0,200}")
 _TITLE_LINE = re.compile(r"#[ \t]|[A-Z][A-Z_]{2,}(?: v?[0-9.]+)?$")
 
 

@@ -126,6 +126,8 @@ _SECTIONS = frozenset(
     {*KEYS, "context", "background", "scope_in", "scope_out", "inputs", "outputs", "risks", "notes", "checks", "dag"}
 )
 """Headings of templates for tasks."""
+_FORMAT = re.compile(r"\s*(?:<\?xml\b|<rss\b|<!doctype html\b|<html\b|<opml\b|BEGIN:V[A-Z]+|\{\\rtf)", re.IGNORECASE)
+"""Beginnings of texts that only programs write."""
 _KEY = re.compile(r"([A-Za-z][\w -]{0,40}):")
 _ROLE = {"tools", "allowed_tools", "disallowed_tools", "color", "permission_mode"}
 _MOST_LINES = 5_000
@@ -269,8 +271,12 @@ def _without_text(lines: Sequence[str]) -> MessageError | None:
 
 
 def _list(name: str, text: str, lines: Sequence[str]) -> MessageError | None:
-    """Tasks of another tool: a table as CSV, objects as JSON lines or in an array."""
+    """Tasks of another tool: a table as CSV, objects as JSON lines or in an array, XML, a calendar."""
     lower = name.lower()
+    if format_ := _FORMAT.match(text):
+        problem = f"it begins with {excerpt(format_[0].strip())}: this is an export of another tool, and no task"
+        hint = "Write what is to be done with it, and name the file; or send one file for each task in it."
+        return MessageError("list-of-tasks", problem, hint, line=1)
     rows = [line for line in lines if line.strip()]
     if len(rows) > 1 and (columns := _columns(rows, is_table=lower.endswith((".csv", ".tsv")))):
         problem = f"this is a table with the columns {', '.join(map(excerpt, columns[:8]))}, and no task"
@@ -323,6 +329,8 @@ _ABOUT = re.compile(
 
 def doubt(name: str) -> str:
     """Why the task in a file of this name may be none; empty if nothing says so."""
+    if name.lower().endswith(".org"):
+        return "states, days and properties of Org mode are text here; the file was taken as one task"
     if _ABOUT.fullmatch(name):
         return f"a file called {name} mostly describes something; it was taken as one task"
     return ""

@@ -20,6 +20,8 @@ _IN_DOLLARS = re.compile(r"\$|usd|dollar")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)( ?[km])? ?(tokens?)?")
 _TIMES = re.compile(r"([0-9]{1,9}) ?(?:x|times|attempts?|tries)")
+_SIGNS = {"🔺": "highest", "⏫": "high", "🔼": "medium", "🔽": "low", "⏬": "lowest"}
+"""Of Obsidian's tasks."""
 _GRADES = {"p0": "urgent", "p1": "high", "p2": "normal", "p3": "low", "p4": "lowest"}
 
 
@@ -85,5 +87,6 @@ def budget(text: str) -> tuple[str, str]:
 
 def priority(text: str) -> int | None:
     """The number that stands for a word like `high` or `P1`; None if it is none of them."""
-    word = spelled(text)
+    words = "".join(one if one.isalnum() or one in " _-" else " " for one in text)
+    word = _SIGNS.get(text.strip()) or spelled(words)
     return PRIORITIES.get(_GRADES.get(word, word))

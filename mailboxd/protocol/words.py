@@ -20,7 +20,7 @@ _LONGEST = 64
 
 def spelled(key: str) -> str:
     """`key` as mailboxd spells keys: lower case, words joined by `_`. `Depends-On`, `dependsOn` -> `depends_on`."""
-    words = _CAMEL.sub("_", unicodedata.normalize("NFKC", key[: 2 * _LONGEST]).strip())
+    words = _CAMEL.sub("_", unicodedata.normalize("NFKC", key[: 2 * _LONGEST].replace("\u2019", "'")).strip())
     return _GAPS.sub("_", words).strip("_").casefold()
 
 
@@ -36,7 +36,8 @@ KEYS = _table(
         " waits_for wait_for waiting_for",
         "blocks": "before",
         "deadline": "due due_date due_by due_at duedate finish_by",
-        "timeout": "time_limit timelimit timeout_s timeout_sec timeout_secs timeout_seconds",
+        "timeout": "time_limit timelimit timeout_s timeout_sec timeout_secs timeout_seconds timebox time_box time_cap"
+        " max_time max_duration max_runtime",
         "budget_usd": "max_usd max_cost_usd cost_limit_usd",
         "budget_tokens": "token_budget token_limit max_tokens",
         "budget": "max_cost cost_limit cost_cap max_spend spend_limit spending_limit spending_cap max_budget"
@@ -154,6 +155,8 @@ BOOKKEEPING = frozenset(
         "area",
     }
     | {"category", "categories", "topic", "parent", "epic", "sprint", "milestone", "refs", "references", "related"}
+    | {"identifier", "team", "cycle", "comments", "comment_count", "board", "column", "list", "space", "folder", "repo"}
+    | {"repository", "database", "state_reason", "reactions", "closed_at", "locked", "urgency", "entry", "notes"}
     | {"location", "cover", "icon", "type", "attachments", "bytes", "rendered", "reported_by", "requested_by"}
 )
 """Keys by which other tools keep their files in order; they say nothing about how the work is to be done."""
@@ -163,7 +166,9 @@ IDLE = frozenset({"estimate", "estimated_time", "time_estimate", "effort", "poin
 CRITERIA = frozenset(
     {"acceptance_criteria", "acceptance_criterion", "criteria", "acceptance", "definition_of_done", "dod", "done_when"}
     | {"success_criteria", "acceptance_tests", "abnahmekriterien", "akzeptanzkriterien", "验收标准", "驗收標準"}
-    | {"critères_d'acceptation", "criterios_de_aceptación", "criteri_di_accettazione"}
+    | {"critères_d'acceptation", "criterios_de_aceptación", "criteri_di_accettazione", "critérios_de_aceitação"}
+    | {"acceptatiecriteria", "kryteria_akceptacji", "критерии_приёмки", "критерии_приемки", "критерии_готовности"}
+    | {"受け入れ条件", "受け入れ基準", "完了条件", "完成标准", "fertig_wenn"}
 )
 """Headings of acceptance criteria, as `spelled` gives them."""
 SECTIONS = {
@@ -178,7 +183,18 @@ SECTIONS = {
     "背景": "Context",
     "说明": "Instructions",
     "验收标准": "Acceptance Criteria",
+    **dict.fromkeys(("objectif", "objetivo", "obiettivo", "doel", "cel", "цель", "目的", "目標"), "Goal"),
+    **dict.fromkeys(("contexte", "contexto", "contesto", "kontekst", "контекст"), "Context"),
+    **dict.fromkeys(
+        ("instrucciones", "instruções", "istruzioni", "instructies", "instrukcje", "инструкции"), "Instructions"
+    ),
+    **dict.fromkeys(("résultat_attendu", "resultado_esperado", "risultato_atteso", "期待結果"), "Expected Output"),
+    **dict.fromkeys(("ожидаемый_результат", "预期结果"), "Expected Output"),
 }
+SECTIONS |= dict.fromkeys(
+    [name for name in CRITERIA if not name.isascii() or name in ("acceptatiecriteria", "criteri_di_accettazione")],
+    "Acceptance Criteria",
+)
 """Headings of a spec's sections in other languages."""
 FOREIGN = _table(
     {
@@ -222,7 +238,7 @@ are not read, for their values may be of that language, too: what to write inste
 
 def _folded(word: str) -> str:
     """A word without accents, for those who have no key for them."""
-    plain = unicodedata.normalize("NFKD", word.replace("\u2019", "'"))
+    plain = unicodedata.normalize("NFKD", word)
     return unicodedata.normalize("NFC", "".join(one for one in plain if not unicodedata.combining(one)))
 
 
@@ -265,12 +281,13 @@ _WORDS = frozenset(
     | {"authorization", "authorisation", "authorize", "authorise", "dryrun", "readonly"}
     | {"forbid", "forbids", "forbidden", "prohibited", "disallow", "disallowed", "deny", "denied"}
     | {"cap", "caps", "hold", "sandbox", "defer", "donot", "askfirst", "allowed", "wait", "waits", "waiting"}
+    | {"humanin", "requireshuman", "needshuman", "hitl", "autonomy", "supervised", "oversight", "consent", "veto"}
 )
 """A key with one of these words in it restrains, whatever the others are: `requires_approval`, `max_cost`."""
 _SHORTEST_NEAR = 6
 """Letters of such a word that may be misspelt as a part of a key; shorter ones have too many neighbours: gate, date."""
-_NO_MISSPELLINGS = frozenset({"reviewed", "approved", "assigned", "limited", "confirmed"})
-"""What was done, near to a word that restrains what is to be done."""
+_NO_MISSPELLINGS = frozenset({"reviewed", "approved", "assigned", "limited", "confirmed", "content", "contents"})
+"""What was done, near to a word that restrains what is to be done, and other words near to one."""
 _RESTRAINING_KEYS = frozenset({*_RESTRAINS, *(word for word, name in KEYS.items() if name in _RESTRAINS)})
 
 
@@ -299,7 +316,8 @@ def instead(key: str, value: object = "") -> str:
     `value`; empty if its words do not tell.
     """
     parts = spelled(skeleton(key)).split("_")
-    said = [_MEANINGS.get(word) or _MEANINGS.get(_near_word(word), "") for word in (*parts, "".join(parts))]
+    joined = map("".join, pairwise(parts))
+    said = [_MEANINGS.get(word) or _MEANINGS.get(_near_word(word), "") for word in (*parts, *joined)]
     names = dict.fromkeys(filter(None, [_with_foreign(key), *said]))
     text = value if isinstance(value, str) and len(value) <= _LONGEST_SHOWN and "`" not in value else ""
     if "approval" in names:
@@ -316,7 +334,8 @@ def instead(key: str, value: object = "") -> str:
 _MEANINGS = _table(
     {
         "approval": "approve approvals approver approvers confirm confirmation permission signoff authorization"
-        " authorisation authorize authorise askfirst",
+        " authorisation authorize authorise askfirst humanin requireshuman needshuman hitl autonomy supervised"
+        " oversight consent veto",
         "cost": "costs spend spending expenses price money budget budgets usd dollars",
         "deadline": "due",
         "depends_on": "depend depends dependency dependencies blocked blocker blockers after before",

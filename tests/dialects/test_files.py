@@ -20,6 +20,12 @@ CASES: list[dict[str, Any]] = yaml.safe_load((HERE / "files.yaml").read_text(enc
 DEFAULT = Policy()
 
 
+def raw_of(case: dict[str, Any]) -> bytes:
+    if "text" in case:
+        return str(case["text"]).encode(str(case.get("encoding", "utf-8")))
+    return (HERE / "files" / str(case["name"])).read_bytes()
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
 def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, Any], tmp_path: Path) -> None:
     desk = Desk(tmp_path / "alpha")
@@ -27,7 +33,7 @@ def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, A
         desk.drop(beside["name"], beside["text"].encode())
         desk.take()
     before = len(desk.roots)
-    raw = case["text"].encode() if "text" in case else (HERE / "files" / case["name"]).read_bytes()
+    raw = raw_of(case)
     name = case.get("drop_as", case["name"])
     if "task" in case:
         desk.take_task_file(case["task"], raw)

@@ -13,18 +13,14 @@ from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.protocol.taskmd import TaskFile, parse_task_file
 from tests.dialects.desk import NOW
-from tests.dialects.test_files import CASES, HERE
+from tests.dialects.test_files import CASES, raw_of
 
 PLACE = Place("alpha", ("alpha", "beta", "gamma", "delta"), Calendar(NOW), NOW)
 BY_NAME = ("backup-by-editor.md", "desktop-ini.txt")
 """What is no task by its name, which a task.md does not have."""
-OTHERWISE = ("issues.jsonl", "type-bug.md", "voice-note.txt")
+OTHERWISE = ("issues.jsonl", "type-bug.md", "voice-note.txt", "notes.org")
 """A list is refused for another reason, a task.md has no type, and its title is as long as its first line."""
 SAME = [case for case in CASES if "task" not in case and case["name"] not in (*BY_NAME, *OTHERWISE)]
-
-
-def raw_of(case: dict[str, Any]) -> bytes:
-    return str(case["text"]).encode() if "text" in case else (HERE / "files" / case["name"]).read_bytes()
 
 
 def mailed(raw: bytes, name: str) -> tuple[TaskMessage, tuple[str, ...]] | MessageError:
