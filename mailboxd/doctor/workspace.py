@@ -29,7 +29,7 @@ from mailboxd.doctor.facts import (
     ok,
     warning,
 )
-from mailboxd.errors import ConfigError
+from mailboxd.errors import EXIT_LOCKED, ConfigError
 from mailboxd.health import failed_starts
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
@@ -184,7 +184,7 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
             yield note("daemon", "no daemon is running", _start(facts))
     elif found.inside_agent:
         text = f"the daemon (pid {found.pid}) runs inside an agent's turn: OpenClaw refuses its calls"
-        yield error("daemon", text, f"kill {found.pid}; mailboxd run  # in your own shell")
+        yield error("daemon", text, f"{_restart(found.pid)}  # in your own shell")
     else:
         how = f"as {found.service}" if found.service else "started manually"
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
@@ -200,7 +200,12 @@ def _start(facts: Facts) -> str:
     pid, service = (facts.daemon.pid, facts.daemon.service) if facts.daemon is not None else (None, "")
     if service:
         return f"systemctl --user {'start' if pid is None else 'restart'} {shlex.quote(service)}"
-    return f"kill {pid}; mailboxd run" if pid else "mailboxd run"
+    return _restart(pid) if pid else "mailboxd run"
+
+
+def _restart(pid: int | None) -> str:
+    """Commands that start the daemon again by hand: its turns may keep it for a while, and two never run."""
+    return f"kill {pid}; until mailboxd run || [ $? != {EXIT_LOCKED} ]; do sleep 1; done"
 
 
 def _valid_configuration(facts: Facts) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import BIN, environment
+from tests.e2e.support import BIN, environment, eventually
 from tests.setup.test_setup import Beside
 
 pytestmark = pytest.mark.slow
@@ -128,9 +128,7 @@ MENDED: list[tuple[str, Callable[[Person], object], str]] = [
 
 
 def pasted(person: Person, fix: str, editor: str) -> None:
-    line = fix
-    if re.search(r"mailboxd (-w \S+ )?run$", fix):  # a daemon has no end
-        line = f"{fix} --until-idle"
+    line = re.sub(r"(mailboxd (?:-w \S+ )?run)(?=$| \|\|)", r"\1 --until-idle", fix)  # a daemon has no end
     done = person.types(line, editor)
     assert done.returncode == 0, f"{fix}\n{done.stdout}{done.stderr}"
 
@@ -146,6 +144,25 @@ def test_the_first_command_mends_what_it_is_printed_for(
     pasted(person, fixes[0], editor)
     if finding != "daemon":  # which has ended again
         assert fixes[0] not in person.found().get(finding, []), fixes
+
+
+def test_the_restart_that_is_printed_waits_for_the_turns_of_the_daemon(person: Person, tmp_path: Path) -> None:
+    person.company.rewrite({"alpha": {"default": {"reply": "The outcome.", "delay": 4}}, "beta": {}})
+    daemon = subprocess.Popen(
+        ["mailboxd", "-w", str(person.alpha), "run"], env=environment(person.env), stderr=subprocess.DEVNULL,
+        executable=str(BIN / "mailboxd"),
+    )  # fmt: skip
+    try:
+        (person.alpha / "mailbox" / "inbox" / "work.md").write_text("Do it.\n")
+        eventually(lambda: "running" in person.types(f"mailboxd -w {person.alpha} ls").stdout)
+        configured(person, "limits: {turns: 2}")
+        (restart,) = person.found("--quick")["daemon"]
+        pasted(person, restart, "")
+        assert daemon.wait() == 0
+        assert "done" in person.types(f"mailboxd -w {person.alpha} ls").stdout
+    finally:
+        daemon.kill()
+        daemon.wait()
 
 
 def test_with_an_invalid_configuration_nothing_says_to_start_a_daemon(person: Person) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ from mailboxd.agents.openclaw import OpenClaw
 from tests.e2e.support import BIN, Agent
 from tests.live.conftest import Found, FoundApart
 from tests.live.gateway import Gateway, run_of
-from tests.live.install import OPENCLAW
+from tests.live.install import OLDER, OPENCLAW
+from tests.test_printed_commands import PRINTED
 
+LOOKS = re.compile(
+    r"openclaw (--version|config (get|validate)|devices list|gateway (probe|status)|logs|plugins|agents l)"
+)
 PATIENCE = 300.0
 """A dozen calls of OpenClaw, on a machine that may have other things to do."""
 
@@ -158,3 +163,33 @@ def test_a_plugin_that_the_gateway_does_not_use_is_an_error(found_apart: FoundAp
     assert told.found["plugin"]["fixes"][0] == "openclaw gateway restart"
     assert len(company.model.calls) == 1
     assert list(alpha.inbox.iterdir()) == []
+
+
+@pytest.mark.parametrize("release", [OPENCLAW, OLDER[-1]])
+def test_an_agent_that_openclaw_does_not_have_is_added_by_what_is_printed(
+    found_apart: FoundApart, release: str
+) -> None:
+    company = found_apart(run_of(["alpha", "zeta"]), daemons=["zeta"], start=False, release=release)
+    config = json.loads(company.gateway.config.read_text())
+    del config["agents"]["entries"]["zeta"]
+    company.gateway.config.write_text(json.dumps(config))
+    company.gateway.start()
+    zeta = company["zeta"]
+    zeta.drop("work.md", "Say that it is done.\n")
+    told = Examined(zeta)
+    assert told.failed == {"agent"}
+    told.mend(company.gateway, "agent")
+    assert zeta.call("run", "--until-idle", seconds=PATIENCE).returncode == 0
+    assert set(zeta.phases().values()) == {"completed"}
+
+
+@pytest.mark.parametrize("release", [OPENCLAW, OLDER[-1]])
+def test_every_command_of_openclaw_that_is_printed_to_look_at_it_is_one(found_apart: FoundApart, release: str) -> None:
+    """With a gateway that has the plugin and is well; none of them changes anything."""
+    gateway = found_apart(run_of(["alpha"]), daemons=[], plugin=True, release=release).gateway
+    assert gateway.openclaw("config", "set", "tools.fs.workspaceOnly", "true", "--strict-json").returncode == 0
+    looks = [command.split()[1:] for command in sorted(PRINTED) if LOOKS.match(command)]
+    assert len(looks) > 7
+    for words in looks:
+        done = gateway.openclaw(*words, seconds=PATIENCE)
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"

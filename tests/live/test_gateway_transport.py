@@ -342,6 +342,9 @@ def test_a_gateway_that_wants_a_person_is_paired_by_pasting_what_is_printed(
     unpaired = alpha.call("connect", "gateway", "status")
     assert unpaired.returncode == EXIT_NO
     assert pasted(unpaired.stdout, pair).returncode == EXIT_TRY_AGAIN
+    shown = pasted("openclaw devices approve --latest", "openclaw devices approve")
+    (request,) = re.findall(r"openclaw devices approve (\S+)", first.stdout)
+    assert request in shown.stdout + shown.stderr
     approved = pasted(first.stdout, "openclaw devices approve")
     assert approved.returncode == 0, approved.stderr
     again = pasted(first.stdout, pair)

@@ -8,15 +8,25 @@ A job is a real process; what launchd knows lies beside this program.
 import json
 import os
 import plistlib
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 STATE = Path(__file__).with_name("launchd")
+TARGET = r"gui/\d+/[A-Za-z0-9.-]+"
+SHAPES = {
+    "print": rf"gui/\d+|{TARGET}", "enable": TARGET, "bootstrap": r"gui/\d+ /\S.*\.plist", "bootout": TARGET,
+    "kickstart": TARGET,
+}  # fmt: skip
+"""What may follow each verb, as in launchctl(1): a domain, a service in it, the path of a property list."""
 
 
 def main(verb: str, target: str = "", path: str = "") -> int:
+    if not re.fullmatch(SHAPES.get(verb, "no such verb"), f"{target} {path}".strip()):
+        print(f"Unrecognized subcommand or arguments: {verb} {target} {path}", file=sys.stderr)
+        return 64
     STATE.mkdir(exist_ok=True)
     domain = f"gui/{os.getuid()}"
     if verb == "print" and target == domain:

@@ -53,6 +53,26 @@ def test_the_property_list_names_this_installation_and_no_secret(tmp_path: Path)
     assert said["AbandonProcessGroup"], "turns outlive the daemon"
 
 
+KEYS = {
+    "Label": str, "ProgramArguments": list, "WorkingDirectory": str, "EnvironmentVariables": dict, "RunAtLoad": bool,
+    "KeepAlive": dict, "ThrottleInterval": int, "ExitTimeOut": int, "AbandonProcessGroup": bool, "Umask": int,
+    "SoftResourceLimits": dict, "StandardOutPath": str, "StandardErrorPath": str,
+}  # fmt: skip
+"""Keys of launchd.plist(5) with their types; launchd ignores others without a word."""
+
+
+def test_the_property_list_has_keys_and_types_that_launchd_knows(tmp_path: Path) -> None:
+    ((path, raw),) = LaunchAgent(Workspace(tmp_path / "my work"), {"HOME": "/Users/ann"}).content().items()
+    said = plistlib.loads(raw, fmt=plistlib.FMT_XML)
+    assert {key: type(value) for key, value in said.items()} == KEYS
+    assert path.name == f"{said['Label']}.plist"
+    assert said["KeepAlive"] == {"SuccessfulExit": False}
+    assert {key: type(value) for key, value in said["SoftResourceLimits"].items()} == {"NumberOfFiles": int}
+    assert {type(value) for value in said["EnvironmentVariables"].values()} <= {str}
+    assert all(type(word) is str for word in said["ProgramArguments"])
+    assert said["ExitTimeOut"] > 65, "longer than the daemon waits for its turns"
+
+
 def test_two_workspaces_of_one_name_have_agents_of_their_own(tmp_path: Path) -> None:
     one, other = (LaunchAgent(Workspace(tmp_path / place / "ws"), {}) for place in "ab")
     assert one.name != other.name
