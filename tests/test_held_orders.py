@@ -9,7 +9,6 @@ import pytest
 
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS
 from mailboxd.errors import Refused
-from mailboxd.intake import held_orders
 from mailboxd.mailbox import lock
 from mailboxd.store import event_log
 from tests.cli.asking import PUBLISH, ask
@@ -22,21 +21,16 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def hold(stage: Stage, name: str, order: str = "cancel", **values: str) -> None:
-    with stage.engine() as engine:
-        task = engine.store.tasks.by_local_id(name)
-        assert task is not None
-        held_orders.hold(engine, task, BY_NAME[order], values, "ann")
+    stage.hold(name, BY_NAME[order], values, "ann")
 
 
 def pass_time(stage: Stage, seconds: float) -> None:
     stage.clock.advance(seconds)
-    with stage.engine() as engine:
-        held_orders.carry_out_due(engine)
+    stage.carry_out_held()
 
 
 def names(stage: Stage) -> list[str]:
-    with stage.engine() as engine:
-        return [name for (name,) in engine.store.db.execute("SELECT name FROM v_held_orders ORDER BY id")]
+    return [row["name"] for row in stage.sql("SELECT name FROM v_held_orders ORDER BY id")]
 
 
 def test_nothing_is_stopped_before_and_it_is_carried_out_once(stage: Stage) -> None:
@@ -95,13 +89,11 @@ def test_work_that_ends_meanwhile_is_left_as_it_is_on_record(stage: Stage) -> No
 
 def test_a_rejection_is_held_and_taken_back(stage: Stage) -> None:
     ids = ask(stage, "site", PUBLISH)
-    with stage.engine() as engine:
-        held_orders.hold_rejection(engine, ids, "not today", "ann")
+    stage.hold_rejection(ids, "not today", "ann")
     assert stage.run("undo", "site").exit_code == 0
     pass_time(stage, 60)
     assert stage.phase("site") == "awaiting_approval"
-    with stage.engine() as engine:
-        held_orders.hold_rejection(engine, ids, "not today", "ann")
+    stage.hold_rejection(ids, "not today", "ann")
     pass_time(stage, 10)
     assert stage.phase("site") == "failed"
     assert stage.json("approval", "show", ids[0])["resolved_by"] == "ann"
@@ -159,8 +151,7 @@ def test_what_is_held_is_said_wherever_the_task_is_shown(stage: Stage, monkeypat
 
 def test_a_held_rejection_is_said_wherever_the_request_is_shown(stage: Stage) -> None:
     (name,) = ask(stage, "site", PUBLISH)
-    with stage.engine() as engine:
-        held_orders.hold_rejection(engine, [name], "not today", "ann")
+    stage.hold_rejection([name], "not today", "ann")
     short = name[-6:].lower()
     for command in (("approval", "list"), ("approval", "show", short)):
         said = stage.run(*command).stdout
@@ -173,8 +164,7 @@ def test_a_held_rejection_is_said_wherever_the_request_is_shown(stage: Stage) ->
 
 def test_a_decision_that_contradicts_it_is_refused_and_performs_nothing(stage: Stage) -> None:
     (name,) = ask(stage, "site", PUBLISH)
-    with stage.engine() as engine:
-        held_orders.hold_rejection(engine, [name], "not today", "ann")
+    stage.hold_rejection([name], "not today", "ann")
     short = name[-6:].lower()
     for command in (
         ("approve", short),

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.audit import Audit, Finding
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.progress import silent
+from mailboxd.store.reports import opened
 from tests.e2e.support import Agent, Company, task
 
 WORK = {"default": {"reply": "Result of {title}."}}
@@ -39,3 +43,9 @@ def alpha(worked: Path, tmp_path: Path) -> Agent:
     root = tmp_path / "company"
     shutil.copytree(worked, root, symlinks=True)
     return Company(root, {"alpha": WORK, "beta": WORK})["alpha"]
+
+
+def audited(agent: Agent) -> Finding | None:
+    """The first problem that `db verify` finds, in this process."""
+    with opened(agent.root / ".mailboxd" / "mailboxd.db") as report:
+        return Audit(Workspace(agent.root), report, silent).perform().finding

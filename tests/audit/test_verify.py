@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.audit import Audit
 from mailboxd.keys import Keyring
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.progress import silent
-from mailboxd.store.event_log import chain
-from mailboxd.store.reports import opened
+from tests.audit.conftest import audited
 from tests.e2e.support import Agent, eventually, task
+from tests.e2e.witness import digest
 
 
 def verify(alpha: Agent, *words: str) -> dict[str, Any]:
@@ -134,7 +131,7 @@ def _appended(alpha: Agent, kind: str, data: Mapping[str, object]) -> None:
         (task_id,) = db.execute("SELECT id FROM v_tasks WHERE local_id = 'one'").fetchone()
         text = json.dumps(data, separators=(",", ":"), sort_keys=True)
         row = (seq + 1, "2026-11-21T00:00:00.000Z", kind, task_id, "operator", "mallory", text)
-        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain(before, row)))
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, digest(before, row)))
         db.commit()
 
 
@@ -154,7 +151,7 @@ def the_log_is_written_anew(alpha: Agent) -> None:
     before, statements = "0" * 64, []
     for row in rows:
         row[5] = "mallory" if row[0] == 12 else row[5]
-        before = chain(before, row[:7])
+        before = digest(before, row[:7])
         statements.append(f"UPDATE events SET actor = '{row[5]}', hash = '{before}' WHERE seq = {row[0]}")
     tampered(alpha, *statements)
 
@@ -243,8 +240,7 @@ def test_an_untouched_workspace_verifies(alpha: Agent) -> None:
 def test_each_manipulation_is_named(alpha: Agent, tamper: Callable[[Agent], None]) -> None:
     check, where = TAMPERINGS[tamper]
     tamper(alpha)
-    with opened(alpha.root / ".mailboxd" / "mailboxd.db") as report:
-        problem = Audit(Workspace(alpha.root), report, silent).perform().finding
+    problem = audited(alpha)
     assert problem is not None
     assert (problem.check, where in problem.where) == (check, True), problem
     assert problem.expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -20,6 +20,7 @@ from mailboxd.core.effects import Effect, RunTurn
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Input, NewTask
 from mailboxd.core.model import Attempt, Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.operator_orders import OperatorOrder
 from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.core.times import to_epoch
 from mailboxd.effects import turns
@@ -27,6 +28,7 @@ from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import MessageError
+from mailboxd.intake import held_orders
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
@@ -83,6 +85,25 @@ class Stage:
         """The engine hears this of a task, or of none yet. Raises Refused."""
         with self.engine() as engine:
             return engine.handle(None if name is None else task_of(engine, name).id, heard, role, actor)
+
+    def give(self, *work: NewTask) -> None:
+        with self.engine() as engine:
+            for new in work:
+                engine.handle(None, new)
+
+    def hold(self, name: str, order: OperatorOrder, values: Mapping[str, str], by: str) -> None:
+        """An order that ends work is held for some seconds. Raises Refused."""
+        with self.engine() as engine:
+            held_orders.hold(engine, task_of(engine, name), order, values, by)
+
+    def hold_rejection(self, ids: Sequence[str], note: str, by: str) -> None:
+        with self.engine() as engine:
+            held_orders.hold_rejection(engine, ids, note, by)
+
+    def carry_out_held(self) -> None:
+        """Held orders whose time has come are carried out."""
+        with self.engine() as engine:
+            held_orders.carry_out_due(engine)
 
     def tick(self) -> None:
         """What is due happens."""

@@ -15,10 +15,9 @@ COUNT = 120
 
 
 def crowd(stage: Stage, policy: Policy | None = None) -> None:
-    with stage.engine() as engine:
-        for number in range(COUNT):
-            name, spec = f"t{number}", Spec(goal="Do it", instructions="Do it", expected_output="One line")
-            engine.handle(None, NewTask(name, None, name, "operator", name, spec, policy or Policy()))
+    spec = Spec(goal="Do it", instructions="Do it", expected_output="One line")
+    names = [f"t{number}" for number in range(COUNT)]
+    stage.give(*(NewTask(name, None, name, "operator", name, spec, policy or Policy()) for name in names))
 
 
 def printed(stage: Stage, *words: str) -> list[str]:

@@ -107,9 +107,8 @@ def test_only_the_last_days_before_the_first_look_count(stage: Stage) -> None:
 
 def test_a_subtask_does_not_appear_beside_its_root_nor_where_it_was_sent(stage: Stage) -> None:
     stage.create("job", child("a", "alpha"), policy=Policy(max_attempts=1))
-    with stage.engine() as engine:
-        spec = Spec(goal="Do it", instructions="Do it", expected_output="One line")
-        engine.handle(None, NewTask("trip", "book", "trip.book", "beta", "Book", spec, Policy(max_attempts=1)))
+    spec = Spec(goal="Do it", instructions="Do it", expected_output="One line")
+    stage.give(NewTask("trip", "book", "trip.book", "beta", "Book", spec, Policy(max_attempts=1)))
     stage.start()
     stage.end_turn("job.a", Failed("no", Permanence.PERMANENT))
     stage.end_turn("trip.book", Failed("no", Permanence.PERMANENT))
@@ -144,8 +143,7 @@ def test_the_hint_for_a_model_fits_the_agent_that_failed(stage: Stage) -> None:
         stage.end_turn(name, Failed("Anthropic: HTTP 402 payment required", Permanence.PERMANENT))
     of_beta = stage.run("why", "job.a").stdout
     assert "-> openclaw agent --agent beta --message 'Reply with OK.'  # first mend the model's access" in of_beta
-    with stage.engine() as engine:
-        engine.store.meta.report("peers", '{"known": {"alpha": ""}}')
+    stage.knows(known={"alpha": ""})
     assert "which beta uses, where that runs" in stage.run("why", "job.a").stdout, "OpenClaw here does not have it"
     item = stage.item("failed")
     assert item["text"].startswith("has failed for good: child a failed: Anthropic: HTTP 402")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,15 +93,19 @@ class Case:
 # ---------------------------------------------------------------- 6: the log
 
 
+def digest(before: str, row: Sequence[object]) -> str:
+    """The hash of an event: of the hash before it and of its columns."""
+    return hashlib.sha256(json.dumps([before, *row], ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
 def chain(case: Case) -> Iterator[str]:
     before = "0" * 64
     for number, event in enumerate(case.events, 1):
         row = [event[name] for name in ("seq", "at", "kind", "task", "role", "actor", "data")]
-        digest = hashlib.sha256(json.dumps([before, *row], ensure_ascii=False, separators=(",", ":")).encode())
         if event["seq"] != number:
             yield f"the log has a gap before event {event['seq']}"
             return
-        if digest.hexdigest() != event["hash"]:
+        if digest(before, row) != event["hash"]:
             yield f"event {number} is not what was recorded"
             return
         before = event["hash"]

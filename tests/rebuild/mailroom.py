@@ -7,17 +7,19 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from mailboxd.agents.process import TurnTransport
 from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
-from mailboxd.core.inputs import TurnEnded
-from mailboxd.core.model import Plan, PlannedChild, Policy, Task
-from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planned, Results, Succeeded
+from mailboxd.core.events import Role
+from mailboxd.core.inputs import Input, OperatorInput, TurnEnded
+from mailboxd.core.model import Attempt, Plan, PlannedChild, Policy, Task
+from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Outcome, Planned, Results, Succeeded
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
+from mailboxd.effects import turns
 from mailboxd.effects.delivery import MessageDelivery
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder, composed
@@ -91,6 +93,41 @@ class Mailroom:
 
     def close(self) -> None:
         self.engine.store.close()
+
+    def task(self, local_id: str) -> Task:
+        task = self.engine.store.tasks.by_local_id(local_id)
+        assert task is not None, local_id
+        return task
+
+    def attempt(self, local_id: str, ordinal: int) -> Attempt:
+        attempt = self.engine.store.tasks.attempt(self.task(local_id).id, ordinal)
+        assert attempt is not None, f"{local_id} has no attempt {ordinal}"
+        return attempt
+
+    def command(self, local_id: str, order: OperatorInput) -> None:
+        with self.engine.batch():
+            self.engine.command(self.task(local_id), order, "ops")
+
+    def handle(self, local_id: str, heard: Input, role: Role = Role.OPERATOR, actor: str = "ops") -> None:
+        with self.engine.batch():
+            self.engine.handle(self.task(local_id).id, heard, role, actor)
+
+    def turn_of(self, local_id: str) -> tuple[Order, RunTurn]:
+        """The turn that is ordered for a task."""
+        task, pending = self.task(local_id).id, self.engine.store.outbox.pending(self.clock.now(), 500)
+        (found,) = [(o, o.effect) for o in pending if o.task == task and isinstance(o.effect, RunTurn)]
+        return found
+
+    def ended(self, order: Order, turn: RunTurn, outcome: Outcome, answer: Answer | None) -> None:
+        """It has ended like this; the next round records it."""
+        self.reports.append(Ended(order, turns.ended(order, turn, outcome, answer)))
+
+    def sql(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """The rows of a view."""
+        return [tuple(row) for row in self.engine.store.db.execute(query, parameters)]
+
+    def verify(self) -> None:
+        event_log.check(self.engine.store.db)
 
     @property
     def journal(self) -> list[Path]:

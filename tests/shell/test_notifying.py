@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mailboxd import config
 from mailboxd.actions.command import message_problem
 from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
@@ -28,97 +25,31 @@ from mailboxd.daemon.health_writer import Health
 from mailboxd.effects.notifier import (
     CHAT_CHARS,
     MOST_AT_ONCE,
-    PAUSES,
-    QUIET_TRIES,
     SECONDS,
     NoticeMessage,
     PeopleNotifier,
-    Sending,
     chat_text,
 )
-from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
-from mailboxd.engine import open
-from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.health import Component, Grade
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.store.store import Order
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, child, make, task_of
 from tests.e2e.support import eventually
+from tests.shell.bell import PAUSES, QUIET_TRIES, Bell
 
 SECRET = "hunter2"
-
-
-@dataclass
-class Bell:
-    """A workspace whose requests are told, one round after the other."""
-
-    stage: Stage
-    calls: ProcessTable
-    ways: NotifySection = field(default_factory=NotifySection)
-    openclaw: tuple[str, ...] = ()
-    sending: dict[str, Sending] = field(default_factory=dict)
-
-    @contextmanager
-    def opened(self) -> Iterator[Engine]:
-        with open.engine(self.stage.ws, config.load(self.stage.ws.config)) as engine:
-            engine.clock = self.stage.clock
-            yield engine
-
-    def orders(self, engine: Engine) -> list[Order]:
-        pending = engine.store.outbox.pending(self.stage.clock.now(), 100)
-        return [order for order in pending if isinstance(order.effect, Notify)]
-
-    def ring(self) -> int:
-        """Begin every notice that is due and wait for their ends; how many were begun."""
-        with self.opened() as engine:
-            reports = Reports(engine)
-            notifying = PeopleNotifier(
-                engine, self.calls, self.stage.ws, self.ways, self.openclaw, reports, sending=self.sending
-            )
-            orders = self.orders(engine)
-            for order in orders:
-                assert isinstance(order.effect, Notify)
-                notifying.begin(order, order.effect)
-                assert self.calls.running or reports or len(orders) > MOST_AT_ONCE
-            while self.calls.running:
-                self.take_ended(notifying)
-            with engine.batch():
-                reports.record_all()
-            self.calls.discard_recorded()
-        return len(orders)
-
-    def take_ended(self, notifying: PeopleNotifier) -> bool:
-        """Whether nothing runs any more."""
-        for call, exit_ in self.calls.ended():
-            assert call.kind is CallKind.NOTICE
-            assert call.order is not None
-            notifying.ended(call.order, call, exit_)
-        return not self.calls.running
-
-    def states(self) -> list[str]:
-        with self.opened() as engine:
-            return [row[0] for row in engine.store.db.execute("SELECT state FROM v_outbox WHERE kind = 'notify'")]
-
-    def said(self, kind: str) -> list[str]:
-        """The events of this kind, in words."""
-        return [event["text"] for event in self.stage.json("log") if event["kind"] == kind]
-
-    def untold(self) -> list[dict[str, Any]]:
-        """The items of the inbox about what has not reached people."""
-        return [item for item in self.stage.json("inbox") if item["kind"] == "notice"]
 
 
 @pytest.fixture
 def bell(tmp_path: Path) -> Iterator[Bell]:
     stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n")
     with selectors.DefaultSelector() as selector:
-        calls = ProcessTable(stage.ws.turns, selector, dict(os.environ), 1 << 20, 0.2, Caps(1, 1))
-        yield Bell(stage, calls)
-        for call in calls.running.values():
+        bell = Bell.beside(stage, selector)
+        yield bell
+        for call in bell.calls.running.values():
             call.child.kill()
-        eventually(lambda: list(calls.ended()) is not None and not calls.running)
+        eventually(lambda: list(bell.calls.ended()) is not None and not bell.calls.running)
 
 
 def program(tmp_path: Path, name: str, body: str) -> str:
@@ -252,8 +183,7 @@ def test_a_daemon_that_starts_tries_at_once(bell: Bell, tmp_path: Path) -> None:
     bell.ring()
     (tmp_path / "up").touch()
     assert bell.ring() == 0
-    with bell.opened() as engine, engine.batch():
-        PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, (), Reports(engine)).try_again()
+    bell.start()
     assert bell.ring() == 1
     assert bell.states() == ["done"]
 
@@ -304,8 +234,7 @@ def test_nobody_is_told_of_what_is_decided(keeping: Bell, tmp_path: Path) -> Non
 def test_without_a_way_nobody_is_told(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha")
     ask(stage, "job", TELL)
-    with stage.engine() as engine:
-        assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
+    assert stage.orders(Notify) == []
 
 
 def kept(tmp_path: Path) -> list[dict[str, Any]]:
@@ -355,9 +284,8 @@ def test_people_are_told_of_a_question_in_full_with_the_command_of_the_inbox(kee
 
 def open_circuit(stage: Stage) -> None:
     stage.create("q3", child("a", "alpha"))
-    with stage.engine() as engine:
-        engine.schedule()
-        engine.handle(task_of(engine, "q3.a").id, OpenCircuit("the disk is full"), Role.ORCHESTRATOR)
+    stage.start()
+    stage.handle("q3.a", OpenCircuit("the disk is full"))
 
 
 def test_people_are_told_of_an_open_circuit_at_any_depth(keeping: Bell, tmp_path: Path) -> None:
@@ -398,8 +326,7 @@ def test_people_are_told_of_a_used_up_budget_once(keeping: Bell, tmp_path: Path)
     assert keeping.ring() == 1
     (told,) = kept(tmp_path)
     assert (told["kind"], told["text"]) == ("hold", stage.item("hold")["text"])
-    with stage.engine() as engine:
-        engine.look_again()
+    stage.look_again()
     assert keeping.ring() == 0
 
 
@@ -409,8 +336,7 @@ def test_the_configuration_says_of_what(tmp_path: Path) -> None:
     stage.start()
     stage.end_turn("job", "The result itself.")
     assert stage.phase("job") == "completed"
-    with stage.engine() as engine:
-        assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
+    assert stage.orders(Notify) == []
 
 
 def told_of(body: str, text: str = "is completed") -> NoticeMessage:
@@ -481,12 +407,11 @@ def call_of(tmp_path: Path) -> tuple[str, dict[str, Any]]:
 
 def test_a_result_goes_to_the_chat_that_asked_once_for_its_id(replying: Bell, tmp_path: Path) -> None:
     asked(replying, "weather", "telegram:@ann")
-    with replying.opened() as engine:
-        (order,) = replying.orders(engine)
+    (order,) = replying.ordered()
     assert replying.ring() == 1
     method, params = call_of(tmp_path)
     assert (method, params["channel"], params["to"]) == ("send", "telegram", "@ann")
-    assert params["idempotencyKey"] == f"{order.id}.0"
+    assert params["idempotencyKey"] == f"{order}.0"
     assert params["message"].startswith("mailboxd of alpha, task weather: is completed\n\nIt is warm.")
     assert (replying.states(), replying.ring()) == (["done"], 0)
     assert "replies to   telegram:@ann" in replying.stage.run("show", "weather").output
@@ -560,8 +485,7 @@ def test_subtasks_do_not_inherit_where_replies_go(replying: Bell) -> None:
     asked(replying, "q3", "telegram:@ann", PLAN)
     replying.stage.start()
     replying.stage.end_turn("q3.a", "It grew.")
-    with replying.opened() as engine:
-        assert replying.orders(engine) == []
+    assert replying.ordered() == []
 
 
 def test_people_are_told_of_what_is_in_the_way_once_while_it_comes_and_goes(bell: Bell, tmp_path: Path) -> None:
@@ -571,11 +495,8 @@ def test_people_are_told_of_what_is_in_the_way_once_while_it_comes_and_goes(bell
 
         def ordered() -> int:
             health.beat()
-            with bell.opened() as engine:
-                with engine.batch():
-                    notifying = PeopleNotifier(engine, bell.calls, bell.stage.ws, bell.ways, (), Reports(engine))
-                    notifying.order_trouble_notices()
-                return len(bell.orders(engine))
+            bell.order_trouble_notices()
+            return len(bell.ordered())
 
         health.report(Component.GATEWAY, "connection refused", Grade.AMBER)
         assert ordered() == 0, "a restart takes less than a minute"

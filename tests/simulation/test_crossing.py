@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.effects import RunTurn
-from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, Clarification, Retry, Steer
-from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -27,10 +24,8 @@ from mailboxd.core.outcomes import (
     Results,
     Succeeded,
 )
-from mailboxd.effects import turns
-from mailboxd.store import event_log
 from tests.e2e.support import message, task
-from tests.rebuild.mailroom import SETTINGS, Ended, Mailroom
+from tests.rebuild.mailroom import SETTINGS, Mailroom
 
 TREE = {"x": {"agent": "beta", "description": "X"}, "y": {"agent": "self", "description": "Y"}}
 HOPELESS = Failed("It cannot be done.", Permanence.PERMANENT)
@@ -46,16 +41,11 @@ class Pair:
 
     def ends(self, room: Mailroom, local_id: str, said: Answer | Failed | Aborted) -> None:
         """The turn that is ordered for a task ends; of a dispatch, after its message was written."""
-        found = seen(room, local_id)
-        orders = room.engine.store.outbox.pending(room.clock.now(), 500)
-        (order,) = [one for one in orders if one.task == found.id and isinstance(one.effect, RunTurn)]
-        turn = order.effect
-        assert isinstance(turn, RunTurn)
-        room.give_out(found, turn)
+        order, turn = room.turn_of(local_id)
+        room.give_out(room.task(local_id), turn)
         outcome: Outcome
         outcome, answer = (said, None) if isinstance(said, Failed | Aborted) else (Succeeded("said"), said)
-        ended = turns.ended(order, turn, outcome, answer)
-        room.reports.append(Ended(order, ended))
+        room.ended(order, turn, outcome, answer)
         self.look(room)
 
     def look(self, room: Mailroom) -> None:
@@ -83,28 +73,13 @@ class Pair:
 
     def retries(self) -> None:
         """The operator of alpha tries the whole of it again."""
-        with self.alpha.engine.batch():
-            self.alpha.engine.command(seen(self.alpha, "job"), Retry(), "ops")
+        self.alpha.command("job", Retry())
         self.look(self.alpha)
 
 
-def seen(room: Mailroom, local_id: str) -> Task:
-    found = room.engine.store.tasks.by_local_id(local_id)
-    assert found is not None
-    return found
-
-
-def attempt(room: Mailroom, local_id: str, ordinal: int) -> Attempt:
-    found = room.engine.store.tasks.attempt(seen(room, local_id).id, ordinal)
-    assert found is not None
-    return found
-
-
 def verdicts(room: Mailroom, kind: str) -> list[str]:
-    rows = room.engine.store.db.execute(
-        "SELECT verdict FROM v_messages WHERE direction = 'in' AND type = ? ORDER BY id", (kind,)
-    )
-    return [row[0] for row in rows]
+    received = "SELECT verdict FROM v_messages WHERE direction = 'in' AND type = ? ORDER BY id"
+    return [verdict for (verdict,) in room.sql(received, kind)]
 
 
 @pytest.fixture
@@ -115,16 +90,16 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     pair.gives()
     yield pair
     for room in (pair.alpha, pair.beta):
-        event_log.check(room.engine.store.db)
+        room.verify()
         room.close()
 
 
 def test_a_cancel_names_the_attempt_that_it_ends_however_late_it_is_written(pair: Pair) -> None:
     pair.ends(pair.alpha, "job.y", HOPELESS)
-    assert seen(pair.alpha, "job.x").phase == "cancelled"
+    assert pair.alpha.task("job.x").phase == "cancelled"
     pair.retries()
     (cancel,) = pair.post(pair.alpha, "cancel")
-    assert f"attempt_id: {attempt(pair.alpha, 'job.x', 1).id}" in cancel
+    assert f"attempt_id: {pair.alpha.attempt('job.x', 1).id}" in cancel
 
 
 def test_a_cancel_of_an_older_attempt_does_not_end_the_one_that_was_given_out_since(pair: Pair) -> None:
@@ -133,10 +108,10 @@ def test_a_cancel_of_an_older_attempt_does_not_end_the_one_that_was_given_out_si
     pair.gives()
     pair.post(pair.alpha, "cancel")
     assert verdicts(pair.beta, "cancel") == ["late"]
-    assert seen(pair.beta, "job.x").phase == "executing"
+    assert pair.beta.task("job.x").phase == "executing"
     pair.ends(pair.beta, "job.x", Results("X, done."))
     pair.post(pair.beta, "reply")
-    assert seen(pair.alpha, "job.x").phase == "completed"
+    assert pair.alpha.task("job.x").phase == "completed"
 
 
 def test_a_cancel_of_an_attempt_that_never_came_is_none_of_the_next_one(pair: Pair) -> None:
@@ -145,37 +120,36 @@ def test_a_cancel_of_an_attempt_that_never_came_is_none_of_the_next_one(pair: Pa
     pair.beta.put(task("other", sender="alpha", subtask_id="z", attempt=2, attempt_id="again-2").encode())
     pair.look(pair.beta)
     assert verdicts(pair.beta, "cancel") == ["orphan"]
-    assert seen(pair.beta, "other.z").phase == "execution_ready"
+    assert pair.beta.task("other.z").phase == "execution_ready"
 
 
 def test_what_its_sender_cancelled_and_gives_out_again_is_worked_on(pair: Pair) -> None:
     """So a retry of the parent brings back what was cancelled with it, also where a peer has it."""
     pair.ends(pair.alpha, "job.y", HOPELESS)
     pair.post(pair.alpha, "cancel")
-    assert seen(pair.beta, "job.x").phase == "cancelled"
+    assert pair.beta.task("job.x").phase == "cancelled"
     pair.ends(pair.beta, "job.x", Aborted("stopped"))
     pair.retries()
     pair.gives()
-    assert seen(pair.beta, "job.x").phase == "executing"
+    assert pair.beta.task("job.x").phase == "executing"
     pair.ends(pair.beta, "job.x", Results("X, done."))
     (reply,) = pair.post(pair.beta, "reply")
-    assert f"attempt_id: {attempt(pair.alpha, 'job.x', 2).id}" in reply
-    assert (seen(pair.alpha, "job.x").phase, seen(pair.alpha, "job.x").result) == ("completed", "X, done.")
+    assert f"attempt_id: {pair.alpha.attempt('job.x', 2).id}" in reply
+    assert (pair.alpha.task("job.x").phase, pair.alpha.task("job.x").result) == ("completed", "X, done.")
 
 
 def test_what_somebody_else_cancelled_stays_cancelled_and_each_attempt_is_told_so(pair: Pair) -> None:
-    with pair.beta.engine.batch():
-        pair.beta.engine.command(seen(pair.beta, "job.x"), Cancel("ops"), "ops")
+    pair.beta.command("job.x", Cancel("ops"))
     for ordinal in (1, 2):
         (reply,) = pair.post(pair.beta, "reply")
-        told = attempt(pair.alpha, "job.x", ordinal)
+        told = pair.alpha.attempt("job.x", ordinal)
         assert f"attempt_id: {told.id}" in reply
         assert (told.status, told.error_summary) == ("failed", "cancelled by ops")
         assert "failure: permanent" in reply
-        assert seen(pair.alpha, "job.x").phase == "failed"
+        assert pair.alpha.task("job.x").phase == "failed"
         pair.retries()
         pair.gives()
-        assert seen(pair.beta, "job.x").phase == "cancelled"
+        assert pair.beta.task("job.x").phase == "cancelled"
 
 
 def _asks(pair: Pair, text: str) -> None:
@@ -185,8 +159,7 @@ def _asks(pair: Pair, text: str) -> None:
 
 def _is_helped(room: Mailroom, text: str) -> None:
     """The operator answers what the sender was asked."""
-    with room.engine.batch():
-        room.engine.handle(seen(room, "job.x").id, Clarification("operator", text), Role.OPERATOR, "ops")
+    room.handle("job.x", Clarification("operator", text))
 
 
 def test_an_answer_to_an_earlier_question_is_none_to_the_one_that_is_open(pair: Pair) -> None:
@@ -196,7 +169,7 @@ def test_an_answer_to_an_earlier_question_is_none_to_the_one_that_is_open(pair: 
     _asks(pair, "Which size?")
     pair.post(pair.alpha, "answer")
     assert verdicts(pair.beta, "answer") == ["late"]
-    assert attempt(pair.beta, "job.x", 1).question == "Which size?"
+    assert pair.beta.attempt("job.x", 1).question == "Which size?"
     pair.ends(pair.alpha, "job.x", Results("Large."))
     pair.post(pair.alpha, "answer")
     assert verdicts(pair.beta, "answer") == ["late", "accepted"]
@@ -212,8 +185,7 @@ def test_an_answer_that_was_given_elsewhere_meanwhile_is_late(pair: Pair) -> Non
 
 def test_new_instructions_that_cross_with_the_reply_are_late(pair: Pair) -> None:
     pair.ends(pair.beta, "job.x", Results("X, done."))
-    with pair.alpha.engine.batch():
-        pair.alpha.engine.handle(seen(pair.alpha, "job.x").id, Steer("operator", "In red."), Role.OPERATOR, "ops")
+    pair.alpha.handle("job.x", Steer("operator", "In red."))
     pair.post(pair.alpha, "steer")
     assert verdicts(pair.beta, "steer") == ["late"]
 
@@ -224,10 +196,10 @@ def test_a_question_that_is_open_is_asked_of_the_attempt_that_takes_over(pair: P
     pair.retries()
     pair.gives()
     first, second = pair.post(pair.beta, "question")
-    assert f"attempt_id: {attempt(pair.alpha, 'job.x', 2).id}" in second
+    assert f"attempt_id: {pair.alpha.attempt('job.x', 2).id}" in second
     assert "Which colour?" in first
     assert "Which colour?" in second
-    assert attempt(pair.alpha, "job.x", 2).question == "Which colour?"
+    assert pair.alpha.attempt("job.x", 2).question == "Which colour?"
 
 
 def test_the_answer_to_a_question_that_was_put_twice_counts_whichever_of_the_two_it_names(pair: Pair) -> None:
@@ -242,7 +214,7 @@ def test_the_answer_to_a_question_that_was_put_twice_counts_whichever_of_the_two
     pair.beta.put(answer.encode())
     pair.look(pair.beta)
     assert verdicts(pair.beta, "answer") == ["accepted"]
-    assert attempt(pair.beta, "job.x", 1).question == ""
+    assert pair.beta.attempt("job.x", 1).question == ""
 
 
 def test_ended_work_that_was_never_told_of_is_told_when_it_is_asked_for_again(pair: Pair) -> None:
@@ -261,11 +233,10 @@ def test_ended_work_that_was_never_told_of_is_told_when_it_is_asked_for_again(pa
 def test_a_peer_whose_lease_is_over_is_told_of_the_cancel_too(pair: Pair) -> None:
     pair.alpha.clock.advance(SETTINGS.policy.reply_within)
     pair.look(pair.alpha)
-    assert seen(pair.alpha, "job.x").phase == "circuit_open"
-    with pair.alpha.engine.batch():
-        pair.alpha.engine.command(seen(pair.alpha, "job.x"), Cancel("ops"), "ops")
+    assert pair.alpha.task("job.x").phase == "circuit_open"
+    pair.alpha.command("job.x", Cancel("ops"))
     pair.post(pair.alpha, "cancel")
-    assert seen(pair.beta, "job.x").phase == "cancelled"
+    assert pair.beta.task("job.x").phase == "cancelled"
 
 
 # Work that its sender dispatches again while its end is not reported yet
@@ -291,8 +262,7 @@ def test_an_end_that_is_overtaken_before_its_reply_is_written_goes_unreported(
 ) -> None:
     room.done("First.")
     if by_operator:
-        with room.engine.batch():
-            room.engine.command(seen(room, "t"), Retry(), "ops")
+        room.command("t", Retry())
     else:
         room.put(dispatched_again(2))
     room.look()
