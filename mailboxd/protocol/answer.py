@@ -728,16 +728,16 @@ def _shares_out(text: str, asked: Asked) -> bool:
     return _tells_agents(value, asked)
 
 
-def _tells_agents(value: Yaml, asked: Asked) -> bool:
-    """Whether there are entries in the lists and mappings of a value that tell an agent what to do."""
-    if isinstance(value, str):
+def _tells_agents(value: Yaml, asked: Asked, depth: int = 2) -> bool:
+    """Whether entries in the lists and mappings of a value, not deep inside, tell an agent what to do."""
+    if isinstance(value, str) or depth < 0:
         return False
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, dict) and _names_agent(item, asked):
             keys = {forms.name_of(key) for key in item}
             if not keys & _OUTCOMES and (keys & _TOLD or any(not key.isascii() for key in item)):
                 return True
-        if _tells_agents(item, asked):
+        if _tells_agents(item, asked, depth - 1):
             return True
     return False
 

@@ -209,8 +209,15 @@ _HEADING = re.compile(r"^#{1,6}[ \t]|^[^\n]+\n(?:===|---)", re.MULTILINE)
 _MARKUP = re.compile(r"^[ \t]*(?:<[!A-Za-z/?]|\.\. |[{[]|@@ )", re.MULTILINE)
 _CODE = re.compile(r"[;{}]$|^(?:import|from|const|let|var|def|class|function|export|#include|package) \S", re.MULTILINE)
 _BREAK = re.compile(r"(?<=[.!?\u2026])[\"')\u201d*_]*[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
+_PLACEHOLDER = re.compile(
+    r"[\[<({]{1,3}[\w ,'./-]{0,80}\b(?:here|placeholder|insert|tbd|todo|to be (?:added|filled|written|done)|to "
+    r"follow)\b"
+    r"[\w ,'./-]{0,80}[\])>}]{1,3}",
+    re.IGNORECASE,
+)
 _LETTER = re.compile(
-    r"\A(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|lieber|hallo|cher|"
+    r"\A(?:subject:[^\n]{0,200}\n+)?(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|"
+    r"lieber|hallo|cher|"
     r"chère|estimad|querid|caro|cara|gentile|prezad)\b[^\n]{0,80}[,:!]?\n",
     re.IGNORECASE,
 )
@@ -245,8 +252,10 @@ _WORK_NAMES = (
     r"command|question|instruction)s?"
 )
 _REFUSES = re.compile(
-    rf"(?:^|[,;] |(?<!says)(?<!said)(?<!wrote)(?<!reads): |\b(?:but|and|so|therefore|because|as|that|unfortunately|"
-    rf"regrettably|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| was| "
+    rf"(?:^|[,;] |^(?:final |my )?(?:note|results?|status|answer|update|problem|issue|error|response|outcome|"
+    rf"reason)\W{{1,4}}|"
+    rf"\b(?:but|and|so|therefore|because|as|that|unfortunately|regrettably|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| "
+    rf"was| "
     rf"were)?[ ]*{_FILL}{_CANNOT} {_FILL}{_FOUND_NONE}{_WORKS}\b"
     rf"|^(?:i'm|i am|we are|we're) {_FILL}(?:unable|not able|not allowed|not permitted|not comfortable|not "
     rf"authori[sz]ed|prohibited|afraid)\b"
@@ -270,13 +279,19 @@ _REFUSES = re.compile(
     r"|^(?:i|we)(?:'d| would) (?:rather not|prefer not)\b|^(?:i|we) (?:gave|had to give|have given|give) up\b"
     r"|^(?:my|our|all) (?:\w+ )?(?:attempts?|efforts?)\b[^.]{0,40}\bfail"
     rf"|^(?:i|we)(?:'m| am| was|'re| are| were) {_FILL}(?:unable|not able) to {_FOUND_NONE}[a-z]"
-    rf"|^(?:(?:however|but|so|unfortunately|therefore)[, ]+)?i {_FILL}(?:can't|cannot|can not|could not|couldn't) "
-    rf"{_FOUND_NONE}"
-    r"(?!believe|wait|remember|forget|imagine|sleep|live|stand|stop|help but|help (?:falling|it)|complain|recommend|"
-    r"say|get|"
-    r"hear|feel|love|be |bear|think|deny)[a-z]"
+    r"|^(?:i|we)(?:'m| am|'re| are) not going to\b|^(?:i|we)(?:'m| am| was|'re| are| were|'ve been| have been) "
+    r"(?:(?:instructed|told|"
+    r"asked) not to|not (?:supposed|designed|meant|trained|programmed|configured))\b"
+    r"|^(?:nope|no|nah|sorry)[,.]? (?:i )?(?:can't|cannot|can) do\b"
     rf"|^(?:{any_of('unable')})"
 )
+_CANNOT_AT_ALL = re.compile(
+    rf"(?:(?:however|but|so|unfortunately|therefore|sorry)[, ]+)?i {_FILL}(?:can't|cannot|can not|could not|couldn't) "
+    rf"{_FOUND_NONE}(?!believe|wait|remember|forget|imagine|sleep|live|stand|stop|help but|help (?:falling|it)|"
+    rf"complain|"
+    r"recommend|say|get|hear|feel|love|be |bear|think|deny|see|move|speak|breathe)[a-z]"
+)
+"""Whatever it is that the author cannot do: of the work, if the answer says hardly more."""
 _NO_VOTE = re.compile(
     rf"(?:(?:i'm |i am )?sorry,? (?:but )?|unfortunately,? )?(?:i|we)(?: am| are|'m|'re)? {_FILL}{_CANNOT} (?:\w+ "
     rf"){{0,2}}"
@@ -303,6 +318,15 @@ _FAILS = re.compile(
     r"function)\b[^.!?]{0,30} "
     r"(?:returned|threw|raised|reported|gave|responded with|ended (?:in|with)|resulted in) an? (?:\w+ ){0,2}(?:error|"
     r"exception|failure|timeout)\b|\bthere is no result\b"
+    r"|^(?:i|we) (?:have |'ve )?(?:encountered|ran into|run into|hit|got|experienced|faced) (?:an?|some) (?:\w+ "
+    r"){0,2}(?:problem|"
+    r"error|issue|exception|failure|timeout)s?\b|^there (?:was|is|has been) an? (?:\w+ ){0,2}(?:problem|error|issue) "
+    r"(?:with|while|"
+    r"when|in) (?:(?:the|my|your) )?(?:tool|file|request|connection|task|api|server|reading|opening|accessing|"
+    r"processing|executing|"
+    r"running|loading|search|system|service|network)\b|^(?:it|this|that) (?:has )?(?:failed|didn't work|did not work|"
+    r"went wrong)(?:,|"
+    r"\W*$)"
     r"|^(?:i|we)\b[^.]{0,120}\bbut\b[^.]{0,80}\b(?:failed|could not|couldn't|was not able|not (?:done|complete|"
     r"finished|"
     r"possible))\b"
@@ -328,25 +352,27 @@ _FAILS = re.compile(
 )
 _ERROR = re.compile(
     r"\A(?:(?:error|fatal|failed|tool error|result)\s*[:\uff1a-]\s*)?(?:"
-    r"[\w.]{0,60}(?-i:Error|Exception|Timeout|Interrupt)\b(?:\s*[:(]|\W*\Z)|(?-i:E[A-Z]{4,12})\b\s*:|Traceback "
-    r"\(most recent"
+    r"(?-i:(?:[a-z_]\w{0,30}\.){0,5}(?:[A-Z]\w{0,40})?(?:Error|Exception|[a-z]Timeout|KeyboardInterrupt)\b\s*[:(])"
+    r"|(?-i:E(?:NO[A-Z]+|ACCES|PERM|CONN[A-Z]+|TIMEDOUT|ISDIR|EXIST|ADDR[A-Z]+|PIPE|MFILE|BUSY|AI_AGAIN|HOSTUNREACH))\b"
+    r"|Traceback \(most recent|panic: |segmentation fault|fatal: |aborted \(|killed\W*\Z"
     r"|(?:[\w./-]{1,40}: ){1,4}(?:line \d+: )?(?:.{0,60}: )?(?:no such file|permission denied|command not found|cannot "
-    r"(?:access|open|stat)|not found|is a directory)|panic: |Segmentation fault|Aborted\b|Killed\W*\Z|fatal: "
+    r"(?:access|open|stat)|not found|is a directory)"
     r"|no such (?:file|directory|command|table|host)\b|(?:file|command|module|path|page|resource) not found\b"
     r"|(?:permission|access) denied\b|operation not permitted\b|connection (?:refused|reset|closed|aborted|timed out)\b"
-    r"|(?:HTTP(?:/[\d.]{1,3})?|status|status code|error|code)?[ :]{0,2}[45]\d\d(?:\W*\Z|[ :-]{1,3}(?:bad request|"
-    r"unauthori[sz]ed|"
-    r"payment required|forbidden|not found|method not|request timeout|conflict|gone|too many|internal server|not "
-    r"implemented|"
-    r"bad gateway|service unavailable|gateway timeout|client error|server error|overloaded))"
+    r"|(?:HTTP(?:/[\d.]{1,3})?|status code|(?:http )?error(?: code)?)[ :]{1,2}[45]\d\d(?:\W*\Z|[ :-]{1,3}[\w "
+    r"]{0,30}\W*\Z)"
+    r"|[45]\d\d[ :-]{1,3}(?:bad request|unauthori[sz]ed|payment required|forbidden|not found|method not|request "
+    r"timeout|"
+    r"conflict|gone|too many|internal server|not implemented|bad gateway|service unavailable|gateway timeout|client "
+    r"error|"
+    r"server error|overloaded)"
     r"|(?:internal server error|bad gateway|service unavailable|gateway timeout|too many requests|unauthori[sz]ed|"
     r"forbidden)\W*\Z"
-    r"|(?:[\w']+ ){0,3}(?:rate[ -]?limit|quota|usage limit|token limit|context length|context window|maximum \w+|"
-    r"time limit|budget|"
-    r"credit balance|max(?:imum)? (?:tokens|turns|iterations|steps))[\w ]{0,20} (?:was |has been |is )?(?:exceeded|"
-    r"reached|hit|"
-    r"exhausted|too low)\b|(?:request|operation|command|tool|read|connection|agent|model)? ?timed out\b|timeout "
-    r"(?:after|of|while)\b"
+    r"|(?:[\w']+ ){0,3}(?:rate[ -]?limit|quota|usage limit|token limit|context length|context window|credit balance|"
+    r"max(?:imum)? (?:number of )?(?:tokens|turns|iterations|steps|retries|attempts))[\w ]{0,20} (?:was |has been |"
+    r"is )?"
+    r"(?:exceeded|reached|hit|exhausted|too low)\b"
+    r"|(?:request|operation|command|tool|read|connection|agent|model)? ?timed out\b|timeout (?:after|while)\b"
     r"|(?:process |command |it )?exit(?:ed)?(?: with)? (?:code|status) [1-9]|stopped after \d+ (?:steps|iterations|"
     r"turns)"
     r"|agent stopped due to|you(?:'ve| have)? (?:exceeded|reached|hit) your)",
@@ -379,6 +405,7 @@ _NEEDS = re.compile(
     r"|\b(?:task|request|instructions?|question|requirement|assignment)s?\b[^.]{0,30}(?:is|are) (?:very |too |quite |"
     r"still )*"
     r"(?:unclear|not (?:very |entirely |quite )?clear|ambiguous|vague|not specific)\b"
+    r"|\b(?:i|we) (?:do not|don't|did not|didn't|cannot|can't) (?:quite |fully |really )*understand\b"
     rf"|{any_of('asks')}"
 )
 _WANTS = re.compile(r"\b(?:i|we) (?:still |first |only |just )?need\b")
@@ -395,7 +422,8 @@ _OFFER = re.compile(
 _OPENERS = (
     r"(?:(?:as (?:requested|instructed|you asked|asked)|(?:based on|according to|following) [^,.]{1,60}|good news|"
     r"great news)[,:!] *+)?"
-    r"(?:(?:ok|okay|sure|sure thing|great|perfect|understood|got it|thanks|yes|alright|all right|now|first|then|next|"
+    r"(?:(?:ok|okay|hmm?|well|um|wait|sure|sure thing|great|perfect|understood|got it|thanks|yes|alright|all right|"
+    r"now|first|then|next|"
     r"noted|"
     r"acknowledged|roger|received|absolutely|certainly|of course|no problem)[,:! -]+)*"
 )
@@ -407,7 +435,8 @@ _PROMISES = re.compile(
     r"queued|waiting)\b|"
     r"let's (?:start|begin|get started)|i need to (?:read|check|look|see|"
     r"find|open|"
-    r"analy[sz]e|review|search|examine|understand|gather|verify|first|start)\b|(?:i|we)(?:'m| am|'re| are) (?:now |"
+    r"analy[sz]e|review|search|examine|understand|gather|verify|first|start|think)\b|(?:i|we)(?:'m| am|'re| are) "
+    r"(?:now |"
     r"currently |already |still )*(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to|"
     r"reading|analy[sz]ing|reviewing|gathering|searching|investigating)\b|"
     r"(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|we)(?:'ve| have) (?:now |just |already )*(?:started|"
@@ -415,12 +444,14 @@ _PROMISES = re.compile(
     r"received|accepted|noted|queued|scheduled|taken|delegated|"
     r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|pending|in progress|loading|"
     r"processing)"
-    r"\W*$|[\w' ]{1,40} (?:is |are )?(?:now |still )*(?:in progress|under way|underway|ongoing|pending)\W*$|give "
+    r"\W*$|[a-z' ]{1,40} (?:is |are )?(?:now |still )*(?:in progress|under way|underway|ongoing|pending)\W*$|give "
     r"me\b|one "
     r"moment|just a (?:moment|second|minute)|a moment please|stand by|hold "
     r"on|please (?:wait|stand by|hold on|be patient|give me)|bear with me|(?:more|results?|an update|the answer|"
     r"details) "
-    r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|your (?:request|"
+    r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|\(?(?:to be "
+    r")?continued\b|(?:part|"
+    r"section) \d[^.]{0,20} (?:follows|will follow|coming)\b|your (?:request|"
     r"task) (?:has been|was|is) (?:received|accepted|queued|noted|being)|(?:the )?task (?:received|accepted|"
     rf"acknowledged|noted)|{any_of('promises')})"
 )
@@ -446,17 +477,29 @@ _DID = (
     r"resolved|"
     r"converted|organi[sz]ed|provided|included|placed)"
 )
+_NOW = r"(?:now |successfully |all |fully |already |also |just )*"
 _CLAIMS = re.compile(
-    rf"{_OPENERS}(?:(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:i|we)(?:'ve| have) (?:now |just |"
-    rf"already |also |successfully )*[a-z]{{2,20}}ed\b|(?:all )?done\b[,!. ]*(?:see|check)\b|successfully "
-    rf"\w+(?:ed|ten)\b|(?:i|we)(?:'ve| have)?(?: now| just| already| also| successfully| gone ahead and)* {_DID}\b|"
-    rf"(?:the|your|this|that|all|everything)\b[^.!?]{{0,80}}\b(?:has been|have been|is|are|was|were) (?:now |"
-    rf"successfully "
-    rf"|all |fully |already )*(?:{_DID}|met|in place|ready)\b|(?:the )?(?:task|work|job|everything|all|mission|request|"
-    rf"it)(?: is| was| has been)?(?: now| all| successfully| fully)? (?:completed?|done|finished|accomplished|"
-    rf"fulfilled)\b|"
-    r"it (?:meets|fulfils|fulfills|satisfies) (?:all|every|the)|(?:successfully )?(?:completed|finished)(?: "
-    r"successfully)?$|all (?:acceptance )?criteria (?:are|were|have been) (?:met|fulfilled|satisfied)|"
+    rf"{_OPENERS}(?:(?:all )?(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:all )?done\b[,!. ]*(?:see|"
+    rf"check)\b|"
+    r"successfully \w+(?:ed|ten)\b|(?:i|we)(?:'ve| have) (?:now |just |already |also |successfully )*[a-z]{2,20}ed\b|"
+    rf"(?:i|we)(?:'ve| have)?(?: now| just| already| also| successfully| gone ahead and)* {_DID}\b|"
+    r"(?=.{0,120}$)(?:the|your|this|that|all|everything)\b(?:(?! (?:that|which|what|where|when|how|who|whose)\b) "
+    r"[\w'-]{1,30}){0,6}"
+    rf" (?:(?:has been|have been|was|were) {_NOW}(?:{_DID}|met|put)|(?:is|are) {_NOW}(?:completed?|done|finished|"
+    rf"fulfilled|"
+    r"met|ready|in place|written|created|prepared|implemented|updated|saved|delivered))"
+    r"(?:\W*$|,? (?:and|as|to|in|on|for|with|by|into|at|successfully|accordingly)\b)|(?:the )?(?:task|work|job|"
+    r"everything|all|"
+    r"mission|request|it)(?: is| was| has been)?(?: now| all| successfully| fully)? (?:completed?|done|finished|"
+    r"accomplished|"
+    r"fulfilled)\b|it (?:meets|fulfils|fulfills|satisfies) (?:all|every|the)|(?:successfully )?(?:completed|"
+    r"finished)(?: "
+    r"successfully)?$|all (?:acceptance )?criteria (?:are|were|have been) (?:met|fulfilled|satisfied)|i(?:'m| am) "
+    r"(?:all )?"
+    r"(?:done|finished|ready)\b|(?:please )?(?:see|find|check|refer to|open|review|consult)\b[^.]{0,40}\b(?:attached|"
+    r"attachment|file|report|above|below|document)\W*$|(?:the|my|your)(?: [\w'-]{1,20}){1,3} (?:is|are|can be found) "
+    r"(?:now )?"
+    r"(?:attached|enclosed|in the (?:file|attachment|document|workspace|folder|repository)|below|above|available)\W*$|"
     rf"{any_of('done')})"
 )
 _SPECIFIC = re.compile(r"\d|`|[\w-]+\.[a-z]{2,5}\b|://|\"[^\"]+\"|\u201c")
@@ -490,6 +533,8 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     folded = _folded(text)
     if _ERROR.match(text) and not _HEADING.search(text):
         return Kind.FAILURE
+    if _PLACEHOLDER.fullmatch(text):
+        return Kind.CLAIM
     if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text) or _CODE.search(text):
         return None
     if _LETTER.match(text) and _CLOSING.search(folded):
@@ -508,6 +553,8 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     early = sentences if len(text) <= 400 else sentences[:2]
     if (kind := _of_work(early)) is not None:
         return kind
+    if len(sentences) <= 2 and _CANNOT_AT_ALL.match(sentences[0]):
+        return Kind.REFUSAL
     asks = [sentence for sentence in sentences if _NEEDS.search(sentence) and not _OFFER.match(sentence)]
     rest = [sentence for sentence in sentences if _is_content(sentence)]
     ends = [sentence for sentence in sentences if not _OFFER.match(sentence) or not rest]

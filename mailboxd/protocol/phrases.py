@@ -84,12 +84,14 @@ GERMAN = Phrases(
         r"(?:dabei|dran"
         r"|gleich)|schaue|sehe (?:mir|nach)|(?:lese|prüfe|öffne|suche|schreibe|hole) (?:\w+ ){0,4}(?:jetzt|nun|zuerst|"
         r"zunächst|gleich|sofort))\b|(?:gleich|sofort|jetzt|nun|zuerst|zunächst|als erstes) (?:werde|lese|prüfe|schaue|"
-        r"beginne|öffne|fange|mache) ich\b|lass(?:en sie|t)? mich\b|wird (?:\w+ )?(?:erledigt|gemacht)|(?:einen |nur )?"
-        r"(?:moment|augenblick)\b|bin (?:dran|dabei)\b|in arbeit\W*$|bitte (?:warten|haben sie geduld|etwas geduld))"
+        r"beginne|öffne|fange|mache) ich\b|lass(?:en sie|t)? mich\b|wird (?:\w+ )?(?:erledigt|gemacht)|(?:nur )?einen "
+        r"(?:moment|augenblick)\b|(?:moment|augenblick)(?:[,.! ]+(?:bitte|mal|noch))\b|bin (?:dran|dabei)\b|in "
+        r"arbeit\W*$|bitte (?:warten|haben sie geduld|etwas geduld))"
     ),
     received=r"verstanden|in ordnung|alles klar|gerne?|natürlich|danke|klar|geht klar|erhalten|zur kenntnis genommen",
     done=(
-        r"(?:(?:alles|schon|bereits|ist) )*(?:erledigt|fertig|abgeschlossen|gemacht)\W*$|(?:ich|wir) (?:habe|haben)\b"
+        r"siehe (?:anhang|anlage|datei|oben|unten|bericht)|(?:(?:alles|schon|bereits|ist) )*(?:erledigt|fertig|"
+        r"abgeschlossen|gemacht)\W*$|(?:ich|wir) (?:habe|haben)\b"
         r"[^.]{0,60}\b(?:erledigt|abgeschlossen|fertig\w*|geschrieben|erstellt|gespeichert|aktualisiert|bearbeitet|"
         r"geändert"
         r"|angepasst|korrigiert|ausgeführt|zusammengefasst|überarbeitet|übersetzt)\W*$|(?:die|der|das)(?: \w+){1,2} "
@@ -97,7 +99,8 @@ GERMAN = Phrases(
         r"wurde|sind|wurden)\b[^.]{0,40}\b(?:erledigt|abgeschlossen|fertig\w*|aktualisiert|gespeichert|erstellt)\W*$"
     ),
     asks=(
-        r"\b(?:ich|wir) (?:brauche|benötige|brauchen|benötigen)\b|\b(?:können|könnten|würden) sie (?:mir|bitte)\b|"
+        r"\bich verstehe\b[^.]{0,40}\bnicht\b|\b(?:ich|wir) (?:brauche|benötige|brauchen|benötigen)\b|\b(?:können|"
+        r"könnten|würden) sie (?:mir|bitte)\b|"
         r"\b(?:kannst|könntest|würdest) du (?:mir|bitte)\b|^(?:bitte )?(?:gib|geben sie|nenne|nennen sie|schick|"
         r"schicken "
         r"sie|sende|senden sie|teile|teilen sie) (?:mir|uns)\b|^bitte (?:lade|laden|füge|fügen|sende|senden|schicke|"
@@ -159,7 +162,8 @@ FRENCH = Phrases(
     ),
     received=r"merci(?: beaucoup)?|d'accord|bien sûr|compris|entendu|bien reçu|parfait|très bien|c'est noté|noté",
     done=(
-        r"(?:c'est |voilà, c'est )?(?:fait|terminée?|fini|prêt|achevée?)\W*$|(?:j'ai|nous avons) (?:bien |déjà |tout )*"
+        r"voir (?:la )?(?:pièce jointe|fichier|ci-)|ci-joint|(?:c'est |voilà, c'est )?(?:fait|terminée?|fini|prêt|"
+        r"achevée?)\W*$|(?:j'ai|nous avons) (?:bien |déjà |tout )*"
         r"(?:terminé|fini|effectué|mis à jour|modifié|créé|rédigé|écrit|complété|corrigé|enregistré|réalisé|préparé|"
         r"ajouté)\b|"
         r"(?:la|le|tout|les)\b[^.]{0,40}\b(?:a été|ont été|est|sont) (?:bien |maintenant )*(?:terminé|achevé|"
@@ -167,7 +171,8 @@ FRENCH = Phrases(
         r"créé|rédigé|complété|enregistré|fait|accompli)e?s?\b"
     ),
     asks=(
-        r"\bj'ai besoin\b|\bil me (?:faut|manque)\b|\bpourriez-vous\b|\bpouvez-vous\b|\bpeux-tu\b|\bpourrais-tu\b|"
+        r"\bje ne comprends pas\b|\bj'ai besoin\b|\bil me (?:faut|manque)\b|\bpourriez-vous\b|\bpouvez-vous\b|"
+        r"\bpeux-tu\b|\bpourrais-tu\b|"
         r"^(?:veuillez|merci de|prière de) (?:me |nous )?(?:fournir|préciser|indiquer|envoyer|joindre|confirmer|"
         r"partager)|"
         r"\b(?:fournissez|précisez|indiquez|envoyez)(?:-moi| le| la| les)\b"
@@ -210,7 +215,8 @@ SPANISH = Phrases(
         r"ninguna )?(?:archivo|fichero|carpeta|documento|adjunto)"
     ),
     failed=(
-        r"(?:error|fallo|acceso denegado|permiso denegado|tiempo (?:de espera )?agotado)\W*(?:$|:|al )|(?:la|el|esta|"
+        r"(?:error|fallo)\W*(?::|al )|(?:acceso denegado|permiso denegado|tiempo (?:de espera )?agotado)\W*(?:$|:|al "
+        r")|(?:la|el|esta|"
         r"este) "
         r"(?:tarea|trabajo|solicitud|orden|operación|conexión|comando)\b[^.]{0,40}\b(?:falló|ha fallado|no (?:se "
         r")?(?:pudo|ha "
@@ -231,7 +237,8 @@ SPANISH = Phrases(
         r"entendido|vale|por supuesto|gracias|muchas gracias|claro(?: que sí)?|de acuerdo|perfecto|recibido|muy bien"
     ),
     done=(
-        r"(?:ya está )?(?:hecho|listo|terminado|completado|finalizado|acabado)\W*$|(?:ya )?(?:he|hemos) (?:\w+ "
+        r"ver (?:el )?(?:archivo|adjunto)|adjunto\W*$|véase|(?:ya está )?(?:hecho|listo|terminado|completado|"
+        r"finalizado|acabado)\W*$|(?:ya )?(?:he|hemos) (?:\w+ "
         r")?(?:terminado|"
         r"completado|actualizado|creado|escrito|hecho|modificado|guardado|corregido|preparado|redactado|realizado|"
         r"añadido)\b|"
@@ -240,7 +247,8 @@ SPANISH = Phrases(
         r"actualizad|cread|guardad|hech|finalizad|realizad)|tarea (?:completada|terminada|finalizada)"
     ),
     asks=(
-        r"\bnecesito (?:saber|más|que|el|la|un|una|acceso)\b|\bme (?:falta|faltan)\b|\bpodrías?\b|\bpuedes? "
+        r"\bno (?:lo )?entiendo\b|\bnecesito (?:saber|más|que|el|la|un|una|acceso)\b|\bme (?:falta|faltan)\b|"
+        r"\bpodrías?\b|\bpuedes? "
         r"(?:decirme|darme|"
         r"enviarme|aclarar|indicar|proporcionar)|^(?:por favor,? )?(?:proporciona|indica|envía|aclara|especifica|"
         r"comparte|"
@@ -295,7 +303,8 @@ PORTUGUESE = Phrases(
     ),
     received=r"entendido|obrigad[oa]|certo|claro|com certeza|perfeito|recebido|tudo bem|de acordo",
     done=(
-        r"(?:já está |está )?(?:feito|pronto|concluíd[oa]|terminad[oa]|finalizad[oa])\W*$|(?:já )?(?:eu )?(?:concluí|"
+        r"(?:ver|veja) (?:o )?(?:anexo|arquivo)|(?:já está |está )?(?:feito|pronto|concluíd[oa]|terminad[oa]|"
+        r"finalizad[oa])\W*$|(?:já )?(?:eu )?(?:concluí|"
         r"terminei|"
         r"atualizei|criei|escrevi|fiz|corrigi|salvei|guardei|preparei|completei|finalizei|adicionei)\b|(?:a|o|tudo|"
         r"os|as)\b[^.]"
@@ -304,7 +313,8 @@ PORTUGUESE = Phrases(
         r"finalizada)"
     ),
     asks=(
-        r"\bpreciso (?:saber|de|que)\b|\b(?:você )?(?:poderia|pode) (?:me |por favor )*(?:dizer|informar|enviar|"
+        r"\bn[ãa]o (?:entendo|entendi|compreendo)\b|\bpreciso (?:saber|de|que)\b|\b(?:você )?(?:poderia|pode) (?:me |"
+        r"por favor )*(?:dizer|informar|enviar|"
         r"esclarecer|fornecer|"
         r"confirmar)|^(?:por favor,? )?(?:forneça|informe|envie|esclareça|especifique|compartilhe|confirme)\b"
     ),
@@ -354,14 +364,16 @@ ITALIAN = Phrases(
     ),
     received=r"certo|capito|va bene|grazie|perfetto|d'accordo|ricevuto|certamente|inteso",
     done=(
-        r"(?:è |tutto )?(?:fatto|completato|finito|terminato|pronto)\W*$|(?:ho|abbiamo) (?:\w+ )?(?:completato|"
+        r"vedi (?:l')?(?:allegato|file)|in allegato|(?:è |tutto )?(?:fatto|completato|finito|terminato|pronto)\W*$|"
+        r"(?:ho|abbiamo) (?:\w+ )?(?:completato|"
         r"aggiornato|creato|"
         r"scritto|fatto|finito|modificato|salvato|corretto|preparato|terminato|aggiunto)\b|(?:il|la|lo|tutto|"
         r"l')\b[^.]{0,40}\bè stat[oa] "
         r"(?:completat|aggiornat|creat|salvat|fatt|terminat)"
     ),
     asks=(
-        r"\bho bisogno\b|\bmi (?:serve|servono|manca)\b|\b(?:potrebbe|potresti|può|puoi) (?:dirmi|fornire|fornirmi|"
+        r"\bnon (?:capisco|ho capito)\b|\bho bisogno\b|\bmi (?:serve|servono|manca)\b|\b(?:potrebbe|potresti|può|"
+        r"puoi) (?:dirmi|fornire|fornirmi|"
         r"inviar|indicar|"
         r"chiarire|confermare)|^(?:per favore,? )?(?:fornisci|indica|invia|chiarisci|specifica|conferma)\b"
     ),
@@ -393,7 +405,7 @@ DUTCH = Phrases(
         r"bestaat niet|ontbreekt)"
     ),
     failed=(
-        r"(?:fout|toegang geweigerd|time-?out|mislukt)\W*(?:$|:)|(?:de|het|deze|dit) (?:taak|opdracht|werk|verzoek|"
+        r"(?:fout|toegang geweigerd|mislukt)\W*(?:$|:)|(?:de|het|deze|dit) (?:taak|opdracht|werk|verzoek|"
         r"bewerking)\b[^.]{0,40}"
         r"\b(?:mislukt|niet (?:gelukt|voltooid|uitgevoerd|mogelijk)|geweigerd)"
     ),
@@ -404,13 +416,15 @@ DUTCH = Phrases(
     ),
     received=r"begrepen|prima|bedankt|dank je|zeker|natuurlijk|in orde|ontvangen|akkoord",
     done=(
-        r"(?:alles is |is )?(?:klaar|gedaan|voltooid|afgerond)\W*$|ik heb\b[^.]{0,60}\b(?:voltooid|afgerond|"
+        r"zie (?:bijlage|bestand|boven|onder)|(?:alles is |is )?(?:klaar|gedaan|voltooid|afgerond)\W*$|ik "
+        r"heb\b[^.]{0,60}\b(?:voltooid|afgerond|"
         r"bijgewerkt|gemaakt|"
         r"geschreven|aangepast|opgeslagen|gedaan)\W*$|(?:de|het) \w+ is (?:\w+ )?(?:voltooid|afgerond|bijgewerkt|"
         r"klaar|gedaan)\W*$"
     ),
     asks=(
-        r"\bik heb (?:\w+ )?nodig\b|\b(?:kun|kunt|kan|zou) (?:je|u) (?:me|mij|alsjeblieft|alstublieft)\b|^(?:geef|"
+        r"\bik begrijp\b[^.]{0,30}\bniet\b|\bik heb (?:\w+ )?nodig\b|\b(?:kun|kunt|kan|zou) (?:je|u) (?:me|mij|"
+        r"alsjeblieft|alstublieft)\b|^(?:geef|"
         r"stuur|vermeld) (?:me|mij)\b"
     ),
     offers=r"ik hoop|als (?:je|u) (?:wil|meer)|wil (?:je|u)|laat het (?:me|mij) weten|veel succes",
@@ -447,18 +461,20 @@ POLISH = Phrases(
         r"razu )*(?:zajmę się|zrobię|"
         r"zaczynam|zacznę|sprawdzę|sprawdzam|przygotuję|pracuję|wykonam|odezwę się|przeczytam|biorę się|rozpoczynam|"
         r"wyślę|będę)\b|"
-        r"(?:chwil(?:a|ę|eczkę)|moment|minutkę)\b|proszę (?:czekać|o cierpliwość|chwilę)|pozwól)"
+        r"(?:chwil(?:a|ę|eczkę)|momencik|minutkę)\b|proszę (?:czekać|o cierpliwość|chwilę)|pozwól)"
     ),
     received=r"rozumiem|dobrze|dziękuję|jasne|oczywiście|przyjąłem|przyjęto|zrozumiano|w porządku",
     done=(
-        r"(?:już )?(?:gotowe|zrobione|wykonane|ukończone|zakończone)\W*$|(?:już )?(?:zakończył|ukończył|"
+        r"(?:patrz|w) załącznik|(?:już )?(?:gotowe|zrobione|wykonane|ukończone|zakończone)\W*$|(?:już )?(?:zakończył|"
+        r"ukończył|"
         r"zaktualizował|napisał|zrobił|"
         r"przygotował|utworzył|poprawił|zapisał|wykonał)[ae]m\b|(?:zadanie|praca|plik|"
         r"dokument)\b[^.]{0,30}\b(?:został\w*) (?:\w+ )?"
         r"(?:ukończon|wykonan|zaktualizowan|zapisan|utworzon)"
     ),
     asks=(
-        r"\bpotrzebuję\b|^(?:proszę |prosimy )?(?:podaj|podać|prześlij|przesłać|wyjaśnij|doprecyzuj|o (?:podanie|"
+        r"\bnie rozumiem\b|\bpotrzebuję\b|^(?:proszę |prosimy )?(?:podaj|podać|prześlij|przesłać|wyjaśnij|doprecyzuj|"
+        r"o (?:podanie|"
         r"przesłanie|doprecyzowanie))\b|\bczy (?:możesz|mógłbyś|mogłabyś)\b"
     ),
     offers=r"mam nadzieję|jeśli (?:chcesz|potrzebujesz)|powodzenia|daj znać",
@@ -505,14 +521,16 @@ RUSSIAN = Phrases(
     ),
     received=r"(?:я )?понял[аи]?|хорошо|понятно|принято|спасибо|ясно|конечно|получено|ладно|договорились",
     done=(
-        r"(?:всё |все |уже )*(?:готово|сделано|выполнено|завершено|закончено)\W*$|(?:я )?(?:успешно |уже "
+        r"(?:см\.?|смотрите) (?:вложение|файл|выше|ниже)|во вложении|(?:всё |все |уже )*(?:готово|сделано|выполнено|"
+        r"завершено|закончено)\W*$|(?:я )?(?:успешно |уже "
         r")*(?:выполнил|завершил|закончил|"
         r"обновил|исправил|создал|подготовил|написал|сохранил)а?\b|(?:задача|работа|задание|файл|отч[её]т|"
         r"документ)\b[^.]{0,30}\b(?:выполнен|"
         r"завершен|завершён|обновлен|обновлён|сохранен|сохранён|создан|готов)\w*\W*$"
     ),
     asks=(
-        r"(?:пожалуйста|прошу)[, ]*(?:уточните|предоставьте|пришлите|укажите|прикрепите|сообщите|отправьте)|"
+        r"\bне (?:понимаю|понял|поняла)\b|(?:пожалуйста|прошу)[, ]*(?:уточните|предоставьте|пришлите|укажите|"
+        r"прикрепите|сообщите|отправьте)|"
         r"^(?:уточните|пришлите|"
         r"предоставьте|укажите)\b|\bмне (?:нужн|нужен|необходим|требуется)|\bне (?:ясно|понятно),"
     ),
@@ -545,10 +563,14 @@ TURKISH = Phrases(
     ),
     received=r"anlaşıldı|tamam|teşekkürler|teşekkür ederim|peki|tabii|elbette",
     done=(
-        r"(?:hazır|bitti|tamamlandı|yapıldı|tamamdır|bitirdim|tamamladım)\W*$|[^.]{0,40}\b(?:güncelledim|oluşturdum|"
+        r"ekte\b|(?:hazır|bitti|tamamlandı|yapıldı|tamamdır|bitirdim|tamamladım)\W*$|[^.]{0,40}\b(?:güncelledim|"
+        r"oluşturdum|"
         r"yazdım|tamamladım|bitirdim|kaydettim)\W*$"
     ),
-    asks=r"\bihtiyacım var\b|^lütfen [^.]{0,40}(?:belirtin|paylaşın|gönderin|sağlayın|açıklayın)|\bsöyler misin",
+    asks=(
+        r"\banlamadım\b|\bihtiyacım var\b|^lütfen [^.]{0,40}(?:belirtin|paylaşın|gönderin|sağlayın|açıklayın)|"
+        r"\bsöyler misin"
+    ),
     offers=r"umarım|isterseniz|ister misiniz|başarılar",
     ignorant=r"\bbilmiyorum\b|\bbilgi yok\b",
     condition=r"ama|fakat|ancak|eğer|yalnızca|sadece|[^.,]{0,40}(?:şartıyla|koşuluyla|kaydıyla)",
@@ -575,11 +597,13 @@ SWEDISH = Phrases(
     ),
     received=r"okej|förstått|tack|visst|absolut|uppfattat|självklart|mottaget",
     done=(
-        r"(?:allt är |är )?(?:klart|klar|färdigt|färdig|gjort)\W*$|jag har (?:\w+ )?(?:uppdaterat|skapat|skrivit|"
+        r"se (?:bilaga|bifogad|filen)|(?:allt är |är )?(?:klart|klar|färdigt|färdig|gjort)\W*$|jag har (?:\w+ "
+        r")?(?:uppdaterat|skapat|skrivit|"
         r"gjort|slutfört|sparat|ändrat)\b"
     ),
     asks=(
-        r"\bjag behöver\b|\bkan (?:du|ni) (?:ge|skicka|berätta|förtydliga|bekräfta|ange)\b|^(?:vänligen )?(?:ange|"
+        r"\bjag förstår inte\b|\bjag behöver\b|\bkan (?:du|ni) (?:ge|skicka|berätta|förtydliga|bekräfta|ange)\b|"
+        r"^(?:vänligen )?(?:ange|"
         r"skicka|förtydliga)\b"
     ),
     offers=r"jag hoppas|om (?:du|ni) vill|hör av|lycka till",
@@ -612,12 +636,14 @@ CHINESE = Phrases(
     ),
     received=r"收到|好的?|明白了?|没问题|谢谢|了解|知道了|当然|可以|遵命|嗯|清楚了?",
     done=(
-        r"(?:我)?(?:所有|全部|该|这个)?(?:任务|工作|文件|报告|修改)?(?:都)?(?:已经?|均已)(?:成功)?(?:完成|搞定|做好|"
+        r"(?:请)?(?:见|查看|参见|参考)(?:附件|文件|上文|下文)|(?:我)?(?:所有|全部|该|这个)?(?:任务|工作|文件|报告|"
+        r"修改)?(?:都)?(?:已经?|均已)(?:成功)?(?:完成|搞定|做好|"
         r"写好|更新|修改|保存|生成|处理|创建|提交|编写|添加|删除|修复|发送)|(?:任务|工作)?(?:完成|搞定|做完|"
         r"写完)了?\W*$|我(?:完成|更新|修改|写好|做好)了"
     ),
     asks=(
-        r"请问|请(?:先)?(?:提供|告诉|确认|说明|上传|发送|指定|明确|补充|给我)|需要(?:您|你|知道|更多|先)|(?:您|"
+        r"不明白|不理解|看不懂|没看懂|请问|请(?:先)?(?:提供|告诉|确认|说明|上传|发送|指定|明确|补充|给我)|需要(?:您|"
+        r"你|知道|更多|先)|(?:您|"
         r"你)(?:能否|可以|能)(?:提供|告诉|说明)"
     ),
     offers=r"如果(?:您|你)|希望|需要我|如有|祝",
@@ -652,11 +678,13 @@ JAPANESE = Phrases(
         r"かしこまりました"
     ),
     done=(
-        r"(?:タスク|作業|ファイル|ご依頼|すべて|全て|レポート|文書)?[はをがの]?[^、。]{0,10}(?:完了|更新|作成|修正|"
+        r"添付(?:ファイル)?を(?:ご覧|参照|確認)|(?:タスク|作業|ファイル|ご依頼|すべて|全て|レポート|文書)?[はをがの]?"
+        r"[^、。]{0,10}(?:完了|更新|作成|修正|"
         r"保存|終了)(?:いた)?しました(?:。|$)|終わりました|できました(?:。|$)|完了(?:です)?(?:。|$)"
     ),
     asks=(
-        r"教えてください|(?:提供|送付|共有|指定|確認|明確に)(?:して|し?て)ください|お送りください|教えていただけ|"
+        r"理解できません|わかりかねます|教えてください|(?:提供|送付|共有|指定|確認|明確に)(?:して|し?て)ください|"
+        r"お送りください|教えていただけ|"
         r"ご提供ください|お知らせください|必要です。?$"
     ),
     offers=r"お役に立て|必要であれば|他に|ご不明",
@@ -683,10 +711,14 @@ KOREAN = Phrases(
     ),
     received=r"네|예|알겠습니다|확인했습니다|감사합니다|좋습니다|물론입니다|이해했습니다|접수했습니다",
     done=(
-        r".{0,30}(?:완료|업데이트|수정|저장|작성|처리|생성)(?:을|를)?(?: ?(?:했|하였|되었|됐))습니다(?:[.!]|$)|"
+        r"첨부(?: ?파일)?을? ?(?:참조|확인)|.{0,30}(?:완료|업데이트|수정|저장|작성|처리|생성)(?:을|를)?(?: ?(?:했|"
+        r"하였|되었|됐))습니다(?:[.!]|$)|"
         r"(?:완료|끝났습니다|다 했습니다)[.!]?$"
     ),
-    asks=r"알려 ?주(?:세요|시겠|십시오)|제공해 ?주|보내 ?주(?:세요|시)|필요합니다[.]?$|공유해 ?주",
+    asks=(
+        r"이해하지 못|이해가 안|알려 ?주(?:세요|시겠|십시오)|제공해 ?주|보내 ?주(?:세요|시)|필요합니다[.]?$|공유해 "
+        r"?주"
+    ),
     offers=r"도움이 되|필요하시면|더 필요",
     ignorant=r"모르겠습니다|알 수 없습니다|모릅니다",
     condition=r"단[,. ]|조건|만약|하지만|그러나|다만|[^.]{0,40}(?:경우|면[ ,.]|면$|조건)",
