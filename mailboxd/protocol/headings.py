@@ -60,7 +60,7 @@ _PROSE = frozenset({"dependencies", "prerequisites", "budget", "budgets", "statu
 _OWN = ("planned_actions", "checks", *_RESTRAINING)
 _SHORTEST = 6
 """Letters of a heading whose misspellings are looked for: `Dates` is not `Gates`."""
-_LONG_ENOUGH = tuple(own for own in _OWN if len(own) >= _SHORTEST and own not in _PROSE)
+_LONG_ENOUGH = tuple(own for own in _OWN if len(own) >= _SHORTEST)
 _LONGEST = 40
 _STATES = CLOSED | STOPPED | UNDER_WAY
 _REF = re.compile(r"[^\W_][\w.-]*\d[\w.-]*|#[0-9]+|\[\[[^\]]+\]\]")
@@ -137,6 +137,8 @@ def _require_no_near_miss(section: Section, name: str, path: str) -> None:
         return
     near = _near(section.heading, name)
     if not near or (near == "checks" and "id:" not in section.text):
+        return
+    if near in _PROSE and not _has_form(_RESTRAINING[near], _lines(section.text)):
         return
     odd = foreign_letter(section.heading)
     letter = f"Letter {odd[0]} of the heading is {odd[1].title()}, which only looks like another. " if odd else ""
