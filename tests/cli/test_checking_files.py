@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
 from tests.cli.stage import Stage
 
 PLAN = """# Prices
@@ -30,13 +26,8 @@ subtasks:
 
 
 def take(stage: Stage, name: str, text: str) -> None:
-    raw = text.encode()
-    with stage.engine() as engine:
-        intake = Intake(engine)
-        file = InboxFile(name, raw, sha256(raw).hexdigest(), len(raw), {})
-        parsed = intake.parse(file)
-        assert not isinstance(parsed, MessageError)
-        intake.receive(file, parsed)
+    (stage.ws.inbox / name).write_text(text)
+    assert stage.receive() != "rejected"
 
 
 def test_a_file_is_described_as_the_task_that_it_would_become(stage: Stage, tmp_path: Path) -> None:
@@ -129,11 +120,8 @@ def test_standard_input_is_checked_too(stage: Stage) -> None:
 
 def test_a_rejected_file_is_opened_corrected_and_sent_again(stage: Stage, tmp_path: Path) -> None:
     broken = "---\ndeadline: soon\n---\nBuy milk.\n"
-    with stage.engine() as engine:
-        Intake(engine).reject(
-            InboxFile("milk.md", broken.encode(), "0" * 64, len(broken), {}),
-            MessageError("bad-time", "'soon' is not a time", "Write a time.", "milk.md", 2),
-        )
+    (stage.ws.inbox / "milk.md").write_text(broken)
+    assert stage.receive() == "rejected"
     item = stage.item("rejected")
     assert f"{stage.program} inbox --edit " in item["command"]
     editor = tmp_path / "editor"

@@ -6,77 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
-from mailboxd.core.events import Role
-from mailboxd.core.inputs import NewTask, SpecWritten, Steer
-from mailboxd.core.model import Policy, Spec
-from mailboxd.core.times import to_epoch
-from mailboxd.engine.engine import Engine
-from mailboxd.engine.reports import Reports
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.prompts import Templates
+from mailboxd.core.inputs import SpecWritten
 from mailboxd.protocol.spec import rewritten
-from mailboxd.store.store import Store
-from mailboxd.taskmd.sync import TaskMarkdown
+from tests.shell.edited import Desk
 
 STEERED = "New instructions from operator:\n> Count the commas."
-
-
-class Desk:
-    """A task `job`, its file, and the daemon's part that keeps both the same."""
-
-    def __init__(self, root: Path, goal: str = "Job") -> None:
-        Workspace.create(root)
-        self.ws, self.clock = Workspace(root), ManualClock()
-        self.engine = Engine(Store.open(None, self.clock.now()), Settings(agent="alpha", policy=Policy()), self.clock)
-        self.restart()
-        with self.engine.batch():
-            spec = Spec(goal, "Do job.", expected_output="One line.")
-            created = self.engine.handle(None, NewTask("job", None, "job", "operator", "Job", spec, Policy()))
-        self.id = str(created[0].task)
-        self.render()
-
-    @property
-    def file(self) -> Path:
-        return self.ws.tasks / "job" / "task.md"
-
-    @property
-    def instructions(self) -> str:
-        task = self.engine.store.tasks.get(self.id)
-        assert task is not None
-        return task.spec.instructions
-
-    def restart(self) -> None:
-        """Another daemon: it remembers nothing of what was shown."""
-        files, self.reports = TaskFiles(self.ws, settle_seconds=0.0), Reports(self.engine)
-        self.taskmd = TaskMarkdown(self.engine, Intake(self.engine), files, Templates(None), self.reports)
-
-    def render(self) -> str:
-        self.taskmd.perform()
-        with self.engine.batch():
-            self.reports.record_all()
-        return self.file.read_text()
-
-    def steer(self) -> None:
-        """A person's command, in a process of its own."""
-        self.clock.advance(1.0)
-        with self.engine.batch():
-            self.engine.handle(self.id, Steer("operator", "Count the commas."), Role.OPERATOR, "root")
-
-    def save(self, text: str) -> None:
-        """Somebody saves the file, and the daemon looks."""
-        self.clock.advance(1.0)
-        self.file.write_text(text)
-        with self.engine.batch():
-            self.taskmd.scan(to_epoch(self.clock.now()) + 3600.0)
-
-    def edits(self) -> int:
-        """How often the instructions were edited, as the history has it."""
-        events = self.engine.store.recorded_since(0)
-        return sum(event.data.get("reason") == "instructions edited in task.md" for _, event in events)
 
 
 @pytest.fixture
@@ -135,15 +69,10 @@ def test_a_second_edit_may_undo_the_first(desk: Desk) -> None:
 def test_a_spec_that_was_written_meanwhile_is_not_taken_back(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "alpha", goal="")
     before = desk.file.read_text()
-    task = desk.engine.store.tasks.get(desk.id)
-    assert task is not None
-    written = rewritten(task.spec, "## Expected Output\n\nTwo lines.\n")
+    written = rewritten(desk.spec, "## Expected Output\n\nTwo lines.\n")
     assert written is not None
     desk.clock.advance(1.0)
-    with desk.engine.batch():
-        desk.engine.handle(desk.id, SpecWritten(written), Role.OPERATOR, "root")
+    desk.order(SpecWritten(written))
     desk.restart()
     desk.save(f"{before}\n## Scope Out\n\nTables.\n")
-    after = desk.engine.store.tasks.get(desk.id)
-    assert after is not None
-    assert (after.spec.expected_output, after.spec.scope_out) == ("Two lines.", "Tables.")
+    assert (desk.spec.expected_output, desk.spec.scope_out) == ("Two lines.", "Tables.")
