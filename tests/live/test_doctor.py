@@ -183,7 +183,7 @@ def test_an_agent_that_openclaw_does_not_have_is_added_by_what_is_printed(
     assert set(zeta.phases().values()) == {"completed"}
 
 
-@pytest.mark.parametrize("release", [OPENCLAW, OLDER[-1]])
+@pytest.mark.parametrize("release", [OPENCLAW, pytest.param(OLDER[-1], marks=pytest.mark.soak)])
 def test_every_command_of_openclaw_that_is_printed_to_look_at_it_is_one(found_apart: FoundApart, release: str) -> None:
     """With a gateway that has the plugin and is well; none of them changes anything."""
     gateway = found_apart(run_of(["alpha"]), daemons=[], plugin=True, release=release).gateway
