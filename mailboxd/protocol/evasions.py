@@ -419,6 +419,11 @@ _OFFER = re.compile(
     rf"{any_of('offers')})",
     re.IGNORECASE,
 )
+_IF = re.compile(r"(?:if|wenn|si|se|als|jeśli|если|om)\b|如果|希望")
+_ABOUT_ME = re.compile(
+    r"\b(?:i|i'll|i'm|i'd|me|we|us|my|ask|question|questions|anything|ich|mir|mich|wir|uns|fragen|frage|je|moi|nous|yo|nos|eu|mi|"
+    r"io|ik|mij|я|мне|меня|jag|mig)\b|我|告诉|问题|帮助|有用"
+)
 _OPENERS = (
     r"(?:(?:as (?:requested|instructed|you asked|asked)|(?:based on|according to|following) [^,.]{1,60}|good news|"
     r"great news)[,:!] *+)?"
@@ -585,7 +590,7 @@ def _is_content(sentence: str) -> bool:
     frame = (
         _ACK.fullmatch(bare)
         or _GREETING.fullmatch(bare)
-        or _OFFER.match(sentence)
+        or _is_offer(sentence)
         or _PROMISES.match(sentence)
         or sentence.endswith(("?", "\uff1f"))
         or _PREAMBLE.match(sentence)
@@ -593,6 +598,11 @@ def _is_content(sentence: str) -> bool:
         or (_CLAIMS.match(sentence) and not _SPECIFIC.search(sentence))
     )
     return not frame and any(map(str.isalnum, bare))
+
+
+def _is_offer(sentence: str) -> bool:
+    """Whether a sentence is an offer or a wish. With a condition it is one if it is about the author."""
+    return bool(_OFFER.match(sentence) and (not _IF.match(sentence) or _ABOUT_ME.search(sentence)))
 
 
 def _of_frame(sentences: list[str]) -> Kind | None:
