@@ -97,7 +97,7 @@ def restraining(sections: Iterable[Section]) -> Iterator[Section]:
     """The sections with a text whose heading restrains the work, or nearly does, whatever the text is."""
     for section in sections:
         name = _key(section.name)
-        near = name in _OWN or foreign(section.name) or (len(name) <= _LONGEST and _near(section.heading, name))
+        near = name in _OWN or _foreign(section.name) or (len(name) <= _LONGEST and _near(section.heading, name))
         if near and _lines(section.text):
             yield section
 
@@ -117,9 +117,12 @@ def _has_form(header: str, lines: list[str]) -> bool:
 
 def _require_none_in_other_words(section: Section, path: str) -> None:
     """Refuse a heading of another language that restrains. What is as often a chapter of a text has to look like it."""
-    name, lines = foreign(section.name), _lines(section.text)
+    name = _foreign(section.name)
+    if not name:
+        return
+    lines = _lines(section.text)
     form = {"depends_on": "depends_on", "budget_usd": "budget", "timeout": "budget", "limit": "budget"}.get(name, "")
-    if name and lines and (not form or _has_form(form, lines)):
+    if lines and (not form or _has_form(form, lines)):
         own = "" if name == "approval" else f"Write `## {name.replace('_', ' ').capitalize()}`."
         _stop(section, path, own or instead(section.heading))
 
@@ -145,7 +148,9 @@ def _require_no_near_miss(section: Section, name: str, path: str) -> None:
     _stop(section, path, f"{letter}Did you mean `## {near.replace('_', ' ').title()}`?")
 
 
-_key = lru_cache(maxsize=1024)(spelled)  # a text may have a thousand sections of the same name
+# A text may have a thousand sections of the same name.
+_key = lru_cache(maxsize=1024)(spelled)
+_foreign = lru_cache(maxsize=1024)(foreign)
 
 
 @lru_cache(maxsize=1024)
