@@ -43,7 +43,7 @@ def _attempts(db: sqlite3.Connection) -> None:
     crowd = "SELECT id, seq, row_number() OVER () AS n FROM v_tasks WHERE local_id LIKE 'big.a-%'"
     db.execute(
         f"INSERT INTO attempts ({', '.join(columns)}) SELECT {values} FROM ({crowd}) t,"
-        " (SELECT * FROM v_attempts LIMIT 1) a"
+        " (SELECT * FROM attempts LIMIT 1) a"
     )
 
 
