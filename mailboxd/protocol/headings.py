@@ -224,10 +224,10 @@ def stated_criteria(texts: Iterable[str]) -> str:
 
 def renamed(sections: Sequence[Section]) -> tuple[tuple[Section, ...], list[str]]:
     """The sections with the headings of the table in our own words, and a doubt about each of another language."""
-    named, doubts = [], []
+    named, doubts, names = [], [], {section.name for section in sections}
     for section in sections:
         own = SECTIONS.get(_key(section.name), "")
-        if own and not any(one.is_called(own) for one in sections):
+        if own and own.casefold() not in names:
             named.append(Section(own, section.text, section.line))
             doubts.append(f"the section {excerpt(section.heading)} was read as {own}")
         else:
