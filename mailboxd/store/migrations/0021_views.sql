@@ -12,7 +12,7 @@ CREATE VIEW v_dependencies AS SELECT task, needs FROM dependencies;
 
 CREATE VIEW v_attempts AS SELECT
     id, task, ordinal, executor, executor_kind, worker_ref, runtime, status, waiting_for, acknowledged, silent, question_turns,
-    model, session_key, session_ref, reply_token, run_id, started_at, finished_at, error_summary, usage
+    model, escalated, session_key, session_ref, reply_token, run_id, started_at, finished_at, error_summary, usage
 FROM attempts;
 
 CREATE VIEW v_events AS SELECT seq, at, kind, task, role, actor, data, hash FROM events;
