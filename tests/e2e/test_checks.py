@@ -48,7 +48,7 @@ def test_a_check_that_fails_is_a_finding_and_the_work_is_done_again(found: Found
     """The first attempt leaves the file out; the finding tells the second, and no model has judged anything."""
     rules = [
         {"match": {"attempt": "1"}, "reply": "Text."},
-        {"match": {"text": "the check report failed"}, "writes": {"out/report.md": "words"}, "reply": "Now done."},
+        {"match": {"text": "the check report failed"}, "writes": {"out/report.md": "words"}, "reply": "Both texts."},
     ]
     company = found({"alpha": {"rules": rules}})
     alpha = company["alpha"]
