@@ -421,7 +421,8 @@ _OFFER = re.compile(
 )
 _IF = re.compile(r"(?:if|wenn|si|se|als|jeśli|если|om)\b|如果|希望")
 _ABOUT_ME = re.compile(
-    r"\b(?:i|i'll|i'm|i'd|me|we|us|my|ask|question|questions|anything|ich|mir|mich|wir|uns|fragen|frage|je|moi|nous|yo|nos|eu|mi|"
+    r"\b(?:i|i'll|i'm|i'd|me|we|us|my|ask|question|questions|anything|ich|mir|mich|wir|uns|fragen|frage|je|moi|nous|"
+    r"yo|nos|eu|mi|"
     r"io|ik|mij|я|мне|меня|jag|mig)\b|我|告诉|问题|帮助|有用"
 )
 _OPENERS = (
@@ -454,8 +455,8 @@ _PROMISES = re.compile(
     r"moment|just a (?:moment|second|minute)|a moment please|stand by|hold "
     r"on|please (?:wait|stand by|hold on|be patient|give me)|bear with me|(?:more|results?|an update|the answer|"
     r"details) "
-    r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|\(?(?:to be "
-    r")?continued\b|(?:part|"
+    r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|(?:to be "
+    r"continued|\(continued|continued (?:in|below|on))\b|(?:part|"
     r"section) \d[^.]{0,20} (?:follows|will follow|coming)\b|your (?:request|"
     r"task) (?:has been|was|is) (?:received|accepted|queued|noted|being)|(?:the )?task (?:received|accepted|"
     rf"acknowledged|noted)|{any_of('promises')})"
