@@ -26,7 +26,7 @@ CREATE VIEW v_bodies AS SELECT message, raw FROM bodies;
 
 CREATE VIEW v_approvals AS SELECT
     id, task, attempt, purpose, action, requested_action, side_effect_kind, risk, preview, digest, idempotency_key,
-    requested_by, at, expires_at, status, resolved_by, resolved_at, note, void, state, tries, started_at, finished_at, summary,
+    requested_by, gate, at, expires_at, status, resolved_by, resolved_at, note, void, state, tries, started_at, finished_at, summary,
     artifact
 FROM approvals;
 
