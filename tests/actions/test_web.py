@@ -120,6 +120,7 @@ def test_without_a_connection_nothing_was_sent(at: Workbench) -> None:
     assert "nothing was sent" in end.summary
 
 
+@pytest.mark.slow
 def test_a_server_that_speaks_no_tls_got_nothing(at: Workbench, server: Server) -> None:
     end = at.do(action("http", method="POST", url=server.url.replace("http:", "https:"), body="secret", timeout=3))
     assert end.state is FAILED

@@ -613,6 +613,7 @@ def test_two_plans_are_refused_and_a_heading_without_subtasks_is_text(stage: Sta
     assert stage.run("send", "--title", "T", "--file", "-", text=text).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_refusal_says_how_to_ask_again_and_that_helps(tmp_path: Path) -> None:
     """An agent was added while no daemon ran."""
     company = Company(tmp_path, {"alpha": {"mailbox": True}, "beta": {}})

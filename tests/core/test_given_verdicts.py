@@ -188,6 +188,7 @@ VERDICTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(VERDICTS, max_size=8),

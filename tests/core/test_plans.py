@@ -157,6 +157,7 @@ def test_a_plan_stays_within_the_operators_limits() -> None:
     assert refusal(*needs, limits=Limits(edges=2)).rule == "plan-too-large"
 
 
+@pytest.mark.slow
 def test_a_cycle_of_100000_is_found_at_once_and_shown_with_ten_names() -> None:
     size = 100_000
     ring = [child(f"n{number}", "self", f"n{(number + 1) % size}") for number in range(size)]

@@ -121,6 +121,7 @@ def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> Non
     assert "beta" not in (founder.folder / "server" / "nats.conf").read_text()
 
 
+@pytest.mark.slow
 def test_a_host_that_left_belongs_to_no_hub(founder: Host, other: Host) -> None:
     other.ordered("join", given=invited(founder))
     for name in ("status.json", "jobs.json"):  # of a hub process that ran
@@ -139,6 +140,7 @@ def pasted(host: Host, refused: str) -> None:
     host.ordered(*shlex.split(command)[1:])
 
 
+@pytest.mark.slow
 def test_what_a_refusal_names_makes_way_for_what_was_refused(founder: Host, other: Host) -> None:
     token = invited(founder)
     again = founder.hub("invite", "beta")

@@ -147,6 +147,7 @@ def test_a_group_survives_a_kill_at_every_point(ws: Workspace) -> None:
         assert everything(ws) == {f"archive/{DAY}/{name}": name.encode() for name in names}, point
 
 
+@pytest.mark.slow
 def test_a_recovery_that_is_killed_too_is_completed_by_the_next(ws: Workspace) -> None:
     expected = archive(ws, "x.md", replaced(ws), b"judged", DAY, TAKEN.__contains__)
     whole = everything(ws)

@@ -343,6 +343,7 @@ def test_a_watcher_whose_threads_died_is_found_out_and_replaced(sleeper: Sleeper
     assert sleeper.woken_by(lambda: (sleeper.ws.tasks / "t1").mkdir())
 
 
+@pytest.mark.slow
 def test_an_observer_that_fails_to_stop_is_replaced(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen once in hours of exchanging directories: watchdog raised KeyError for a path that it had forgotten."""
     stop = BaseThread.stop

@@ -209,6 +209,7 @@ def test_deep_nesting_is_refused_and_the_process_lives() -> None:
     assert error_of("subtasks: " + "{a: {agent: x, description: d, subtasks: " * 500).rule == "too-deep"
 
 
+@pytest.mark.slow
 def test_a_plan_of_ten_thousand_children_is_read_in_two_seconds() -> None:
     plan = Dag(tuple(DagNode(PlannedChild(f"child-{i}", ("scout",), f"Part {i}: do it", tuple(
         f"child-{j}" for j in range(max(0, i - 5), i)), "Do\nthis", "A text")) for i in range(10_000)))  # fmt: skip
@@ -218,6 +219,7 @@ def test_a_plan_of_ten_thousand_children_is_read_in_two_seconds() -> None:
     assert time.process_time() - started < 2.0
 
 
+@pytest.mark.slow
 @given(dags())
 def test_a_rendered_dag_reads_back_the_same(dag: Dag) -> None:
     text = render_dag(dag)
@@ -225,6 +227,7 @@ def test_a_rendered_dag_reads_back_the_same(dag: Dag) -> None:
     assert parse_dag(f"```yaml\n{text}```", path="p") == dag
 
 
+@pytest.mark.slow
 @given(children())
 def test_other_yaml_readers_see_the_same_strings(child: PlannedChild) -> None:
     seen = yaml.safe_load(render_dag(Dag((DagNode(child),))))["subtasks"][child.key]

@@ -100,6 +100,7 @@ def task_files(draw: st.DrawFn) -> TaskFile:
     )
 
 
+@pytest.mark.slow
 @given(task_files())
 @example(LIVE)
 @example(TaskFile())
@@ -167,6 +168,7 @@ def test_a_direct_task_has_the_sections_of_the_protocol() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_task_of_ten_thousand_children_is_rendered_and_read_in_seconds() -> None:
     big = TaskFile(
         task_id="big",

@@ -57,6 +57,7 @@ def digest(seed: int) -> str:
     return hashlib.sha256("\n".join(happened).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_seed_plays_the_same_history_in_any_process() -> None:
     """Nothing in it hangs on the order of a set, on the machine's clock or on its chance."""
     root = Path(__file__).resolve().parents[2]
