@@ -295,10 +295,11 @@ class PromptBuilder:
 
     def _lines(self, lines: Sequence[str]) -> str:
         """The lines, as many as fit into the bytes of a context."""
-        text = "\n".join(lines).encode("utf-8", "replace")
-        if len(text) <= self.context_bytes:
-            return "\n".join(lines)
-        shown = text[: self.context_bytes].decode("utf-8", "ignore").split("\n")[:-1]
+        text = "\n".join(lines)
+        raw = text.encode("utf-8", "replace")
+        if len(raw) <= self.context_bytes:
+            return text
+        shown = raw[: self.context_bytes].decode("utf-8", "ignore").split("\n")[:-1]
         return "\n".join([*shown, f"[mailboxd] and {len(lines) - len(shown)} more"])
 
     def _under_review(self, task: Task) -> Spec:

@@ -53,7 +53,7 @@ from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.keys import OPERATOR, Proof, Trust, name_here, require_operator
-from mailboxd.protocol import no_task
+from mailboxd.protocol import left_aside, no_task
 from mailboxd.protocol.answer import answer_of, summary_of
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.head import Place
@@ -160,7 +160,7 @@ class Intake:
         doubts = list(parsed.warnings)
         if isinstance(parsed.message, ReplyMessage):
             doubts += parsed.message.doubts
-        if parsed.assumed and (about := no_task.doubt(file.name)):
+        if parsed.assumed and (about := left_aside.doubt(file.name)):
             doubts.append(about)
         if isinstance(parsed.message, ReplyMessage):
             try:

@@ -18,7 +18,7 @@ from mailboxd.errors import MessageError
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import Stamp, directory, lstat, open_regular, read_up_to, refusal
 from mailboxd.mailbox.layout import Workspace, is_temporary
-from mailboxd.protocol.no_task import declares_sender, left_aside
+from mailboxd.protocol.left_aside import declares_sender, left_aside
 
 # Reading a file only when no process is still writing it
 

@@ -12,7 +12,7 @@ from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import directory, world_errors
-from mailboxd.protocol.no_task import left_aside
+from mailboxd.protocol.left_aside import left_aside
 
 STATE = ".mailboxd"
 ATTACHMENTS = "attachments"

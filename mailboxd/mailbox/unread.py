@@ -23,7 +23,7 @@ from mailboxd.ids import readable
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary, storable_name
 from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.no_task import declares_sender, left_aside
+from mailboxd.protocol.left_aside import declares_sender, left_aside
 
 _TASK_FILE = "task.md"
 _NEARLY = frozenset({_TASK_FILE, "task.markdown", "task.txt", "tasks.md"})

@@ -25,6 +25,7 @@ from mailboxd.protocol import front_matter, no_task
 from mailboxd.protocol.dropped import read_sections, read_text
 from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
+from mailboxd.protocol.left_aside import declares_task
 from mailboxd.protocol.markdown import (
     Outline,
     OutlineSection,
@@ -207,7 +208,7 @@ def parse_task_file(raw: bytes, path: str, *, is_new: bool = False, place: Place
     a new task that has not ended those of `head.read_head` and `dropped.read_sections`; for one that a person wrote
     also those of `no_task.refusal`.
     """
-    by_person = is_new and not no_task.declares_task(raw)
+    by_person = is_new and not declares_task(raw)
     if by_person and (refused := no_task.refusal(path, raw)) is not None:
         raise refused
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)

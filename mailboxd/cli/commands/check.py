@@ -40,7 +40,7 @@ def check_command(session: Session, file: str) -> None:
     that are there, in a copy of the database: nothing is sent or recorded. - is standard input.
     """
     from mailboxd.mailbox.layout import is_temporary
-    from mailboxd.protocol.no_task import declares_sender, left_aside
+    from mailboxd.protocol.left_aside import declares_sender, left_aside
 
     config, ws = session.config(), session.workspace()
     raw = _content(file, config.limits.message_bytes)
