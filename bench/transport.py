@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from mailboxd.agents import process
-from mailboxd.agents.call_dir import Exit, write_prompt
+from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.transport import GatewayTransport, Mark
 from mailboxd.agents.openclaw import OpenClaw
@@ -57,11 +57,11 @@ class Stand:
         """Run a turn in a new session."""
         directory = self.root / call
         text = f"[mailboxd] work turn · task {call} · attempt 1\n\nSay something.\n"
-        file = write_prompt(directory, text.encode())
         argv = (self.carrier if by == "gateway" else self.carrier.cli).turn_argv(
-            "alpha", f"agent:alpha:mailboxd:{call}", file, SECONDS
+            "alpha", f"agent:alpha:mailboxd:{call}", directory / PROMPT, SECONDS
         )
-        return (self.carrier if by == "gateway" else process).spawn(directory, argv, self.gateway.env)
+        launcher = self.carrier if by == "gateway" else process
+        return launcher.spawn(directory, argv, self.gateway.env, files={PROMPT: text.encode()})
 
     def turn(self, by: str, call: str) -> Cost:
         begun = time.monotonic()

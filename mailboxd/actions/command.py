@@ -97,8 +97,8 @@ def run_program(
         kill_writers(call_dir)  # processes that left its process group
         cut_output(call_dir, context.output_cap)
     with world(call_dir):
-        stdout, _ = written(call_dir, "stdout", context.output_cap)
-        stderr, _ = written(call_dir, "stderr", context.output_cap)
+        stdout, *_ = written(call_dir, "stdout", context.output_cap)
+        stderr, *_ = written(call_dir, "stderr", context.output_cap)
     return ProgramResult(exit_.rc if exit_ else None, stopped, stdout, stderr)
 
 

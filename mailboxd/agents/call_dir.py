@@ -12,7 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Exit:
     stderr: bytes = b""
     truncated: bool = False
     """stdout is longer than the cap; `stdout` is its beginning."""
+    is_open: bool = field(default=False, compare=False)
+    """A process that the call has left running may still write to its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +71,6 @@ class TurnResult:
         for name, text in (("stdout", stdout), ("stderr", self.said)):
             if text:
                 yield name, text.encode("utf-8", "backslashreplace") + b"\n"
-
-
-def write_prompt(directory: Path | str, prompt: bytes, name: str = PROMPT) -> str:
-    """Create the call's directory (0700) and its prompt file (0600); returns the file's path.
-
-    Not synced: only the program started next reads it, and a power failure ends that too. Raises WorldError.
-    """
-    path = f"{directory}/{name}"
-    try:
-        make_directory(directory)
-        descriptor = open_empty(path, os.O_WRONLY)
-        try:
-            write(descriptor, prompt)
-        finally:
-            os.close(descriptor)
-    except OSError as problem:
-        raise refusal(directory, problem) from problem
-    return path
 
 
 def remove(directory: Path | str) -> None:
@@ -140,21 +124,27 @@ def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> E
     Missing files count as empty, and so does anything the call put in their place.
     """
     try:
-        stdout, truncated = written(directory, "stdout", cap)
-        stderr, _ = written(directory, "stderr", STDERR_CAP)
+        stdout, truncated, is_open = written(directory, "stdout", cap)
+        stderr, _, is_open_too = written(directory, "stderr", STDERR_CAP)
     except OSError as problem:
         raise refusal(directory, problem) from problem
-    return Exit(rc, stdout, stderr, truncated)
+    return Exit(rc, stdout, stderr, truncated, is_open or is_open_too)
 
 
-def written(directory: Path | str, name: str, cap: int) -> tuple[bytes, bool]:
-    """`read_capped` for one of the call's files. Raises OSError."""
+def written(directory: Path | str, name: str, cap: int) -> tuple[bytes, bool, bool]:
+    """The first `cap` bytes of an output, whether there are more, and whether a process has it open for writing, as
+    far as the system tells. Raises OSError.
+    """
     try:
-        return read_capped(f"{directory}/{name}", cap)
+        descriptor = open_regular(f"{directory}/{name}", os.O_RDONLY)
     except OSError as problem:
-        if is_spoilt(directory, problem):
-            return b"", False
+        if problem.errno == errno.ENOENT or is_spoilt(directory, problem):
+            return b"", False, False
         raise
+    try:
+        return *_read(descriptor, cap), bool(system.is_being_written(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def is_spoilt(directory: Path | str, problem: OSError) -> bool:
@@ -185,27 +175,26 @@ def open_regular(path: Path | str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
-def open_empty(path: Path | str, flags: int) -> int:
-    """Open an empty regular file, created or truncated. Raises OSError.
+def create(path: Path | str, flags: int = os.O_WRONLY) -> int:
+    """Open a new file (0600), in place of one that an earlier try left there. Raises OSError.
 
-    An empty file is not truncated: ext4 flushes a file that is closed after a truncation.
+    None is truncated: ext4 flushes a file that is closed after a truncation.
     """
-    descriptor = open_regular(path, flags | os.O_CREAT)
-    if os.lseek(descriptor, 0, os.SEEK_END):
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-def make_directory(directory: Path | str) -> None:
-    """Create the call's directory (0700) unless it exists; its parent must. Raises OSError."""
+    flags |= os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        mode = os.lstat(directory).st_mode  # usually it exists: the prompt was written before
-    except FileNotFoundError:
-        os.mkdir(directory, 0o700)  # noqa: PTH102
-        return
-    if not stat.S_ISDIR(mode):
-        raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        os.unlink(path)  # noqa: PTH108
+        return os.open(path, flags, 0o600)
+
+
+def put(path: Path | str, content: bytes) -> None:
+    """Write a new file, in place of one that an earlier try left there. Raises OSError."""
+    descriptor = create(path)
+    try:
+        write(descriptor, content)
+    finally:
+        os.close(descriptor)
 
 
 def write(descriptor: int, raw: bytes) -> None:
@@ -221,13 +210,17 @@ def read_capped(path: Path | str, cap: int) -> tuple[bytes, bool]:
         descriptor = open_regular(path, os.O_RDONLY)
     except FileNotFoundError:
         return b"", False
-    parts, left = [], cap + 1
     try:
-        while left and (part := os.read(descriptor, min(left, _CHUNK))):
-            parts.append(part)
-            left -= len(part)
+        return _read(descriptor, cap)
     finally:
         os.close(descriptor)
+
+
+def _read(descriptor: int, cap: int) -> tuple[bytes, bool]:
+    parts, left = [], cap + 1
+    while left and (part := os.read(descriptor, min(left, _CHUNK))):
+        parts.append(part)
+        left -= len(part)
     raw = b"".join(parts)
     return raw[:cap], len(raw) > cap
 

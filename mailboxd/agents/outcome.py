@@ -122,9 +122,10 @@ def classify(exit_: Exit) -> Outcome:
     value = parse_object(exit_)
     run_id = reference_at(value, "runId")
     if value is not None:
-        outcome = None
-        if isinstance(at(value, "result", "payloads"), list) and isinstance(at(value, "result", "meta"), dict):
-            outcome = _from_result(exit_.rc, value, run_id)
+        outcome, result = None, value.get("result")
+        payloads, meta = (result.get("payloads"), result.get("meta")) if isinstance(result, dict) else (None, None)
+        if isinstance(payloads, list) and isinstance(meta, dict):
+            outcome = _from_result(exit_.rc, value.get("status"), payloads, meta, run_id)
         elif exit_.rc == 1 and value.get("ok") is False:
             outcome = _from_error(value, run_id)
         if outcome is not None:
@@ -165,14 +166,16 @@ def _aborted(exit_: Exit) -> Outcome:
     return Unknown("stopped, but it was not confirmed that the turn was aborted", run_id=run_id)
 
 
-def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> Outcome | None:
-    meta = value["result"]["meta"]
-    usage, session = _usage(meta), reference_at(meta, "agentMeta", "sessionId")
+def _from_result(
+    rc: int | None, status: object, payloads: list[Any], meta: dict[str, Any], run_id: str | None
+) -> Outcome | None:
+    by_agent = meta.get("agentMeta")
+    used = by_agent.get("usage") if isinstance(by_agent, dict) else None
+    usage, session = _usage(used, by_agent), reference_at(by_agent, "sessionId")
 
     def failed(error: str, permanence: Permanence = Permanence.TRANSIENT) -> Failed:
         return Failed(brief(error), permanence, usage=usage, run_id=run_id, session_ref=session)
 
-    status = value.get("status")
     if rc == 1 and status == "timeout":
         return failed(f"the turn timed out; {_tools(meta)}")
     if rc == 1 and status == "error":
@@ -187,7 +190,8 @@ def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> O
         return failed(f"the turn timed out while a tool was running; {_tools(meta)}")
     if meta.get("aborted") is True:
         return failed("the gateway aborted the turn")
-    payloads = [_marked(payload, meta) for payload in value["result"]["payloads"]]
+    if used is None:
+        payloads = [_marked(payload) for payload in payloads]
     said = [p for p in payloads if _is_speech(p)]
     text = _spoken(said, stop) or text_at(meta, "finalAssistantVisibleText")
     if not said or not text.strip():
@@ -198,9 +202,9 @@ def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> O
     return Succeeded(text, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
 
 
-def _marked(payload: object, meta: dict[str, Any]) -> object:
-    """The payload, marked as an error if it is one of mailboxd's plugin: its text, and no tokens used."""
-    by_plugin = at(meta, "agentMeta", "usage") is None and text_at(payload, "text").startswith(_BY_PLUGIN)
+def _marked(payload: object) -> object:
+    """The payload of a turn that used no tokens, marked as an error if it is one of mailboxd's plugin, by its text."""
+    by_plugin = text_at(payload, "text").startswith(_BY_PLUGIN)
     return {**payload, "isError": True} if by_plugin and isinstance(payload, dict) else payload
 
 
@@ -243,11 +247,10 @@ def _first(rules: tuple[Rule, ...], message: str, *, started: bool) -> Failed | 
     return None
 
 
-def _usage(meta: dict[str, Any]) -> Usage:
+def _usage(usage: object, by_agent: object) -> Usage:
     """Input includes tokens read from a cache."""
-    usage = at(meta, "agentMeta", "usage")
     read = [count_at(usage, name) for name in ("input", "cacheRead", "cacheWrite")]
-    cost = amount_at(meta, "agentMeta", "costUsd")
+    cost = amount_at(by_agent, "costUsd")
     return Usage(
         input_tokens=None if read[0] is None else sum(count or 0 for count in read),
         output_tokens=count_at(usage, "output"),

@@ -37,10 +37,10 @@ from mailboxd.agents.call_dir import (
     OUTPUT_CAP,
     STDERR_CAP,
     Exit,
+    create,
     is_spoilt,
-    make_directory,
-    open_empty,
     open_regular,
+    put,
     read_exit,
     refusal,
     sync,
@@ -51,6 +51,7 @@ from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 
+NO_FILES: Mapping[str, bytes] = {}
 _PERMANENT = frozenset(
     {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG}
 )
@@ -80,6 +81,7 @@ class Launcher(Protocol):
         env: Mapping[str, str],
         cwd: str | None = None,
         *,
+        files: Mapping[str, bytes] = NO_FILES,
         marked: bool = False,
     ) -> Child:
         """Start the only call of `directory`."""
@@ -201,16 +203,23 @@ class Child:
 
 
 def spawn(
-    directory: Path | str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, *, marked: bool = False
+    directory: Path | str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    *,
+    files: Mapping[str, bytes] = NO_FILES,
+    marked: bool = False,
 ) -> Child:
     """Start `argv` as the only call of `directory`, in its own session, with exactly `env`.
 
-    `marked`: the start is committed elsewhere, with the boot id, so the mark is not synced.
+    `files` are written into the directory before, by name: the prompt. `marked`: the start is committed elsewhere, with
+    the boot id, so the mark is not synced.
     Raises NotStarted if it could not be executed (the mark is removed again), WorldError if the call was started
     before or the machine refuses (a child may then be alive: `adopt` finds it).
     """
     try:
-        call = claim(directory, argv, durable=not marked)
+        call = claim(directory, argv, files, durable=not marked)
         try:
             try:
                 popen = _execute(directory, call, argv, env, cwd)
@@ -229,16 +238,24 @@ def spawn(
     return Child(directory, popen.pid, pidfd, popen)
 
 
-def claim(directory: Path | str, argv: Sequence[str], *, durable: bool) -> int:
-    """Create the mark of a call, with its directory; returns the locked descriptor, which the call inherits.
+def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes], *, durable: bool) -> int:
+    """Create the directory of a call (0700), these files, and the mark; returns the mark's locked descriptor, which the
+    call inherits.
 
+    The files are not synced: only the program started next reads them, and a power failure ends that too.
     Raises WorldError if the call was started before, OSError.
     """
-    make_directory(directory)
+    mark = f"{directory}/{CALL}"
     try:
-        call = open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
-    except FileExistsError:
-        raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+        os.mkdir(directory, 0o700)  # noqa: PTH102
+    except FileExistsError:  # of an earlier try, which did not get as far as the mark
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory)) from None
+        if os.path.lexists(mark):
+            raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+    for name, content in files.items():
+        put(f"{directory}/{name}", content)
+    call = os.open(mark, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # fails if a check holds the lock right now; the retry succeeds
         fcntl.flock(call, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -265,7 +282,7 @@ def _execute(
     outputs: list[int] = []
     try:
         for name in OUTPUT:
-            outputs.append(open_empty(f"{directory}/{name}", os.O_WRONLY | os.O_APPEND))  # noqa: PERF401 - all are closed
+            outputs.append(create(f"{directory}/{name}", os.O_WRONLY | os.O_APPEND))  # noqa: PERF401 - all are closed
         try:
             # no RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`
             return subprocess.Popen(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mailboxd.agents import process
 from mailboxd.agents.acp import transport
 from mailboxd.agents.acp.transport import HarnessInfo
-from mailboxd.agents.call_dir import read_capped, write_prompt
+from mailboxd.agents.call_dir import PROMPT, read_capped
 from mailboxd.agents.json_output import at, brief
 from mailboxd.agents.openclaw import Messaging, Peer, Rules
 from mailboxd.agents.outcome import classify
@@ -383,11 +383,10 @@ def _turn(target: Target, clock: Clock, text: str, session: str) -> tuple[Outcom
     probes, gateway, started = target.openclaw, target.gateway, clock.monotonic()
     agent = target.settings.agent
     with tempfile.TemporaryDirectory(prefix="mailboxd-canary-") as folder:
-        file = write_prompt(folder, text.encode())
         key = f"agent:{agent.lower()}:mailboxd:{session}"
-        argv = (gateway or probes.openclaw).turn_argv(agent, key, file, TURN_SECONDS)
+        argv = (gateway or probes.openclaw).turn_argv(agent, key, f"{folder}/{PROMPT}", TURN_SECONDS)
         try:
-            child = (gateway or process).spawn(folder, argv, probes.environment)
+            child = (gateway or process).spawn(folder, argv, probes.environment, files={PROMPT: text.encode()})
             outcome: Outcome | str = classify(finish(child, TURN_SECONDS + _GATEWAY_GRACE))
         except UnavailableError as problem:
             outcome = str(problem)

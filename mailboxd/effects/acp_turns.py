@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mailboxd.agents.acp import transport, turn_files
 from mailboxd.agents.acp.turn_files import TurnRequest
-from mailboxd.agents.call_dir import Exit, refusal
+from mailboxd.agents.call_dir import PROMPT, Exit, refusal
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.process import NotStarted
 from mailboxd.config.model import HarnessSection
@@ -111,14 +111,14 @@ class HarnessTurns:
         return Path(self.calls.directory(call_id))
 
     def _run(self, call: Call, harness: str, request: TurnRequest, prompt: bytes) -> None:
-        self.calls.prepare(call.id, prompt)
-        folder = self._folder(call.id)
-        try:
-            argv = transport.turn_argv(folder, request)
-        except OSError as problem:
-            raise refusal(folder, problem) from problem
-        environment = transport.environment(self.environ, self.configured[harness].environment)
-        self.calls.start(call, argv, self.engine.clock.monotonic(), cwd=request.cwd, environment=environment)
+        self.calls.start(
+            call,
+            transport.turn_argv(self._folder(call.id)),
+            self.engine.clock.monotonic(),
+            files={PROMPT: prompt, turn_files.REQUEST: transport.turn_request(request)},
+            cwd=request.cwd,
+            environment=transport.environment(self.environ, self.configured[harness].environment),
+        )
 
     # while it runs
 

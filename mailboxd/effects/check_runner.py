@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from mailboxd.actions.gate import named_files, read_regular
 from mailboxd.actions.result import plain_environment, summary_of
 from mailboxd.agents import schema_check
-from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.openclaw import mark_inside
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.checks import kind_of, may_not_run
@@ -175,9 +175,8 @@ class CheckRunner:
             why = f"{check.of} cannot be read as a text of at most {_LARGEST} bytes"
             return _FAILED, why, why
         request = json.dumps({"schema": schema, "instance": instance}).encode()
-        file = self.calls.prepare(call.id, request)
-        argv = (sys.executable, "-I", "-m", schema_check.__name__, str(file))
-        self.calls.start(call, argv, now, environment=self._environment())
+        argv = (sys.executable, "-I", "-m", schema_check.__name__, self.calls.file(call.id, PROMPT))
+        self.calls.start(call, argv, now, files={PROMPT: request}, environment=self._environment())
         return None
 
     def _text(self, path: str) -> str | None:

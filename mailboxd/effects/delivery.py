@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.outcome import classify, host_failure
 from mailboxd.agents.process import NotStarted, State, TurnTransport
 from mailboxd.agents.readiness import Gateway, is_suspicious
@@ -166,9 +166,9 @@ class MessageDelivery:
         if not self._may_begin(to):
             self._waiting.add(order.id)
             return
-        file = self.calls.prepare(call_id, raw)
+        argv = self.dispatcher.turn_argv(to, key, self.calls.file(call_id, PROMPT), timeout)
         try:
-            self.calls.start(call, self.dispatcher.turn_argv(to, key, file, timeout), now)
+            self.calls.start(call, argv, now, files={PROMPT: raw})
         except NotStarted as missing:
             self.reports.append(HandedOver(order, call_id, Failed(str(missing), started=False)))
 

@@ -59,6 +59,7 @@ AGAIN = 3600.0
 """Seconds within which a recurring problem is reported once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
 _SESSION = "session"
+_NOTICE = "notice.json"
 _NEEDS = {
     Notice.QUESTION: frozenset({Need.QUESTION, Need.SPEC}),
     Notice.APPROVAL: frozenset({Need.APPROVAL}),
@@ -199,21 +200,25 @@ class PeopleNotifier:
             return
         self.calls.discard(call.id)  # the outcome of an earlier notice is unknown, so it is sent again
         try:
-            self.calls.start(call, self._argv(call, said, way, address), now)
+            argv, files = self._program(call, said, way, address)
+            self.calls.start(call, argv, now, files=files)
         except NotStarted as missing:
             self.sending[order.id].problems[way] = str(missing)
 
-    def _argv(self, call: Call, said: NoticeMessage, way: str, address: str) -> tuple[str, ...]:
+    def _program(
+        self, call: Call, said: NoticeMessage, way: str, address: str
+    ) -> tuple[tuple[str, ...], dict[str, bytes]]:
+        """What sends it, and the files for it."""
         if way == _REPLY and call.order is not None:
             # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
             key = f"{said.id}.{call.order.tries}"
-            return (*self.openclaw, "gateway", "call", *_reply_call(said, key, address, self.ways), "--json")
+            return (*self.openclaw, "gateway", "call", *_reply_call(said, key, address, self.ways), "--json"), {}
         if way == _CHANNEL:
             message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
             message = replace(message, account=self.ways.account, text=chat_text(said))
-            return message_argv(self.openclaw, message)
+            return message_argv(self.openclaw, message), {}
         raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
-        return (*self.ways.command, self.calls.prepare(call.id, raw, "notice.json"))
+        return (*self.ways.command, self.calls.file(call.id, _NOTICE)), {_NOTICE: raw}
 
     def _trouble_notice(self, order: Order, effect: Notify) -> NoticeMessage | None:
         item = self._troubles().get(effect.trouble)

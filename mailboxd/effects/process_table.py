@@ -6,6 +6,7 @@ How many may run is decided here, by count and by memory, and nowhere else.
 from __future__ import annotations
 
 import os
+import select
 import selectors
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from mailboxd.agents import process
 from mailboxd.agents.call_dir import (
-    PROMPT,
     STDERR_CAP,
     Exit,
     cut_output,
@@ -24,9 +24,17 @@ from mailboxd.agents.call_dir import (
     read_exit,
     remove,
     world,
-    write_prompt,
 )
-from mailboxd.agents.process import Child, Launcher, Recovery, State, has_ended, has_writer, kill_writers
+from mailboxd.agents.process import (
+    NO_FILES,
+    Child,
+    Launcher,
+    Recovery,
+    State,
+    has_ended,
+    has_writer,
+    kill_writers,
+)
 from mailboxd.core.schedule import Capacity
 from mailboxd.errors import WorldError
 from mailboxd.store.store import Order
@@ -128,6 +136,11 @@ class ProcessTable:
     running: dict[str, Call] = field(default_factory=dict)
     capacity: Capacity = field(init=False)
     """The free capacity in this round of the loop; each call that starts takes its slot."""
+    _there: set[str] = field(init=False)
+    """The calls that may have a directory: what earlier daemons left, and the calls of this one. The disk is not asked
+    about any other: it has never started."""
+    _ends: select.poll = field(default_factory=select.poll)
+    """Where the ends of the running calls show."""
     _recorded: list[str] = field(default_factory=list)
     """Ended calls whose results the open transaction records."""
     _open_outputs: dict[str, bool] = field(default_factory=dict)
@@ -137,17 +150,20 @@ class ProcessTable:
 
     def __post_init__(self) -> None:
         self.capacity = Capacity(self.caps.calls, per_agent=self.caps.per_agent)
+        self._there = set()
+        with world(self.turns), suppress(FileNotFoundError):
+            self._there.update(os.listdir(self.turns))  # noqa: PTH208
 
     def directory(self, call_id: str) -> str:
         return f"{self.turns}/{call_id}"
 
     def state(self, call_id: str) -> State:
-        """The state in which an earlier daemon left this call."""
-        return self.launcher.state(self.directory(call_id))
+        """The state in which an earlier daemon, or an earlier try, left this call. Raises WorldError."""
+        return self.launcher.state(self.directory(call_id)) if call_id in self._there else State.NEVER_STARTED
 
-    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
-        """Write the prompt of a call; returns its file. Raises WorldError."""
-        return write_prompt(self.directory(call_id), prompt, name)
+    def file(self, call_id: str, name: str) -> str:
+        """The path of a file that the call will be given."""
+        return f"{self.turns}/{call_id}/{name}"
 
     def start(
         self,
@@ -155,12 +171,15 @@ class ProcessTable:
         argv: Sequence[str],
         now: float,
         *,
+        files: Mapping[str, bytes] = NO_FILES,
         cwd: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Spawn it. Raises NotStarted (then nothing has run), WorldError."""
+        """Spawn it, with these files in its directory. Raises NotStarted (then nothing has run), WorldError."""
+        self._there.add(call.id)
         environment = self.environment if environment is None else environment
-        child = self.launcher.spawn(self.directory(call.id), argv, environment, cwd, marked=call.marked)
+        directory = f"{self.turns}/{call.id}"
+        child = self.launcher.spawn(directory, argv, environment, cwd, files=files, marked=call.marked)
         self._watch(call, child, now)
 
     def adopt(self, call: Call, now: float) -> bool:
@@ -176,6 +195,7 @@ class ProcessTable:
         if not call.without_slot:
             self.capacity.take(call.id, call.agent, call.session_key)
         self.selector.register(child.pidfd, selectors.EVENT_READ, call)
+        self._ends.register(child.pidfd, select.POLLIN)
 
     def ended(self, kind: CallKind | None = None) -> Iterator[tuple[Call, Exit]]:
         """The calls (of this kind) that have ended since the last time, each with its output.
@@ -183,12 +203,12 @@ class ProcessTable:
         Calls of other kinds are kept for later, and do not wake the loop again until then. So are calls whose output
         cannot be read now: after the others, WorldError is raised for them.
         """
+        ends = {pidfd for pidfd, _ in self._ends.poll(0)}
         trouble: WorldError | None = None
-        for call in list(self.running.values()):
-            if not has_ended(call.child.pidfd):
-                continue
+        for call in [call for call in self.running.values() if call.child.pidfd in ends]:
+            pidfd = call.child.pidfd
             with suppress(KeyError):
-                self.selector.unregister(call.child.pidfd)
+                self.selector.unregister(pidfd)
             if kind is not None and call.kind is not kind:
                 continue
             if call.kill_leftovers:
@@ -200,6 +220,7 @@ class ProcessTable:
                 call.deadline, call.kill_at = float("inf"), None  # it has ended, so nothing is left to stop
                 continue
             del self.running[call.id]
+            self._ends.unregister(pidfd)
             if exit_ is not None:
                 self._cut(call.child.directory, exit_)
                 yield call, exit_
@@ -214,6 +235,7 @@ class ProcessTable:
         """Stop watching all calls; they keep running, and the next daemon adopts them."""
         for call in self.running.values():
             call.child.leave()
+            self._ends.unregister(call.child.pidfd)
         self.running.clear()
 
     def left_behind(self, call_id: str) -> Exit:
@@ -227,7 +249,7 @@ class ProcessTable:
         """Truncate the output of an ended call to what is read of it: its directory may be kept for a long time."""
         if exit_.truncated or len(exit_.stderr) == STDERR_CAP:
             cut_output(directory, self.output_cap)
-        if has_writer(directory):
+        if exit_.is_open:
             self._open_outputs[Path(directory).name] = False
 
     def discard(self, call_id: str) -> None:
@@ -237,8 +259,12 @@ class ProcessTable:
         """
         if call_id in self._open_outputs:
             self._open_outputs[call_id] = True
-        else:
-            remove(self.directory(call_id))
+        elif call_id in self._there:
+            self._remove(call_id)
+
+    def _remove(self, call_id: str) -> None:
+        remove(f"{self.turns}/{call_id}")
+        self._there.discard(call_id)
 
     def discard_when_recorded(self, call_id: str) -> None:
         """Remove the directory of a call after the commit that records its result: until then it is the only copy."""
@@ -267,7 +293,7 @@ class ProcessTable:
             if is_directory and has_writer(entry.path):
                 self._open_outputs[entry.name] = False
             elif unused or is_over(entry.name.partition(".")[0]):
-                remove(Path(entry))
+                self._remove(entry.name)
                 stays = stays or (entry.path if os.path.lexists(entry) else "")
         if stays:
             raise WorldError(f"cannot remove {stays}, left by an ended call: check its permissions and remove it")
@@ -359,7 +385,7 @@ class ProcessTable:
             if not has_writer(directory):
                 del self._open_outputs[call_id]
                 if is_discarded:
-                    remove(directory)
+                    self._remove(call_id)
             elif output_size(directory) > self.output_cap:
                 kill_writers(directory)
                 cut_output(directory, self.output_cap)

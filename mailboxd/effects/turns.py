@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw, refuse_message
 from mailboxd.agents.openclaw_runs import (
@@ -34,7 +34,7 @@ from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Attempt, Task
-from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Results, Succeeded, Unknown
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
@@ -85,12 +85,24 @@ def ended(
     made: tuple[Made, ...] = (),
 ) -> TurnEnded:
     """The end of a turn, as an input of the core. An answer that was cleaned is kept as it came, too."""
-    turn = (effect.turn, effect.attempt_id, order.agent)
-    asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
-    if isinstance(how, Succeeded) and is_cleaned(how.text):
+    # a result that is the whole text has nothing around it
+    is_whole = isinstance(how, Succeeded) and isinstance(said, Results) and said.text == how.text
+    if not is_whole and isinstance(how, Succeeded) and is_cleaned(how.text):
         made = (*made, Made("other", how.text, "the answer as it came, with thoughts or marks around it"))
-    end = TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness)
-    return replace(end, question=asked, correction=effect.correction, turn_id=effect.turn_id)
+    return TurnEnded(
+        effect.turn,
+        effect.attempt_id,
+        order.agent,
+        how,
+        said,
+        effect.gate,
+        called=called,
+        made=made,
+        harness=effect.harness,
+        question=effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else "",
+        correction=effect.correction,
+        turn_id=effect.turn_id,
+    )
 
 
 class Next(StrEnum):
@@ -298,10 +310,9 @@ class TurnStarter:
         if effect.harness and attempt is not None:
             self.harnesses.start(call, effect, task, attempt, prompt)
             return
-        file = self.calls.prepare(effect.turn_id, prompt)
-        model = effect.model or None
-        argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
-        self.calls.start(call, argv, self.engine.clock.monotonic())
+        file, timeout = self.calls.file(call.id, PROMPT), task.policy.timeout
+        argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, timeout, effect.model or None)
+        self.calls.start(call, argv, self.engine.clock.monotonic(), files={PROMPT: prompt})
 
     def _prompt(self, task: Task, effect: RunTurn, kept: bytes | None) -> bytes | Failed:
         """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from mailboxd.agents.call_dir import Exit, write_prompt
+from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway import client, pairing, program, transport
 from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.pairing import Device, Pairing
@@ -71,7 +71,7 @@ class Conversation:
         self.asked = self.sent.get("agent", {"agentId": "alpha", "sessionKey": "agent:alpha:mailboxd:x", "timeout": 60})
         self.key: str = self.asked.get("idempotencyKey", "trn_1")
         self.directory = tmp_path / self.key
-        write_prompt(self.directory, self.asked.get("message", "[mailboxd] work").encode())
+        self.files = {PROMPT: self.asked.get("message", "[mailboxd] work").encode()}
 
     def pair(self, url: str) -> None:
         pairing.write(self.path, Pairing(url, NAME, DEVICE, self.token))
@@ -91,8 +91,8 @@ class Conversation:
 
     def begin(self, transport: GatewayTransport) -> Child:
         agent, key, timeout = (self.asked[name] for name in ("agentId", "sessionKey", "timeout"))
-        argv = transport.turn_argv(agent, key, self.directory / "prompt.md", timeout)
-        return transport.spawn(self.directory, argv, {})
+        argv = transport.turn_argv(agent, key, self.directory / PROMPT, timeout)
+        return transport.spawn(self.directory, argv, {}, files=self.files)
 
     def run_turn(self, replay: Replay) -> Exit:
         self.pair(replay.url)
@@ -499,9 +499,8 @@ def test_a_turn_that_is_ordered_while_the_program_ends_is_carried(
     pairing.write(tmp_path / "gateway.json", Pairing("ws://127.0.0.1:9", NAME, DEVICE, "token"))
     for number in range(20):
         directory, transport = tmp_path / f"trn_{number}", started()
-        prompt = write_prompt(directory, b"[mailboxd] work")
-        argv = transport.turn_argv("alpha", "agent:alpha:mailboxd:x", prompt, 60)
-        ended = finish(transport.spawn(directory, argv, {}), 20)
+        argv = transport.turn_argv("alpha", "agent:alpha:mailboxd:x", directory / PROMPT, 60)
+        ended = finish(transport.spawn(directory, argv, {}, files={PROMPT: b"[mailboxd] work"}), 20)
         transport.close()
         assert (ended.rc, b"not reachable" in ended.stdout) == (1, True), number
 
@@ -543,8 +542,7 @@ def test_a_lone_surrogate_in_a_result_is_written_as_its_escape(tmp_path: Path) -
 )
 def test_a_message_that_cannot_be_read_has_started_nothing(tmp_path: Path, raw: bytes | None, error: str) -> None:
     talk = Conversation("ok", tmp_path)
-    file = talk.directory / "prompt.md"
-    file.unlink() if raw is None else file.write_bytes(raw)
+    talk.files = {} if raw is None else {PROMPT: raw}
     with Replay(talk.up_to("connect", answers=1)) as replay:
         outcome = classify(talk.run_turn(replay))
     assert failed(outcome) == (False, Permanence.PERMANENT)

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 
 from mailboxd.agents import process
 from mailboxd.agents import process as liveness
-from mailboxd.agents.call_dir import Exit, output_size, read_exit, remove, write_prompt
+from mailboxd.agents.call_dir import PROMPT, Exit, output_size, read_exit, remove
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
 from mailboxd.core.outcomes import Permanence, Unknown
@@ -98,7 +99,8 @@ def test_a_call_is_never_started_then_running_then_ended(
 ) -> None:
     os.mkfifo(tmp_path / "go")
     assert state(call) is State.NEVER_STARTED
-    write_prompt(call, b"hello")
+    call.mkdir()  # an earlier try came no further
+    (call / PROMPT).write_bytes(b"hello")
     assert state(call) is State.NEVER_STARTED
     child = start(f"read x < {tmp_path}/go")
     assert state(call) is State.RUNNING
@@ -115,9 +117,8 @@ def test_a_process_that_has_ended_but_is_not_reaped_has_ended(call: Path, start:
 
 
 def test_only_the_owner_can_read_the_call_directory(call: Path, start: Callable[[str], Child]) -> None:
-    prompt = write_prompt(call, b"secret")
-    ended(start("echo out"))
-    assert Path(prompt).read_bytes() == b"secret"
+    child = spawn(call, ["/bin/cat", f"{call}/{PROMPT}"], ENVIRONMENT, files={PROMPT: b"secret"})
+    assert ended(child).stdout == b"secret"
     assert call.stat().st_mode & 0o777 == 0o700
     for name in ("prompt.md", "stdout", "stderr", "call"):
         assert (call / name).stat().st_mode & 0o777 == 0o600
@@ -176,7 +177,7 @@ def test_a_machine_without_room_is_a_transient_failure_to_start() -> None:
 
 def test_a_disk_that_refuses_the_prompt_is_the_worlds_fault(tmp_path: Path) -> None:
     with pytest.raises(WorldError):
-        write_prompt(tmp_path / "absent" / "att_1", b"x")
+        spawn(tmp_path / "absent" / "att_1", ["/bin/true"], ENVIRONMENT, files={PROMPT: b"x"})
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr", "prompt.md", "call"])
@@ -186,8 +187,13 @@ def test_planted_links_and_fifos_are_not_followed(call: Path, tmp_path: Path, na
     call.mkdir()
     for kind in ("link", "fifo"):
         (call / name).symlink_to(target) if kind == "link" else os.mkfifo(call / name)
-        with pytest.raises(WorldError):
-            write_prompt(call, b"x") if name == "prompt.md" else spawn(call, ["/bin/true"], ENVIRONMENT)
+        if name == "call":
+            with pytest.raises(WorldError, match="started before"):
+                spawn(call, ["/bin/true"], ENVIRONMENT)
+        else:
+            assert ended(spawn(call, ["/bin/echo", "x"], ENVIRONMENT, files={PROMPT: b"x"})).stdout == b"x\n"
+            assert stat.S_ISREG((call / name).lstat().st_mode)
+            (call / "call").unlink()
         (call / name).unlink()
     assert target.read_bytes() == b"untouched"
 
@@ -375,7 +381,7 @@ def test_a_record_of_a_recycled_pid_is_not_believed(call: Path) -> None:
 
 
 def test_a_crash_between_the_mark_and_the_spawn_reads_as_may_have_run(call: Path) -> None:
-    write_prompt(call, b"x")
+    call.mkdir()
     (call / "call").touch()
     assert state(call) is State.ENDED
     assert isinstance(classify(read_exit(call, None)), Unknown)

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
-from mailboxd.agents.call_dir import Exit, write_prompt
+from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.transport import GatewayTransport, Mark, pairing_file
 from mailboxd.agents.openclaw import OpenClaw
@@ -70,9 +70,11 @@ class Turns:
         key = f"agent:{agent}:mailboxd:{call.lower()}"
         above = self.directory / f"{next(self._numbers)}"
         above.mkdir(parents=True)
-        file = write_prompt(above / call, f"[mailboxd] work turn · task {call} · attempt 1\n\n{text}".encode())
-        argv = (by or self.gateway).turn_argv(agent, key, file, timeout)
-        child = (process if by else self.gateway).spawn(above / call, argv, self.company.gateway.env, str(above / call))
+        above.joinpath(call).mkdir()
+        argv = (by or self.gateway).turn_argv(agent, key, above / call / PROMPT, timeout)
+        prompt = f"[mailboxd] work turn · task {call} · attempt 1\n\n{text}".encode()
+        launcher, environment = process if by else self.gateway, self.company.gateway.env
+        child = launcher.spawn(above / call, argv, environment, str(above / call), files={PROMPT: prompt})
         return Turn(child, self.company.gateway, call, key)
 
     def run(self, text: str = "Work.", **how: object) -> Outcome:

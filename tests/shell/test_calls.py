@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
-from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit, remove
+from mailboxd.agents.call_dir import PROMPT, Exit, cut_output, output_size, read_exit, remove
 from mailboxd.agents.process import Recovery, State
 from mailboxd.effects.process_table import Call, CallKind, Caps, ProcessTable
 from mailboxd.errors import WorldError
@@ -112,8 +112,8 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
 
 
 def test_an_answer_is_still_there_after_the_machine_was_restarted(calls: ProcessTable) -> None:
-    words = ("sh", "-c", "echo The answer.", calls.prepare("first", b"Do it."))
-    calls.start(Call("first", CallKind.TURN, "alpha", "key", 60.0), words, 0.0)
+    words = ("sh", "-c", 'cat "$0"', calls.file("first", PROMPT))
+    calls.start(Call("first", CallKind.TURN, "alpha", "key", 60.0), words, 0.0, files={PROMPT: b"The answer.\n"})
     eventually(lambda: list(calls.ended()))
     record = calls.turns / "first" / "call"
     argv, _ = record.read_text().splitlines()
@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
     for name in (".stays", ".goes", "needed"):
         (calls.turns / name).mkdir()
     monkeypatch.setattr(
-        "mailboxd.effects.process_table.remove", lambda place: None if place.name == ".stays" else remove(place)
+        "mailboxd.effects.process_table.remove", lambda place: None if place.endswith("/.stays") else remove(place)
     )
     with pytest.raises(WorldError, match=r"/\.stays"):
         calls.remove_leftovers(lambda _id: False)

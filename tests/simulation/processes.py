@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.call_dir import CALL, OUTPUT_CAP, Exit, world
-from mailboxd.agents.process import Child, State
+from mailboxd.agents.call_dir import CALL, OUTPUT_CAP, PROMPT, Exit, world
+from mailboxd.agents.process import NO_FILES, Child, State
 from mailboxd.effects.process_table import Call, Caps, ProcessTable
 
 
@@ -137,18 +137,20 @@ class Table(ProcessTable):
         argv: Sequence[str],
         now: float,
         *,
+        files: Mapping[str, bytes] = NO_FILES,
         cwd: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         directory = self.turns / call.id
+        self._there.add(call.id)
         with world(directory):
             directory.mkdir(exist_ok=True)
+            for name, content in files.items():
+                (directory / name).write_bytes(content)
             self._before("mark")
             (directory / CALL).touch(exist_ok=False)
         self._before("spawn")
-        prompt = directory / "prompt.md"
-        raw = prompt.read_bytes() if prompt.exists() else b""
-        process = self._processes.start(self._house, call.id, argv, raw)
+        process = self._processes.start(self._house, call.id, argv, files.get(PROMPT, b""))
         process.marked_elsewhere = call.marked
         self._before("spawned")
         self._follow(call, process, now, adopted=False)

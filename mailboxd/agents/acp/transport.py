@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -74,11 +75,15 @@ You are the harness {harness}. This turn is task_id {request.task_id}, attempt_i
 """
 
 
-def turn_argv(folder: Path, request: TurnRequest) -> tuple[str, ...]:
-    """Write the request into the call's directory; returns the program that runs it. Raises OSError."""
-    turn_files.write(folder, turn_files.REQUEST, to_json(request))
+def turn_argv(folder: Path) -> tuple[str, ...]:
+    """The program that runs the request in the call's directory."""
     # -P: the working directory is the agent's, and nothing must be imported from it
     return (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(folder / turn_files.REQUEST))
+
+
+def turn_request(request: TurnRequest) -> bytes:
+    """The content of the request's file."""
+    return json.dumps(to_json(request)).encode()
 
 
 def artifacts(folder: Path) -> tuple[Made, ...]:

@@ -38,7 +38,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mailboxd.agents.call_dir import LOOKED_UP, PROMPT, TurnResult, open_empty, open_regular, write
+from mailboxd.agents.call_dir import LOOKED_UP, PROMPT, TurnResult, open_regular, put
 from mailboxd.agents.gateway import pairing, recovery
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response, SessionChanged
 from mailboxd.agents.gateway.recovery import Stage
@@ -334,7 +334,7 @@ class Program:
         del self.turns[turn.directory]
         try:
             for name, raw in result.files:
-                _put(turn.directory, name, raw)
+                put(f"{turn.directory}/{name}", raw)
             note(turn.mark, {"status": result.status})
         except OSError as problem:  # without a status the daemon asks about it again
             print(f"{turn.directory}: {problem}", file=sys.stderr, flush=True)
@@ -740,15 +740,6 @@ def _message(directory: str) -> str:
     if not text.strip():
         raise Unreadable(f"Message file is empty: {path}")
     return text
-
-
-def _put(directory: str, name: str, raw: bytes) -> None:
-    """Write an output file of the call. Raises OSError."""
-    file = open_empty(f"{directory}/{name}", os.O_WRONLY)
-    try:
-        write(file, raw)
-    finally:
-        os.close(file)
 
 
 def request_key(directory: str, requests: int) -> str:

@@ -33,7 +33,7 @@ from mailboxd.agents.call_dir import (
     CALL,
     OUTPUT_CAP,
     Exit,
-    open_empty,
+    create,
     open_regular,
     read_capped,
     read_exit,
@@ -44,7 +44,7 @@ from mailboxd.agents.call_dir import (
 from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.json_output import at, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import Child, NotStarted, Recovery, State, claim, disclaim, has_ended
+from mailboxd.agents.process import NO_FILES, Child, NotStarted, Recovery, State, claim, disclaim, has_ended
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.pip_extras import to_add
@@ -128,13 +128,14 @@ class GatewayTransport:
         env: Mapping[str, str],
         cwd: str | None = None,
         *,
+        files: Mapping[str, bytes] = NO_FILES,
         marked: bool = False,
     ) -> Child:
         """Hand a turn over to the program; any other call is a process. Raises as `process.spawn`."""
         if argv[0] != PROGRAM:
-            return process.spawn(directory, argv, env, cwd, marked=marked)
+            return process.spawn(directory, argv, env, cwd, files=files, marked=marked)
         try:
-            mark = claim(directory, argv, durable=not marked)
+            mark = claim(directory, argv, files, durable=not marked)
             try:
                 return self._hand_over(directory, mark, again=len(argv) > _WORDS)
             except (NotStarted, OSError):
@@ -232,7 +233,7 @@ class GatewayTransport:
         listener.listen(_WAITING)
         # -P: nothing must be imported from the working directory
         argv = (sys.executable, "-P", "-m", "mailboxd.agents.gateway", str(self.pairing), str(listener.fileno()))
-        log = open_empty(path.with_suffix(".log"), os.O_WRONLY | os.O_APPEND)
+        log = create(path.with_suffix(".log"), os.O_WRONLY | os.O_APPEND)
         try:
             self._program = subprocess.Popen(
                 argv,
