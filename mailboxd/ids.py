@@ -131,8 +131,8 @@ def span_of(*names: str) -> str:
 
 def passed_on(root: str, header: str | None, attempt: str) -> str:
     """The `traceparent` of a message that dispatches an attempt to a peer."""
-    parent = parse(header)
-    return str(Parent(trace_of(root, header), span_of(attempt), parent.flags if parent is not None else _SAMPLED))
+    above = parse(header) or Parent(_digest("trace", root, 32), "")
+    return str(Parent(above.trace, span_of(attempt), above.flags))
 
 
 def _digest(kind: str, name: str, length: int) -> str:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 from mailboxd import ids
@@ -40,12 +40,13 @@ from mailboxd.protocol.messages import (
     QuestionMessage,
     ReplyMessage,
     SteerMessage,
-    TaskMessage,
     render_message,
     render_message_with,
     verdicts_header,
+    write_message,
 )
 from mailboxd.protocol.prompts import (
+    NOTHING_CARRIED,
     AnswerPrompt,
     Carried,
     CorrectionPrompt,
@@ -139,43 +140,49 @@ class PromptBuilder:
             case _:
                 return self._work(task, effect)
 
-    def with_context(self, task: Task) -> tuple[Spec, tuple[Cut, ...]]:
+    def with_context(self, task: Task, line: Sequence[Task], **changes: Any) -> tuple[Spec, tuple[Cut, ...]]:
         """The spec with what the task is a part of, what its dependencies brought, and what was done, in its Context.
 
-        All of it is named and marked as data.
+        All of it is named and marked as data. `line`: the tasks from the root down to this one. `changes`: of other
+        fields of the spec.
         """
         spec, needs = task.spec, self.store.tasks.dependencies(task.id)
         carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED], task)
-        before = self._round_before(task)
+        before = self._round_before(task, line)
         done = self._performed([*needs, task])
-        context = joined(spec.context, self._background(task), before.text, carried.text, done)
+        context = joined(spec.context, self._background(task, line), before.text, carried.text, done)
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
-        return replace(spec, context=context, inputs=inputs), (*before.cuts, *carried.cuts)
+        return replace(spec, context=context, inputs=inputs, **changes), (*before.cuts, *carried.cuts)
 
-    def deciding(self, task: Task) -> tuple[str, ...]:
+    def deciding(self, task: Task, line: Sequence[Task]) -> tuple[str, ...]:
         """The answers on which something depends: those that are declared, else those that conditions name."""
-        self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
-        return declared or self._deciding_answers(task)
+        return self._declared(task) or self._deciding_answers(line)
 
-    def declaring(self, task: Task, spec: Spec) -> Spec:
-        """The spec, which says that the answer has to be declared if something depends on it."""
-        self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
+    def declaring(self, task: Task, spec: Spec, line: Sequence[Task]) -> tuple[Spec, tuple[str, ...]]:
+        """The spec, which says that the answer has to be declared if something depends on it, and those declared."""
+        declared = self._declared(task)
         if declared:
             declare = _DECLARE.format(f"one of {', '.join(declared)}, as one word", "one of them")
-        elif answers := self._deciding_answers(task):
+        elif answers := self._deciding_answers(line):
             what = f"what follows depends on whether it is {' or '.join(answers)}"
             declare = _DECLARE.format(what, "your answer")
         else:
-            return spec
+            return spec, declared
         if declare in spec.instructions:  # its sender has said it
-            return spec
-        return replace(stated(spec), instructions=joined(spec.instructions, declare))
+            return spec, declared
+        return replace(stated(spec), instructions=joined(spec.instructions, declare)), declared
 
-    def _deciding_answers(self, task: Task) -> tuple[str, ...]:
+    def _declared(self, task: Task) -> tuple[str, ...]:
+        self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
+        return declared
+
+    def _deciding_answers(self, line: Sequence[Task]) -> tuple[str, ...]:
         """The answers of the task, or of the broadcast that it is a copy of, that conditions of its plan name."""
-        node, *above = self.store.tasks.with_ancestors(task.id)
+        node, *above = reversed(line)
         if above and above[0].broadcast:
             node, *above = above
+        if not above:  # only what is planned has conditions
+            return ()
         choosing = filter(None, map(self.store.tasks.get, self.store.tasks.choosing_dependents(node.id)))
         found = [condition for one in choosing for condition in one.flow.when if condition.of == node.key]
         for of, whole in zip(("", node.key), above, strict=False):  # a round, and a part of one
@@ -183,9 +190,9 @@ class PromptBuilder:
                 found.append(whole.flow.until)
         return tuple(dict.fromkeys(answer for condition in found for answer in condition.answers))
 
-    def _background(self, task: Task) -> str:
+    def _background(self, task: Task, line: Sequence[Task]) -> str:
         """Title, goal and Context of the task that this one is part of; empty for a root task, or if turned off."""
-        above = self.part_of(task)
+        above = part_of(line)
         if above is None or not task.policy.background or not self.background_bytes:
             return ""
         goal = above.spec.goal if above.spec.goal.strip() != above.title.strip() else ""
@@ -196,19 +203,12 @@ class PromptBuilder:
         source = f"the task that {task.key} is a part of"
         return f"### Background\n\nWhat this is a part of. Do only your own part.\n\n{quote_fence(text, source)}"
 
-    def part_of(self, task: Task) -> Task | None:
-        """The task whose plan contains this one; a copy counts as its broadcast."""
-        above = self.store.tasks.get(task.parent) if task.parent else None
-        while above is not None and above.broadcast:
-            above = self.store.tasks.get(above.parent) if above.parent else None
-        return above
-
-    def _round_before(self, task: Task) -> Carried:
+    def _round_before(self, task: Task, line: Sequence[Task]) -> Carried:
         """The results of the round before this one, if the task is a round or part of one."""
-        above = pairwise(islice(self.store.tasks.with_ancestors(task.id), 3))
-        latest, whole = next((pair for pair in above if pair[1].body is not None), (task, task))
+        near = line[:-4:-1]
+        latest, whole = next((pair for pair in pairwise(near) if pair[1].body is not None), (task, task))
         if latest is whole or latest.key == "1":
-            return Carried("", ())
+            return NOTHING_CARRIED
         rounds = {one.key: one for one in self.store.tasks.children(whole.id)}
         before = rounds[str(int(latest.key) - 1)]
         parts = [part for part in self.store.tasks.children(before.id) if part.phase is Phase.COMPLETED]
@@ -218,6 +218,8 @@ class PromptBuilder:
 
     def carry(self, tasks: Sequence[Task], to: Task, prefix: str = "") -> Carried:
         """The results of `tasks` for the executor, or the sender, of the task `to`."""
+        if not tasks:
+            return NOTHING_CARRIED
         by_key = {f"{prefix}{task.key}": task for task in tasks}
         sources = [Upstream(f"{prefix}{task.key}", task.executor, task.result) for task in tasks]
         return carry(
@@ -234,7 +236,8 @@ class PromptBuilder:
         return shorten(task.result, self.context_bytes, lambda: self.keep(task, "result", task.result))[0]
 
     def _work(self, task: Task, effect: RunTurn) -> Prompt:
-        spec, cuts = self.with_context(task)
+        line = self.store.tasks.lineage(task)
+        spec, cuts = self.with_context(task, line)
         prompt = WorkPrompt(
             local_id=task.local_id,
             attempt=task.attempt,
@@ -245,7 +248,7 @@ class PromptBuilder:
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
-            answers=self.deciding(task),
+            answers=self.deciding(task, line),
             deadline=task.policy.deadline,
             **self._forms(task),
         )
@@ -277,7 +280,7 @@ class PromptBuilder:
             title=task.title,
             spec=task.spec,
             results=joined(carried.text, not_done, self._performed(children)),
-            answers=self.deciding(task),
+            answers=self.deciding(task, self.store.tasks.lineage(task)),
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
@@ -309,7 +312,8 @@ class PromptBuilder:
         given = f"### Dependencies\n\nIts executor is given the results of these:\n\n{listed}" if needs else ""
         spec = task.spec
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
-        return replace(spec, context=joined(spec.context, self._background(task), given), inputs=inputs)
+        background = self._background(task, self.store.tasks.lineage(task))
+        return replace(spec, context=joined(spec.context, background, given), inputs=inputs)
 
     def _review(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = ReviewPrompt(
@@ -353,7 +357,7 @@ class PromptBuilder:
             spec=task.spec,
             lacks=problems_text(lint(task.spec, task.policy.weak)),
             findings=task.findings,
-            part_of=self._background(task),
+            part_of=self._background(task, self.store.tasks.lineage(task)),
         )
         return Prompt(render_prompt(self.templates, prompt))
 
@@ -372,6 +376,12 @@ class PromptBuilder:
             question=effect.note,
         )
         return Prompt(render_prompt(self.templates, prompt))
+
+
+def part_of(line: Sequence[Task]) -> Task | None:
+    """The task whose plan contains the last one of this line, which begins with the root; a copy counts as its
+    broadcast."""
+    return next((above for above in line[-2::-1] if not above.broadcast), None)
 
 
 def joined(*texts: str) -> str:
@@ -479,48 +489,48 @@ class MessageBuilder:
     def _dispatch(
         self, effect: RunTurn, task: Task, attempt: Attempt, now: str, prompting: PromptBuilder
     ) -> tuple[bytes, tuple[Cut, ...]]:
+        line = self.store.tasks.lineage(task)
+        sender, path = self.agent, tuple(dict.fromkeys(plans.delegation_path(line[:-1])))
         files = self.hub.attached(effect.agent, effect.message_id)
-        prompting = replace(prompting, keep=partial(self._keep, files))
-        spec, cuts = prompting.with_context(task)
-        spec = prompting.declaring(task, spec)
-        previous = self._previous(task, prompting)
-        above = self.store.tasks.lineage(task)
-        root = above[0]
+        if files is not None:
+            sender, path = self.hub.name_for(effect.agent), self.hub.path_for(effect.agent, path)
+            prompting = replace(prompting, keep=partial(self._keep, files))
         # The receiver can derive a derived criterion. Planned actions are performed here and nowhere else.
-        said = () if spec.acceptance_criteria == (DERIVED_CRITERION,) else spec.acceptance_criteria
-        spec = replace(spec, acceptance_criteria=said, planned_actions=())
-        policy = task.policy
-        budget_usd, budget_tokens = self.store.budgets.remaining(task.id)
-        message = TaskMessage.model_validate(
-            {
-                "from": self.hub.name_for(effect.agent),
-                "to": effect.agent,
-                "task_id": task.task_id,
-                "subtask_id": task.subtask_id or task.key or task.local_id,
-                "message_id": effect.message_id,
-                "attempt": attempt.ordinal,
-                "attempt_id": attempt.id,
-                "root_task_id": root.origin.root_task_id or root.task_id,
-                "attachments": (files.names or None) if files else None,
-                "traceparent": ids.passed_on(task.root, root.origin.traceparent, attempt.id),
-                "delegation_path": self.hub.path_for(effect.agent, plans.delegation_path(above[:-1])) or None,
-                "depth": min(task.depth, 1000),
-                "deadline": policy.deadline,
-                "priority": policy.priority or None,
-                "reply_token": attempt.reply_token,
-                "timeout": policy.timeout,
-                "idempotent": policy.idempotent or None,
-                "model": policy.model or None,
-                "answers": self.store.tasks.declared_answers(task.id) or None,
-                "budget_usd": budget_usd,
-                "budget_tokens": None if budget_tokens is None else min(budget_tokens, MOST_TOKENS),
-                "sent_at": now,
-                **{name: load(text, path=name).value for name, text in task.extra if name.startswith("x-")},
-            }
-        )
+        said = () if task.spec.acceptance_criteria == (DERIVED_CRITERION,) else task.spec.acceptance_criteria
+        spec, cuts = prompting.with_context(task, line, acceptance_criteria=said, planned_actions=())
+        spec, answers = prompting.declaring(task, spec, line)
         findings = joined(task.findings, effect.note)
-        body = DispatchBody(task.title, spec, findings, attempt.ordinal, previous)
-        return render_message_with(message, render_body(self.templates, body)), cuts
+        previous = self._previous(task, prompting)
+        body = render_body(self.templates, DispatchBody(task.title, spec, findings, attempt.ordinal, previous))
+        root, policy = line[0], task.policy
+        budget_usd, budget_tokens = self.store.budgets.remaining(line)
+        headers = {
+            "type": "task",
+            "task_id": task.task_id,
+            "subtask_id": task.subtask_id or task.key or task.local_id,
+            "from": sender,
+            "to": effect.agent,
+            "message_id": effect.message_id,
+            "attempt": attempt.ordinal,
+            "attempt_id": attempt.id,
+            "root_task_id": root.origin.root_task_id or root.task_id,
+            "depth": min(task.depth, 1000),
+            "deadline": policy.deadline,
+            "priority": policy.priority or None,
+            "reply_token": attempt.reply_token,
+            "timeout": policy.timeout,
+            "idempotent": policy.idempotent or None,
+            "budget_usd": budget_usd,
+            "budget_tokens": None if budget_tokens is None else min(budget_tokens, MOST_TOKENS),
+            "traceparent": ids.passed_on(task.root, root.origin.traceparent, attempt.id),
+            "attachments": files.names if files is not None else (),
+            "sent_at": now,
+            "answers": answers,
+            "model": policy.model,
+            "delegation_path": path,
+        }
+        own = {name: load(text, path=name).value for name, text in task.extra if name.startswith("x-")}
+        return write_message(headers, own, body), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
@@ -574,6 +584,8 @@ class MessageBuilder:
 
     def _previous(self, task: Task, prompting: PromptBuilder) -> str:
         """The previous result, for a peer without a daemon, or for a pool, where another host may have it next."""
+        if not task.findings or not task.result:
+            return ""
         before = self.store.tasks.attempt(task.id, task.attempt - 1)
         kept = before is not None and before.acknowledged and not task.executor.startswith(POOL)
         return "" if kept else prompting.previous(task)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import frontmatter
@@ -122,7 +123,7 @@ class FrontMatter(BaseHandler):
 
     def export(self, metadata: Mapping[str, object], **_: object) -> str:
         """One line per header. Text that a YAML reader could take for another type is quoted."""
-        return "\n".join([f"{scalar(key)}: {value_text(value)}" for key, value in metadata.items()])
+        return "\n".join([f"{_name(key)}: {value_text(value)}" for key, value in metadata.items()])
 
     def format(self, post: frontmatter.Post, **_: object) -> str:
         """The whole file. Unlike the library's own `format`, it does not strip the body."""
@@ -130,6 +131,8 @@ class FrontMatter(BaseHandler):
         return f"---\n{self.export(post.metadata)}\n---\n{body}"
 
 
+_name = lru_cache(256)(scalar)
+"""The name of a header as it is written: there are few, and each stands in every message."""
 _LONGEST_SHOWN = 200
 """Characters of a line that a hint writes out anew."""
 

@@ -128,9 +128,12 @@ def join_body(title: str, preamble: str, sections: Iterable[Section]) -> str:
 
 def escape(text: str, *, title: bool = False) -> str:
     """`text` in which no line begins a section (or, with `title`, is an H1) and each fence is closed."""
+    marks = list(_marks(text))
+    if not marks:
+        return text
     levels = ("#", "##") if title else ("##",)
     pieces, start = [], 0
-    for mark in _outside(list(_marks(text))):
+    for mark in _outside(marks):
         if mark["level"] in levels or not mark["level"]:
             at = mark.start(next(name for name in ("escaped", "level", "fence") if mark[name])) - 1
             pieces += [text[start:at], "\\"]

@@ -471,8 +471,32 @@ def render_message_with(message: Message, body: str) -> bytes:
 
     Raises MessageError like `render_message`.
     """
+    return _file(message, _trimmed(body))
+
+
+def write_message(headers: Mapping[str, object], own: Mapping[str, Yaml], body: str) -> bytes:
+    """The file of a message with these headers in the order of its model, the sender's `own` ones, and the given body.
+
+    Headers that are None or empty are left out. Their values are mailboxd's, or were read from a message, a plan or the
+    configuration: they are written as they are, and no model reads them again. Raises MessageError like
+    `render_message`.
+    """
+    said = {name: value for name, value in headers.items() if value not in (None, "", ())}
+    return _sendable({**said, **own}, _trimmed(body))
+
+
+def _trimmed(body: str) -> str:
     text = trim(body)
-    return _file(message, f"{text}\n" if text else "")
+    return f"{text}\n" if text else ""
+
+
+def _sendable(header: Mapping[str, object], body: str) -> bytes:
+    """The file, if its receiver would not refuse it for its size."""
+    raw = join(header, body)
+    if len(raw) >= _UNDER_EVERY_LIMIT:
+        path = f"{header['type']} to {header.get('to') or 'its receiver'}"
+        split_body(split(raw, path).body, path=path)
+    return raw
 
 
 def _file(message: Message, body: str) -> bytes:
@@ -490,14 +514,7 @@ def _file(message: Message, body: str) -> bytes:
             value = [action_header(action) for action in value] or None
         if value not in (None, ""):
             header[name] = value
-    header |= message.unknown_headers()
-    raw = join(header, body)
-    if len(raw) < _UNDER_EVERY_LIMIT:
-        return raw
-    # A message that its receiver would refuse for its size must not be sent.
-    path = f"{message.type} to {message.to or 'its receiver'}"
-    split_body(split(raw, path).body, path=path)
-    return raw
+    return _sendable(header | message.unknown_headers(), body)
 
 
 @dataclass(slots=True)

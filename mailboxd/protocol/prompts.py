@@ -26,14 +26,14 @@ from mailboxd.protocol.markdown import escape, quote_fence
 from mailboxd.protocol.spec import render_actions, render_checks
 
 if TYPE_CHECKING:
-    from jinja2.sandbox import SandboxedEnvironment
+    from jinja2 import BaseLoader, Environment
 
 # Templates: the workspace's overrides first, then the packaged ones.
 #
-# An agent can write to the workspace, so overrides are rendered in jinja2's sandbox, and only regular files with plain
-# names are read (no links, pipes or paths). Code writes the first line of a prompt and the front matter and DAG of a
-# task.md. The sandbox does not limit the time that a template takes: anyone who can write to the workspace can
-# stall the agent's own daemon.
+# An agent can write to the workspace, so a workspace with overrides renders in jinja2's sandbox, which takes twice as
+# long, and only regular files with plain names are read (no links, pipes or paths). Code writes the first line of a
+# prompt and the front matter and DAG of a task.md. The sandbox does not limit the time that a template takes: anyone
+# who can write to the workspace can stall the agent's own daemon.
 #
 # A broken override is for the operator to correct: ConfigError with file and line. An exception in a packaged template
 # is a bug and is raised unchanged.
@@ -58,8 +58,10 @@ class Templates:
 
         Raises ConfigError with file and line if an override cannot be read, parsed or evaluated.
         """
+        if not self.has_overrides():
+            return self._trusted.get_template(name).render(values)
         try:
-            return self._environment.get_template(name).render(values)
+            return self._sandbox.get_template(name).render(values)
         except (ConfigError, MemoryError):
             raise
         except Exception as error:
@@ -78,26 +80,30 @@ class Templates:
         path = self._overrides / name if self._overrides is not None else None
         return path if path is not None and _signature(path) is not None else None
 
+    def has_overrides(self) -> bool:
+        """Whether the workspace may have templates of its own."""
+        if self._overrides is None:
+            return False
+        try:
+            return any(path.suffix == ".j2" for path in self._overrides.iterdir())
+        except FileNotFoundError:
+            return False
+        except OSError:  # what cannot be listed may still be read
+            return True
+
     @cached_property
-    def _environment(self) -> SandboxedEnvironment:
+    def _trusted(self) -> Environment:
+        from jinja2 import Environment, FileSystemLoader  # imported late, as below
+
+        return _prepared(Environment, FileSystemLoader(self._packaged), auto_reload=False)
+
+    @cached_property
+    def _sandbox(self) -> Environment:
         # Imported here: jinja2 takes longer to import than all other work of a `mailboxd status`.
-        from jinja2 import FunctionLoader, StrictUndefined
+        from jinja2 import FunctionLoader
         from jinja2.sandbox import SandboxedEnvironment
 
-        environment = SandboxedEnvironment(
-            loader=FunctionLoader(self._load),
-            undefined=StrictUndefined,
-            autoescape=False,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        environment.filters["quoted"] = quote_fence
-        environment.filters["one_line"] = storable_line
-        environment.filters["section"] = partial(escape, title=True)
-        environment.filters["checks"] = render_checks
-        environment.filters["actions"] = render_actions
-        return environment
+        return _prepared(SandboxedEnvironment, FunctionLoader(self._load), auto_reload=True)
 
     def _load(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
         if "/" in name or "\\" in name or name.startswith("."):
@@ -114,6 +120,26 @@ class Templates:
         return source, str(path), lambda: _signature(override) == seen
 
 
+def _prepared(kind: type[Environment], loader: BaseLoader, *, auto_reload: bool) -> Environment:
+    from jinja2 import StrictUndefined
+
+    environment = kind(
+        loader=loader,
+        auto_reload=auto_reload,
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["quoted"] = quote_fence
+    environment.filters["one_line"] = storable_line
+    environment.filters["section"] = partial(escape, title=True)
+    environment.filters["checks"] = render_checks
+    environment.filters["actions"] = render_actions
+    return environment
+
+
 def packaged() -> Path:
     """The packaged templates: inside the package in a wheel, next to it in a source checkout."""
     package = Path(str(files("mailboxd")))
@@ -126,7 +152,7 @@ def _signature(path: Path | None) -> _Signature:
     if path is None:
         return None
     try:
-        status = os.lstat(path)  # fast: called three times per message
+        status = os.lstat(path)
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
@@ -219,6 +245,16 @@ class DispatchBody:
     findings: str = ""
     attempt: int = 1
     previous: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a first attempt at a spec that consists of texts, as most are."""
+        spec = self.spec
+        return (
+            self.attempt == 1
+            and not (self.findings or spec.checks or spec.planned_actions)
+            and spec.acceptance_criteria in ((), (spec.expected_output,))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +367,27 @@ def render_prompt(templates: Templates, prompt: AnyPrompt) -> str:
 def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
     """The body of a task message to a peer, or of a reply."""
     if isinstance(body, DispatchBody):
-        return _render(templates, body.kind, body)
+        return _plain(body) if body.is_plain and not templates.has_overrides() else _render(templates, body.kind, body)
     doubts = "".join(f"[mailboxd] In doubt: {doubt}\n\n" for doubt in body.doubts)
     return doubts + _render(templates, body.kind, replace(body, doubts=()))
+
+
+def _plain(body: DispatchBody) -> str:
+    """What `dispatch.md.j2` makes of a plain body, without jinja: most messages are this one."""
+    title, spec = storable_line(body.title), body.spec
+    texts = (
+        ("Goal", "" if storable_line(spec.goal) == title else spec.goal),
+        ("Context", spec.context),
+        ("Instructions", spec.instructions),
+        ("Expected Output", spec.expected_output),
+        ("Scope In", "" if spec.scope_in == spec.instructions else spec.scope_in),
+        ("Scope Out", spec.scope_out),
+        ("Inputs", "" if spec.inputs == spec.context else spec.inputs),
+        ("Outputs", "" if spec.outputs == spec.expected_output else spec.outputs),
+        ("Risks", spec.risks),
+    )
+    parts = [f"## {name}\n\n{escape(text, title=True)}" for name, text in texts if text]
+    return "\n\n".join([f"# Task: {title}", *parts]).rstrip() + "\n"
 
 
 def _render(templates: Templates, kind: str, values: AnyPrompt | DispatchBody | ReplyBody) -> str:
@@ -411,6 +465,9 @@ class Carried:
     cuts: tuple[Cut, ...]
 
 
+NOTHING_CARRIED = Carried("", ())
+
+
 def carry(
     sources: Sequence[Upstream],
     budget_bytes: int,
@@ -485,6 +542,8 @@ def _heading(source: Upstream) -> str:
 
 def _shares(sizes: Sequence[int], budget: int) -> list[int]:
     """Bytes per text, shortest text first: its size, but at most an equal share of the remaining budget."""
+    if sum(sizes) <= budget:
+        return list(sizes)
     shares = [0] * len(sizes)
     remaining = max(budget, 0)
     order = sorted(range(len(sizes)), key=lambda index: sizes[index])

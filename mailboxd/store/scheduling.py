@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mailboxd.core.breaker import Breaker, State
@@ -206,11 +206,11 @@ class Budgets:
         spent = {name: Spent(*row) for name, *row in rows}
         return [name for name, task in bound.items() if over(task.policy, spent[name])]
 
-    def remaining(self, task_id: str) -> tuple[float | None, int | None]:
-        """Dollars and tokens left of the tightest budget of the task and its ancestors; None without one."""
+    def remaining(self, line: Iterable[Task]) -> tuple[float | None, int | None]:
+        """Dollars and tokens left of the tightest budget of these tasks, one and its ancestors; None without one."""
         usd: list[float] = []
         tokens_: list[int] = []
-        for task in self._tasks.with_ancestors(task_id):
+        for task in line:
             if task.held or not _has_budget(task.policy):
                 continue
             spent = self.spent(task.id)

@@ -37,6 +37,8 @@ from mailboxd.ids import Ids
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.front_matter import split
+from mailboxd.protocol.messages import parse_message, render_message_with
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.taskmd import TaskFile
 from mailboxd.store import event_log, explain_queries
@@ -282,8 +284,14 @@ class Desk:
         return self._prompts(most).prompt(turn, self.task(name)).text
 
     def dispatch(self, turn: RunTurn, name: str, elsewhere: Path, most: int = 4096) -> bytes:
-        """The message to the agent of an ordered turn that has a mailbox. No hub is `elsewhere`."""
-        return self._messages(elsewhere, most).dispatch(turn, self.task(name), self.attempt(name), self.clock.now())[0]
+        """The message to the agent of an ordered turn that has a mailbox. No hub is `elsewhere`.
+
+        It is written without the model of its type, which must write the same.
+        """
+        now = self.clock.now()
+        raw = self._messages(elsewhere, most).dispatch(turn, self.task(name), self.attempt(name), now)[0]
+        assert render_message_with(parse_message(raw, "sent.md").message, split(raw, "sent.md").body) == raw
+        return raw
 
     def message(self, effect: Send, name: str, elsewhere: Path) -> bytes:
         """The ordered message about a task. No hub is `elsewhere`."""
@@ -321,7 +329,7 @@ class Desk:
 
     def remaining(self, name: str = "t") -> tuple[float | None, int | None]:
         """What is left for a task, of USD and of tokens."""
-        return self.store.budgets.remaining(self.task(name).id)
+        return self.store.budgets.remaining(self.store.tasks.lineage(self.task(name)))
 
     def causes(self, name: str) -> Sequence[Cause]:
         """Why it waits, the first cause first."""
