@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
 
-from mailboxd.core.events import VERSION, Event, Kind, Role, upcast
+from mailboxd.core.events import VERSION, Event, Role, upcast
 from mailboxd.errors import WorldError
 from mailboxd.explain.describe import describe, summarize
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store.database import connect, migrate, schema_version, transaction
 from mailboxd.store.projection import project
 from mailboxd.store.row_mapping import STRUCTURES
+from mailboxd.store.written import EventRow
 
 GENESIS = "0" * 64
 REPLAYED = (
@@ -40,10 +41,6 @@ class Recorded:
     at: str
     event: Event
     hash: str
-
-
-Row = tuple[int, str, Kind, str | None, Role, str, Mapping[str, Any]]
-"""An event before it is in the log: number, time, kind, task, role, actor and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +65,19 @@ def tip(db: sqlite3.Connection) -> Tip:
     return Tip(*row) if row else START
 
 
-def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> Tip:
-    """Add events to the log and apply them to the tables, in the caller's transaction; return the new end."""
-    end = write(db, as_rows(events, now, last.seq), last)
-    project(db, last.seq + 1, events)
-    return end
-
-
-def as_rows(events: Sequence[Event], now: str, last: int) -> list[Row]:
-    """Events as rows of the log, numbered from `last` + 1."""
-    return [
-        (seq, event.data.get("at", now), event.kind, event.task, event.role, event.actor, event.data)
-        for seq, event in enumerate(events, last + 1)
-    ]
-
-
-def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
-    """Add rows to the log only, in the caller's transaction. Return the new end of the chain."""
-    chained, before = [], last.hash
-    for seq, at, kind, task, role, actor, data in added:
+def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> list[EventRow]:
+    """Add events to the log and apply them to the tables, in the caller's transaction; return their rows."""
+    rows, before = list[EventRow](), last.hash
+    for seq, event in enumerate(events, last.seq + 1):
+        data = event.data
         # plain str: enum members are slow to bind and to encode
-        row = (seq, at, str(kind), task, str(role), actor, data_text({**data, "v": VERSION}))
+        who = str(event.kind), event.task, str(event.role), event.actor
+        row = (seq, data.get("at", now), *who, data_text({**data, "v": VERSION}))
         before = chain(before, row)
-        chained.append((*row, before))
-    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chained)
-    return Tip(last.seq + len(chained), before)
+        rows.append((*row, before))
+    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    project(db, last.seq + 1, events)
+    return rows
 
 
 def chain(before: str, row: Sequence[object]) -> str:
@@ -120,7 +105,7 @@ def _event(kind: str, task: str | None, data: str, role: str, actor: str) -> Eve
     return Event(present, task, values, Role(role), actor)
 
 
-def line(row: Sequence[Any]) -> str:
+def line(row: EventRow) -> str:
     """An event, as a row with `COLUMNS`, as a line of JSON (docs/audit.md) in ASCII, so that a terminal is safe.
 
     The hash can be recomputed from the line and the hash before it.

@@ -17,9 +17,10 @@ import re
 import shlex
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from mailboxd.store import event_log
 from mailboxd.store.database import migrate, transaction
 from mailboxd.store.event_log import START, Tip
 from mailboxd.store.projection import project
+from mailboxd.store.written import EventRow, Written
 
 FORMAT = "mailboxd-journal-1"
 _DAY_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl", re.ASCII)
@@ -81,13 +83,21 @@ class Journal:
         self.trouble = ""
         """Why the journal lacks the latest commits; empty if it has them."""
 
-    def append(self, db: sqlite3.Connection) -> None:
-        """Append what was committed. Call outside transactions."""
+    def append(self, db: sqlite3.Connection, written: Written) -> None:
+        """Append what the last transaction has `written`. Call outside transactions.
+
+        It is read from the database if the journal does not end where that transaction began.
+        """
         if self._changes == db.total_changes and not self.trouble:
             return
         try:
-            with self._locked(), _snapshot(db):
-                self._catch_up(db)
+            with self._locked():
+                if written.since == self._changes and self._ends_where_we_left_it():
+                    rows = {table: changed.values() for table, changed in written.rows.items()}
+                    self._append(db, written.events, written.bodies.get, rows)
+                else:
+                    with _snapshot(db):
+                        self._catch_up(db)
             self._changes, self.trouble = db.total_changes, ""
         except (OSError, JournalAheadError, DamagedError, sqlite3.Error) as error:
             self._failed(error)
@@ -163,24 +173,36 @@ class Journal:
                 fcntl.flock(self._folder, fcntl.LOCK_UN)
 
     def _catch_up(self, db: sqlite3.Connection) -> None:
-        if self._state is None or self._state != self._current_state():
+        """Append what the database has after the end of the journal."""
+        if not self._ends_where_we_left_it():
             self._find_position(db)
+        last, revs = self._position.tip.seq, self._position.revs
+        events = db.execute(f"SELECT {event_log.COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (last,))
+        self._append(db, events, partial(_body, db), {table: _changed(db, table, revs[table]) for table in _KEYS})
+
+    def _append(
+        self,
+        db: sqlite3.Connection,
+        events: Iterable[EventRow],
+        body: Callable[[str], bytes | None],
+        rows: Mapping[str, Iterable[Mapping[str, Any]]],
+    ) -> None:
+        """Append events, the bytes of the messages that they say were sent, and changed rows by their table."""
         tip, revs, pending = self._position.tip, dict(self._position.revs), list[str]()
-        for row in db.execute(f"SELECT {event_log.COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (tip.seq,)):
+        for row in events:
             if (name := f"{row[1][:10]}.jsonl") > self._name:
                 self._flush(pending)
                 self._begin(db, name, Position(tip, revs))
             pending.append(event_log.line(row))
             if row[2] == Kind.MESSAGE_SENT:
-                pending += _body(db, json.loads(row[6])["message"]["id"])
+                message = json.loads(row[6])["message"]["id"]
+                if (raw := body(message)) is not None:  # its file is written after the commit
+                    pending.append(_text({"body": message, "raw": raw.decode("utf-8", "surrogateescape")}))
             if len(pending) >= _AT_ONCE:
                 self._flush(pending)
             tip = Tip(row[0], row[7])
         for table in _KEYS if self._name else ():  # rows alone begin no file: they come with the first event
-            rows = db.execute(f"SELECT * FROM {table} WHERE rev > ? ORDER BY rev", (revs[table],))
-            columns = [column for column, *_ in rows.description]
-            for row in rows:
-                values = dict(zip(columns, row, strict=True))
+            for values in rows[table]:
                 pending.append(_text({"table": table, "row": values}))
                 revs[table] = values["rev"]
         self._flush(pending)
@@ -232,6 +254,9 @@ class Journal:
             last = event_log.tip(db).seq
             lacks = f"the log ends at event {last}" if last < tip.seq else f"event {tip.seq} of the log is different"
             raise JournalAheadError(f"{lacks}, and mailbox/archive/events/{self._name} ends with event {tip.seq}")
+
+    def _ends_where_we_left_it(self) -> bool:
+        return self._state is not None and self._state == self._current_state()
 
     def _current_state(self) -> tuple[int, int] | None:
         if self._file < 0:
@@ -371,10 +396,17 @@ def _json(value: object) -> bytes:
     return f"{_text(value)}\n".encode()
 
 
-def _body(db: sqlite3.Connection, message: str) -> Iterator[str]:
-    """The bytes of a sent message: its file is written after the commit."""
-    for (raw,) in db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)):
-        yield _text({"body": message, "raw": raw.decode("utf-8", "surrogateescape")})
+def _body(db: sqlite3.Connection, message: str) -> bytes | None:
+    row = db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _changed(db: sqlite3.Connection, table: str, after: int) -> Iterator[dict[str, Any]]:
+    """The rows of a table that were changed after `after`, in that order."""
+    rows = db.execute(f"SELECT * FROM {table} WHERE rev > ? ORDER BY rev", (after,))
+    columns = [column for column, *_ in rows.description]
+    for row in rows:
+        yield dict(zip(columns, row, strict=True))
 
 
 # Reading

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.store.conditions import OPEN
+from mailboxd.store.written import Written
 
 SYNCED = "outbox_synced"
 """The name in `meta` of an event number: messages sent up to it are durable in outbox/."""
@@ -79,8 +80,9 @@ _UNFILED = "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FRO
 class Messages:
     """Messages received and sent."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, written: Written | None = None) -> None:
         self._db = db
+        self._written = written or Written()
 
     def count(self) -> int:
         """How many messages were received and sent."""
@@ -89,6 +91,7 @@ class Messages:
     def keep_body(self, message: str, raw: bytes) -> None:
         """Keep the bytes that were judged: they are filed, even if the file changes before it is moved."""
         self._db.execute("INSERT INTO bodies VALUES (?, ?)", (message, raw))
+        self._written.bodies[message] = raw
 
     def body(self, message: str) -> bytes | None:
         row = self._db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()

@@ -9,6 +9,7 @@ from typing import Any
 
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import POOL, SELF
+from mailboxd.store.written import Written
 
 PEERS = "peers"
 """The agents that OpenClaw listed."""
@@ -22,32 +23,34 @@ class Meta:
     The journal has the values that are `set`, not those that a daemon reports for `status`.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, written: Written | None = None) -> None:
         self._db = db
-        self._written: dict[str, str] = {}
+        self._written = written or Written()
+        self._reported: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if row is None else row[0]
 
     def set(self, name: str, value: str) -> None:
-        self._db.execute(
+        changed = self._db.execute(
             "INSERT INTO meta VALUES (?1, ?2, (SELECT coalesce(max(rev), 0) + 1 FROM meta))"
-            " ON CONFLICT (name) DO UPDATE SET value = ?2, rev = excluded.rev WHERE value <> ?2",
+            " ON CONFLICT (name) DO UPDATE SET value = ?2, rev = excluded.rev WHERE value <> ?2 RETURNING *",
             (name, value),
         )
+        self._written.change("meta", changed)
 
     def report(self, name: str, text: str) -> bool:
         """Write a value that each daemon reports again; returns whether it was written."""
-        if self._written.get(name) == text:
+        if self._reported.get(name) == text:
             return False
-        self._written[name] = text
+        self._reported[name] = text
         sql = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
         return self._db.execute(f"{sql} WHERE value <> ?2", (name, text)).rowcount > 0
 
-    def forget_written(self) -> None:
+    def forget_reported(self) -> None:
         """Write again next time: the last values may have been rolled back."""
-        self._written.clear()
+        self._reported.clear()
 
     def _mapping(self, name: str) -> dict[str, str]:
         return dict(json.loads(self.get(name) or "{}"))

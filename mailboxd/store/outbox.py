@@ -31,6 +31,7 @@ from mailboxd.core.effects import (
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.times import plus
 from mailboxd.store.conditions import ENDED
+from mailboxd.store.written import Written
 
 EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,
@@ -80,14 +81,19 @@ _STALE = tuple(
 class Outbox:
     """Effects that were ordered, until they are done or have failed."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, written: Written) -> None:
         self._db = db
+        self._written = written
+
+    def _write(self, sql: str, values: Sequence[object]) -> None:
+        """Add or change a row; the journal gets it as it is then."""
+        self._written.change("outbox", self._db.execute(f"{sql} RETURNING *", values))
 
     def add(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Add a pending effect."""
         agent = getattr(effect, "agent", "")
         data = pydantic_core.to_json(to_json(effect)).decode()
-        self._db.execute(
+        self._write(
             "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at, rev)"
             " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM outbox))",
             (effect_id, _KIND_OF[type(effect)], task, agent, data, getattr(effect, "not_before", None), now),
@@ -128,7 +134,7 @@ class Outbox:
 
     def begin(self, order_id: str, boot: str) -> None:
         """Mark a turn as begun: once committed, its call may have been made in this boot."""
-        self._db.execute(f"{_UPDATE}, begun = ? WHERE id = ?", (boot, order_id))
+        self._write(f"{_UPDATE}, begun = ? WHERE id = ?", (boot, order_id))
 
     def mark_uncertain(self, sent: Collection[str]) -> None:
         """Mark what may have been done after the restored backup was made.
@@ -151,11 +157,12 @@ class Outbox:
     def _update_pending(self, change: str, where: str, *args: str) -> None:
         """Change the pending effects that match, one by one: each change has a number of its own."""
         ids = self._db.execute(f"SELECT id FROM outbox WHERE state = 'pending' AND {where}", args).fetchall()
-        self._db.executemany(f"{_UPDATE}, {change} WHERE id = ?", ids)
+        for row in ids:
+            self._write(f"{_UPDATE}, {change} WHERE id = ?", row)
 
     def finish(self, order_id: str, state: str = "done") -> None:
         """Mark the effect as `done` or `failed`."""
-        self._db.execute(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
+        self._write(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
 
     def has_look_ups(self) -> bool:
         """Whether the outcome of a lost turn is being looked up."""
@@ -172,19 +179,19 @@ class Outbox:
         return row is not None
 
     def postpone(self, order_id: str, not_before: str) -> None:
-        self._db.execute(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
+        self._write(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 
     def hasten_notices(self) -> None:
         """Try notices that failed before at once."""
-        self._db.execute(f"{_UPDATE}, not_before = NULL WHERE kind = 'notify' AND state = 'pending' AND tries > 0")
+        self._update_pending("not_before = NULL", "kind = 'notify' AND tries > 0")
 
     def shift_delays(self, now: str, seconds: float) -> None:
         """Delay effects that are not due at `now` by `seconds` more."""
         rows = self._db.execute(
             "SELECT id, not_before FROM outbox WHERE state = 'pending' AND not_before > ?", (now,)
         ).fetchall()
-        moved = [(plus(not_before, seconds), order_id) for order_id, not_before in rows]
-        self._db.executemany(f"{_UPDATE}, not_before = ? WHERE id = ?", moved)
+        for order_id, not_before in rows:
+            self._write(f"{_UPDATE}, not_before = ? WHERE id = ?", (plus(not_before, seconds), order_id))
 
     def get(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError."""

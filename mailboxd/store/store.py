@@ -37,6 +37,7 @@ from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
 from mailboxd.store.tasks import Approvals, TaskCache, Tasks
 from mailboxd.store.untold_notices import UntoldNotices
+from mailboxd.store.written import Written
 
 __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 
@@ -48,20 +49,21 @@ class Store:
         self.db = db
         self._tip = event_log.Tip(0, event_log.GENESIS)
         self._own: list[tuple[int, Event]] | None = None
+        self.written = Written()
         self.cache = TaskCache(db)
         self.approvals = Approvals(db)
         self.tasks = Tasks(db, self.cache, self.approvals)
         self.budgets = Budgets(db, self.tasks)
         self.breakers = Breakers(db)
         self.schedule = Schedule(db)
-        self.messages = Messages(db)
-        self.outbox = Outbox(db)
+        self.messages = Messages(db, self.written)
+        self.outbox = Outbox(db, self.written)
         self.stale_files = StaleFiles(db)
         self.refused_files = RefusedFiles(db)
         self.doubts = Doubts(db)
         self.untold_notices = UntoldNotices(db)
         self.held_orders = HeldOrders(db)
-        self.meta = Meta(db)
+        self.meta = Meta(db, self.written)
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False
         """Whether to wait once more for a lock that was not released within `BUSY_MS`."""
@@ -137,8 +139,9 @@ class Store:
         with ExitStack() as sealing:
             try:
                 with transaction(self.db, self.keep_waiting):
+                    self.written.begin(self.db)
                     if (version := self.cache.data_version()) != self.cache.version:  # another connection has written
-                        if (last := self._end()) != self._tip:
+                        if (last := event_log.tip(self.db)) != self._tip:
                             self._tip = last
                             self.cache.forget()
                         self.cache.version = version
@@ -159,7 +162,7 @@ class Store:
             if self.seal is not None:
                 self.seal.write(self._tip)
         if self.journal is not None:
-            self.journal.append(self.db)
+            self.journal.append(self.db, self.written)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -232,7 +235,8 @@ class Store:
 
     def _undone(self) -> None:
         """Drop everything that was cached in a transaction that was rolled back."""
-        self.meta.forget_written()
+        self.meta.forget_reported()
+        self.written.forget()
         self.cache.version = -1
         self.cache.forget()
         if self._own is not None:
@@ -248,18 +252,13 @@ class Store:
         if not self.db.in_transaction:
             raise AssertionError("events must be recorded inside a transaction")
         first = self._tip.seq + 1
-        self._tip = self._write(events, now)
+        rows = event_log.append(self.db, events, now, self._tip)
+        self.written.events += rows
+        if rows:
+            self._tip = event_log.Tip(rows[-1][0], rows[-1][-1])
         self.cache.follow(events, left)
         if self._own is not None:
             self._own.extend(enumerate(events, first))
-
-    def _end(self) -> event_log.Tip:
-        """The end of the log in the database."""
-        return event_log.tip(self.db)
-
-    def _write(self, events: Sequence[Event], now: str) -> event_log.Tip:
-        """Write events to the log and apply them to the tables; return the new end of the log."""
-        return event_log.append(self.db, events, now, self._tip)
 
     def follow(self) -> None:
         """Keep events recorded from now on for `recorded_since`."""

@@ -717,7 +717,7 @@ MUTANTS = (
         first=43,
     ),
     # ------------------------------------------------------------ the store
-    Mutant("the chain is not a chain", "write", "chain(before, row)", "chain(GENESIS, row)"),
+    Mutant("the chain is not a chain", "append", "chain(before, row)", "chain(GENESIS, row)"),
     Mutant(
         "what a decision leaves is kept as it was before",
         "TaskCache.follow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +25,7 @@ from mailboxd.store import journal
 from mailboxd.store.journal import Journal
 from mailboxd.store.opening import open_workspace
 from mailboxd.store.store import Store
+from mailboxd.store.written import Written
 
 
 class Stage:
@@ -214,6 +216,87 @@ def test_whatever_happens_in_between_the_next_commit_completes_the_journal(steps
         assert stage.events() == list(range(1, stage.store.last_event() + 1))
         for engine in (stage.engine, other):
             engine.store.close()
+
+
+PARTS = ("event", "order", "begin", "postpone", "finish", "hasten", "value", "message", "undone")
+
+
+class _Undone(Exception):
+    pass
+
+
+def _write(store: Store, part: str, number: int) -> None:
+    """Write something of which the journal has lines."""
+    now, order = f"2026-03-0{1 + number // 20}T00:00:00.000Z", f"ntf_{number}"
+    pending = [row[0] for row in store.db.execute("SELECT id FROM v_outbox WHERE state = 'pending'")]
+    match part:
+        case "event":
+            store.append([Event(Kind.ALARM, None, {"at": now, "what": "caf\u00e9", "why": f"{number}"})] * 2, now)
+        case "order":
+            store.outbox.add(order, "", Notify(Notice.FAILED), now)
+        case "begin":
+            store.outbox.begin(pending[0] if pending else "", "boot")
+        case "postpone":
+            for one in pending:
+                store.outbox.postpone(one, now)
+        case "finish":
+            store.outbox.finish(pending[-1] if pending else "")
+        case "hasten":
+            store.outbox.hasten_notices()
+        case "value":
+            store.meta.set(f"test.{number % 3}", f"{number % 2}")
+        case "message":
+            message = f"msg_{number}"
+            row = {"id": message, "direction": "out", "verdict": "sent", "name": "x", "stamp": {}}
+            store.messages.keep_body(message, b"caf\xe9")
+            store.append([Event(Kind.MESSAGE_SENT, None, {"at": now, "message": row})], now)
+        case _:
+            with suppress(_Undone), store.savepoint():
+                for rolled_back in ("event", "value", "order", "postpone"):
+                    _write(store, rolled_back, number)
+                raise _Undone
+
+
+@given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6), max_size=8))
+def test_lines_that_were_not_read_back_are_those_of_the_database(transactions: list[list[str]]) -> None:
+    with TemporaryDirectory() as root:
+        stage = Stage(Path(root) / "ws")
+        copy = Path(root) / "copy"
+        Workspace.create(copy)
+        reading, number = Journal(copy), 0
+        for parts in [["event"], *transactions]:
+            with suppress(_Undone), stage.store.transaction():
+                for part in parts:
+                    number += 1
+                    _write(stage.store, part, number)
+                if parts == ["undone"]:
+                    raise _Undone
+            reading.append(stage.store.db, Written())
+            assert (stage.trouble(), reading.trouble) == ("", "")
+        ours, theirs = ([path.read_bytes() for path in journal.files_of(one)] for one in (stage.ws.root, copy))
+        assert ours == theirs
+        reading.close()
+        stage.store.close()
+
+
+def test_lines_are_not_read_back(stage: Stage) -> None:
+    with stage.engine.batch():
+        _write(stage.store, "event", 1)
+    asked: list[str] = []
+    stage.store.db.set_trace_callback(asked.append)
+    with stage.engine.batch():
+        for part in PARTS[:-1]:
+            _write(stage.store, part, 2)
+    stage.store.db.set_trace_callback(None)
+    assert not asked[asked.index("COMMIT") + 1 :]
+
+
+def test_notices_that_failed_are_all_tried_again(stage: Stage) -> None:
+    with stage.engine.batch():
+        for part, number in (("order", 1), ("order", 2), ("postpone", 3), ("hasten", 4)):
+            _write(stage.store, part, number)
+        due = [order.id for order in stage.store.outbox.pending("2026-01-01T00:00:00.000Z", 9)]
+    assert due == ["ntf_1", "ntf_2"]
 
 
 def test_bytes_that_are_not_utf8_are_read_back(tmp_path: Path) -> None:
