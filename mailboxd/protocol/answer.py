@@ -65,6 +65,8 @@ _OPENS_TASKS = re.compile(r"tasks:[ \t]*", re.IGNORECASE)
 _FLOW_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*[\[{]", re.IGNORECASE)
 _OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error)[ \t]*:?[ \t]*$", re.IGNORECASE)
 _HEADING = re.compile(r"#{1,6} [^\n]*")
+_STRUCTURE = re.compile("[{:#`~]")
+"""Every key, object, heading and fence has one of these marks."""
 _PLAN_KEYS = frozenset({"subtasks", "synthesis", "type", "title", "goal", "task_id", "from", "join"})
 _NO_ERROR = frozenset(
     {"", "none", "n/a", "na", "no", "no_error", "no_errors", "nothing", "null", "not_applicable", "-"}
@@ -155,6 +157,8 @@ def _silence(text: str, asked: Asked) -> Silence | None:
 
 def _structured(text: str, asked: Asked) -> Answer | None:
     """The structured answer in `text`, or None for prose."""
+    if not _STRUCTURE.search(text):
+        return None
     inner, language = block_around(text)
     if language != "?" and (found := _alone(inner.strip("\n"), asked, _line(text, inner))) is not None:
         return found

@@ -104,10 +104,14 @@ _NAMESPACE = re.compile(r"(?:print\()?(?:functions|tools|default_api)\.\w{1,60}\
 _EXAMPLE = re.compile(r"[:\uff1a]\W*\Z")
 _MINE = re.compile(r"\b(?:i|i'll|i'm|we|let me|let's|ich|je|yo|eu|io|я)\b|我|私", re.IGNORECASE)
 _PLAIN = re.compile(r"^(?:#{1,6}[ \t]|```|~~~|[^\n]+\n(?:===|---))", re.MULTILINE)
+_CALLS = re.compile("[<\\[({:=\u273f]")
+"""Every call has one of these marks."""
 
 
 def is_call(text: str) -> bool:
     """Whether `text`, a cleaned answer, is nothing but calls of tools, or ends with one."""
+    if not _CALLS.search(text):
+        return False
     if _MARKED.match(text) or _NAMESPACE.match(text) or _is_soft(text):
         return True
     if len(text) > _LONGEST:

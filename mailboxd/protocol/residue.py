@@ -54,6 +54,9 @@ _COMPLETION = re.compile(
 )
 """The call by which coding agents hand in their result."""
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*([\w+-]{0,40})")
+_MARKS = re.compile("[<\\[`~\u25c1]")
+_OPENERS = re.compile(r"analysis|assistant|model", re.IGNORECASE)
+"""All that is left around an answer has one of these marks, or begins with one of these words."""
 _TEXT_FENCES = frozenset({"markdown", "md", "text", "txt", "plaintext"})
 
 
@@ -62,7 +65,8 @@ def cleaned(text: str) -> str:
     for _ in range(20):
         before = text
         text = _without_silent_tokens(text.strip(INVISIBLE))
-        text = _unfenced(_without_calls(_without_thoughts(_without_tokens(text))))
+        if _MARKS.search(text) or _OPENERS.match(text):
+            text = _unfenced(_without_calls(_without_thoughts(_without_tokens(text))))
         if text == before:
             break
     return text

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -21,6 +22,7 @@ from mailboxd.core.outcomes import (
     Unclear,
 )
 from mailboxd.core.vocabulary import Turn, Verdict
+from mailboxd.protocol import answer, calls, residue
 from mailboxd.protocol.answer import Asked, answer_of, read_answer
 from mailboxd.protocol.messages import parse_message
 
@@ -343,6 +345,54 @@ PIECES = (
 @given(st.text() | st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_reading_an_answer_never_raises(text: str) -> None:
     assert isinstance(read_answer(text), Answer)
+
+
+RESIDUE = (
+    *(
+        "assistant\n",
+        "analysisWe need",
+        "assistantfinalThe",
+        "NO_REPLY",
+        "HEARTBEAT_OK\n",
+        "</think>",
+        "<think>",
+        "</s>",
+    ),
+    *(
+        "[TOOL_CALLS]",
+        "```md\n",
+        "~~~",
+        "read_file(path='a')",
+        "action: read\naction input: a",
+        "commentary to=functions",
+    ),
+    *(
+        "<read_file>",
+        "</read_file>",
+        "I will do it. ",
+        "beta will write it. ",
+        "- beta: writes\n",
+        "1. step",
+        "--- ",
+        "\u2014\n",
+    ),
+    *("\u25c1think\u25b7", "\u273fFUNCTION\u273f", "| a | b |\n", "ok ", "17.5 %", "\ufeff", " "),
+)
+ASKED = (
+    Asked(),
+    Asked(Turn.DISPATCH, may_plan=False),
+    Asked(Turn.ANSWER),
+    Asked(agents=("beta",), answers=("yes", "no")),
+)
+
+
+@given(st.text() | st.lists(st.sampled_from(PIECES + RESIDUE), max_size=8).map("".join), st.sampled_from(ASKED))
+def test_what_has_no_mark_is_read_in_few_steps_and_means_the_same(text: str, asked: Asked) -> None:
+    read, always = read_answer(text, asked), re.compile("")
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((residue, "_MARKS"), (calls, "_CALLS"), (answer, "_STRUCTURE")):
+            patch.setattr(module, name, always)
+        assert read_answer(text, asked) == read
 
 
 @pytest.mark.parametrize(
