@@ -25,6 +25,9 @@ _RANDOM_BITS = 80
 _DIGITS = 26
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(5 * (_DIGITS - 2), -1, -10)
+_ULID = re.compile(f"[{_ALPHABET}]{{{_DIGITS}}}")
+_PYTHONS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
+"""From these digits to those of `int`."""
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 40
 _LAST = 253_402_300_800_000
@@ -74,12 +77,9 @@ def earliest(prefix: str, at: str) -> str:
 def time_of(name: str) -> str | None:
     """The time in an id; None if it is not one of mailboxd's ids."""
     prefix, _, digits = name.partition("_")
-    if prefix not in PREFIXES or len(digits) != _DIGITS or not set(digits) <= set(_ALPHABET):
+    if prefix not in PREFIXES or not _ULID.fullmatch(digits):
         return None
-    number = 0
-    for digit in digits:
-        number = number << 5 | _ALPHABET.index(digit)
-    milliseconds = number >> _RANDOM_BITS
+    milliseconds = int(digits.translate(_PYTHONS), 32) >> _RANDOM_BITS
     return to_text(milliseconds / 1000) if milliseconds < _LAST else None
 
 

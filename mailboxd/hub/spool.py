@@ -367,7 +367,9 @@ class HubView:
         return address if address.host in info.hosts or address.host == info.host else None
 
     def carries(self, agent: str) -> bool:
-        """Whether mail for this name goes through the hub: an agent of a host, or a pool."""
+        """Whether mail for this name goes through the hub: an agent of a host, or a pool. Most names are neither."""
+        if "." not in agent and not agent.startswith(POOL):
+            return False
         return bool(role_of(agent)) or self.address(agent) is not None
 
     def is_informed(self, agent: str) -> bool:

@@ -40,7 +40,8 @@ def read_sections(sections: Iterable[Section], header: Mapping[str, Yaml], place
     found, places = restraining_headers(sections, path)
     said = Head()
     try:
-        said = read_head(found, {*found}, place, by_person=True)
+        if found:
+            said = read_head(found, {*found}, place, by_person=True)
         said.header.pop("status", None)  # it has been judged, and is none of ours
         for name, value in said.header.items():
             if name in header:

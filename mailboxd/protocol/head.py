@@ -143,8 +143,10 @@ class _HeadReader:
                 self._put(name, key, value)
             else:
                 self._unknown(key, value)
-        self._doubt_unknown()
-        self.head.text = join_body("", "", self.sections).rstrip("\n")
+        if self.unknown:
+            self._doubt_unknown()
+        if self.sections:
+            self.head.text = join_body("", "", self.sections).rstrip("\n")
         return self.head
 
     def _name(self, key: str) -> str:

@@ -36,7 +36,7 @@ MAX_MARKS = 5_000
 _MARK = re.compile(
     r"\n(?=[ \\#`~]) {0,3}+(?=[\\#`~])"
     r"(?:(?P<escaped>\\++)(?=#|```|~~~)"
-    r"|(?P<level>##?)[ \t]++(?=\S)"
+    r"|(?P<level>##?)[ \t]++(?P<heading>\S[^\n]*)"
     r"|(?P<fence>`{3,}+(?=[^`\n]*$)|~{3,}+)(?P<info>[^\n]*))",
     re.MULTILINE,
 )
@@ -99,16 +99,16 @@ def split_body(text: str, *, path: str = "", first_line: int = 1) -> Body:
     if len(marks) > MAX_MARKS:
         problem = f"the body has more than {MAX_MARKS} headings, fences and escapes"
         raise MessageError("too-large", problem, "Put the content into a file and name it.", path, first_line)
-    outside = list(_outside(marks))
+    outside = _outside(marks)
     escapes = [mark.start("escaped") - 1 for mark in outside if mark["escaped"]]
-    headings = [m for m in outside if m["level"] == "##" and storable_line(_line_rest(text, m))]
+    headings = [m for m in outside if m["level"] == "##" and storable_line(m["heading"])]
     end = headings[0].start() if headings else len(text)
     title = next((m for m in outside if m["level"] == "#" and m.start() < end), None)
     preamble = _cut(text, 0, end if title is None else title.start(), escapes)
     if title is not None:
-        preamble += _cut(text, _line_end(text, title), end, escapes)
+        preamble += _cut(text, min(title.end(), end), end, escapes)
     return Body(
-        title="" if title is None else storable_line(_line_rest(text, title)),
+        title="" if title is None else storable_line(title["heading"]),
         preamble=trim(preamble),
         sections=tuple(_sections(text, headings, escapes, first_line)),
     )
@@ -147,10 +147,12 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
     return _MARK.finditer("\n" + text)
 
 
-def _outside(marks: list[re.Match[str]]) -> Iterator[re.Match[str]]:
+def _outside(marks: list[re.Match[str]]) -> list[re.Match[str]]:
     """The marks outside fenced code: headings, escapes, and unclosed fences."""
     closable = _closable(marks)
-    opener = ""
+    if True not in closable:
+        return marks
+    outside, opener = [], ""
     for mark, closes in zip(marks, closable, strict=True):
         fence = mark["fence"] or ""
         if opener:
@@ -159,7 +161,8 @@ def _outside(marks: list[re.Match[str]]) -> Iterator[re.Match[str]]:
         elif fence and closes:
             opener = fence
         else:
-            yield mark
+            outside.append(mark)
+    return outside
 
 
 def _closable(marks: list[re.Match[str]]) -> list[bool]:
@@ -178,21 +181,11 @@ def _sections(text: str, headings: list[re.Match[str]], escapes: list[int], firs
     stops = [mark.start() for mark in headings[1:]] + [len(text)]
     line, counted = first_line, 0
     for mark, stop in zip(headings, stops, strict=False):  # without headings there is one stop
-        start = _line_end(text, mark)
+        start = min(mark.end(), stop)
         blank = _BLANK_START.match(text, start, stop)
         begin = blank.end() if blank else start
         line, counted = line + text.count("\n", counted, begin), begin
-        yield Section(_line_rest(text, mark), _cut(text, begin, stop, escapes), line)
-
-
-def _line_end(text: str, mark: re.Match[str]) -> int:
-    """The start of the line after `mark`."""
-    newline = text.find("\n", mark.end() - 1)
-    return len(text) if newline < 0 else newline + 1
-
-
-def _line_rest(text: str, mark: re.Match[str]) -> str:
-    return text[mark.end() - 1 : _line_end(text, mark)]
+        yield Section(mark["heading"], _cut(text, begin, stop, escapes), line)
 
 
 def _cut(text: str, start: int, stop: int, escapes: list[int]) -> str:

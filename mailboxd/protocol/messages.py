@@ -60,6 +60,8 @@ from mailboxd.protocol.strict_yaml import Yaml, value_text
 from mailboxd.protocol.words import SENDERS, meant, spelled
 
 MAX_TITLE = 1000
+_READ = object()
+"""The context of values that their converters have just read."""
 _BODY = ("title", "preamble", "sections", "from_")
 _MAY_BE_EMPTY = ("task_id", "answer")
 
@@ -126,6 +128,8 @@ class Message(BaseModel):
     @classmethod
     def _as_it_is_read(cls, value: Any, info: ValidationInfo) -> Any:
         """The value of a header as its converter reads it from a file, by the same rules."""
+        if info.context is _READ:
+            return value
         convert = CONVERTERS.get((info.field_name or "").removesuffix("_"))
         if convert is None or value is None or (value == "" and info.field_name in _MAY_BE_EMPTY):
             return value
@@ -160,9 +164,10 @@ class Message(BaseModel):
 
     def section(self, name: str) -> str:
         """The text of all sections called `name` (ignoring case), or empty."""
-        return self.texts().get(name.casefold(), "")
+        return self.texts.get(name.casefold(), "")
 
-    def texts(self) -> dict[str, str]:
+    @cached_property
+    def texts(self) -> Mapping[str, str]:
         """The texts of the sections by `Section.name`; sections of the same name are joined."""
         found: dict[str, str] = {}
         for section in self.sections:
@@ -232,7 +237,7 @@ class TaskMessage(Message):
 
     def spec(self) -> Spec:
         """The spec in its sections; missing parts are derived."""
-        texts = self.texts()
+        texts = self.texts
         spec = derive_spec(self.title, self.preamble, self.sections, lambda name: texts.get(name.casefold(), ""))
         actions = merged(self.planned_actions, spec.planned_actions)
         return replace(spec, planned_actions=actions) if actions else spec
@@ -240,7 +245,7 @@ class TaskMessage(Message):
     @property
     def content(self) -> str:
         """A digest of the work: the body without the plan, and without what one attempt is told about another."""
-        own = [(s.name, s.text) for s in self.sections if not (s.is_called("DAG") or s.is_called("Findings"))]
+        own = [(s.name, s.text) for s in self.sections if s.name not in ("dag", "findings")]
         return _digest(self.title, self.preamble, *chain.from_iterable(own))
 
     @property
@@ -407,6 +412,7 @@ _OF_ONE = {
     if name not in TaskMessage.header_fields()
 }
 """Each header that a task cannot have, and the type that has it."""
+_IN_A_TASK = frozenset({*TaskMessage.header_fields(), "title"})
 _ALL_HEADERS = frozenset(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())
 
 
@@ -537,7 +543,8 @@ class _Reader:
         values = self._operators_task(self.document.body, body, {})
         said = self._headers_of_sections(body.sections, {})
         known = TaskMessage.header_fields()
-        return TaskMessage.model_validate(values | {known[name]: self._convert(name, said[name]) for name in said})
+        values |= {known[name]: self._convert(name, said[name]) for name in said}
+        return TaskMessage.model_validate(values, context=_READ)
 
     def message(self) -> AnyMessage:
         header = self._spelt(self.document.header)
@@ -546,7 +553,8 @@ class _Reader:
         known, text = kind.header_fields(), self.document.body
         if kind is TaskMessage:
             missing = [name for name in ("type", *kind.required) if name not in present]
-            near = {match: key for key, match in near_misses([k for k in header if k not in known], missing).items()}
+            unknown = [key for key in header if key not in known]
+            near = {match: key for key, match in near_misses(unknown, missing).items()} if unknown else {}
             self._require_no_other_type(present, near)
             head = self._head({key: value for key, value in header.items() if key in present or key not in known})
             header, text = head.header, "\n\n".join(filter(None, [text.rstrip("\n"), head.text]))
@@ -569,7 +577,7 @@ class _Reader:
         if issubclass(kind, ReviewMessage) and "findings" not in values:
             values["findings"] = _section_findings(body.sections, values.get("verdict"), self.warnings)
         try:
-            return kind.model_validate(values)
+            return kind.model_validate(values, context=_READ)
         except ValidationError as error:
             raise self._model_error(error) from None
 
@@ -602,12 +610,14 @@ class _Reader:
     def _is_of_another_tool(self, word: Yaml, header: Mapping[str, Yaml]) -> bool:
         """Whether `type` is a tool's word for a kind of note or issue: nothing else in the head is of our protocol."""
         ours = ("protocol", "task_id", "subtask_id", "from", "attempt", "in_reply_to")
-        if not isinstance(word, str) or word in MESSAGE_TYPES or any(name in header for name in ours):
+        if not isinstance(word, str) or word in MESSAGE_TYPES or not header.keys().isdisjoint(ours):
             return False
         return not meant(word, MESSAGE_TYPES) and word.replace("-", "").replace(" ", "").isalpha()
 
     def _spelt(self, header: dict[str, Yaml]) -> dict[str, Yaml]:
         """The headers of every type in our spelling: `Type`, `taskId`."""
+        if header.keys() <= _ALL_HEADERS:
+            return dict(header)
         found: dict[str, Yaml] = {}
         for key, value in header.items():
             name = spelled(key)
@@ -623,12 +633,11 @@ class _Reader:
 
     def _head(self, header: dict[str, Yaml]) -> Head:
         """The headers of a task in our spelling. Raises MessageError."""
-        known = {name for name in TaskMessage.header_fields() if name != "type"} | {"type", "title"}
-        sender = next((header[key] for key in header if key == "from" or spelled(key) in SENDERS), "operator")
-        by_person = sender in OPERATORS
+        senders = (key for key in header if key == "from" or (key not in _ALL_HEADERS and spelled(key) in SENDERS))
+        by_person = header.get(next(senders, ""), "operator") in OPERATORS
         lines = self.document.lines
         try:
-            head = read_head(header, known, self.place, by_person=by_person, lines=lines)
+            head = read_head(header, _IN_A_TASK, self.place, by_person=by_person, lines=lines)
         except MessageError as error:
             raise self._error(error.rule, error.problem, error.hint, error.field) from None
         self.written |= {name: self.written.get(key, key) for name, key in head.written.items()}
@@ -643,6 +652,8 @@ class _Reader:
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], present: set[str]) -> dict[str, str]:
         """Headers that are probably misspelt: known header -> name in the file. Warns about each."""
+        if header.keys() <= known.keys():
+            return {}
         near = near_misses((key for key in header if key not in known), (name for name in known if name not in present))
         self.warnings += [f"unknown header {excerpt(key)}; did you mean {match}?" for key, match in near.items()]
         return {match: key for key, match in near.items()}

@@ -459,7 +459,7 @@ def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], sectio
 
     Raises MessageError if checks or planned actions are invalid.
     """
-    declared = next((s for s in sections if s.is_called("Checks") and claimed(s.text)), None)
+    declared = next((s for s in sections if s.name == "checks" and claimed(s.text)), None)
     known = SPEC_NAMES if declared else SPEC_NAMES - {"checks"}
     unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if s.name not in known]
     # Unknown sections describe work, too.
@@ -519,7 +519,7 @@ def rewritten(spec: Spec, text: str) -> Spec | None:
 
 def actions_in(sections: tuple[Section, ...]) -> tuple[Action, ...]:
     """The planned actions in the sections. Raises MessageError if they are invalid."""
-    section = next((section for section in sections if section.is_called("Planned Actions")), None)
+    section = next((section for section in sections if section.name == "planned actions"), None)
     return read_actions(section.text, path="Planned Actions", first_line=section.line) if section else ()
 
 
