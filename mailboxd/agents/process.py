@@ -21,13 +21,15 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -37,7 +39,6 @@ from mailboxd.agents.call_dir import (
     OUTPUT_CAP,
     STDERR_CAP,
     Exit,
-    create,
     is_spoilt,
     open_regular,
     put,
@@ -49,9 +50,13 @@ from mailboxd.agents.call_dir import (
 )
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
-from mailboxd.host.system import system
+from mailboxd.host.system import IS_LINUX, system
 
 NO_FILES: Mapping[str, bytes] = {}
+_NEW_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores and other programs do not expect to be ignored."""
+_NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM})
 _PERMANENT = frozenset(
     {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG}
 )
@@ -143,32 +148,25 @@ class Child:
     is_process = True
     """False if another program carries it among others."""
 
-    def __init__(self, directory: Path | str, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, directory: Path | str, pid: int, pidfd: int, *, adopted: bool = False) -> None:
         self.directory = directory
         self.pid = pid
         self.pidfd = pidfd
-        self._popen = popen
+        self.adopted = adopted
+        """An earlier daemon started it, so that its exit status is lost."""
+        self._rc: int | None = None
+        self._is_collected = False
+        """It was waited for: its pid may be reused."""
         self._reaped = False
-
-    @property
-    def adopted(self) -> bool:
-        """Whether an earlier daemon started it, so that its exit status is lost."""
-        return self._popen is None
 
     def reap(self, cap: int = OUTPUT_CAP) -> Exit | None:
         """Collect the ended process and at most `cap` bytes of its output; None while it is running.
 
         Raises WorldError if the output cannot be read.
         """
-        if self._popen is not None:
-            rc = self._popen.poll()
-            if rc is None:
-                return None
-        elif self._reaped or has_ended(self.pidfd):
-            rc = None
-        else:
+        if not self._has_ended():
             return None
-        exit_ = read_exit(self.directory, rc, cap)  # first, so that it can be retried if it fails
+        exit_ = read_exit(self.directory, self._rc, cap)  # first, so that it can be retried if it fails
         if not self._reaped:
             os.close(self.pidfd)
             self._reaped = True
@@ -193,13 +191,20 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if not self._reaped and not self._is_collected():
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
+        if self._reaped or self._is_collected or (self.adopted and has_ended(self.pidfd)):
+            return  # its pid may have been reused
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
-    def _is_collected(self) -> bool:
-        """Whether its pid may have been reused."""
-        return has_ended(self.pidfd) if self._popen is None else self._popen.returncode is not None
+    def _has_ended(self) -> bool:
+        if self._reaped or self._is_collected:
+            return True
+        if self.adopted:
+            return has_ended(self.pidfd)
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self._rc, self._is_collected = os.waitstatus_to_exitcode(status), True
+        return self._is_collected
 
 
 def spawn(
@@ -222,20 +227,20 @@ def spawn(
         call = claim(directory, argv, files, durable=not marked)
         try:
             try:
-                popen = _execute(directory, call, argv, env, cwd)
+                pid = _execute(directory, call, argv, env, cwd)
             except (NotStarted, OSError):
                 disclaim(directory)
                 raise
             # opened before the child is reaped, so it is this process and not a successor of its pid
-            pidfd = system.watch(popen.pid)
+            pidfd = system.watch(pid)
             # without this record the child is still found through the lock
             with suppress(OSError):
-                record(call, popen.pid)
+                record(call, pid)
         finally:
             os.close(call)
     except OSError as problem:
         raise refusal(directory, problem) from problem
-    return Child(directory, popen.pid, pidfd, popen)
+    return Child(directory, pid, pidfd)
 
 
 def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes], *, durable: bool) -> int:
@@ -253,6 +258,9 @@ def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes]
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory)) from None
         if os.path.lexists(mark):
             raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+        for name in OUTPUT:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{directory}/{name}")  # noqa: PTH108
     for name, content in files.items():
         put(f"{directory}/{name}", content)
     call = os.open(mark, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -276,30 +284,70 @@ def disclaim(directory: Path | str) -> None:
     sync(directory)
 
 
-def _execute(
-    directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
-    outputs: list[int] = []
-    try:
-        for name in OUTPUT:
-            outputs.append(create(f"{directory}/{name}", os.O_WRONLY | os.O_APPEND))  # noqa: PERF401 - all are closed
+def _execute(directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> int:
+    """Spawn the program; returns its pid. It inherits its output, the lock and nothing else.
+
+    No RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`.
+    Raises NotStarted, OSError if it cannot have its output.
+    """
+    _keep_descriptors()
+    os.set_inheritable(lock, True)
+    stdout, stderr = [f"{directory}/{name}" for name in OUTPUT]
+    program = _found(argv[0], env)
+    with nullcontext() if cwd is None else _working_in(cwd, argv[0]):
         try:
-            # no RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`
-            return subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=outputs[0],
-                stderr=outputs[1],
-                env=dict(env),
-                cwd=cwd,
-                pass_fds=(lock,),
-                start_new_session=True,
+            return os.posix_spawn(
+                program,
+                tuple(argv),
+                env,
+                file_actions=(
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, stdout, _NEW_OUTPUT, 0o600),
+                    (os.POSIX_SPAWN_OPEN, 2, stderr, _NEW_OUTPUT, 0o600),
+                ),
+                setsid=True,
+                setsigdef=_IGNORED,
             )
         except OSError as problem:
-            raise NotStarted(argv[0], problem) from problem
+            # stderr is the last that is opened: with it, what failed is the program
+            if problem.errno in _NO_PROCESS or os.path.lexists(stderr):
+                raise NotStarted(argv[0], problem) from problem
+            raise OSError(problem.errno, problem.strerror, stdout) from problem
+
+
+def _found(program: str, env: Mapping[str, str]) -> str:
+    """The path of the program, on the PATH that it will have itself. Raises NotStarted."""
+    found = program if "/" in program else shutil.which(program, path=env.get("PATH", os.defpath))
+    if found is None:
+        raise NotStarted(program, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    return found
+
+
+@contextmanager
+def _working_in(cwd: str, program: str) -> Iterator[None]:
+    """Work in this directory meanwhile, since a program begins where this process is. Raises NotStarted."""
+    try:
+        before = os.open(".", os.O_PATH if IS_LINUX else os.O_RDONLY)
+    except OSError as problem:
+        raise NotStarted(program, problem) from problem
+    try:
+        try:
+            os.chdir(cwd)
+        except OSError as problem:
+            raise NotStarted(program, problem) from problem
+        yield
     finally:
-        for output in outputs:
-            os.close(output)
+        os.fchdir(before)
+        os.close(before)
+
+
+@cache
+def _keep_descriptors() -> None:
+    """Pass on none with which this process was started; what it opens itself is never passed on (PEP 446)."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208
+        if int(name) > 2:
+            with suppress(OSError):  # the one of the listing
+                os.set_inheritable(int(name), False)
 
 
 def adopt(directory: Path | str) -> Child | None:
@@ -323,7 +371,7 @@ def adopt(directory: Path | str) -> Child | None:
         finally:
             if not is_it:
                 os.close(pidfd)
-        return Child(directory, pid, pidfd, None) if is_it else None
+        return Child(directory, pid, pidfd, adopted=True) if is_it else None
     return None
 
 

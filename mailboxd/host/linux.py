@@ -232,6 +232,10 @@ def observer(is_left_out: Callable[[str], bool]) -> BaseObserver:
     from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
     class Descriptor(InotifyFD):
+        def __init__(self) -> None:
+            super().__init__()
+            os.set_inheritable(self._inotify_fd, False)
+
         def add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
             if is_left_out(os.fsdecode(path)):
                 raise PermissionError(errno.EACCES, "left out", path)  # as for a directory that may not be read

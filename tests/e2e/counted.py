@@ -37,7 +37,7 @@ class Counts:
                 self._opened.pop().set_trace_callback(self.on_statement)
         if event == "sqlite3.connect/handle":
             self._opened.append(args[0])
-        elif event == "subprocess.Popen":
+        elif event in ("subprocess.Popen", "os.posix_spawn"):
             self.seen["processes"] += 1
         elif event in _REMOVALS:
             self.seen["removals"] += 1

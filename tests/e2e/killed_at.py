@@ -25,6 +25,7 @@ _CHANGES = frozenset(
         "os.symlink",
         "os.truncate",
         "subprocess.Popen",
+        "os.posix_spawn",
         "shutil.rmtree",
     }
 )

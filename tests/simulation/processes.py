@@ -87,21 +87,16 @@ class FakeChild(Child):
     """A child whose pidfd is the machine's eventfd."""
 
     def __init__(self, directory: Path, process: Process, *, adopted: bool) -> None:
-        super().__init__(directory, process.number + 1, os.dup(process.alive), None)
+        super().__init__(directory, process.number + 1, os.dup(process.alive), adopted=adopted)
         self._process = process
-        self._adopted = adopted
         self._closed = False
-
-    @property
-    def adopted(self) -> bool:
-        return self._adopted
 
     def reap(self, cap: int = OUTPUT_CAP) -> Exit | None:
         exit_ = self._process.exit
         if exit_ is not None:
             self.leave()
         # an exit status is told to the parent alone
-        return Exit(None, exit_.stdout, exit_.stderr) if exit_ is not None and self._adopted else exit_
+        return Exit(None, exit_.stdout, exit_.stderr) if exit_ is not None and self.adopted else exit_
 
     def leave(self) -> None:
         if not self._closed:

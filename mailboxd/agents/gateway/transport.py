@@ -257,7 +257,7 @@ class CarriedTurn(Child):
     is_process = False
 
     def __init__(self, directory: Path | str, connection: socket.socket) -> None:
-        super().__init__(directory, 0, connection.fileno(), None)
+        super().__init__(directory, 0, connection.fileno())
         self._connection = connection
         self._is_dropped = False
 
