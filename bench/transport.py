@@ -24,11 +24,12 @@ from functools import partial
 from pathlib import Path
 
 from mailboxd.agents import process
+from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.transport import GatewayTransport, Mark
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import Child, finish
+from mailboxd.agents.process import Child
 from mailboxd.clock import SystemClock
 from tests.e2e.support import eventually
 from tests.live.gateway import Gateway, run_of

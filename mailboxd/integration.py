@@ -22,11 +22,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from mailboxd import config
+from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, brief, complaint, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw, parse_version
 from mailboxd.agents.openclaw_versions import offer
-from mailboxd.agents.process import NotStarted, ask
+from mailboxd.agents.process import NotStarted
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError, WorldError
 from mailboxd.host.system import system

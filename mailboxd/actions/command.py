@@ -20,9 +20,10 @@ from mailboxd.actions.result import (
     raise_if_transient,
     summary_of,
 )  # fmt: skip
+from mailboxd.agents.alive import kill_writers
 from mailboxd.agents.call_dir import CALL, cut_output, output_size, world, written
 from mailboxd.agents.openclaw import child_environment
-from mailboxd.agents.process import Child, adopt, kill_writers, spawn
+from mailboxd.agents.process import Child, adopt, spawn
 from mailboxd.core.approvals import Action, Performed
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import WorldError

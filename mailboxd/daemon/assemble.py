@@ -35,10 +35,11 @@ from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.hub_mail import HubMail
+from mailboxd.effects.lost_turns import TurnLookup
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
-from mailboxd.effects.turns import TurnLookup, TurnStarter
+from mailboxd.effects.turns import TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
 from mailboxd.engine.reports import Reports

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from mailboxd.agents import process
 from mailboxd.agents.acp import transport
 from mailboxd.agents.acp.transport import HarnessInfo
+from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, read_capped
 from mailboxd.agents.json_output import at, brief
 from mailboxd.agents.openclaw import Messaging, Peer, Rules
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import finish
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded

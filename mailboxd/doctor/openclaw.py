@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import ready
 from mailboxd.agents.json_output import at, brief, complaint, parse_object, text_at
@@ -24,7 +25,6 @@ from mailboxd.agents.openclaw import (
     parse_version,
 )
 from mailboxd.agents.openclaw_versions import NEWEST, Version, offer, shown, why_too_old, why_untested
-from mailboxd.agents.process import ask
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
 from mailboxd.core.sanitize import first_line

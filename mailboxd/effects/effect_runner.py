@@ -49,10 +49,11 @@ from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import HandedOver, MessageDelivery, undelivered
+from mailboxd.effects.lost_turns import LookupReport, TurnLookup
 from mailboxd.effects.message_builder import MessageBuilder, composed
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
-from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnStarter
+from mailboxd.effects.turns import TurnReport, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError

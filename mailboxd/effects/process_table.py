@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from mailboxd.agents import process
+from mailboxd.agents.alive import has_ended, has_writer, kill_writers
 from mailboxd.agents.call_dir import (
     STDERR_CAP,
     Exit,
@@ -25,16 +26,7 @@ from mailboxd.agents.call_dir import (
     remove,
     world,
 )
-from mailboxd.agents.process import (
-    NO_FILES,
-    Child,
-    Launcher,
-    Recovery,
-    State,
-    has_ended,
-    has_writer,
-    kill_writers,
-)
+from mailboxd.agents.process import NO_FILES, Child, Launcher, Recovery, State
 from mailboxd.core.schedule import Capacity
 from mailboxd.errors import WorldError
 from mailboxd.store.store import Order

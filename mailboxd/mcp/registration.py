@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import complaint, parse_object, text_at
 from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, config_get, is_unset, parse_config_file
-from mailboxd.agents.process import ask
 from mailboxd.config import Config
 from mailboxd.core.events import Role
 from mailboxd.core.roles import REVIEWERS

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.process import NotStarted, ask
+from mailboxd.agents.process import NotStarted
 from mailboxd.clock import SystemClock
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox import lock

@@ -17,11 +17,11 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
+from mailboxd.agents.ask import ask
 from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
 from mailboxd.agents.json_output import complaint
 from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.openclaw_versions import shown, why_too_old
-from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
 from mailboxd.core.vocabulary import Gate
 from mailboxd.doctor.agent import reaches, to_reach

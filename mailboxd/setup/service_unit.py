@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.process import NotStarted, ask
+from mailboxd.agents.process import NotStarted
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.host.systemd_units import TEMPLATE, unit_of, user_units
 from mailboxd.mailbox.files import world_errors

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from mailboxd.agents.process import NotStarted, ask
+from mailboxd.agents.ask import ask
+from mailboxd.agents.process import NotStarted
 
 PYTHON = sys.executable
 

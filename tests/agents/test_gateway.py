@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from mailboxd.agents.alive import has_ended
+from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway import client, pairing, program, transport
 from mailboxd.agents.gateway.client import ApprovalPending, pair
@@ -29,7 +31,7 @@ from mailboxd.agents.gateway.program import NOBODY, Program
 from mailboxd.agents.gateway.transport import GatewayTransport, Mark
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Child, State, finish, has_ended
+from mailboxd.agents.process import Child, State
 from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import ConfigError, WorldError

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mailboxd.agents.alive import has_ended
+from mailboxd.agents.ask import finish
 from mailboxd.agents.gateway import client, program
 from mailboxd.agents.gateway.program import NOBODY
 from mailboxd.agents.gateway.recovery import (
@@ -28,7 +30,6 @@ from mailboxd.agents.gateway.recovery import (
 )
 from mailboxd.agents.gateway.transport import Mark
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import finish, has_ended
 from mailboxd.agents.transcript import Said
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
 from tests.agents.replay import Frame, Replay

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
-from mailboxd.agents import process as liveness
+from mailboxd.agents.alive import identity
 from mailboxd.agents.call_dir import PROMPT, Exit, output_size, read_exit, remove
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
@@ -358,7 +358,7 @@ def test_a_recorded_pid_of_another_process_is_not_trusted(call: Path) -> None:
     bystander = subprocess.Popen(["sleep", "100"], start_new_session=True)
     pid = orphan(call, "while :; do sleep 100; done")
     try:
-        rerecord(call, json.dumps(liveness.identity(bystander.pid)).encode())
+        rerecord(call, json.dumps(identity(bystander.pid)).encode())
         assert adopt(call) is None
         assert bystander.poll() is None
     finally:

@@ -12,8 +12,9 @@ import subprocess
 
 import pytest
 
+from mailboxd.agents.alive import has_ended
+from mailboxd.agents.ask import finish
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import finish, has_ended
 from mailboxd.core.outcomes import Succeeded
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany

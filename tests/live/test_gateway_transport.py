@@ -23,13 +23,15 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
+from mailboxd.agents.alive import has_ended
+from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.transport import GatewayTransport, Mark, pairing_file
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.openclaw_runs import RunStatus, parse_run
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Child, finish, has_ended
+from mailboxd.agents.process import Child
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
 from tests.e2e.support import BIN, eventually, task

@@ -15,8 +15,8 @@ from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Succeeded, Unknown
+from mailboxd.effects.lost_turns import LookupReport, TurnLookup
 from mailboxd.effects.process_table import ProcessTable
-from mailboxd.effects.turns import LookupReport, TurnLookup
 from mailboxd.engine.reports import Reports
 from tests.agents.recorded import recorded
 from tests.agents.replay import Replay

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mailboxd.agents.acp import turn_files
+from mailboxd.agents.alive import identity
 from mailboxd.agents.openclaw import mark_inside
-from mailboxd.agents.process import identity
 from mailboxd.host.system import system
 
 _LIMIT = 8 * 1024 * 1024

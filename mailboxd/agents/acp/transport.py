@@ -14,10 +14,10 @@ from pathlib import Path
 
 from mailboxd.agents.acp import turn_files
 from mailboxd.agents.acp.turn_files import TurnRequest
+from mailboxd.agents.alive import survivors
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import survivors
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.outcomes import Failed, Made, Outcome, Succeeded, Unknown
 from mailboxd.errors import ConfigError

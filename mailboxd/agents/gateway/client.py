@@ -27,12 +27,12 @@ from wsproto.events import (
 )
 from wsproto.utilities import ProtocolError
 
+from mailboxd.agents.ask import ask
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import Address, from_config, parse_address
 from mailboxd.agents.json_output import at, complaint, count_at, parse, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw, config_get, is_unset
-from mailboxd.agents.process import ask
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, UnavailableError

@@ -38,13 +38,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from mailboxd.agents.alive import record
 from mailboxd.agents.call_dir import LOOKED_UP, PROMPT, TurnResult, open_regular, put
 from mailboxd.agents.gateway import pairing, recovery
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response, SessionChanged
 from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
 from mailboxd.agents.json_output import text_at
-from mailboxd.agents.process import record
 from mailboxd.agents.transcript import Said, said_in_wait
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError

@@ -29,6 +29,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mailboxd.agents import process
+from mailboxd.agents.alive import has_ended, is_held
 from mailboxd.agents.call_dir import (
     CALL,
     OUTPUT_CAP,
@@ -44,7 +45,7 @@ from mailboxd.agents.call_dir import (
 from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.json_output import at, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import NO_FILES, Child, NotStarted, Recovery, State, claim, disclaim, has_ended
+from mailboxd.agents.process import NO_FILES, Child, NotStarted, Recovery, State, claim, disclaim
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.pip_extras import to_add
@@ -348,7 +349,7 @@ class Mark:
     def is_given_up(self, directory: Path | str) -> bool:
         """Whether too many attempts to hand it over have failed. Raises WorldError."""
         with world(directory):
-            return self.orders >= _ORDERS and not process.is_held(directory)
+            return self.orders >= _ORDERS and not is_held(directory)
 
     def kill_taker(self, directory: Path | str) -> None:
         """Kill the program that carries it, if it still does."""
@@ -356,7 +357,7 @@ class Mark:
             with suppress(OSError):
                 pidfd = system.watch(pid)
                 try:
-                    if process.is_held(directory, by=pid):
+                    if is_held(directory, by=pid):
                         system.kill_watched(pidfd, pid)
                 finally:
                     os.close(pidfd)
