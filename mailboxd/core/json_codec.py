@@ -25,9 +25,9 @@ def to_json(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind is dict:
-        return {name: to_json(item) for name, item in value.items()}
+        return {name: item if type(item) in _PLAIN else to_json(item) for name, item in value.items()}
     if kind is tuple:
-        return [to_json(item) for item in value]
+        return [item if type(item) in _PLAIN else to_json(item) for item in value]
     if kind is frozenset:
         return sorted(to_json(item) for item in value)
     if isinstance(value, Enum):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from mailboxd import ids, log
 from mailboxd.core.approvals import Performed
@@ -30,19 +32,17 @@ class TaskLabels:
         """The `extra` fields for the log record of an event (see `log`); empty for an event without a task."""
         if not event.task:
             return {}
-        name, trace = self._of_task(event.task, event)
+        name, trace = self._known.get(event.task) or self._learnt(event.task, event)
         about = {"task": name, "trace": trace}
         if attempt := _attempt(event):
             about["attempt"] = attempt
         return about
 
-    def _of_task(self, task_id: str, event: Event) -> tuple[str, str]:
-        found = self._known.get(task_id)
-        if found is None:
-            found = self._of_new(event) or self._looked_up(task_id)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[task_id] = found
+    def _learnt(self, task_id: str, event: Event) -> tuple[str, str]:
+        found = self._of_new(event) or self._looked_up(task_id)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[task_id] = found
         return found
 
     def _of_new(self, event: Event) -> tuple[str, str] | None:
@@ -83,10 +83,10 @@ class EventLogger:
     def log_after(self, last: int) -> int:
         """Log the events after number `last`; returns the number of the last one logged."""
         fresh = list(self._store.recorded_since(last))
-        events = [event for _seq, event in fresh if _log.isEnabledFor(level_of(event))]
+        shown = [(level, event) for _seq, event in fresh if _log.isEnabledFor(level := level_of(event))]
         say = describe if _log.isEnabledFor(logging.DEBUG) else summarize
-        for level, group in groupby(events, level_of):
-            log.several(_log, level, [self._line(event, say) for event in group])
+        for level, group in groupby(shown, itemgetter(0)):
+            log.several(_log, level, [self._line(event, say) for _level, event in group])
         return fresh[-1][0] if fresh else last
 
     def _line(self, event: Event, say: Callable[[Event, str], str]) -> log.Line:
@@ -118,6 +118,13 @@ _TROUBLE = frozenset(
     }
 )
 
+_ENDED_BADLY: Mapping[Kind, Callable[[Mapping[str, Any]], bool]] = {
+    Kind.ATTEMPT_ENDED: lambda data: data["attempt_changes"]["status"] != AttemptStatus.SUCCEEDED,
+    Kind.CHECK_ENDED: lambda data: data["check"]["verdict"] != CheckVerdict.PASSED,
+    Kind.ACTION_ENDED: lambda data: data["changes"].get("state") != Performed.DONE,
+}
+"""Whether an attempt, a check or an action ended badly, by the data of its event."""
+
 
 def level_of(event: Event) -> int:
     """WARNING for what went wrong, DEBUG for what happens automatically, such as a phase that is passed, else INFO."""
@@ -126,21 +133,9 @@ def level_of(event: Event) -> int:
     if event.kind in _TROUBLE or reached in (Phase.FAILED, Phase.CIRCUIT_OPEN):
         return logging.WARNING
     held = event.data.get("changes", {}).get("held") and event.role is not Role.OPERATOR
-    if held or (_failed(event) and reached != Phase.CANCELLED):
+    ended_badly = _ENDED_BADLY.get(event.kind)
+    if held or (ended_badly is not None and reached != Phase.CANCELLED and ended_badly(event.data)):
         return logging.WARNING
     if event.kind not in _QUIET:
         return logging.INFO
     return logging.INFO if reached in TOLD or event.role is Role.OPERATOR else logging.DEBUG
-
-
-def _failed(event: Event) -> bool:
-    """Whether an attempt, a check or an action ended badly."""
-    data = event.data
-    match event.kind:
-        case Kind.ATTEMPT_ENDED:
-            return bool(data["attempt_changes"]["status"] != AttemptStatus.SUCCEEDED)
-        case Kind.CHECK_ENDED:
-            return bool(data["check"]["verdict"] != CheckVerdict.PASSED)
-        case Kind.ACTION_ENDED:
-            return bool(data["changes"].get("state") != Performed.DONE)
-    return False

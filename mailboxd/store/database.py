@@ -118,14 +118,15 @@ def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: Fals
 
     Waits for a lock for `BUSY_MS`, and again whenever `again` returns True.
     """
-    with storage_errors(db):
+    try:
         _begin(db, again)
-        try:
-            yield
-            db.execute("COMMIT")
-        except BaseException:
-            _roll_back(db)
-            raise
+        yield
+        db.execute("COMMIT")
+    except BaseException as error:
+        _roll_back(db)
+        if isinstance(error, sqlite3.Error) and is_storage_error(error):
+            raise _not_usable(error, db) from error
+        raise
 
 
 @contextmanager
@@ -136,7 +137,11 @@ def storage_errors(db: sqlite3.Connection) -> Iterator[None]:
     except sqlite3.Error as error:
         if not is_storage_error(error):
             raise
-        raise store_error(error, "could not be read or written", path_of(db)) from error
+        raise _not_usable(error, db) from error
+
+
+def _not_usable(error: sqlite3.Error, db: sqlite3.Connection) -> StoreError:
+    return store_error(error, "could not be read or written", path_of(db))
 
 
 def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreError:

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from pydantic_core import to_json
@@ -113,10 +114,9 @@ def line(row: EventRow) -> str:
     seq, at, kind, task, role, actor, data, digest = row
     if not data.isascii():
         data = json.dumps(json.loads(data), ensure_ascii=True, separators=(",", ":"))
-    who = f'"role":"{role}","actor":{json.dumps(actor)}'
-    return (
-        f'{{"seq":{seq},"at":"{at}","kind":"{kind}","task":{json.dumps(task)},{who},"data":{data},"hash":"{digest}"}}'
-    )
+    of = "null" if task is None else _quoted(task)
+    who = f'"role":"{role}","actor":{_quoted(actor)}'
+    return f'{{"seq":{seq},"at":"{at}","kind":"{kind}","task":{of},{who},"data":{data},"hash":"{digest}"}}'
 
 
 def hash_at(db: sqlite3.Connection, seq: int) -> str | None:

@@ -91,6 +91,20 @@ def _first_error(db: sqlite3.Connection) -> str:
 # Whether the open file is still the one at its path, and what this process and SQLite's other users have written to it.
 # SQLite notices neither and keeps writing.
 
+Seen = tuple[os.stat_result | None, os.stat_result | None]
+"""The database and its write-ahead log at one moment; None: there is no such file."""
+
+
+def _look(names: tuple[str, str]) -> Seen:
+    found: list[os.stat_result | None] = []
+    for name in names:
+        try:
+            found.append(os.lstat(name))
+        except OSError:
+            found.append(None)
+    return found[0], found[1]
+
+
 _Identity = tuple[int, int] | None
 _HEADER = struct.Struct(">16s8xI")
 """The magic string, and the change counter at offset 24 (https://www.sqlite.org/fileformat2.html#the_database_header).
@@ -137,23 +151,20 @@ class DatabaseFile:
     def of(cls, database: Path) -> DatabaseFile:
         names = str(database), f"{database}-wal"
         status = os.lstat(database)
-        return cls(database, names, _identity(names[0]), _identity(names[1]), _content(names[0], status))
+        return cls(database, names, _identity(status), _identity(_look(names)[1]), _content(names[0], status))
 
-    def require(self, db: sqlite3.Connection) -> None:
+    def require(self, db: sqlite3.Connection) -> Seen:
         """Raise DamagedError if the files were deleted, replaced or overwritten, after saving the contents of `db`."""
-        try:
-            status = os.lstat(self._names[0])
-        except OSError:
-            status = None
-        main = None if status is None else (status.st_dev, status.st_ino)
-        wal = _identity(self._names[1])
+        seen = status, _ = _look(self._names)
+        main, wal = map(_identity, seen)
         if self._wal is None:
             self._wal = wal  # created by the first write
         overwritten = ""
         if main == self._main and status is not None:
-            overwritten = self._overwritten(db, status)
+            if (status.st_size, status.st_mtime_ns) != (self._content.size, self._content.changed):
+                overwritten = self._overwritten(db, status)
             if wal == self._wal and not overwritten:
-                return
+                return seen
         gone = "deleted" if main is None else "replaced" if main != self._main else "separated from its -wal file"
         what = overwritten or gone
         is_free = not overwritten and main in (None, self._main)
@@ -161,9 +172,7 @@ class DatabaseFile:
         raise DamagedError(f"{self.database}: the database was {what} while it was in use. {rescued}")
 
     def _overwritten(self, db: sqlite3.Connection, status: os.stat_result) -> str:
-        """How the same file shows that another program has written over it; empty if it does not."""
-        if (status.st_size, status.st_mtime_ns) == (self._content.size, self._content.changed):
-            return ""
+        """How the file that was written to shows that another program did that; empty if it does not."""
         later = _content(self._names[0], status)
         problem = self._content.problem(later) or self._lost_log(db)
         if not problem:
@@ -203,7 +212,7 @@ class DatabaseFile:
                 if event_log.tip(copy) != event_log.tip(db):
                     raise DamagedError("the copy is not what was read before")
             make_durable(saved)
-            if put_back or _identity(self._names[1]) == self._wal:
+            if put_back or _identity(_look(self._names)[1]) == self._wal:
                 for ending in ("-wal", "-shm"):  # of the deleted database: the next one would use them
                     with suppress(FileNotFoundError):
                         Path(f"{self.database}{ending}").unlink()
@@ -233,12 +242,8 @@ def _content(name: str, status: os.stat_result) -> _Content:
     return _Content(status.st_size, status.st_mtime_ns, None)
 
 
-def _identity(name: str) -> _Identity:
-    try:
-        status = os.lstat(name)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+def _identity(status: os.stat_result | None) -> _Identity:
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 # The seal: the state of the database when mailboxd last wrote to it. It shows that a database is older, or was changed
@@ -313,7 +318,7 @@ class Seal:
         end of the log.
         """
         self._was_intact, line = self.is_intact, self.read()
-        self._left = self._files()
+        self._left = _files(_look(self._names))
         if line != Line(tip, self._left):
             with self.held():  # until a process that has committed has written it
                 line = self.read()
@@ -326,9 +331,12 @@ class Seal:
         self.is_broken = was_sealed and not self.is_intact and not self._is_silent
         self._written = b""
 
-    def detect_writes(self) -> None:
-        """Detect writes that bypassed SQLite, which only notices its own. Call before writing."""
-        if self.is_intact and self._left is not None and self._files() != self._left:
+    def detect_writes(self, seen: Seen | None = None) -> None:
+        """Detect writes that bypassed SQLite, which only notices its own. Call before writing.
+
+        `seen`: the files as they are now, if that is known.
+        """
+        if self.is_intact and self._left is not None and _files(seen or _look(self._names)) != self._left:
             self.is_intact, self.is_broken = False, True
             self._was_intact = False  # what SQLite has cached does not show it, so the next start compares again
 
@@ -338,38 +346,45 @@ class Seal:
 
     @contextmanager
     def held(self) -> Iterator[None]:
+        self.hold()
+        try:
+            yield
+        finally:
+            self.let_go()
+
+    def hold(self) -> None:
         """Keep others from comparing between a commit and its line; waits for them at most `_PATIENCE` seconds."""
         with suppress(OSError):  # without a seal more is verified
-            self._open()
+            if self._fd < 0:
+                self._open()
             for _ in range(_TRIES):
                 with suppress(BlockingIOError):
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 select.select((), (), (), _PATIENCE / _TRIES)
-        try:
-            yield
-        finally:
-            if self._fd >= 0:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def let_go(self) -> None:
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def write(self, tip: Tip) -> None:
         """Write the line if it changed. Call after a commit or checkpoint."""
         if self._is_silent:
             return
-        self._left = self._files()
+        self._left = _files(_look(self._names))
         files = self._left if self.is_intact else []  # printed as JSON
         raw = f'{{"seq":{tip.seq},"hash":"{tip.hash}","files":{files}}}'.encode().ljust(_SIZE - 1) + b"\n"
         if raw == self._written:
             return
         with suppress(OSError):
-            self._open()
+            if self._fd < 0:
+                self._open()
             os.pwrite(self._fd, raw, 0)
             self._written = raw
 
     def _open(self) -> None:
-        if self._fd < 0:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            self._fd = os.open(self._path, flags, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._fd = os.open(self._path, flags, 0o600)
 
     def close(self, tip: Tip) -> None:
         """Seal a closed database. If no write-ahead log remains, no other process has it open."""
@@ -389,18 +404,16 @@ class Seal:
             os.close(self._fd)
             self._fd = -1
 
-    def _files(self) -> Files:
-        found = []
-        for name in self._names:
-            try:
-                status = os.lstat(name)
-            except OSError:
-                continue
-            if status.st_size and stat.S_ISREG(status.st_mode):
-                # opening the log as root changes its ctime: SQLite gives it the owner of the database
-                times = [status.st_mtime_ns] if name.endswith("-wal") else [status.st_mtime_ns, status.st_ctime_ns]
-                found.append([status.st_ino, status.st_size, *times])
-        return found
+
+def _files(seen: Seen) -> Files:
+    main, wal = seen
+    found = []
+    if main is not None and main.st_size and stat.S_ISREG(main.st_mode):
+        found.append([main.st_ino, main.st_size, main.st_mtime_ns, main.st_ctime_ns])
+    if wal is not None and wal.st_size and stat.S_ISREG(wal.st_mode):
+        # opening the log as root changes its ctime: SQLite gives it the owner of the database
+        found.append([wal.st_ino, wal.st_size, wal.st_mtime_ns])
+    return found
 
 
 def _inode(name: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Self
 
@@ -115,54 +115,59 @@ class Store:
             return self.cache.data_version() == self.cache.version
         return False
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """BEGIN IMMEDIATE ... COMMIT; an exception rolls back.
 
         Raises WorldError; OutdatedError if another program has changed a row or an event since the last commit.
         """
-        with self._transaction():
-            self._require_unchanged()
-            yield
-
-    def _require_unchanged(self) -> None:
-        """Compare log and tables where the seal was broken, before anything follows from them."""
-        if self.seal is not None and self.seal.is_broken and self.file is not None:
-            if problem := self._difference(silent):
-                raise OutdatedError(changed(self.file.database, problem))
-            self.seal.mend()
+        return self._transaction(compares=True)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        if self.file is not None:
-            self.file.require(self.db)
-        with ExitStack() as sealing:
-            try:
-                with transaction(self.db, self.keep_waiting):
-                    self.written.begin(self.db)
-                    if (version := self.cache.data_version()) != self.cache.version:  # another connection has written
-                        if (last := event_log.tip(self.db)) != self._tip:
-                            self._tip = last
-                            self.cache.forget()
-                        self.cache.version = version
-                        if self.seal is not None:
-                            self.seal.compare(last)
-                        if self.journal is not None:
-                            self.journal.expect_more()  # the other process may have died before its lines
-                    elif self.seal is not None:
-                        self.seal.detect_writes()
-                    yield
-                    if self.journal is not None:
-                        self.journal.sync()
-                    if self.seal is not None:
-                        sealing.enter_context(self.seal.held())
-            except BaseException:
-                self._undone()
-                raise
-            if self.seal is not None:
-                self.seal.write(self._tip)
+    def _transaction(self, *, compares: bool) -> Iterator[None]:
+        seal, journal = self.seal, self.journal
+        seen = None if self.file is None else self.file.require(self.db)
+        try:
+            with transaction(self.db, self.keep_waiting):
+                self.written.begin(self.db)
+                if (version := self.cache.data_version()) != self.cache.version:
+                    self._follow_others(version)
+                elif seal is not None:
+                    seal.detect_writes(seen)
+                if compares and seal is not None and seal.is_broken:
+                    self._require_unchanged(seal)
+                yield
+                if journal is not None:
+                    journal.sync()
+                if seal is not None:
+                    seal.hold()
+            if seal is not None:
+                seal.write(self._tip)
+        except BaseException:
+            self._undone()
+            raise
+        finally:
+            if seal is not None:
+                seal.let_go()
+        if journal is not None:
+            journal.append(self.db, self.written)
+
+    def _follow_others(self, version: int) -> None:
+        """Go on from what another connection has written."""
+        if (last := event_log.tip(self.db)) != self._tip:
+            self._tip = last
+            self.cache.forget()
+        self.cache.version = version
+        if self.seal is not None:
+            self.seal.compare(last)
         if self.journal is not None:
-            self.journal.append(self.db, self.written)
+            self.journal.expect_more()  # the other process may have died before its lines
+
+    def _require_unchanged(self, seal: Seal) -> None:
+        """Compare log and tables where the seal was broken, before anything follows from them."""
+        if self.file is not None:
+            if problem := self._difference(silent):
+                raise OutdatedError(changed(self.file.database, problem))
+            seal.mend()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -208,8 +213,8 @@ class Store:
 
     def is_sealed(self) -> bool:
         """Whether only mailboxd has written since the log was verified. Call outside transactions."""
-        with self._transaction():
-            pass  # compares the seal
+        with self._transaction(compares=False):
+            pass  # looks at the seal
         return self.seal is not None and self.seal.is_intact
 
     def verify_log(self, progress: Progress = silent) -> str:

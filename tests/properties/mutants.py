@@ -754,14 +754,14 @@ MUTANTS = (
     ),
     Mutant(
         "what another process committed is not read",
-        "Store._transaction",
+        "Store._follow_others",
         "self.cache.forget()",
         "pass",
         law=two_writers,
     ),
     Mutant(
         "lines that another process left out stay out",
-        "Store._transaction",
+        "Store._follow_others",
         "self.journal.expect_more()",
         "pass",
         law=two_writers,
