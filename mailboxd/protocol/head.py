@@ -133,7 +133,7 @@ class _HeadReader:
 
     def read(self, header: Mapping[str, Yaml]) -> Head:
         for key, value in header.items():
-            name = self._name(key)
+            name = key if key in self.known else self._name(key)
             if name in header and name != key:
                 self._twice(key, name)
             reader = _READERS.get(name)
@@ -150,8 +150,8 @@ class _HeadReader:
         return self.head
 
     def _name(self, key: str) -> str:
-        """Our name of a key; itself if it has none."""
-        if key in self.known or key.startswith("x-") or key != key.strip("_"):
+        """Our name of a key that is none of the known ones; itself if it has none."""
+        if key.startswith("x-") or key != key.strip("_"):
             return key
         name = spelled(key)
         name = KEYS.get(name) or KEYS.get(_OF_A_TRACKER.sub("", name), name)
