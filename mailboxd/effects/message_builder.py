@@ -6,11 +6,11 @@ A message is built once: a repetition sends its file in outbox/.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from mailboxd import ids
 from mailboxd.core import plans
@@ -36,6 +36,7 @@ from mailboxd.protocol.messages import (
     WAITS_FOR,
     AnswerMessage,
     CancelMessage,
+    Message,
     ProgressMessage,
     QuestionMessage,
     ReplyMessage,
@@ -458,6 +459,7 @@ answer: {}
 The result itself
 ~~~"""
 
+_M = TypeVar("_M", bound=Message)
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_TEXT = 900_000
 """Bytes of a text that fit into one message with its headers (the largest message is 1 MiB)."""
@@ -551,20 +553,21 @@ class MessageBuilder:
             if effect.waits_for:
                 headers[WAITS_FOR] = effect.waits_for
             kind = QuestionMessage if effect.type == "question" else ProgressMessage
-            return render_message(kind.model_validate(headers))
+            return render_message(_valid(kind, headers))
         headers = self._downward(effect, task) | body
         match effect.type:
             case "cancel":
-                return render_message(CancelMessage.model_validate(headers))
+                return render_message(_valid(CancelMessage, headers))
             case "steer":
-                return render_message(SteerMessage.model_validate(headers))
+                return render_message(_valid(SteerMessage, headers))
             case _:
                 headers["in_reply_to"] = self.store.messages.question_before(task.id, effect.message_id)
-                return render_message(AnswerMessage.model_validate(headers))
+                return render_message(_valid(AnswerMessage, headers))
 
     def bounce(self, effect: Bounce, now: str) -> bytes:
         """The failure reply for a task that was rejected."""
-        message = ReplyMessage.model_validate(
+        message = _valid(
+            ReplyMessage,
             {
                 "from": self.hub.name_for(effect.to),
                 "to": effect.to,
@@ -577,7 +580,7 @@ class MessageBuilder:
                 "status": "failed",
                 "failure": "transient" if effect.may_pass else "permanent",
                 "completed_at": now,
-            }
+            },
         )
         body = render_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
         return render_message_with(message, body)
@@ -616,7 +619,7 @@ class MessageBuilder:
         status["attachments"] = (files.names or None) if files else None
         if done and (verdicts := self._verdicts(task)):
             status[VERDICTS] = verdicts_header(verdicts)
-        message = ReplyMessage.model_validate(self._upward(effect, task) | status)
+        message = _valid(ReplyMessage, self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
 
     def _verdicts(self, task: Task) -> list[GivenVerdict]:
@@ -624,9 +627,10 @@ class MessageBuilder:
 
         None if its specification is no longer the one that its sender dispatched: they are about another task.
         """
-        if digest(task.spec) != task.origin.spec:
+        own = [one for one in self.store.tasks.result_reviews(task) if not one.given_at]
+        if not own or digest(task.spec) != task.origin.spec:
             return []
-        of, own = sha256_of(task.result), (one for one in self.store.tasks.result_reviews(task) if not one.given_at)
+        of = sha256_of(task.result)
         return [
             GivenVerdict(
                 one.gate,
@@ -683,6 +687,11 @@ class MessageBuilder:
             "attempt": attempt.ordinal if attempt else None,
             "attempt_id": attempt.id if attempt else None,
         }
+
+
+def _valid(kind: type[_M], headers: Mapping[str, object]) -> _M:
+    """The message with these headers; those that are None are absent."""
+    return kind.model_validate({name: value for name, value in headers.items() if value is not None})
 
 
 def place_of(message_id: str, kind: str, to: str, local_id: str) -> str:

@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 # Templates: the workspace's overrides first, then the packaged ones.
 #
-# An agent can write to the workspace, so a workspace with overrides renders in jinja2's sandbox, which takes twice as
-# long, and only regular files with plain names are read (no links, pipes or paths). Code writes the first line of a
-# prompt and the front matter and DAG of a task.md. The sandbox does not limit the time that a template takes: anyone
-# who can write to the workspace can stall the agent's own daemon.
+# An agent can write to the workspace, so a template of which a part is overridden is rendered in jinja2's sandbox, in
+# twice the time, and only regular files with plain names are read (no links, pipes or paths). Code writes the first
+# line of a prompt and the front matter and DAG of a task.md. The sandbox does not limit the time that a template takes:
+# anyone who can write to the workspace can stall the agent's own daemon.
 #
 # A broken override is for the operator to correct: ConfigError with file and line. An exception in a packaged template
 # is a bug and is raised unchanged.
 
 MAX_OVERRIDE_BYTES = 256 * 1024
+_INCLUDE = re.compile(r"{%-? *include \"([^\"]+)\"")
 
 _Signature = tuple[int, int, int] | None
 
@@ -52,13 +53,15 @@ class Templates:
     def __init__(self, overrides: Path | None) -> None:
         self._overrides = overrides
         self._packaged = packaged()
+        self._parts: dict[str, list[str]] = {}
+        """By template: where the overrides of its parts would be."""
 
     def render(self, name: str, **values: object) -> str:
         """The text of template `name` (`work.md.j2`) with `values`.
 
         Raises ConfigError with file and line if an override cannot be read, parsed or evaluated.
         """
-        if not self.has_overrides():
+        if not self.is_edited(name):
             return self._trusted.get_template(name).render(values)
         try:
             return self._sandbox.get_template(name).render(values)
@@ -80,16 +83,18 @@ class Templates:
         path = self._overrides / name if self._overrides is not None else None
         return path if path is not None and _signature(path) is not None else None
 
-    def has_overrides(self) -> bool:
-        """Whether the workspace may have templates of its own."""
+    def is_edited(self, name: str) -> bool:
+        """Whether the workspace has an override of template `name`, or of one that it includes."""
         if self._overrides is None:
             return False
-        try:
-            return any(path.suffix == ".j2" for path in self._overrides.iterdir())
-        except FileNotFoundError:
-            return False
-        except OSError:  # what cannot be listed may still be read
-            return True
+        if name not in self._parts:
+            self._parts[name] = self._with_included(name)
+        return any(map(os.path.lexists, self._parts[name]))
+
+    def _with_included(self, name: str) -> list[str]:
+        """Where overrides of the packaged template `name` and of those that it includes would be."""
+        included = _INCLUDE.findall((self._packaged / name).read_text("utf-8"))
+        return [f"{self._overrides}/{name}", *(path for one in included for path in self._with_included(one))]
 
     @cached_property
     def _trusted(self) -> Environment:
@@ -268,6 +273,11 @@ class ReplyBody:
     doubts: tuple[str, ...] = ()
     """A line each, above the text of any template. A receiver reads them back (`ReplyMessage.doubts`)."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a result."""
+        return not self.error
+
 
 @dataclass(frozen=True, slots=True)
 class SynthesisPrompt(_TaskPrompt):
@@ -366,13 +376,19 @@ def render_prompt(templates: Templates, prompt: AnyPrompt) -> str:
 
 def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
     """The body of a task message to a peer, or of a reply."""
+    plain = body.is_plain and not templates.is_edited(f"{body.kind}.md.j2")
     if isinstance(body, DispatchBody):
-        return _plain(body) if body.is_plain and not templates.has_overrides() else _render(templates, body.kind, body)
+        return _plain_dispatch(body) if plain else _render(templates, body.kind, body)
     doubts = "".join(f"[mailboxd] In doubt: {doubt}\n\n" for doubt in body.doubts)
-    return doubts + _render(templates, body.kind, replace(body, doubts=()))
+    return doubts + (_plain_reply(body) if plain else _render(templates, body.kind, replace(body, doubts=())))
 
 
-def _plain(body: DispatchBody) -> str:
+def _plain_reply(body: ReplyBody) -> str:
+    """What `reply.md.j2` makes of a plain body."""
+    return f"## Results\n\n{escape(body.results, title=True)}".rstrip() + "\n"
+
+
+def _plain_dispatch(body: DispatchBody) -> str:
     """What `dispatch.md.j2` makes of a plain body, without jinja: most messages are this one."""
     title, spec = storable_line(body.title), body.spec
     texts = (

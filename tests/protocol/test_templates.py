@@ -401,11 +401,20 @@ def test_a_message_is_written_as_its_template_writes_it(
     assert render_body(PACKAGED, body) == render_body(unedited, body)
 
 
+@given(texts)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_reply_is_written_as_its_template_writes_it(unedited: Templates, results: str) -> None:
+    body = ReplyBody(results, doubts=("it may be late",))
+    assert render_body(PACKAGED, body) == render_body(unedited, body)
+
+
 def test_a_message_of_texts_needs_no_template() -> None:
     """The law above compares two ways only if there are two."""
     plain = replace(SPEC, acceptance_criteria=(SPEC.expected_output,))
     assert DispatchBody("Buy milk", plain).is_plain
     assert not DispatchBody("Buy milk", SPEC).is_plain
+    assert ReplyBody("done").is_plain
+    assert not ReplyBody(error="no network").is_plain
 
 
 @pytest.mark.parametrize(
