@@ -232,6 +232,7 @@ class _Reader:
     def __init__(self, known: Known, *, is_file: bool, has_state: bool) -> None:
         self.known, self.is_file, self.has_state = known, is_file, has_state
         self.errors: list[MessageError] = []
+        self._collecting = _Collecting(self.errors)
         self.source: Source
         self.values: Values
 
@@ -251,7 +252,7 @@ class _Reader:
             elif name == "synthesis":
                 synthesis = source.text(value, (*where, word))
             elif name not in _TOLD or (name == "type" and words.spelled(source.text(value, (*where, word))) != "plan"):
-                with self._collecting():
+                with self._collecting:
                     self.values.unknown(word, value, (*where, word), "a plan", _TOP)
         if said[0] == "":
             source.fail("missing-field", "the plan has no subtasks", (), "Write `subtasks:` with one entry per child.")
@@ -261,7 +262,7 @@ class _Reader:
         self._turn_round(entries, levels)
         nodes = [self._node(entry, levels, shift) for entry in entries]
         if synthesis:
-            with self._collecting():
+            with self._collecting:
                 key = synthesis if synthesis in levels[-1].names else levels[-1].find(synthesis) or synthesis
                 synthesis = source.header("synthesis", key, (*where, "synthesis"))
         plan = Plan(tuple(node.planned for node in nodes), synthesis or None)
@@ -286,9 +287,6 @@ class _Reader:
         outer = {one: item for one, item in top.items() if one != word}
         return {**inner, **{one: item for one, item in outer.items() if one not in inner}}, (word,)
 
-    def _collecting(self) -> _Collecting:
-        return _Collecting(self)
-
     # What is written
 
     def _entries(self, value: Yaml, where: Path) -> list[Entry]:
@@ -303,7 +301,7 @@ class _Reader:
         entries: list[Entry] = []
         taken: dict[str, Path] = {}
         for key, item, here in items:
-            with self._collecting():
+            with self._collecting:
                 entry = self._entry(key, item, here)
                 if entry.key in taken:
                     problem = f"there are two subtasks called {entry.key}"
@@ -322,7 +320,7 @@ class _Reader:
         for word, value in item.items():
             name = name_of(word)
             here = (*where, word)
-            with self._collecting():
+            with self._collecting:
                 if name in said and name not in ("", "title", "description", "instructions", "depends_on"):
                     problem = f"{word} and {said[name]} are the same here"
                     self.source.fail("duplicate-key", problem, here, "Keep one of them.")
@@ -362,7 +360,8 @@ class _Reader:
     # What it means
 
     def _node(self, entry: Entry, levels: list[_Level], shift: int) -> DagNode:
-        return DagNode(self._child(entry, levels, shift), *(entry.values.get(name, "") for name in STATE))
+        state = [entry.values.get(name, "") for name in STATE]
+        return DagNode(self._child(entry, levels, shift), *state)
 
     def _child(self, entry: Entry, levels: list[_Level], shift: int) -> PlannedChild:
         values, here = entry.values, entry.where
@@ -373,7 +372,7 @@ class _Reader:
         description, texts = _described(entry)
         if not description and not entry.broken:
             hint = "Write `description:` with what is to be done."
-            with self._collecting():
+            with self._collecting:
                 self.source.fail("missing-field", f"child {entry.key} has no description", here, hint)
         overrides = {name: values[name] for name in OVERRIDES if values.get(name) is not None} or None
         if overrides is not None and entry.graded:
@@ -400,7 +399,7 @@ class _Reader:
         found: dict[str, None] = {}
         for refs, where in entry.values.get("depends_on", ()):
             for said in refs:
-                with self._collecting():
+                with self._collecting:
                     for name in self._resolved(said, levels, where, entry.key):
                         found[name] = None
         return tuple(found)
@@ -412,7 +411,7 @@ class _Reader:
         for entry in blocking:
             for refs, where in entry.values["blocks"]:
                 for said in refs:
-                    with self._collecting():
+                    with self._collecting:
                         for name in self._resolved(said, levels[-1:], where, entry.key, "blocks"):
                             if name not in by_key:
                                 hint = "Write `depends_on:` there, or remove it."
@@ -450,7 +449,7 @@ class _Reader:
 
     def _flow(self, entry: Entry, levels: list[_Level], inside: list[_Level]) -> Flow:
         values = entry.values
-        if not any(name in values for name in FLOW_VALUES):
+        if values.keys().isdisjoint(FLOW_VALUES):
             return NO_FLOW
         when, until = values.get("when", ()), values.get("until")
         if when:
@@ -476,17 +475,17 @@ class _Reader:
         try:
             check_order(plan, Level(dict.fromkeys(self.known.subtasks or (), ())))
         except PlanError as error:
-            with self._collecting():
+            with self._collecting:
                 self.source.fail(error.rule, error.problem, where, error.hint)
 
 
 class _Collecting:
     """Keeps an error of the block for later; after too many, gives all at once."""
 
-    __slots__ = ("reader",)
+    __slots__ = ("errors",)
 
-    def __init__(self, reader: _Reader) -> None:
-        self.reader = reader
+    def __init__(self, errors: list[MessageError]) -> None:
+        self.errors = errors
 
     def __enter__(self) -> None:
         pass
@@ -494,7 +493,7 @@ class _Collecting:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, MessageError):
             return False
-        errors = self.reader.errors
+        errors = self.errors
         errors.extend(error.all if isinstance(error, MessageErrors) else (error,))
         if len(errors) >= MAX_ERRORS:
             raise MessageErrors.of(sorted(errors[:MAX_ERRORS], key=lambda one: one.line or 0)) from None
@@ -552,7 +551,7 @@ def _answers(condition: Condition) -> Value:
 def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
     inner = indent + "  "
     lines.append(f"{indent}{scalar(child.key)}:")
-    lines.append(f"{inner}agent: {flow(child.agents[0] if len(child.agents) == 1 else child.agents)}")
+    lines.append(f"{inner}agent: {scalar(child.agents[0]) if len(child.agents) == 1 else flow(child.agents)}")
     lines.append(f"{inner}description: {block(child.description, inner + '  ')}")
     lines.append(f"{inner}depends_on: {flow(child.depends_on)}")
     lines += [f"{inner}{name}: {block(text, inner + '  ')}" for name in TEXTS if (text := getattr(child, name))]

@@ -92,10 +92,12 @@ class _Builder:
     def take(self, event: yaml.Event) -> None:
         """Add one event to the tree."""
         if isinstance(event, yaml.ScalarEvent):
-            self._check_node(event)
+            if event.anchor is not None or event.tag is not None:
+                self._refuse_node(event)
             self._scalar(event)
         elif isinstance(event, yaml.CollectionStartEvent):
-            self._check_node(event)
+            if event.anchor is not None or event.tag is not None:
+                self._refuse_node(event)
             self._start(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             self.stack.pop()
@@ -108,12 +110,11 @@ class _Builder:
         elif isinstance(event, yaml.DocumentEndEvent) and event.explicit:
             self._refuse(event, "multi-doc", "`...` marks the end of a document", _ONE_DOCUMENT)
 
-    def _check_node(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+    def _refuse_node(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> NoReturn:
         if event.anchor is not None:
             self._refuse_alias(event, event.anchor)
-        if event.tag is not None:
-            hint = "Remove it; mailboxd knows the type of each field."
-            self._refuse(event, "tag", f"the tag {excerpt(event.tag)} is not accepted", hint)
+        hint = "Remove it; mailboxd knows the type of each field."
+        self._refuse(event, "tag", f"the tag {excerpt(event.tag or '')} is not accepted", hint)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         text: str = event.value
@@ -123,7 +124,9 @@ class _Builder:
             self._key(self.stack[-1], event)
             return
         if not event.style and event.end_mark is not None:
-            text = f"{text}{self._after_number_sign(event.end_mark.index)}".lstrip()
+            if (found := _NUMBER_SIGN.match(self.text, event.end_mark.index)) is not None:
+                text = f"{text}{self._number_sign(found[0])}"
+            text = text.lstrip()
         null = not event.style and text in _NULL
         path = self._place("" if null else text, event)
         if null:
@@ -131,16 +134,15 @@ class _Builder:
         if not event.style:
             self.plain.add(path)
 
-    def _after_number_sign(self, end: int) -> str:
+    def _number_sign(self, found: str) -> str:
         """`#12` behind text for people, which YAML takes for a comment: `title: Fix #12` would lose its number."""
-        found = _NUMBER_SIGN.match(self.text, end)
-        if found is None or not self.stack:
+        if not self.stack:
             return ""
         top = self.stack[-1]
         key = (
             top.key if isinstance(top.node, dict) else next((one for one in top.path[::-1] if isinstance(one, str)), "")
         )
-        return f" {found[0].strip()}" if key is not None and key.lower().replace("-", "_") in _TEXTS else ""
+        return f" {found.strip()}" if key is not None and key.lower().replace("-", "_") in _TEXTS else ""
 
     def _start(self, event: yaml.CollectionStartEvent) -> None:
         if self.stack and isinstance(self.stack[-1].node, dict) and self.stack[-1].key is None:
@@ -360,7 +362,7 @@ def flow(value: Value) -> str:
         return scalar(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join([f"{scalar(key)}: {flow(item)}" for key, item in value.items()]) + "}"
-    return "[" + ", ".join([flow(item) for item in value]) + "]"
+    return "[" + ", ".join([scalar(item) if isinstance(item, str) else flow(item) for item in value]) + "]"
 
 
 def block(text: str, indent: str) -> str:

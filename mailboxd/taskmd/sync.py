@@ -30,7 +30,7 @@ from mailboxd.core.lifecycle import BEFORE_EXECUTION
 from mailboxd.core.model import Origin, PlannedChild, Task
 from mailboxd.core.plans import given_to
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.specs import apply, as_child, stated
+from mailboxd.core.specs import apply, stated
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, same_agent, task_status
 from mailboxd.engine.engine import Engine
@@ -233,11 +233,21 @@ def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ..
     spec, given_to = stated(task.spec), task.stronger.instead_of or task.executor
     description, goal = (spec.goal, "") if first_line(spec.goal) == task.title else (task.title, spec.goal)
     agents = copies or (SELF if given_to == own else given_to,)
-    return replace(
-        as_child(spec, task.key, agents, description),
+    return PlannedChild(
+        key=task.key,
+        agents=agents,
+        description=description,
         depends_on=needs,
         instructions=spec.instructions if spec.instructions != description else "",
+        expected_output=spec.expected_output,
         goal=goal,
+        context=spec.context,
+        scope_in=spec.scope_in,
+        scope_out=spec.scope_out,
+        inputs=spec.inputs,
+        outputs=spec.outputs,
+        acceptance_criteria=spec.acceptance_criteria,
+        risks=spec.risks,
         checks=spec.checks,
         planned_actions=spec.planned_actions,
         overrides=task.said,
