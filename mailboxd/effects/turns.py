@@ -132,6 +132,16 @@ class TurnReport:
     """Its call was made, or may have been made."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """A turn that may start: its task and attempt, the message that dispatches it, and whether the hub carries that."""
+
+    task: Task
+    attempt: Attempt | None
+    message: bytes | None
+    by_hub: bool
+
+
 @dataclass(slots=True)
 class TurnStarter:
     """Starts the turns of one workspace. `sign` signs a message if there is a key; `boot` identifies this boot."""
@@ -148,8 +158,8 @@ class TurnStarter:
     hub: HubMail
     trouble: WorldError | None = None
     """The error that kept turns from being marked; the next round retries."""
-    _fresh: dict[str, tuple[Task, Attempt | None, bytes | None]] = field(default_factory=dict)
-    """Turns that this round has marked and not started, by order, with task, attempt and message.
+    _fresh: dict[str, _Marked] = field(default_factory=dict)
+    """Turns that this round has marked and not started, by order.
 
     They are not checked again after the commit: a cancel that arrives in between takes effect in the next round, as
     after the start of the call.
@@ -169,12 +179,14 @@ class TurnStarter:
         self._programs.clear()
         over = 0
         for order in orders:
-            if order.begun is not None or not isinstance(order.effect, RunTurn):
+            effect = order.effect
+            if order.begun is not None or not isinstance(effect, RunTurn) or effect.harness:
                 continue
-            if order.effect.harness or not self._has_slot(order, order.effect, capacity):
+            by_hub = self.hub.serves(effect.agent)
+            if not self._has_slot(order, effect, capacity, by_hub=by_hub):
                 continue
             try:
-                marked = self._mark(order, order.effect)
+                marked = self._mark(order, effect, by_hub=by_hub)
             except (StoreError, ConfigError, MemoryError):
                 raise
             except WorldError as error:
@@ -182,11 +194,11 @@ class TurnStarter:
                 continue
             except Exception as bug:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
-                self.reports.record(TurnReport(order, order.effect, bug_failure(bug)))
+                self.reports.record(TurnReport(order, effect, bug_failure(bug)))
                 marked = False
-            if marked and not self.hub.serves(order.agent):
-                capacity.take(order.id, order.agent, order.effect.session_key)
-                if order.effect.model:
+            if marked and not by_hub:
+                capacity.take(order.id, effect.agent, effect.session_key)
+                if effect.model:
                     self._programs.add(order.id)
             over += not marked
         if over:  # its end may have ended others
@@ -196,7 +208,7 @@ class TurnStarter:
         self.engine.store.meta.set_room(capacity)
         return over
 
-    def _mark(self, order: Order, effect: RunTurn) -> bool:
+    def _mark(self, order: Order, effect: RunTurn, *, by_hub: bool) -> bool:
         if self.calls.state(effect.turn_id) is State.NEVER_STARTED:
             task, attempt = self._task_and_attempt(order)
             if task is None or not is_wanted(task, attempt, effect):
@@ -204,16 +216,16 @@ class TurnStarter:
                 return False
             kept: bytes | None = None
             if effect.sends_message and attempt is not None:
-                made = self._render(effect, task, attempt)
+                made = self._render(effect, task, attempt, self.hub.sign if by_hub else self.sign)
                 if isinstance(made, Failed):
                     self.reports.record(TurnReport(order, effect, made, called=False))
                     return False
                 kept = self.dispatches.keep(effect, task, made)
-            self._fresh[order.id] = task, attempt, kept
+            self._fresh[order.id] = _Marked(task, attempt, kept, by_hub)
         self.engine.store.outbox.begin(order.id, self.boot)
         return True
 
-    def _render(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
+    def _render(self, effect: RunTurn, task: Task, attempt: Attempt, sign: Callable[[bytes], bytes]) -> bytes | Failed:
         """The message that dispatches the work, or why there is none."""
         try:
             raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
@@ -221,18 +233,19 @@ class TurnStarter:
             return _unsendable(error)
         for report in _cut_reports(task, cuts):
             self.reports.record(report)
-        raw = (self.hub.sign if self.hub.serves(effect.agent) else self.sign)(raw)
+        raw = sign(raw)
         return refuse_message(raw) or raw
 
     # after the commit
 
     def begin(self, order: Order, effect: RunTurn) -> None:
         """Start a turn's call, or continue one of an earlier round or daemon. Raises WorldError."""
-        if (fresh := self._fresh.pop(order.id, None)) is not None:
+        if (marked := self._fresh.pop(order.id, None)) is not None:
             self._programs.discard(order.id)
-            self._start(order, effect, *fresh)  # it has its slot
+            self._start(order, effect, marked)  # it has its slot
             return
-        if self.hub.serves(order.agent) and effect.sends_message:
+        by_hub = self.hub.serves(effect.agent)
+        if by_hub and effect.sends_message:
             if order.begun is not None:  # repeated; whether it is still wanted is checked when the receipt is there
                 self.hub.put(order, effect.message_id, self._kept(effect))
             return
@@ -253,7 +266,7 @@ class TurnStarter:
                 return
             case Next.WAIT:
                 return
-        if not self._has_slot(order, effect, self.calls.capacity):
+        if not self._has_slot(order, effect, self.calls.capacity, by_hub=by_hub and not effect.harness):
             return
         task, attempt = self._task_and_attempt(order)
         if task is None or not is_wanted(task, attempt, effect):
@@ -261,17 +274,25 @@ class TurnStarter:
                 self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
             self.reports.append(Finished(order.id))
             return
-        self._start(order, effect, task, attempt)
+        self._start(order, effect, _Marked(task, attempt, None, by_hub))
 
-    def _start(
-        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: bytes | None = None
-    ) -> None:
-        prompt = self._prompt(task, effect, kept)
+    def _start(self, order: Order, effect: RunTurn, marked: _Marked) -> None:
+        task = marked.task
+        prompt = marked.message or (self._kept(effect) if effect.sends_message else self._prompt(task, effect))
         if isinstance(prompt, Failed):
             self.reports.append(TurnReport(order, effect, prompt, called=False))
             return
+        if marked.by_hub and effect.sends_message:
+            self.hub.put(order, effect.message_id, prompt)
+            return
+        call = self._new_call(order, effect, task)
         try:
-            self._call(order, effect, task, attempt, prompt)
+            if effect.harness and marked.attempt is not None:
+                self.harnesses.start(call, effect, task, marked.attempt, prompt)
+                return
+            file, timeout = self.calls.file(call.id, PROMPT), task.policy.timeout
+            argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, timeout, effect.model or None)
+            self.calls.start(call, argv, self.engine.clock.monotonic(), files={PROMPT: prompt})
         except NotStarted as missing:
             # A missing program is not the task's fault: the operator installs it, and the turn is retried.
             self.reports.append(TurnReport(order, effect, Failed(str(missing), started=False)))
@@ -281,22 +302,8 @@ class TurnStarter:
         if isinstance(order.effect, RunTurn):
             self.reports.append(TurnReport(order, order.effect, outcome(call, exit_)))
 
-    def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
-        if self.hub.serves(effect.agent) and effect.sends_message:
-            self.hub.put(order, effect.message_id, prompt)
-            return
-        call = self._new_call(order, effect, task)
-        if effect.harness and attempt is not None:
-            self.harnesses.start(call, effect, task, attempt, prompt)
-            return
-        file, timeout = self.calls.file(call.id, PROMPT), task.policy.timeout
-        argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, timeout, effect.model or None)
-        self.calls.start(call, argv, self.engine.clock.monotonic(), files={PROMPT: prompt})
-
-    def _prompt(self, task: Task, effect: RunTurn, kept: bytes | None) -> bytes | Failed:
+    def _prompt(self, task: Task, effect: RunTurn) -> bytes | Failed:
         """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""
-        if effect.sends_message:
-            return kept or self._kept(effect)
         try:
             said = self.outgoing.prompting.prompt(effect, task)
         except MessageError as error:
@@ -312,9 +319,9 @@ class TurnStarter:
             raise KeyError(effect.message_id)
         return raw
 
-    def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity) -> bool:
+    def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity, *, by_hub: bool) -> bool:
         """Whether a turn may start now: there is a slot, the agent's breaker allows it, and the task is not held."""
-        if self.hub.serves(order.agent) and not effect.harness:
+        if by_hub:
             return self.engine.pacing.starts(order.agent) > 0 and not self.engine.store.tasks.is_held(order.task)
         return (
             capacity.has_slot(order.agent, effect.session_key)
