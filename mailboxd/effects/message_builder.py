@@ -69,6 +69,7 @@ from mailboxd.protocol.prompts import (
 )
 from mailboxd.protocol.strict_yaml import load
 from mailboxd.store.store import Store
+from mailboxd.store.tasks import declared_answers
 
 # Prompts of turns, and what they ask for.
 
@@ -155,13 +156,13 @@ class PromptBuilder:
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs, **changes), (*before.cuts, *carried.cuts)
 
-    def deciding(self, task: Task, line: Sequence[Task]) -> tuple[str, ...]:
+    def deciding(self, line: Sequence[Task]) -> tuple[str, ...]:
         """The answers on which something depends: those that are declared, else those that conditions name."""
-        return self._declared(task) or self._deciding_answers(line)
+        return self._declared(line) or self._deciding_answers(line)
 
-    def declaring(self, task: Task, spec: Spec, line: Sequence[Task]) -> tuple[Spec, tuple[str, ...]]:
+    def declaring(self, spec: Spec, line: Sequence[Task]) -> tuple[Spec, tuple[str, ...]]:
         """The spec, which says that the answer has to be declared if something depends on it, and those declared."""
-        declared = self._declared(task)
+        declared = self._declared(line)
         if declared:
             declare = _DECLARE.format(f"one of {', '.join(declared)}, as one word", "one of them")
         elif answers := self._deciding_answers(line):
@@ -173,8 +174,8 @@ class PromptBuilder:
             return spec, declared
         return replace(stated(spec), instructions=joined(spec.instructions, declare)), declared
 
-    def _declared(self, task: Task) -> tuple[str, ...]:
-        self._decided_by[task.id] = declared = self.store.tasks.declared_answers(task.id)
+    def _declared(self, line: Sequence[Task]) -> tuple[str, ...]:
+        self._decided_by[line[-1].id] = declared = declared_answers(reversed(line))
         return declared
 
     def _deciding_answers(self, line: Sequence[Task]) -> tuple[str, ...]:
@@ -249,7 +250,7 @@ class PromptBuilder:
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
-            answers=self.deciding(task, line),
+            answers=self.deciding(line),
             deadline=task.policy.deadline,
             **self._forms(task),
         )
@@ -281,7 +282,7 @@ class PromptBuilder:
             title=task.title,
             spec=task.spec,
             results=joined(carried.text, not_done, self._performed(children)),
-            answers=self.deciding(task, self.store.tasks.lineage(task)),
+            answers=self.deciding(self.store.tasks.lineage(task)),
             findings=task.findings,
             previous=self.previous(task),
             note=effect.note,
@@ -387,7 +388,7 @@ def part_of(line: Sequence[Task]) -> Task | None:
 
 def joined(*texts: str) -> str:
     """The non-empty texts as paragraphs."""
-    return "\n\n".join(text for text in texts if text)
+    return "\n\n".join(filter(None, texts))
 
 
 def composed(store: Store, task: Task) -> Results | Failure | Planned:
@@ -500,7 +501,7 @@ class MessageBuilder:
         # The receiver can derive a derived criterion. Planned actions are performed here and nowhere else.
         said = () if task.spec.acceptance_criteria == (DERIVED_CRITERION,) else task.spec.acceptance_criteria
         spec, cuts = prompting.with_context(task, line, acceptance_criteria=said, planned_actions=())
-        spec, answers = prompting.declaring(task, spec, line)
+        spec, answers = prompting.declaring(spec, line)
         findings = joined(task.findings, effect.note)
         previous = self._previous(task, prompting)
         body = render_body(self.templates, DispatchBody(task.title, spec, findings, attempt.ordinal, previous))

@@ -21,7 +21,18 @@ from frontmatter.default_handlers import BaseHandler
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
 from mailboxd.protocol.markdown import fenced, trim
-from mailboxd.protocol.strict_yaml import HARD_SPACE, Loaded, Path, Yaml, flow, load, repaired, scalar, value_text
+from mailboxd.protocol.strict_yaml import (
+    HARD_SPACE,
+    PLAIN,
+    Loaded,
+    Path,
+    Yaml,
+    flow,
+    load,
+    repaired,
+    scalar,
+    value_text,
+)
 
 MAX_FILE = 1 << 20
 """Largest message file in bytes, unless the configuration sets another limit."""
@@ -123,7 +134,12 @@ class FrontMatter(BaseHandler):
 
     def export(self, metadata: Mapping[str, object], **_: object) -> str:
         """One line per header. Text that a YAML reader could take for another type is quoted."""
-        return "\n".join([f"{_name(key)}: {value_text(value)}" for key, value in metadata.items()])
+        return "\n".join(
+            [
+                f"{_name(key)}: {value if isinstance(value, str) and PLAIN.fullmatch(value) else value_text(value)}"
+                for key, value in metadata.items()
+            ]
+        )
 
     def format(self, post: frontmatter.Post, **_: object) -> str:
         """The whole file. Unlike the library's own `format`, it does not strip the body."""

@@ -344,14 +344,15 @@ def _repaired_line(line: str, of_headers: bool) -> str:
 
 Value = str | Sequence["Value"] | Mapping[str, "Value"]
 
-_PLAIN = re.compile(r"(?!(?i:y|n|yes|no|on|off|true|false|null)\Z)[A-Za-z](?:[A-Za-z0-9_./() -]*[A-Za-z0-9_./()-])?")
+PLAIN = re.compile(r"(?!(?i:y|n|yes|no|on|off|true|false|null)\Z)[A-Za-z](?:[A-Za-z0-9_./() -]*[A-Za-z0-9_./()-])?")
+"""Text that needs no quotes, in block and in flow context."""
 _NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _NOT_IN_BLOCK = re.compile("[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]")
 
 
 def scalar(text: str) -> str:
     """`text` on one line: plain where that is safe in both block and flow context, otherwise in double quotes."""
-    if _PLAIN.fullmatch(text):
+    if PLAIN.fullmatch(text):
         return text
     return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", _quoted(text))
 
@@ -384,7 +385,7 @@ class YamlText(str):
 def value_text(value: object) -> str:
     """A header's value (text, bool, int, float, list, tuple or mapping of text) as YAML on one line."""
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) or isinstance(value, YamlText) else scalar(value)
+        return value if isinstance(value, YamlText) else scalar(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

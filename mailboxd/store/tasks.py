@@ -69,6 +69,16 @@ def root_called(db: sqlite3.Connection, name: str) -> str | None:
     return max(found, key=found.__getitem__) if found else None
 
 
+def declared_answers(line: Iterable[Task]) -> tuple[str, ...]:
+    """As `Tasks.declared_answers`, of the first of these tasks: one and its ancestors, nearest first."""
+    for at, node in enumerate(line):
+        if at and not (node.broadcast or node.body is not None):
+            break
+        if node.flow.answers:
+            return node.flow.answers
+    return ()
+
+
 class Tasks:
     """Finds tasks, their attempts, reviews and relatives; reads from the cache where it can."""
 
@@ -268,13 +278,7 @@ class Tasks:
         """The answers of which the task has to declare one: its own, or those of the broadcast that it is a copy of, or
         of the child whose round it is. Empty: none is asked for.
         """
-        for node in self.with_ancestors(task_id):
-            if node.flow.answers:
-                return node.flow.answers
-            above = self.get(node.parent) if node.parent else None
-            if above is None or not (above.broadcast or above.body is not None):
-                break
-        return ()
+        return declared_answers(self.with_ancestors(task_id))
 
     def choosing_dependents(self, task_id: str) -> list[str]:
         """Ids of open tasks that this one may let run, or be skipped, by its answer."""
