@@ -43,8 +43,6 @@ LARGEST = 16 << 20
 def existing_gates(root: Path) -> list[str]:
     """The approvals that have a gate, oldest first. Raises WorldError."""
     with world_errors("list the gates"):
-        if not os.path.lexists(f"{root}/{STATE}/gates"):  # called after every event, and most workspaces have none
-            return []
         try:
             with directory(root, STATE, "gates") as gates:
                 names = os.listdir(gates)  # noqa: PTH208 - of a descriptor, so no link is followed

@@ -103,6 +103,8 @@ class ActionPerformer:
     """Previews of actions for which Lobster is creating a gate, by call."""
     _seen: int = -1
     """The last event when unused gates were removed."""
+    _has_gates: bool = True
+    """There may be gates: most workspaces have none, which is known after the first look."""
 
     def __post_init__(self) -> None:
         self.reports.route(RunnerEnded, self._settle)
@@ -125,6 +127,7 @@ class ActionPerformer:
         self.calls.discard(order.id)
         place = GateDir(self.setting.root, effect.approval_id)
         self.unrecorded.add(place.approval)
+        self._has_gates = True
         place.create()
         try:
             shown = preview(effect.action, place, self.setting)
@@ -315,10 +318,11 @@ class ActionPerformer:
 
     def put_away(self) -> None:
         """Remove gates that are no longer needed; those of Lobster that were not approved are closed first."""
-        if (last := self.engine.store.last_recorded) == self._seen:
+        if not self._has_gates or (last := self.engine.store.last_recorded) == self._seen:
             return
-        self._seen = last
-        for name in existing_gates(self.setting.root):
+        self._seen, gates = last, existing_gates(self.setting.root)
+        self._has_gates = bool(gates)
+        for name in gates:
             row = self.engine.store.approvals.get(name)
             if name in self.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
                 continue

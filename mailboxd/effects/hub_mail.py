@@ -72,6 +72,8 @@ class HubMail:
     """The agents that mail waits for have changed since the last `held_up`."""
     _read: list[str] = field(default_factory=list)
     """Receipts that the next transaction records."""
+    _may_be_left: bool = True
+    """There may be receipts that an earlier daemon recorded and did not remove."""
 
     def serves(self, agent: str) -> bool:
         """Whether the hub carries mail for this name. A local agent of that name takes precedence."""
@@ -111,7 +113,7 @@ class HubMail:
 
     def settled(self) -> Iterator[tuple[Order, Outcome]]:
         """The outcomes of messages whose receipts have arrived, each once. Raises WorldError."""
-        if self.view.info is None:
+        if not (self._waiting or self._may_be_left) or self.view.info is None:
             return
         spool = Spool(self.view.ws)
         for message_id in spool.names(RECEIPTS):
@@ -122,6 +124,7 @@ class HubMail:
             self.is_changed = True
             if order is not None and receipt is not None:
                 yield order, _outcome(order, receipt)
+        self._may_be_left = False
 
     def recorded(self) -> None:
         """Remove the receipts that were read before the last transaction. Raises WorldError."""

@@ -28,18 +28,14 @@ class SenderNotifier:
     """One workspace's senders."""
 
     engine: Engine
-    _next_at: float = float("-inf")
     _after: int = 0
     """The last task of the round before."""
     _since: dict[str, tuple[WaitsFor, float]] = field(default_factory=dict)
     """By task: what it waits for that may pass by itself, and since when (monotonic clock)."""
 
-    def perform(self) -> None:
-        """Order the messages to senders; inside a batch."""
+    def perform(self) -> float:
+        """Order the messages to senders, inside a batch; return when to do so again (monotonic clock)."""
         mono = self.engine.clock.monotonic()
-        if mono < self._next_at:
-            return
-        self._next_at = mono + EVERY
         found, self._after = self.engine.store.tasks.of_peers(self._after, MOST)
         report = Report(self.engine.store.db)
         for task_id, told in found:
@@ -49,6 +45,7 @@ class SenderNotifier:
             waits_for, why = told_to_sender(explain(snapshot, task_id))
             if self._is_lasting(task_id, waits_for, mono) and told != f"{waits_for}: {why}" and (why or told):
                 self.engine.handle(task_id, SenderTold(waits_for, why))
+        return mono + EVERY
 
     def _is_lasting(self, task_id: str, waits_for: WaitsFor, mono: float) -> bool:
         if waits_for is WaitsFor.NOTHING or waits_for in FOR_PERSON:

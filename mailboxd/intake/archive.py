@@ -149,18 +149,14 @@ class ArchiveWatch:
     reports: Reports
     why: str = ""
     """The problems found by the last check, in a sentence for the operator."""
-    _next: float = 0.0
+    due: float = 0.0
+    """When to check again, on the monotonic clock; at once while more missing files may be restored."""
     _after: str = ""
     """Id of the message checked last; empty: start again."""
     _lost: dict[str, str] | None = None
     """Message id -> what is wrong with its file."""
     _recent: deque[_Recent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     _restored: list[str] = field(default_factory=list)
-
-    @property
-    def due(self) -> float | None:
-        """When to restore more files, on the monotonic clock; None: checks are made when the daemon is awake anyway."""
-        return self._next if self._restored else None
 
     def _why(self) -> str:
         lost = list((self._lost or {}).values())
@@ -179,9 +175,9 @@ class ArchiveWatch:
         Findings are recorded by the next transaction.
         """
         mono = self.engine.clock.monotonic()
-        if mono < self._next:
+        if mono < self.due:
             return False
-        self._next = mono + EVERY
+        self.due = mono + EVERY
         if self._lost is None:
             self._lost = json.loads(self.engine.store.meta.get(META) or "{}")
         known = self._lost
@@ -199,7 +195,7 @@ class ArchiveWatch:
         self._remember({name: why for name, why in known.items() if name not in files} | wrong, known)
         self.why = self._why()
         if len(self._restored) > restored and self._after:
-            self._next = mono  # more are missing: continue at once, and report all of them at the end
+            self.due = mono  # more are missing: continue at once, and report all of them at the end
             return True
         self._report_restored()
         return False

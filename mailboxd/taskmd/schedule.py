@@ -101,13 +101,9 @@ class Retention:
     files: TaskFiles
     keep: float
     reports: Reports
-    _next: float = 0.0
 
-    def perform(self) -> int:
-        """Once an hour, archive ended tasks and remove files; return how many tasks were moved. Raises WorldError."""
-        mono = self.engine.clock.monotonic()
-        if mono < self._next:
-            return 0
+    def perform(self) -> float:
+        """Archive ended tasks and remove files; return when to do so again (monotonic clock). Raises WorldError."""
         limit = plus(self.engine.clock.now(), -self.keep)
         moved = 0
         for local_id in self.files.directories():
@@ -120,11 +116,10 @@ class Retention:
                 self.reports.append(Happened(Kind.TASK_PUT_AWAY, None, {"local_id": local_id, "path": place}))
                 moved += 1
             if moved == _BATCH:
-                return moved
+                return 0.0
         if not self.ws.mail():  # unread mail may come with a file
             self._remove_attachments(to_epoch(limit))
-        self._next = mono + _EVERY
-        return moved
+        return self.engine.clock.monotonic() + _EVERY
 
     def _remove_attachments(self, limit: float) -> None:
         """Remove the files that came with mail before that, unless it is mail about an open task. Raises WorldError."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.clock import ManualClock
-from mailboxd.daemon.loop import ScanSchedule
+from mailboxd.daemon.scan_schedule import ScanSchedule
 from mailboxd.host.wakeup import Wake, WakeReason, poke
 from mailboxd.mailbox.task_files import TaskFileChanges
 

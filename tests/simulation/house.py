@@ -88,16 +88,22 @@ class House:
     def work(self, rounds: int = MOST_ROUNDS) -> bool:
         """Let its daemon run, at most so many rounds; starts one if there is none. Whether anything happened.
 
-        A crash on the way leaves no daemon.
+        First with what its calls and its timers bring, then with what came from outside, as after a poke. A crash on
+        the way leaves no daemon.
         """
         before = self.store.last_event()
         started = len(self.processes.all)
         try:
             with wired(self.fuse):
                 daemon = self.daemon or self._start()
+                is_poked = False
                 for _ in range(rounds):
-                    if not daemon.round():
+                    if daemon.round():
+                        continue
+                    if is_poked:
                         break
+                    is_poked = True
+                    daemon._schedule.notify(everything=True)
         except (Crash, WorldError):  # the latter ends the process, and systemd starts another
             self.crashes[self.fuse.where] += 1
             self.die()
@@ -156,6 +162,6 @@ class House:
         table = Table(self.name, self.ws.turns, self.processes, self.fuse.moment)
         self.daemon = assemble.put_together(self.ws, config, core, table, self.health, "it is a simulation")
         self.daemon.effects.starting.boot = f"boot {self.boots}"
-        self.daemon.pace = Pace(rescan=0.0, render=0.0, drain=0.0)
+        self.daemon.pace = Pace(rescan=30.0, render=0.0, drain=0.0)
         self.daemon.start()
         return self.daemon

@@ -100,6 +100,7 @@ def test_what_cannot_begin_neither_keeps_what_was_sent_from_the_disk_nor_the_loo
         assert house.daemon._timeout() > 0
         assert house.store.messages.unsynced() == []
         (tmp_path / "away").rename(house.ws.turns)
+        house.clock.advance(5)  # a failure is retried then
         house.work()
         assert len(house.processes.all) == 1
 
