@@ -74,7 +74,7 @@ def tell_sender(builder: DecisionBuilder, told: SenderTold) -> None:
     if builder.task.phase.is_terminal or not reports_progress(builder):
         return
     sender, note = builder.task.sender, told.why or "goes on"
-    builder.order(Send(builder.ctx.new_id("msg"), "progress", sender, note, waits_for=told.waits_for))
+    builder.order(Send(builder.ctx.new_id("msg"), "progress", sender, note, waits_for=told.waits_for.value))
     builder.record(Kind.SENDER_TOLD, to=sender, waits_for=told.waits_for, why=told.why)
 
 

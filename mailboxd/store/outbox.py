@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pydantic_core
@@ -52,6 +51,7 @@ EFFECTS: dict[str, type[Any]] = {
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
 _UPDATE = "UPDATE outbox SET rev = (SELECT max(rev) + 1 FROM outbox)"
 """Begins every change of one row: the journal finds changed rows by `rev`."""
+_RECENT = 256
 _ORDER = "id, kind, task, agent, data, tries, at, begun"
 
 
@@ -84,6 +84,9 @@ class Outbox:
     def __init__(self, db: sqlite3.Connection, written: Written) -> None:
         self._db = db
         self._written = written
+        self._recent: dict[str, Effect] = {}
+        """The effects that were added or read last, by their text: an order is read before its task's next step, when
+        it begins and when it ends, and never says anything else."""
 
     def _write(self, sql: str, values: Sequence[object]) -> None:
         """Add or change a row; the journal gets it as it is then."""
@@ -93,6 +96,7 @@ class Outbox:
         """Add a pending effect."""
         agent = getattr(effect, "agent", "")
         data = pydantic_core.to_json(to_json(effect)).decode()
+        self._remember(data, effect)
         self._write(
             "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at, rev)"
             " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM outbox))",
@@ -119,7 +123,7 @@ class Outbox:
             " AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
             (now, limit, passed),
         )
-        return [_order(row) for row in rows]
+        return [self._order(row) for row in rows]
 
     def children_due(self) -> tuple[Order, CreateChildren] | None:
         """The next children of large plans that are to be created, or None."""
@@ -128,7 +132,7 @@ class Outbox:
         ).fetchone()
         if row is None:
             return None
-        order = _order(row)
+        order = self._order(row)
         assert isinstance(order.effect, CreateChildren)
         return order, order.effect
 
@@ -198,7 +202,20 @@ class Outbox:
         row = self._db.execute(f"SELECT {_ORDER} FROM outbox WHERE id = ?", (order_id,)).fetchone()
         if row is None:
             raise KeyError(order_id)
-        return _order(row)
+        return self._order(row)
+
+    def _order(self, row: Sequence[Any]) -> Order:
+        order_id, kind, task, agent, data, tries, at, begun = row
+        known = self._recent.get(data)
+        effect: Effect = known if known is not None and type(known) is EFFECTS[kind] else _decoded(kind, data)
+        if effect is not known:
+            self._remember(data, effect)
+        return Order(order_id, kind, task, agent, effect, tries, at, begun)
+
+    def _remember(self, data: str, effect: Effect) -> None:
+        if len(self._recent) >= _RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._recent[data] = effect
 
 
 class StaleFiles:
@@ -226,13 +243,6 @@ class StaleFiles:
         self._db.execute("DELETE FROM stale_files WHERE task = ? AND marks = ?", (task_id, marks))
 
 
-def _order(row: Sequence[Any]) -> Order:
-    order_id, kind, task, agent, data, tries, at, begun = row
-    return Order(order_id, kind, task, agent, _effect(kind, data), tries, at, begun)
-
-
-@lru_cache(maxsize=256)
-def _effect(kind: str, data: str) -> Effect:
-    """Orders are read several times: before they begin, when they begin, and when they end."""
+def _decoded(kind: str, data: str) -> Effect:
     effect: Effect = from_json(EFFECTS[kind], json.loads(data))
     return effect

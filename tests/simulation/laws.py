@@ -449,6 +449,8 @@ def remembering(store: Store) -> None:
     """What a store remembers between transactions is what its tables say, unless somebody else has written since."""
     if event_log.tip(store.db) == store._tip:
         tables = Store(store.db)
+        for order in store.outbox.pending("9999", -1):
+            assert repr(tables.outbox.get(order.id)) == repr(order), order.id
         for task in store.cache.tasks.values():
             assert tables.tasks.get(task.id) == task
         for task_id, attempt in store.cache.attempts.items():
