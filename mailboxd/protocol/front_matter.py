@@ -147,6 +147,8 @@ class FrontMatter(BaseHandler):
         return f"---\n{self.export(post.metadata)}\n---\n{body}"
 
 
+_WRITER = FrontMatter()
+"""Writing leaves nothing in it."""
 _name = lru_cache(256)(scalar)
 """The name of a header as it is written: there are few, and each stands in every message."""
 _LONGEST_SHOWN = 200
@@ -221,7 +223,7 @@ def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Document:
 
 def join(header: Mapping[str, object], body: str) -> bytes:
     """The file with this front matter and this body. For the types of values see `strict_yaml.value_text`."""
-    post = frontmatter.Post(body, FrontMatter())
+    post = frontmatter.Post(body, _WRITER)
     # Assigned, because Post(**metadata) cannot take headers named `content` or `handler`.
     post.metadata = dict(header)
     return frontmatter.dumps(post).encode()

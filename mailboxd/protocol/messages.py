@@ -53,7 +53,7 @@ from mailboxd.protocol.headers import (
     near_misses,
     override_headers,
 )
-from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
+from mailboxd.protocol.markdown import MAX_MARKS, Body, Section, join_body, split_body, trim
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import SPEC_NAMES, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import Yaml, value_text
@@ -423,8 +423,8 @@ _MAX_PLAIN_TITLE = 200
 _MAX_FIRST_LINE = 2000
 _FIRST_LINE = re.compile(r"\s*(?:#+|[-*+][ \t]+\[ ?\])(?P<title>[^\n]*)")
 """A first line that is marked as a heading or as an item of a list of things to do."""
-_UNDER_EVERY_LIMIT = 4000
-"""Bytes. A shorter file has neither 2,000 YAML events nor 5,000 marks, which take two bytes each."""
+_SMALL_HEADER = 4000
+"""Bytes. Shorter front matter does not have 2,000 YAML events, which take two bytes each."""
 
 
 @dataclass(frozen=True)
@@ -499,7 +499,8 @@ def _trimmed(body: str) -> str:
 def _sendable(header: Mapping[str, object], body: str) -> bytes:
     """The file, if its receiver would not refuse it for its size."""
     raw = join(header, body)
-    if len(raw) >= _UNDER_EVERY_LIMIT:
+    # a mark takes a line, so that most bodies need not be read to know that they have few
+    if len(raw) > MAX_FILE or body.count("\n") >= MAX_MARKS or raw.find(b"\n---\n") >= _SMALL_HEADER:
         path = f"{header['type']} to {header.get('to') or 'its receiver'}"
         split_body(split(raw, path).body, path=path)
     return raw

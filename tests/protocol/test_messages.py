@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 
 import pytest
 from pydantic import ValidationError
@@ -16,6 +17,7 @@ from mailboxd.core.vocabulary import Gate, Join, Synthesis, Turn, Verdict, WeakS
 from mailboxd.errors import MessageError
 from mailboxd.protocol import findings
 from mailboxd.protocol.answer import Asked, read_answer, summary_of
+from mailboxd.protocol.front_matter import join
 from mailboxd.protocol.markdown import Section
 from mailboxd.protocol.messages import (
     MESSAGE_TYPES,
@@ -31,7 +33,9 @@ from mailboxd.protocol.messages import (
     render_message,
     render_message_with,
     verdicts_header,
+    write_message,
 )
+from mailboxd.protocol.strict_yaml import Yaml
 
 
 def file(header: str, body: str = "") -> bytes:
@@ -729,6 +733,35 @@ def test_a_message_too_large_to_be_received_is_not_written() -> None:
     for body in ("x" * (1 << 20), "## x\n" * 5_001):
         with pytest.raises(MessageError, match="too-large"):
             render_message_with(ReplyMessage(task_id="t", from_="a", status="done"), body)
+
+
+@pytest.mark.parametrize(
+    ("own", "body"),
+    [
+        ({}, "## x\n" * 4_999),
+        ({}, "## x\n" * 5_000),
+        ({}, "## x\n" * 5_001),
+        ({}, "a\n" * 5_001),
+        ({}, "a" * ((1 << 20) - 200)),
+        ({}, "a" * ((1 << 20) - 20)),
+        ({"x-list": ["a"] * 1_900}, ""),
+        ({"x-list": ["a"] * 2_000}, ""),
+        ({"x-list": ["a" * 64] * 900}, "---\n"),
+        ({"x-list": ["a" * 64] * 1_100}, "---\n"),
+    ],
+)
+def test_a_message_is_written_if_it_can_be_read(own: dict[str, Yaml], body: str) -> None:
+    said: dict[str, Yaml] = {"type": "task", "task_id": "t", "from": "a"}
+
+    def refused(of: Callable[[], object]) -> str:
+        try:
+            of()
+        except MessageError as error:
+            return error.rule
+        return ""
+
+    read = refused(lambda: parse_message(join(said | own, body), "m.md"))
+    assert refused(lambda: write_message(said, own, body)) == read
 
 
 @pytest.mark.parametrize(
