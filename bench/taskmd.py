@@ -12,6 +12,7 @@ from bench.measure import Stats
 from bench.workshop import Workshop, drop, say
 from mailboxd.clock import SystemClock
 from mailboxd.store.scheduling import Schedule
+from mailboxd.store.task_cache import TaskCache
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def _written_again(shop: Workshop, daemon: Daemon) -> Stats:
 def _ready(daemon: Daemon) -> Stats:
     """The query that the scheduler makes after each completion, made here on its database."""
     db, now = daemon.connect(), SystemClock().now()
-    schedule = Schedule(db)
+    schedule = Schedule(db, TaskCache(db))
     took = []
     try:
         for _ in range(300):

@@ -92,11 +92,9 @@ class DecisionBuilder:
         event of its own.
         """
         task = self.view.task
-        moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
-        self.view = changed(
-            self.view, task=moved.task, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=()
-        )
-        step, values = dict(moved.step), to_json(dict(moved.changes))
+        step, changes, moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
+        self.view = changed(self.view, task=moved, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
+        values = to_json(changes)
         before = None if task.phase.value in task.policy.gates else self._last(_FOLLOWED_BY_PHASES)
         if before is None:
             self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=values)
@@ -183,15 +181,16 @@ class DecisionBuilder:
         return last if last is not None and last.kind in kinds and last.task == self.view.task.id else None
 
     def _extend(self, event: Event, kind: Kind | None = None, **parts: Any) -> None:
-        """Replace the latest event by one with more parts: lists grow, changes add up."""
+        """Add parts to the latest event, which is still this decision's own: lists grow, changes add up."""
         data = {**event.data}
         for name, part in parts.items():
             known = data.get(name)
             if isinstance(known, list):
-                part = [*known, *part]
+                known += part
             elif isinstance(known, dict):
-                part = {**known, **part}
-            data[name] = part
+                known |= part
+            else:
+                data[name] = part
         self.events[-1] = Event(kind or event.kind, event.task, data, event.role, event.actor)
 
 

@@ -140,4 +140,4 @@ def _what_failed(status: AttemptStatus, error: str) -> str:
 
 
 def pause(builder: DecisionBuilder, failures: int) -> float:
-    return backoff(builder.task.policy, failures, builder.ctx.jitter, builder.ctx.jitter_share)
+    return backoff(builder.task.policy, failures, builder.ctx.jitter(), builder.ctx.jitter_share)

@@ -154,19 +154,12 @@ def applies(task: Task, trigger: Trigger) -> bool:
     return (task.phase, trigger) in TRANSITIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A move from one phase to another: the step for the record, the fields that change, and the moved task."""
+def move(
+    task: Task, trigger: Trigger, now: str, reason: str, **changes: Any
+) -> tuple[dict[str, str], dict[str, Any], Task]:
+    """The move of `task` by `trigger`: the step for the record, the fields that change, and the moved task.
 
-    step: Mapping[str, str]
-    changes: Mapping[str, Any]
-    task: Task
-
-
-def move(task: Task, trigger: Trigger, now: str, reason: str, **changes: Any) -> Move:
-    """The move of `task` by `trigger`; `changes` are other fields that change with it.
-
-    Raises Refused when the table has no such row.
+    `changes` are other fields that change with it. Raises Refused when the table has no such row.
     """
     target = TRANSITIONS.get((task.phase, trigger))
     if target is None:
@@ -179,7 +172,7 @@ def move(task: Task, trigger: Trigger, now: str, reason: str, **changes: Any) ->
     changes = {"phase": target, "reason": reason, "circuit_open": target is Phase.CIRCUIT_OPEN, **changes}
     changes = {name: value for name, value in changes.items() if getattr(task, name) != value}
     step = {"from": task.phase.value, "to": target.value, "trigger": trigger.value, "reason": reason}
-    return Move(step, changes, changed(task, updated_at=now, **changes))
+    return step, changes, changed(task, updated_at=now, **changes)
 
 
 def amend(

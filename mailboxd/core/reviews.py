@@ -241,7 +241,7 @@ def _failed(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer, ended: T
     _lost(builder, gate, asked.reviewer, ReviewLoss.STALLED if stalled else ReviewLoss.FAILED, outcome_text(failed))
     if not stalled and asked.failures + 1 >= policy.max_attempts:
         return  # the gate decides what follows
-    pause = backoff(policy, asked.failures + asked.stalls + 1, ctx.jitter, ctx.jitter_share)
+    pause = backoff(policy, asked.failures + asked.stalls + 1, ctx.jitter(), ctx.jitter_share)
     if isinstance(failed, Failed):
         pause = max(pause, failed.retry_after)
     builder.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(builder.task), reviewer=asked.reviewer)

@@ -140,7 +140,7 @@ def _draft_failed(builder: DecisionBuilder, outcome: Outcome, correction: Correc
         _wait(builder, note, Waiting.NOTHING, drafted=True, failures=failures)
         return
     _wait(builder, note, Waiting.NOTHING, failures=failures, stalls=stalls)
-    pause = backoff(policy, failures + stalls, ctx.jitter, ctx.jitter_share)
+    pause = backoff(policy, failures + stalls, ctx.jitter(), ctx.jitter_share)
     if isinstance(outcome, Failed):
         pause = max(pause, outcome.retry_after)
     _order_draft(builder, plus(ctx.now, pause), correction)

@@ -189,7 +189,7 @@ class Limits:
 class Context:
     """Everything a decision needs from outside, passed in so that it stays a pure function.
 
-    `new_id` returns a fresh id for a prefix; `jitter` in [0, 1) is drawn for this decision.
+    `new_id` returns a fresh id for a prefix; `jitter` draws a number in [0, 1).
     """
 
     agent: str
@@ -198,7 +198,7 @@ class Context:
     new_id: Callable[[str], str]
     new_token: Callable[[], str]
     """A fresh unguessable value for `reply_token`."""
-    jitter: float = 0.0
+    jitter: Callable[[], float] = lambda: 0.0
     jitter_share: float = 0.2
     limits: Limits = Limits()
     configured: Policy | None = None

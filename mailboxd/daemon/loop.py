@@ -240,7 +240,7 @@ class Daemon:
         if not (self._stopping or self.arrivals.is_catching_up):
             self.engine.schedule(capacity)
             over = self.effects.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down))
-        due, self._is_stale = store.schedule.next_due(self.engine.now)
+        due, self._is_stale = store.schedule.next_due(self.engine.now), store.stale_files.exist()
         self._next_due = NEVER if due is None else clock.monotonic() + to_epoch(due) - to_epoch(self.engine.now)
         return over > 0
 

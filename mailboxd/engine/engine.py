@@ -101,6 +101,8 @@ class Pacing:
         agents = list(agents)
         paced = {agent: at for agent in agents if (at := self.resumes(agent, now)) is not None}
         self.store.meta.set_paced(paced)
+        for at in paced.values():
+            self.store.schedule.starts_timer(at)
         gone = {agent: why for agent in agents if (why := self.gone(agent)) is not None}
         if self.store.meta.set_gone(gone):
             for agent, why in sorted(gone.items()):
@@ -258,6 +260,8 @@ class Engine:
     now: str = ""
     broken: Sequence[breaker.Breaker] = ()
     """The breakers that were not closed at the latest `tick`."""
+    _ctx: Context | None = None
+    """What decisions of the present batch need from outside."""
     _touched: set[str] = field(default_factory=set)
     _jumps: JumpWatch = field(default_factory=JumpWatch)
 
@@ -265,7 +269,7 @@ class Engine:
     def batch(self) -> Iterator[None]:
         """One transaction, and one time, for any number of inputs. Raises WorldError."""
         with self.store.transaction():
-            self.now = self.clock.now()
+            self.now, self._ctx = self.clock.now(), None
             self._touched.clear()
             if jump := self._jumps.look(self.now, self.clock.monotonic()):
                 why = f"it jumped by {jump:+.0f} s: it was set, or the machine slept"
@@ -455,12 +459,17 @@ class Engine:
         return True
 
     def _context(self) -> Context:
+        if self._ctx is None:
+            self._ctx = self._new_context()
+        return self._ctx
+
+    def _new_context(self) -> Context:
         return Context(
             agent=self.settings.agent,
             now=self.now,
             new_id=self.new_id,
             new_token=self.new_token,
-            jitter=self.random.random(),
+            jitter=self.random.random,
             jitter_share=self.settings.jitter_share,
             limits=self.settings.limits,
             configured=self.settings.policy,

@@ -20,6 +20,7 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store.database import connect, migrate, schema_version, transaction
 from mailboxd.store.projection import project
 from mailboxd.store.row_mapping import STRUCTURES
+from mailboxd.store.task_cache import TaskCache
 from mailboxd.store.written import EventRow
 
 GENESIS = "0" * 64
@@ -66,8 +67,11 @@ def tip(db: sqlite3.Connection) -> Tip:
     return Tip(*row) if row else START
 
 
-def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> list[EventRow]:
-    """Add events to the log and apply them to the tables, in the caller's transaction; return their rows."""
+def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip, cache: TaskCache) -> list[EventRow]:
+    """Add events to the log and apply them to the tables and to what the cache keeps, in the caller's transaction.
+
+    Returns their rows.
+    """
     rows, before = list[EventRow](), last.hash
     for seq, event in enumerate(events, last.seq + 1):
         data = event.data
@@ -77,7 +81,7 @@ def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip)
         before = chain(before, row)
         rows.append((*row, before))
     db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    project(db, last.seq + 1, events)
+    project(db, last.seq + 1, events, cache)
     return rows
 
 
@@ -178,10 +182,11 @@ def apply_events(
 
     Raises WorldError for an invalid event.
     """
+    nothing_kept = TaskCache(fresh)
     try:
         with transaction(fresh):
             for recorded in stepwise(read(db, after=last), "tables", total, progress):
-                project(fresh, recorded.seq, [recorded.event])
+                project(fresh, recorded.seq, [recorded.event], nothing_kept)
                 last = recorded.seq
     except (ValueError, KeyError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
         raise WorldError(f"events: number {last + 1} cannot be replayed: {type(error).__name__}: {error}") from error

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mailboxd.store.task_cache import TaskCache
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOrder:
@@ -32,8 +34,9 @@ _SELECT = "SELECT id, task, name, said, approval, by, at, due FROM held_orders"
 class HeldOrders:
     """The held orders of a workspace, oldest first."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
         self._db = db
+        self._cache = cache
 
     def any(self) -> bool:
         return self._db.execute("SELECT 1 FROM held_orders LIMIT 1").fetchone() is not None
@@ -42,6 +45,8 @@ class HeldOrders:
         return [_held(row) for row in self._db.execute(f"{_SELECT} WHERE task = ? ORDER BY id", (task,))]
 
     def due(self, now: str) -> list[HeldOrder]:
+        if self._cache.is_quiet(now):
+            return []
         return [_held(row) for row in self._db.execute(f"{_SELECT} WHERE due <= ? ORDER BY due, id", (now,))]
 
 

@@ -33,6 +33,7 @@ from mailboxd.store import event_log
 from mailboxd.store.database import migrate, transaction
 from mailboxd.store.event_log import START, Tip
 from mailboxd.store.projection import project
+from mailboxd.store.task_cache import TaskCache
 from mailboxd.store.written import EventRow, Written
 
 FORMAT = "mailboxd-journal-1"
@@ -523,7 +524,7 @@ class _Replay:
         if rows:
             self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             try:
-                project(self._db, rows[0][0], events)
+                project(self._db, rows[0][0], events, TaskCache(self._db))
             except (ValueError, KeyError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
                 numbers = f"one of the events {rows[0][0]} to {rows[-1][0]}"
                 raise DamagedError(f"{numbers} cannot be replayed: {type(error).__name__}: {error}") from error

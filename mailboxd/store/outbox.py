@@ -29,7 +29,10 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import Mode
 from mailboxd.store.conditions import ENDED
+from mailboxd.store.task_cache import TaskCache
+from mailboxd.store.tasks import Tasks
 from mailboxd.store.written import Written
 
 EFFECTS: dict[str, type[Any]] = {
@@ -70,19 +73,15 @@ class Order:
     """The boot id under which the call of a turn may have been made; None if it was not."""
 
 
-_STALE = tuple(
-    f"INSERT INTO stale_files SELECT {file}, 1 FROM tasks WHERE id = ? AND ({has_one})"
-    " ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
-    for file, has_one in (("id", "parent IS NULL OR mode = 'coordinating'"), ("parent", "parent IS NOT NULL"))
-)
-"""A task appears in its own file, in that of its parent, or in both."""
+_STALE = "INSERT INTO stale_files VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
 
 
 class Outbox:
     """Effects that were ordered, until they are done or have failed."""
 
-    def __init__(self, db: sqlite3.Connection, written: Written) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache, written: Written) -> None:
         self._db = db
+        self._cache = cache
         self._written = written
         self._recent: dict[str, Effect] = {}
         """The effects that were added or read last, by their text: an order is read before its task's next step, when
@@ -94,14 +93,17 @@ class Outbox:
 
     def add(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Add a pending effect."""
-        agent = getattr(effect, "agent", "")
+        kind, agent = _KIND_OF[type(effect)], getattr(effect, "agent", "")
+        not_before = getattr(effect, "not_before", None)
         data = pydantic_core.to_json(to_json(effect)).decode()
         self._remember(data, effect)
         self._write(
             "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at, rev)"
             " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM outbox))",
-            (effect_id, _KIND_OF[type(effect)], task, agent, data, getattr(effect, "not_before", None), now),
+            (effect_id, kind, task, agent, data, not_before, now),
         )
+        self._cache.starts_timer(not_before)
+        self._cache.ordered(task, kind, effect_id)
 
     def notes_sent(self, task_id: str, kind: str, receiver: str) -> dict[str, str]:
         """Ids and notes of the messages of one type about a task to a receiver, sent or pending, latest first."""
@@ -127,10 +129,13 @@ class Outbox:
 
     def children_due(self) -> tuple[Order, CreateChildren] | None:
         """The next children of large plans that are to be created, or None."""
+        if self._cache.all_children_exist and self._cache.is_current():
+            return None
         row = self._db.execute(
             f"SELECT {_ORDER} FROM outbox WHERE state = 'pending' AND kind = 'create_children' ORDER BY seq LIMIT 1"
         ).fetchone()
         if row is None:
+            self._cache.all_children_exist = self._db.in_transaction
             return None
         order = self._order(row)
         assert isinstance(order.effect, CreateChildren)
@@ -163,10 +168,12 @@ class Outbox:
         ids = self._db.execute(f"SELECT id FROM outbox WHERE state = 'pending' AND {where}", args).fetchall()
         for row in ids:
             self._write(f"{_UPDATE}, {change} WHERE id = ?", row)
+        self._cache.forget_counts()
 
     def finish(self, order_id: str, state: str = "done") -> None:
         """Mark the effect as `done` or `failed`."""
         self._write(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
+        self._cache.settled(order_id)
 
     def has_look_ups(self) -> bool:
         """Whether the outcome of a lost turn is being looked up."""
@@ -184,6 +191,7 @@ class Outbox:
 
     def postpone(self, order_id: str, not_before: str) -> None:
         self._write(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
+        self._cache.starts_timer(not_before)
 
     def hasten_notices(self) -> None:
         """Try notices that failed before at once."""
@@ -196,6 +204,7 @@ class Outbox:
         ).fetchall()
         for order_id, not_before in rows:
             self._write(f"{_UPDATE}, not_before = ? WHERE id = ?", (plus(not_before, seconds), order_id))
+        self._cache.quiet_until = None
 
     def get(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError."""
@@ -221,14 +230,16 @@ class Outbox:
 class StaleFiles:
     """The task.md files that are out of date."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, tasks: Tasks) -> None:
         self._db = db
+        self._tasks = tasks
 
     def mark(self, touched: Collection[str]) -> None:
-        """Mark the files that show these tasks."""
-        ids = [(task_id,) for task_id in touched]
-        for statement in _STALE:
-            self._db.executemany(statement, ids)
+        """Mark the files that show these tasks: a task's own, that of its parent, or both."""
+        tasks = [task for task_id in touched if (task := self._tasks.get(task_id)) is not None]
+        files = {task.id for task in tasks if task.parent is None or task.mode is Mode.COORDINATING}
+        files |= {task.parent for task in tasks if task.parent is not None}
+        self._db.executemany(_STALE, [(task_id,) for task_id in sorted(files)])
 
     def batch(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
         """Tasks with ids greater than `after` whose file is out of date, each with its number of marks, by id."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from mailboxd.core.approvals import Approval
 from mailboxd.core.budget import tokens
-from mailboxd.core.events import OF_TASKS, Event, Kind
+from mailboxd.core.events import OF_TASKS, Event, Kind, passed
+from mailboxd.core.following import name_of_unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Task, Usage
 from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss, WaitsFor
@@ -23,6 +24,7 @@ from mailboxd.store.row_mapping import (
     row_of,
     update,
 )
+from mailboxd.store.task_cache import TaskCache
 
 UNMET = (
     "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
@@ -44,17 +46,19 @@ _LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FR
 _INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", UNMET), ("parent_live", _LIVE)))
 
 
-def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
+def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
     """Insert a task and its dependencies; its parent has been inserted before."""
     task = event.data["task"] | event.data.get("changes", {})
     policy: Mapping[str, Any] = task.get("policy", {})
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
     db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
     if "flow" in task:
+        cache.some_choose = True
         db.execute(_CANCELLED_COUNTS, (task["id"],))
     if task["parent"] is not None:
-        db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (task["parent"],))
-        db.execute("UPDATE tasks SET tree_tasks = tree_tasks + 1 WHERE id = ?", (task["root"],))
+        for above, name in ((task["parent"], "kids"), (task["root"], "tree_tasks")):
+            db.execute(f"UPDATE tasks SET {name} = {name} + 1 WHERE id = ?", (above,))
+            cache.count(above, name, 1)
 
 
 # Usage up the tree, and the breakers of agents.
@@ -66,7 +70,7 @@ _TURN = (
 """Counts a turn for its task and for its tree, whose count is kept in the root."""
 
 
-def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
+def usage_recorded(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
     """Add the usage to the task and all its ancestors."""
     turn = event.data.get("turn")
     usage = from_json(Usage, (turn or event.data)["usage"])
@@ -77,14 +81,24 @@ def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
             f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
             (event.task, used, cost),
         )
+        for task in cache.lineage(event.task):
+            cache.count(task.id, "spent_tokens", used)
+            cache.count(task.id, "spent_usd", cost)
     if turn is not None:
         if event.task is not None and turn["ran"]:
             db.execute(_TURN, (event.task,))
-        _count_fault(db, turn)
+            cache.count(event.task, "turns", 1)
+            for task in cache.lineage(event.task):
+                if task.parent is None:
+                    cache.count(task.id, "tree_turns", 1)
+        _count_fault(db, turn, cache)
 
 
-def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any]) -> None:
+def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any], cache: TaskCache) -> None:
     agent = turn["agent"].lower()
+    if turn["outcome"] == "succeeded" and cache.has_no_faults(agent):
+        return
+    cache.breakers = None
     if turn["fault"]:
         db.execute(
             "INSERT INTO breakers VALUES (?1, 'closed', 1, 0, NULL, ?2)"
@@ -95,7 +109,8 @@ def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any]) -> None:
         db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
 
 
-def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
+def breaker_moved(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    cache.breakers = None
     data = event.data
     state = data["state"]
     db.execute(
@@ -111,24 +126,49 @@ _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.C
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 
 
-def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
-    """Apply consecutive events; `seq` is the number of the first."""
+def project(db: sqlite3.Connection, seq: int, events: Sequence[Event], cache: TaskCache) -> None:
+    """Apply consecutive events to the tables and to the counts in the cache; `seq` is the number of the first."""
     for number, event in enumerate(events, seq):
+        if cache.quiet_until is not None and _may_set_timer(event):
+            cache.quiet_until = None
         if event.kind in OF_TASKS:
-            _task_event(db, number, event)
-        elif (writer := _WRITERS.get(event.kind)) is not None:
-            writer(db, event)
+            _task_event(db, number, event, cache)
+        elif (writer := _COUNTERS.get(event.kind)) is not None:
+            writer(db, event, cache)
+        elif (writer_ := _WRITERS.get(event.kind)) is not None:
+            writer_(db, event)
 
 
-def _task_event(db: sqlite3.Connection, seq: int, event: Event) -> None:
+_TIMERS = frozenset({"due", "not_before", "heartbeat", "policy", "held"})
+"""Columns of a task that hold times for which something is done, or decide whether it is."""
+_WITHOUT_TIMERS = OF_TASKS | {Kind.MESSAGE_SENT, Kind.MESSAGE_RECEIVED, Kind.MESSAGE_FILED, Kind.PLAN_ADOPTED}
+
+
+def _may_set_timer(event: Event) -> bool:
+    """Whether a timer may be due earlier than before. In doubt it may."""
+    data = event.data
+    if event.kind not in _WITHOUT_TIMERS or not _TIMERS.isdisjoint(data.get("changes", ())):
+        return True
+    if event.kind is Kind.TASK_CREATED:
+        task = data["task"]
+        return (
+            not _TIMERS.isdisjoint(task.keys() - {"policy"})
+            or "deadline" in task.get("policy", ())
+            or any(map(name_of_unknown, data["needs"]))
+        )
+    steps = passed(event)
+    return bool(steps) and (steps[0]["from"] in TERMINAL or steps[-1]["to"] == Phase.EXECUTION_READY)
+
+
+def _task_event(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
     """Apply an event of a task, part by part."""
     data = event.data
     if event.kind is Kind.TASK_CREATED:
-        _task_created(db, seq, event)
+        _task_created(db, seq, event, cache)
     elif "changes" in data:
-        _task_changed(db, event)
+        _task_changed(db, event, cache)
     if steps := data.get("passed"):
-        _passed(db, event.task, steps[0]["from"], steps[-1]["to"])
+        _passed(db, event.task, steps[0]["from"], steps[-1]["to"], cache)
     if event.kind is Kind.ATTEMPT_STARTED:
         db.execute(_INSERT_ATTEMPT, row_of(Attempt, data["attempt"]))
     if changes := data.get("attempt_changes"):
@@ -136,15 +176,17 @@ def _task_event(db: sqlite3.Connection, seq: int, event: Event) -> None:
     for artifact in data.get("artifacts", ()):
         _insert_named(db, "artifacts", {**artifact, "task": event.task, "at": data["at"]})
     if "turn" in data:
-        usage_recorded(db, event)
+        usage_recorded(db, event, cache)
 
 
 _INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)
 _INSERT_ATTEMPT = insert("attempts", ATTEMPT_COLUMNS)
 
 
-def _task_changed(db: sqlite3.Connection, event: Event) -> None:
+def _task_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
+    if "flow" in changes:
+        cache.some_choose = None
     if unknown := changes.keys() - _TASK_COLUMNS:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     columns = {"updated_at": event.data["at"], **columns_of(changes)}
@@ -154,14 +196,19 @@ def _task_changed(db: sqlite3.Connection, event: Event) -> None:
     db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
 
 
-def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str) -> None:
+def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str, cache: TaskCache) -> None:
     """Update the neighbours of a task that goes from one phase to another."""
     step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)
     if step:  # checked first: finding nothing costs a tenth of an update
         waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (task_id,)).fetchall()
         db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
+        for (task,) in waiting:
+            cache.count(task, "unmet", -step)
     if gone := (target == Phase.CANCELLED) - (source == Phase.CANCELLED):
         db.execute(_ONE_CANCELLED, (gone, task_id))
+        cache.forget_counts()
+    if source in TERMINAL:
+        cache.some_choose = None
     for phase, by in ((source, -1), (target, 1)):
         if phase in TERMINAL:
             name = _KIDS[Phase(phase)]
@@ -169,18 +216,22 @@ def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: st
                 f"UPDATE tasks SET {name} = {name} + ? WHERE id = (SELECT parent FROM tasks WHERE id = ?)",
                 (by, task_id),
             )
-    if Phase.EXECUTING in (source, target):
+            if (task_ := cache.known(task_id)) is not None:
+                cache.count(task_.parent, name, by)
+    if Phase.EXECUTING in (source, target) and not cache.has_no_children(task_id):
         db.execute("UPDATE tasks SET parent_live = ? WHERE parent = ?", (target == Phase.EXECUTING, task_id))
 
 
-def _needs_changed(db: sqlite3.Connection, event: Event) -> None:
+def _needs_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    cache.forget_counts()
     db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])
     db.execute(f"UPDATE tasks SET unmet = {UNMET} WHERE id = ?1", (event.task,))
     db.execute(_CANCELLED_COUNTS, (event.task,))
 
 
-def _approval_requested(db: sqlite3.Connection, event: Event) -> None:
+def _approval_requested(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    cache.forget_counts()
     db.execute(_INSERT_APPROVAL, row_of(Approval, event.data["approval"]))
 
 
@@ -336,17 +387,20 @@ def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) ->
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
 
-_WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
+_COUNTERS: Mapping[Kind, Callable[[sqlite3.Connection, Event, TaskCache], None]] = {
     Kind.NEEDS_CHANGED: _needs_changed,
     Kind.USAGE_REPORTED: usage_recorded,
     Kind.BREAKER_OPENED: breaker_moved,
     Kind.BREAKER_HALF_OPEN: breaker_moved,
     Kind.BREAKER_CLOSED: breaker_moved,
+    Kind.APPROVAL_REQUESTED: _approval_requested,
+}
+"""What writes something that the cache keeps."""
+_WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.REVIEW_REQUESTED: _review_requested,
     Kind.REVIEW_LOST: _review_lost,
     Kind.REVIEW_APPENDED: _review_appended,
     Kind.CHECK_ENDED: _check_ended,
-    Kind.APPROVAL_REQUESTED: _approval_requested,
     Kind.APPROVAL_RESOLVED: _approval_changed,
     Kind.ACTION_STARTED: _approval_changed,
     Kind.ACTION_DELAYED: _approval_changed,

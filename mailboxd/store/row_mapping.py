@@ -99,15 +99,16 @@ TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
 """The columns of a task in `tasks t`."""
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 APPROVAL = ", ".join(APPROVAL_COLUMNS)
-TASK_CONTEXT = (
-    "SELECT t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
+COUNTS = (
+    "t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
     " (SELECT group_concat(o.id, ' ') FROM outbox o WHERE o.task = t.id"
     " AND o.kind IN ('run_turn', 'look_up', 'run_check') AND o.state = 'pending'),"
-    " EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.kind = 'create_children' AND o.state = 'pending'),"
+    " (SELECT group_concat(o.id, ' ') FROM outbox o"
+    " WHERE o.task = t.id AND o.kind = 'create_children' AND o.state = 'pending'),"
     " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
-    " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks FROM tasks t WHERE t.id = ?"
+    " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks"
 )
-"""The rows that nearly every decision needs besides the task, in one statement: the overhead exceeds the query."""
+"""What nearly every decision needs besides the task in `tasks t`: `task_cache.Counts`."""
 _BOOL = {
     "circuit_open",
     "broadcast",

@@ -16,6 +16,7 @@ from mailboxd.core.times import plus
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import OPEN, RUNNABLE, is_not_held
 from mailboxd.store.row_mapping import TASK, read_task
+from mailboxd.store.task_cache import FOREVER, TaskCache
 from mailboxd.store.tasks import Tasks
 
 _NOT_HELD = is_not_held("id")
@@ -44,15 +45,18 @@ _AWAIT_UNKNOWN = (
     " AND t.phase IN ('spec_draft', 'spec_review', 'execution_ready')"
 )
 """Root tasks that have not begun and follow one that has not arrived: a person is asked about it in time."""
-_SPENT = "spent_tokens, spent_usd, turns, tree_turns, tree_tasks"
-_BREAKER = "agent, state, failures, times, until, reason"
 
 
 class Schedule:
     """The work that may start now, and the time of the next timer."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
         self._db = db
+        self._cache = cache
+        self._looked = ""
+        """The time for which `due` was last answered from the tables."""
+        self._some_were_due = False
+        """Whether it found any then: they may still be due, if the time had not come to decide about them."""
 
     def ready(self, now: str, per_executor: int) -> Iterator[Ready]:
         """Tasks that may start, by priority and age. Of those that need a turn at most `per_executor` new ones and as
@@ -105,6 +109,8 @@ class Schedule:
 
         No heartbeat is due while the previous one is undelivered: heartbeats would pile up and take all slots.
         """
+        if self._cache.is_quiet(now):
+            return []
         rows = (
             self._db.execute(  # sorted here because it is usually empty, and SQLite would create two temporary tables
                 "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"
@@ -116,7 +122,9 @@ class Schedule:
                 (now, plus(now, -TOGETHER)),
             )
         )
-        return [row[2] for row in sorted({*rows})]
+        found = [row[2] for row in sorted({*rows})]
+        self._looked, self._some_were_due = now, bool(found)
+        return found
 
     def with_timers(self, now: str) -> list[Task]:
         """Tasks with a backoff, lease, hold or heartbeat that ends after `now`."""
@@ -147,13 +155,13 @@ class Schedule:
         )
         return self._db.execute(f"{some} LIMIT 1", {"claims": self._waiting_for_claims()}).fetchone() is not None
 
-    def next_due(self, now: str) -> tuple[str | None, bool]:
-        """The time of the next timer after `now` (None if there is none), and whether a task.md is stale.
-
-        One statement, because outside a transaction each statement takes a lock.
-        """
-        at, stale = self._db.execute(
-            "SELECT min(at), EXISTS (SELECT 1 FROM stale_files)"
+    def next_due(self, now: str) -> str | None:
+        """The time of the next timer after `now`, or since `due` was asked; None if there is none."""
+        if self._cache.is_quiet(now):
+            return None if self._cache.quiet_until == FOREVER else self._cache.quiet_until
+        since = min(now, self._looked or now)
+        at = self._db.execute(
+            "SELECT min(at)"
             " FROM (SELECT min(due) AS at FROM tasks WHERE due > ?1 UNION ALL"
             f" SELECT min(deadline) FROM tasks WHERE deadline > ?1 AND {OPEN} UNION ALL"
             f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {OPEN} UNION ALL"
@@ -162,12 +170,19 @@ class Schedule:
             " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
             " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"
             " SELECT min(not_before) FROM tasks INDEXED BY tasks_pausing"
-            f" WHERE {RUNNABLE} AND not_before > ?1"
+            "  WHERE phase = 'execution_ready' AND not_before > ?1"  # also where it waits for more than that
             " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
-            (now,),
-        ).fetchone()
-        times = (at, self.next_asked(now))
-        return min((time for time in times if time is not None and time > now), default=None), bool(stale)
+            (since,),
+        ).fetchone()[0]
+        asked = self.next_asked(since)
+        found: str | None = min((time for time in (at, asked) if time is not None), default=None)
+        if self._looked and not self._some_were_due and self._cache.is_current():
+            self._cache.quiet_until = found or FOREVER
+        return found
+
+    def starts_timer(self, at: str) -> None:
+        """A timer was set that is in none of the tables of tasks and orders."""
+        self._cache.starts_timer(at)
 
     def next_asked(self, now: str) -> str | None:
         """When the next task that follows one that has not arrived becomes a question; None if none will."""
@@ -186,25 +201,20 @@ class Schedule:
 class Budgets:
     """The costs up the tree, and the exhausted budgets."""
 
-    def __init__(self, db: sqlite3.Connection, tasks: Tasks) -> None:
-        self._db = db
+    def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
 
     def spent(self, task_id: str) -> Spent:
         """Usage of the task and its subtasks; `turns` are its own, `tree_*` those of its tree."""
-        return Spent(*self._db.execute(f"SELECT {_SPENT} FROM tasks WHERE id = ?", (task_id,)).fetchone())
+        return self._tasks.counts(task_id).spent
 
     def exhausted(self, task_id: str) -> list[str]:
         """Ids of the task and its ancestors, nearest first, whose budget is used up but that are not held yet."""
-        bound = {
-            task.id: task for task in self._tasks.with_ancestors(task_id) if not task.held and _is_bound(task, task_id)
-        }
-        if not bound:
-            return []
-        marks = ", ".join("?" * len(bound))
-        rows = self._db.execute(f"SELECT id, {_SPENT} FROM tasks WHERE id IN ({marks})", tuple(bound))
-        spent = {name: Spent(*row) for name, *row in rows}
-        return [name for name, task in bound.items() if over(task.policy, spent[name])]
+        return [
+            task.id
+            for task in self._tasks.with_ancestors(task_id)
+            if not task.held and _is_bound(task, task_id) and over(task.policy, self.spent(task.id))
+        ]
 
     def remaining(self, line: Iterable[Task]) -> tuple[float | None, int | None]:
         """Dollars and tokens left of the tightest budget of these tasks, one and its ancestors; None without one."""
@@ -235,18 +245,26 @@ def _is_bound(task: Task, turn_of: str) -> bool:
 class Breakers:
     """The circuit breakers of agents."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
         self._db = db
+        self._cache = cache
 
     def get(self, agent: str) -> Breaker:
         name = agent.lower()
-        row = self._db.execute(f"SELECT {_BREAKER} FROM breakers WHERE agent = ?", (name,)).fetchone()
-        return Breaker(name) if row is None else _breaker(row)
+        return self._all().get(name) or Breaker(name)
 
     def not_closed(self) -> list[Breaker]:
-        """The breakers that are open or half-open."""
-        rows = self._db.execute(f"SELECT {_BREAKER} FROM breakers WHERE state <> 'closed' ORDER BY agent")
-        return [_breaker(row) for row in rows]
+        """The breakers that are open or half-open, by agent."""
+        return [breaker for breaker in self._all().values() if breaker.state is not State.CLOSED]
+
+    def _all(self) -> dict[str, Breaker]:
+        if self._cache.breakers is not None and self._cache.is_current():
+            return self._cache.breakers
+        rows = self._db.execute("SELECT agent, state, failures, times, until, reason FROM breakers ORDER BY agent")
+        found = {row[0]: _breaker(row) for row in rows}
+        if self._db.in_transaction:
+            self._cache.breakers = found
+        return found
 
 
 def _breaker(row: Any) -> Breaker:

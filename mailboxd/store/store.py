@@ -35,7 +35,8 @@ from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
 from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
-from mailboxd.store.tasks import Approvals, TaskCache, Tasks
+from mailboxd.store.task_cache import TaskCache
+from mailboxd.store.tasks import Approvals, Tasks
 from mailboxd.store.untold_notices import UntoldNotices
 from mailboxd.store.written import Written
 
@@ -51,18 +52,18 @@ class Store:
         self._own: list[tuple[int, Event]] | None = None
         self.written = Written()
         self.cache = TaskCache(db)
-        self.approvals = Approvals(db)
+        self.approvals = Approvals(db, self.cache)
         self.tasks = Tasks(db, self.cache, self.approvals)
-        self.budgets = Budgets(db, self.tasks)
-        self.breakers = Breakers(db)
-        self.schedule = Schedule(db)
+        self.budgets = Budgets(self.tasks)
+        self.breakers = Breakers(db, self.cache)
+        self.schedule = Schedule(db, self.cache)
         self.messages = Messages(db, self.written)
-        self.outbox = Outbox(db, self.written)
-        self.stale_files = StaleFiles(db)
+        self.outbox = Outbox(db, self.cache, self.written)
+        self.stale_files = StaleFiles(db, self.tasks)
         self.refused_files = RefusedFiles(db)
         self.doubts = Doubts(db)
         self.untold_notices = UntoldNotices(db)
-        self.held_orders = HeldOrders(db)
+        self.held_orders = HeldOrders(db, self.cache)
         self.meta = Meta(db, self.written)
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False
@@ -156,6 +157,7 @@ class Store:
         if (last := event_log.tip(self.db)) != self._tip:
             self._tip = last
             self.cache.forget()
+        self.cache.forget_orders()  # they change without events as well
         self.cache.version = version
         if self.seal is not None:
             self.seal.compare(last)
@@ -257,7 +259,7 @@ class Store:
         if not self.db.in_transaction:
             raise AssertionError("events must be recorded inside a transaction")
         first = self._tip.seq + 1
-        rows = event_log.append(self.db, events, now, self._tip)
+        rows = event_log.append(self.db, events, now, self._tip, self.cache)
         self.written.events += rows
         if rows:
             self._tip = event_log.Tip(rows[-1][0], rows[-1][-1])

@@ -11,11 +11,10 @@ from typing import Any
 from mailboxd.core import lifecycle
 from mailboxd.core.approvals import Approval
 from mailboxd.core.effects import CreateChildren
-from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.following import name_of_unknown, unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, review_round
-from mailboxd.core.model import NO_FLOW, Attempt, Finding, NewChild, Spent, Task
+from mailboxd.core.model import NO_FLOW, Attempt, Finding, NewChild, Task
 from mailboxd.core.task_view import (
     AskedReviewer,
     CheckRun,
@@ -31,10 +30,18 @@ from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.ids import slug
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import ENDED, OPEN
-from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, TASK, TASK_CONTEXT, read_approval, read_attempt, read_task
+from mailboxd.store.row_mapping import (
+    APPROVAL,
+    ATTEMPT,
+    COUNTS,
+    TASK,
+    TASK_COLUMNS,
+    read_approval,
+    read_attempt,
+    read_task,
+)
+from mailboxd.store.task_cache import Counts, TaskCache
 
-_MOST = 1024
-"""Tasks in the cache; it is cleared when more are added. Far fewer are active at a time."""
 ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which approvals matter to every decision."""
 _ACTS = "('prepare', 'perform')"
@@ -94,14 +101,14 @@ class Tasks:
         return self._of_row(self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
 
     def _of_row(self, row: Sequence[Any] | None) -> Task | None:
-        """Read a task; inside a transaction also cache it."""
+        """Read a task, from the first columns of a row; inside a transaction also cache it."""
         if row is None:
             return None
         if not self._db.in_transaction:
-            return read_task(row)
+            return read_task(row[: len(TASK_COLUMNS)])
         task = self._cache.tasks.get(row[0])
         if task is None:
-            task = read_task(row)
+            task = read_task(row[: len(TASK_COLUMNS)])
             self._cache.keep(task)
         return task
 
@@ -209,14 +216,11 @@ class Tasks:
 
         `family` adds what the admission of a plan needs; `approvals` adds approvals in any phase.
         """
-        task = self.get(task_id)
-        if task is None:
-            raise KeyError(task_id)
+        task, counts = self._with_counts(task_id)
         parent = None if task.parent is None else self.get(task.parent)
-        row = self._db.execute(TASK_CONTEXT, (task_id,)).fetchone()
-        unmet, kids, completed, failed, cancelled, turns, children_due, asked, *spent = row
+        unmet = counts.unmet
         in_gate = task.phase in _GATES
-        asking = bool(asked) and (approvals or task.phase in ASKING)
+        asking = counts.asked and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
         early = task.phase in BEFORE_EXECUTION or task.skipped  # which a retry reopens
         strict = unmet and parent is not None and not task.flow.needs_any
@@ -231,20 +235,38 @@ class Tasks:
             need_skipped=bool(need_skipped),
             followed=self.followed(task_id) if unmet and parent is None and early else (),
             needs=self._needs(task_id) if task.flow != NO_FLOW and not unmet and early else (),
-            children=ChildCounts(kids, completed, failed, cancelled),
-            children_due=bool(children_due),
-            failed_child=self._failed_child(task_id) if failed else "",
+            children=ChildCounts(counts.kids, counts.kids_completed, counts.kids_failed, counts.kids_cancelled),
+            children_due=bool(counts.children_due),
+            failed_child=self._failed_child(task_id) if counts.kids_failed else "",
             answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
             reviews=self._reviews(task.id, task.phase, review_round(task)) if in_gate else (),
             asked_reviewers=self._asked(task) if in_gate else (),
             check_runs=self.check_runs(task) if in_gate and task.spec.checks else (),
             ordered_checks=self._ordered_checks(task_id) if in_gate and task.spec.checks else (),
-            turns=frozenset(turns.split()) if turns else frozenset(),
-            spent=Spent(*spent),
+            turns=counts.calls,
+            spent=counts.spent,
             approvals=self._approvals.of_task(task_id) if asking else (),
             ordered_acts=self._approvals.ordered_acts(task_id) if acting else frozenset(),
             family=self.family(task) if family else None,
         )
+
+    def _with_counts(self, task_id: str) -> tuple[Task, Counts]:
+        """The task and what the rows count for it, in one query. Raises KeyError for an unknown id."""
+        task, counts = self._cache.tasks.get(task_id), self._cache.counts.get(task_id)
+        if task is not None and counts is not None and self._cache.is_current():
+            return task, counts
+        row = self._db.execute(f"SELECT {TASK}, {COUNTS} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
+        task = self._of_row(row)
+        if task is None:
+            raise KeyError(task_id)
+        counts = Counts.of_row(row[len(TASK_COLUMNS) :])
+        if self._db.in_transaction:
+            self._cache.keep_counts(task_id, counts)
+        return task, counts
+
+    def counts(self, task_id: str) -> Counts:
+        """What the rows count for a task. Raises KeyError for an unknown id."""
+        return self._with_counts(task_id)[1]
 
     def cancelled_dependency(self, task_id: str) -> tuple[str, int] | None:
         """The key of a dependency that was cancelled for good, and whether it was skipped."""
@@ -282,12 +304,24 @@ class Tasks:
 
     def choosing_dependents(self, task_id: str) -> list[str]:
         """Ids of open tasks that this one may let run, or be skipped, by its answer."""
+        if not self._some_choose():
+            return []
         rows = self._db.execute(
             "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task"
             f" WHERE d.needs = ? AND t.flow <> '{{}}' AND {OPEN} ORDER BY t.seq",
             (task_id,),
         )
         return [row[0] for row in rows]
+
+    def _some_choose(self) -> bool:
+        """Whether any open task has a flow."""
+        if self._cache.some_choose is None or not self._cache.is_current():
+            sql = f"SELECT 1 FROM tasks INDEXED BY tasks_open WHERE flow <> '{{}}' AND {OPEN} LIMIT 1"
+            found = self._db.execute(sql).fetchone() is not None
+            if not self._db.in_transaction:
+                return found
+            self._cache.some_choose = found
+        return self._cache.some_choose
 
     def open_dependents(self, task_id: str) -> list[str]:
         rows = self._db.execute(
@@ -437,10 +471,8 @@ class Tasks:
         return [row[0] for row in rows]
 
     def has_open_children(self, task_id: str) -> bool:
-        row = self._db.execute(
-            "SELECT kids > kids_completed + kids_failed + kids_cancelled FROM tasks WHERE id = ?", (task_id,)
-        ).fetchone()
-        return bool(row[0])
+        counts = self.counts(task_id)
+        return counts.kids > counts.kids_completed + counts.kids_failed + counts.kids_cancelled
 
     def reopenable_below(self, task_id: str, also: str, *, open_circuits: bool = False) -> list[str]:
         """Ids of descendants that failed or were cancelled with their parent, parents first.
@@ -551,8 +583,9 @@ class Tasks:
 class Approvals:
     """Requests for approval, and the state of approved actions."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
         self._db = db
+        self._cache = cache
 
     def get(self, approval_id: str) -> Approval | None:
         row = self._db.execute(f"SELECT {APPROVAL} FROM approvals WHERE id = ?", (approval_id,)).fetchone()
@@ -572,6 +605,8 @@ class Approvals:
 
     def expired(self, now: str) -> list[tuple[str, str]]:
         """Task and id of the pending requests that have expired."""
+        if self._cache.is_quiet(now):
+            return []
         return self._db.execute(
             "SELECT task, id FROM approvals WHERE status = 'pending' AND expires_at <= ? ORDER BY expires_at", (now,)
         ).fetchall()
@@ -584,53 +619,3 @@ class Approvals:
             (task_id,),
         )
         return frozenset(row[0] for row in rows)
-
-
-class TaskCache:
-    """Tasks and their latest attempts as of the end of the log.
-
-    One decision reads a task, its parent and its attempt five times or more, and a query for one row costs mostly
-    overhead. Only events change these rows, so entries are valid while the log ends where this process left it: each
-    transaction begins by comparing `PRAGMA data_version`.
-    """
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self.tasks: dict[str, Task] = {}
-        self.attempts: dict[str, Attempt] = {}
-        """By task: the latest."""
-        self.version = -1
-        """`PRAGMA data_version` at the last transaction: it changes when another connection commits."""
-
-    def forget(self) -> None:
-        self.tasks.clear()
-        self.attempts.clear()
-
-    def keep(self, task: Task) -> None:
-        if len(self.tasks) >= _MOST:
-            self.forget()
-        self.tasks[task.id] = task
-
-    def follow(self, events: Iterable[Event], left: TaskView | None = None) -> None:
-        """Apply recorded events. `left` is the state in which they leave their task, if known."""
-        done = None if left is None else left.task.id
-        for event in events:
-            if event.task is None or event.task == done:
-                continue
-            if (task := self.tasks.get(event.task)) is not None:
-                self.tasks[event.task] = evolve(task, event)
-            if event.kind is Kind.ATTEMPT_STARTED:
-                self.attempts[event.task] = evolve_attempt(from_json(Attempt, event.data["attempt"]), event)
-            elif (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
-                self.attempts[event.task] = evolve_attempt(attempt, event)
-        if left is not None:
-            self.keep(left.task)
-            if left.attempt is not None:
-                self.attempts[left.task.id] = left.attempt
-
-    def data_version(self) -> int:
-        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
-
-    def is_current(self) -> bool:
-        """Whether the entries match the database; inside a transaction they always do."""
-        return self._db.in_transaction or self.data_version() == self.version

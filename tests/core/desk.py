@@ -322,7 +322,7 @@ class Desk:
 
     def due(self) -> str | None:
         """When something is due next of itself."""
-        return self.store.schedule.next_due(self.clock.now())[0]
+        return self.store.schedule.next_due(self.clock.now())
 
     def spent(self, name: str = "t") -> Spent:
         return self.store.budgets.spent(self.task(name).id)

@@ -111,7 +111,7 @@ class Desk:
 
     def due(self) -> str | None:
         """When something is due next of itself."""
-        return self.engine.store.schedule.next_due(self.clock.now())[0]
+        return self.engine.store.schedule.next_due(self.clock.now())
 
     def next_asked(self) -> str | None:
         """When something that is not known becomes a question next."""

@@ -43,10 +43,9 @@ WRITES_PER_CHILD = {
     "INSERT outbox": 1,
     "INSERT tasks": 1,
     "UPDATE attempts": 1,
-    "UPDATE breakers": 1,
     "UPDATE messages": 0,
     "UPDATE outbox": 2,
-    "UPDATE tasks": 9,
+    "UPDATE tasks": 7,
 }
 WRITES_BY_TIME = ("meta", "stale_files")
 """Tables that rounds write to, or that are written when enough time has passed."""

@@ -725,6 +725,24 @@ MUTANTS = (
         "pass",
     ),
     Mutant(
+        "a count is kept as it was before its row changed",
+        "TaskCache.count",
+        "getattr(counts, name) + by",
+        "getattr(counts, name)",
+    ),
+    Mutant(
+        "a call that has ended still counts as pending",
+        "TaskCache.settled",
+        "counts.calls -= {order}",
+        "pass",
+    ),
+    Mutant(
+        "a timer that is set is slept over",
+        "_may_set_timer",
+        "event.kind not in _WITHOUT_TIMERS or not _TIMERS.isdisjoint(data.get('changes', ()))",
+        "False",
+    ),
+    Mutant(
         "what was rolled back stays",
         "_roll_back",
         "db.execute('ROLLBACK')",

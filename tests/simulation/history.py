@@ -72,7 +72,7 @@ def settle_down(world: World, book: Book) -> None:
         standing(world.store)
         looked_at(onlooker(world))
         if done == 0:
-            due, _ = world.store.schedule.next_due(world.clock.now())
+            due = world.store.schedule.next_due(world.clock.now())
             if due is None:
                 return
             world.clock.text = max(due, world.clock.text)

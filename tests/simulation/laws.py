@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core.fixpoint import reach_fixpoint
+from mailboxd.core.times import plus
 from mailboxd.engine.engine import Engine
 from mailboxd.store import event_log
 from mailboxd.store.store import Store
@@ -455,6 +456,17 @@ def remembering(store: Store) -> None:
             assert tables.tasks.get(task.id) == task
         for task_id, attempt in store.cache.attempts.items():
             assert tables.tasks.attempt(task_id, attempt.ordinal) == attempt
+        for task_id, counts in store.cache.counts.items():
+            assert tables.tasks.counts(task_id) == counts, task_id
+        if (quiet := store.cache.quiet_until) is not None:
+            before = plus(quiet, -0.001)
+            assert not tables.schedule.due(before)
+            assert not tables.approvals.expired(before)
+            assert not tables.held_orders.due(before)
+        if store.cache.some_choose is False:
+            assert not tables.tasks._some_choose()
+        if store.cache.breakers is not None:
+            assert {agent: tables.breakers.get(agent) for agent in store.cache.breakers} == store.cache.breakers
 
 
 def looked_at(engine: Engine) -> None:

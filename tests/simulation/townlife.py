@@ -260,7 +260,7 @@ def _carry_on(town: Town, house: House) -> int:
 def _time_passes(town: Town) -> bool:
     """To the next moment at which something is due, or has to be synced; False if there is none."""
     now = town.clock.now()
-    dues = [house.store.schedule.next_due(now)[0] for house in town.houses.values()]
+    dues = [house.store.schedule.next_due(now) for house in town.houses.values()]
     due = min((due for due in dues if due is not None), default=None)
     if due is not None:
         town.clock.text = max(due, now)

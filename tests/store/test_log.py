@@ -181,8 +181,8 @@ def test_what_is_written_at_once_is_what_is_written_one_by_one(seed: int) -> Non
 
 def test_a_child_that_ends_at_once_has_ended_for_its_parent(desk: Desk) -> None:
     child = replace(desk.task("t.b"), id="tsk_new", local_id="t.new", key="new", phase=Phase.SPEC_DRAFT)
-    moved = move(child, Trigger.CANCELLED, child.created_at, "at once")
-    parts = {"passed": [dict(moved.step)], "changes": to_json(dict(moved.changes))}
+    step, changes, _ = move(child, Trigger.CANCELLED, child.created_at, "at once")
+    parts = {"passed": [step], "changes": to_json(changes)}
     created = {"at": child.created_at, "needs": [], "task": to_json(child), **parts}
     with desk.store.transaction():
         desk.store.append([Event(Kind.TASK_CREATED, child.id, created)], "")

@@ -12,7 +12,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Attempt, Policy, Spec, Task
 from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Waiting
-from mailboxd.store import tasks
+from mailboxd.store import task_cache
 from mailboxd.store.store import Store
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -169,7 +169,7 @@ def test_what_was_undone_is_forgotten(ours: Store) -> None:
 
 
 def test_no_more_is_remembered_than_is_at_work(ours: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_MOST", 3)
+    monkeypatch.setattr(task_cache, "_MOST", 3)
     with ours.transaction():
         for number in range(10):
             create(ours, a_task(f"t{number}"))
