@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
@@ -66,29 +65,30 @@ def at(value: object, *path: str) -> Any:
 
 
 def text_at(value: object, *path: str) -> str:
-    """The text under nested keys, without NUL and lone surrogates; empty if there is none."""
-    found = at(value, *path)
+    """`text` under nested keys."""
+    return text(at(value, *path))
+
+
+def text(found: object) -> str:
+    """A text without NUL and lone surrogates; empty if it is none."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", found) if isinstance(found, str) else ""
 
 
-def reference_at(value: object, *path: str) -> str | None:
-    """A run or session id under nested keys; None unless it is safe as a command argument."""
-    found = at(value, *path)
+def reference(found: object) -> str | None:
+    """A run or session id; None unless it is safe as a command argument."""
     return found if isinstance(found, str) and _REFERENCE.fullmatch(found) else None
 
 
-def count_at(value: object, *path: str) -> int | None:
-    """A count under nested keys: a whole number from 0 to 10^15, else None."""
-    found = at(value, *path)
+def count(found: object) -> int | None:
+    """A whole number from 0 to 10^15, else None."""
     return found if type(found) is int and 0 <= found <= 10**15 else None
 
 
-def amount_at(value: object, *path: str) -> float | None:
-    """An amount of money under nested keys: finite, from 0 to 10^9, else None."""
-    found = at(value, *path)
-    if type(found) not in (int, float) or not math.isfinite(found) or not 0 <= found <= 10**9:
-        return None
-    return float(found)
+def amount(found: object) -> float | None:
+    """An amount of money: finite, from 0 to 10^9, else None."""
+    if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found <= 10**9:
+        return float(found)
+    return None
 
 
 def brief(text: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.json_output import at, cli_error, count_at, parse, parse_object, text_at
+from mailboxd.agents.json_output import at, cli_error, count, parse, parse_object, text_at
 from mailboxd.agents.openclaw_versions import Version, offer
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import is_id
@@ -208,7 +208,7 @@ def parse_rules(exit_: Exit, own_agent: str) -> Rules | None:
         names = at(agents, "defaults", "subagents", "allowAgents")
     texts = (own_agent,) if names is None else _texts(names)
     allowed = Allowed(anyone=names is not None and "*" in texts, agents=frozenset(name.lower() for name in texts))
-    return Rules(allowed, roles, count_at(agents, "defaults", "maxConcurrent") or None, own_path, at(own, "tools"))
+    return Rules(allowed, roles, count(at(agents, "defaults", "maxConcurrent")) or None, own_path, at(own, "tools"))
 
 
 def is_unset(exit_: Exit) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.json_output import at, brief, cli_error, count_at, parse_object, reference_at, text_at
+from mailboxd.agents.json_output import at, brief, cli_error, count, parse_object, reference, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import host_failure, model_failure
 from mailboxd.agents.transcript import calls_tool, said_by, said_in_wait
@@ -133,7 +133,7 @@ def parse_run(exit_: Exit) -> RunRecord:
     problem = text_at(value, "error")
     if status is RunStatus.ABORTED and _RESTART in problem:
         status = RunStatus.INTERRUPTED
-    return RunRecord(status, reference_at(value, "runId"), count_at(value, "toolUseCount") or 0, brief(problem))
+    return RunRecord(status, reference(at(value, "runId")), count(at(value, "toolUseCount")) or 0, brief(problem))
 
 
 def parse_reply(source: ReplySource, exit_: Exit, run_id: str | None) -> FetchedReply:

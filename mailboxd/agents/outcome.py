@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mailboxd.agents.call_dir import LOOKED_UP, Exit
-from mailboxd.agents.json_output import amount_at, at, brief, complaint, count_at, parse_object, reference_at, text_at
+from mailboxd.agents.json_output import amount, at, brief, complaint, count, parse_object, reference, text, text_at
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
 
@@ -120,9 +120,9 @@ def classify(exit_: Exit) -> Outcome:
     if exit_.rc in _ABORT_CODES and not exit_.stdout.strip():
         return _aborted(exit_)
     value = parse_object(exit_)
-    run_id = reference_at(value, "runId")
+    run_id = None
     if value is not None:
-        outcome, result = None, value.get("result")
+        run_id, outcome, result = reference(value.get("runId")), None, value.get("result")
         payloads, meta = (result.get("payloads"), result.get("meta")) if isinstance(result, dict) else (None, None)
         if isinstance(payloads, list) and isinstance(meta, dict):
             outcome = _from_result(exit_.rc, value.get("status"), payloads, meta, run_id)
@@ -162,7 +162,7 @@ def _aborted(exit_: Exit) -> Outcome:
     unconfirmed = _UNCONFIRMED.search(exit_.stderr)
     if unconfirmed is None:
         return Aborted(f"stopped by {_ABORT_CODES[exit_.rc or 0]}")
-    run_id = reference_at({"runId": unconfirmed[1].decode("utf-8", "replace")}, "runId")
+    run_id = reference(unconfirmed[1].decode("utf-8", "replace"))
     return Unknown("stopped, but it was not confirmed that the turn was aborted", run_id=run_id)
 
 
@@ -170,8 +170,10 @@ def _from_result(
     rc: int | None, status: object, payloads: list[Any], meta: dict[str, Any], run_id: str | None
 ) -> Outcome | None:
     by_agent = meta.get("agentMeta")
-    used = by_agent.get("usage") if isinstance(by_agent, dict) else None
-    usage, session = _usage(used, by_agent), reference_at(by_agent, "sessionId")
+    if not isinstance(by_agent, dict):
+        by_agent = {}
+    used = by_agent.get("usage")
+    usage, session = _usage(used, by_agent), reference(by_agent.get("sessionId"))
 
     def failed(error: str, permanence: Permanence = Permanence.TRANSIENT) -> Failed:
         return Failed(brief(error), permanence, usage=usage, run_id=run_id, session_ref=session)
@@ -185,7 +187,7 @@ def _from_result(
         return replace(ended, silent=kind == "incomplete_turn")
     if rc not in (0, None) or status != "ok":
         return None
-    stop = text_at(meta, "stopReason")
+    stop = text(meta.get("stopReason"))
     if stop == "toolUse":
         return failed(f"the turn timed out while a tool was running; {_tools(meta)}")
     if meta.get("aborted") is True:
@@ -193,13 +195,13 @@ def _from_result(
     if used is None:
         payloads = [_marked(payload) for payload in payloads]
     said = [p for p in payloads if _is_speech(p)]
-    text = _spoken(said, stop) or text_at(meta, "finalAssistantVisibleText")
-    if not said or not text.strip():
+    answer = _spoken(said, stop) or text(meta.get("finalAssistantVisibleText"))
+    if not said or not answer.strip():
         problem = next(filter(None, map(_error_text, payloads)), "")
         if problem:
             return replace(failed(problem), started=not problem.startswith(_NOT_DELIVERED))
         return replace(failed("the agent gave no answer"), silent=True)
-    return Succeeded(text, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
+    return Succeeded(answer, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
 
 
 def _marked(payload: object) -> object:
@@ -218,12 +220,12 @@ def _error_text(payload: object) -> str:
     return text_at(payload, "text") if at(payload, "isError") is True else ""
 
 
-def _spoken(payloads: list[Any], stop: str) -> str:
-    texts = [text_at(payload, "text") for payload in payloads]
+def _spoken(payloads: list[dict[str, Any]], stop: str) -> str:
+    texts = [text(payload.get("text")) for payload in payloads]
     # OpenClaw's notice about a truncated reply is not marked as a notice
     if stop == "length" and len(texts) > 1 and texts[-1].startswith(_CUT_NOTICE):
         texts.pop()
-    return "\n\n".join(text for text in texts if text)
+    return "\n\n".join(filter(None, texts))
 
 
 def _from_error(value: dict[str, Any], run_id: str | None) -> Outcome | None:
@@ -247,19 +249,20 @@ def _first(rules: tuple[Rule, ...], message: str, *, started: bool) -> Failed | 
     return None
 
 
-def _usage(usage: object, by_agent: object) -> Usage:
+def _usage(used: object, by_agent: dict[str, Any]) -> Usage:
     """Input includes tokens read from a cache."""
-    read = [count_at(usage, name) for name in ("input", "cacheRead", "cacheWrite")]
-    cost = amount_at(by_agent, "costUsd")
+    usage = used if isinstance(used, dict) else {}
+    fresh, cost = count(usage.get("input")), amount(by_agent.get("costUsd"))
+    cached = (count(usage.get("cacheRead")) or 0) + (count(usage.get("cacheWrite")) or 0)
     return Usage(
-        input_tokens=None if read[0] is None else sum(count or 0 for count in read),
-        output_tokens=count_at(usage, "output"),
-        cost_usd=amount_at(usage, "cost", "total") if cost is None else cost,
+        input_tokens=None if fresh is None else fresh + cached,
+        output_tokens=count(usage.get("output")),
+        cost_usd=amount(at(usage, "cost", "total")) if cost is None else cost,
     )
 
 
 def _tools(meta: dict[str, Any]) -> str:
-    calls = count_at(meta, "toolSummary", "calls") or 0
+    calls = count(at(meta, "toolSummary", "calls")) or 0
     if not calls:
         return "OpenClaw reports no tool call"
     return f"{calls} tool call{'s' * (calls != 1)} had been made"

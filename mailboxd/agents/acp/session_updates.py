@@ -13,7 +13,7 @@ from typing import Any
 
 from mailboxd.agents.acp.permissions import needed_capability, paths
 from mailboxd.agents.call_dir import TurnResult
-from mailboxd.agents.json_output import at, brief, count_at, text_at
+from mailboxd.agents.json_output import at, brief, count, text_at
 from mailboxd.core.sanitize import first_line
 
 _MOST_TEXT = 2 * 1024 * 1024
@@ -177,5 +177,5 @@ def _usage(reported: object) -> dict[str, int]:
         "cacheRead": "cachedReadTokens",
         "cacheWrite": "cachedWriteTokens",
     }
-    found = {name: count_at(reported, key) for name, key in names.items()}
+    found = {name: count(at(reported, key)) for name, key in names.items()}
     return {name: count for name, count in found.items() if count is not None}

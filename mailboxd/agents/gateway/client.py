@@ -31,7 +31,7 @@ from mailboxd.agents.ask import ask
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import Address, from_config, parse_address
-from mailboxd.agents.json_output import at, complaint, count_at, parse, parse_text, text_at
+from mailboxd.agents.json_output import at, complaint, count, parse, parse_text, text_at
 from mailboxd.agents.openclaw import OpenClaw, config_get, is_unset
 from mailboxd.agents.readiness import is_loopback
 from mailboxd.clock import Clock
@@ -264,7 +264,7 @@ class SessionChanged:
 def parse_challenge(text: str) -> tuple[str, int] | None:
     """The nonce and the time that the gateway wants signed, from its first frame; None for other frames."""
     frame = parse_text(text)
-    nonce, stamp = at(frame, "payload", "nonce"), count_at(frame, "payload", "ts")
+    nonce, stamp = at(frame, "payload", "nonce"), count(at(frame, "payload", "ts"))
     is_challenge = at(frame, "event") == "connect.challenge" and isinstance(nonce, str) and nonce
     return (nonce, stamp) if is_challenge and stamp is not None else None
 
@@ -357,7 +357,7 @@ class Client:
     @property
     def largest_frame(self) -> int:
         """Maximum bytes of a request."""
-        return count_at(self.hello, "policy", "maxPayload") or _FRAME_BYTES
+        return count(at(self.hello, "policy", "maxPayload")) or _FRAME_BYTES
 
     def request(self, method: str, params: Mapping[str, object]) -> tuple[str, str]:
         """A new request, not yet sent: its id and its frame."""

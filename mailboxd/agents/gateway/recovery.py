@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.agents.json_output import at, reference_at, text_at
+from mailboxd.agents.json_output import at, reference, text_at
 from mailboxd.agents.transcript import Said, calls_tool, said_by
 
 HISTORY = 200
@@ -142,7 +142,7 @@ def parse_session(payload: object, key: str) -> Session:
         text_at(row, "status"),
         is_aborted=at(row, "abortedLastRun") is True,
         is_active=at(row, "hasActiveRun") is True,
-        last_run=reference_at(row, "lastRunId"),
+        last_run=reference(at(row, "lastRunId")),
         is_complete=is_complete,
         has_prompt=place is not None,
         is_empty=not messages,
@@ -209,7 +209,7 @@ def _is_of(message: object, key: str) -> bool:
 
 def _run_of(message: object) -> str | None:
     """The run that wrote a message, or whose prompt it is."""
-    run = reference_at(message, "__openclaw", "runId")
+    run = reference(at(message, "__openclaw", "runId"))
     prompt = text_at(message, "idempotencyKey")
     return run or (prompt.removesuffix(":user") if prompt.endswith(":user") else None)
 
