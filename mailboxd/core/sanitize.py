@@ -69,7 +69,7 @@ def for_page(text: str) -> str:
 
 def for_log(text: str) -> str:
     """`text` on one line of a log: every unprintable character, newlines included, becomes a backslash escape."""
-    return _escaped(text)
+    return text if text.isprintable() else _escaped(text)
 
 
 def for_preview(text: str) -> str:
@@ -95,7 +95,7 @@ def for_file_name(name: str) -> str:
 
 def for_table(text: str) -> str:
     """`text` in a cell of a Markdown table: on one line, and nothing in it is a cell, a link or HTML."""
-    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
+    return _MARKDOWN.sub(r"\\\g<0>", text if text.isprintable() else one_line(text))
 
 
 def one_line(text: str) -> str:

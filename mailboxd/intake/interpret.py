@@ -107,8 +107,10 @@ class Intake:
         """What the words of a file mean here; `written_ns` is when it was last saved, in nanoseconds since 1970."""
         now = self._engine.clock.now()
         written = now if written_ns is None else min(now, to_text(written_ns / 1e9))
-        agents = tuple(self._store.meta.agents())
-        return Place(self._engine.settings.agent, agents, Calendar(written, self._zone), now)
+        return Place(self._engine.settings.agent, self._agents, Calendar(written, self._zone), now)
+
+    def _agents(self) -> tuple[str, ...]:
+        return tuple(self._store.meta.agents())
 
     def parse(self, file: InboxFile) -> Parsed | MessageError:
         """Parse a file's message; records nothing, so an incomplete file can still be deferred.
@@ -342,6 +344,8 @@ class Intake:
                 field="depth",
             )
         spec, local_id = message.spec(), self.free_local_id(local_id_of(message.task_id, message.subtask_id))
+        before = self._store.messages.known_of(message.from_, message.task_id, message.subtask_id)
+        is_cancelled = before.cancelled and (message.attempt or 1) == 1  # a later attempt was not meant
         new = NewTask(
             task_id=message.task_id,
             subtask_id=message.subtask_id,
@@ -353,15 +357,15 @@ class Intake:
             origin=self._origin(message),
             depth=depth,
             plan=self._plan(message, spec),
-            needs=self.needs(message.depends_on or (), local_id, message.title),
+            needs=self.needs(message.depends_on, local_id, message.title) if message.depends_on else (),
             answers=message.answers or (),
-            cancelled=f"cancelled by {message.from_} before it arrived" if self._was_cancelled(message) else "",
+            cancelled=f"cancelled by {message.from_} before it arrived" if is_cancelled else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
         )
         task = self.create(new, actor, role)
-        path = self._store.messages.recovered_path(message.from_, message.task_id, message.subtask_id)
-        if path is not None and not task.phase.is_terminal:  # it ended after the backup that was restored
-            why = f"mailbox/{path} assigned this work before, and outbox/ has its reply: the database is older"
+        if before.recovered and not task.phase.is_terminal:  # it ended after the backup that was restored
+            assigned = f"mailbox/{before.recovered} assigned this work before"
+            why = f"{assigned}, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
         return task
 
@@ -454,16 +458,9 @@ class Intake:
 
     def free_local_id(self, wanted: str) -> str:
         ordinal = 1
-        while not self._store.tasks.is_unused(distinct(wanted, ordinal)):
+        while not self._store.tasks.is_unused(found := distinct(wanted, ordinal)):
             ordinal += 1
-        return distinct(wanted, ordinal)
-
-    def _was_cancelled(self, message: TaskMessage) -> bool:
-        """Whether a cancel came before it; one for an earlier attempt, which never arrived, does not count."""
-        messages = self._store.messages
-        return (message.attempt or 1) == 1 and messages.cancelled_before(
-            message.from_, message.task_id, message.subtask_id
-        )
+        return found
 
     def _report(self, message: AnyMessage, proof: Proof) -> tuple[str, str | None]:
         """Take a report about an attempt from its executor."""

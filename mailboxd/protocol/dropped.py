@@ -90,8 +90,8 @@ def _with_context(sections: Sequence[Section], text: str) -> tuple[Section, ...]
 def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) -> list[str]:
     """What in a text may be meant otherwise than it was taken."""
     doubts = []
-    mention, own = _MENTION.match(text) if place.agents else None, place.agent
-    if mention and (agent := place.agent_called(mention[1])) not in ("", own):
+    mention, own = _MENTION.match(text), place.agent
+    if mention and place.agents and (agent := place.agent_called(mention[1])) not in ("", own):
         doubts.append(f"@{agent} is named first: {own} took it. If {agent} is to do it, write `agent: {agent}`")
     if outside := header_lines(text):
         said = ", ".join(outside)

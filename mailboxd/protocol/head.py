@@ -69,19 +69,25 @@ class Place:
     """
 
     agent: str = SELF
-    agents: tuple[str, ...] = ()
+    find_agents: Callable[[], tuple[str, ...]] = tuple
+    """Looks up which agents exist: most files name none."""
     calendar: Calendar | None = None
     now: str = ""
     """The time at which the file is read; it may have been written on an earlier day."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.find_agents()
 
     def agent_called(self, name: str) -> str:
         """The agent that `name` means, in its own spelling and without an `@`; empty if none is known to have it."""
         bare = name.strip().removeprefix("@")
         if same_agent(bare, self.agent) or bare.casefold() == SELF:
             return self.agent
-        known = next((one for one in self.agents if same_agent(one, bare)), "")
+        agents = self.agents
+        known = next((one for one in agents if same_agent(one, bare)), "")
         elsewhere = is_agent(bare) and (bare.startswith(POOL) or "." in bare)
-        return known or (bare if elsewhere or (not self.agents and is_id(bare)) else "")
+        return known or (bare if elsewhere or (not agents and is_id(bare)) else "")
 
 
 NOWHERE = Place()

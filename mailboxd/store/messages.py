@@ -32,6 +32,17 @@ class FirstArrival:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownWork:
+    """What is known of work that has not been taken.
+
+    `recovered` is the path of its message, if that came after the backup that was restored; else empty.
+    """
+
+    cancelled: bool
+    recovered: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unfiled:
     """A judged file that has not been moved to archive/ or rejected/ yet."""
 
@@ -126,14 +137,15 @@ class Messages:
         ).fetchall()
         return rows[0] if len(rows) == 1 else None
 
-    def recovered_path(self, sender: str, task_id: str, subtask_id: str | None) -> str | None:
-        """The path of the dispatch of this work that arrived after the restored backup was made."""
+    def known_of(self, sender: str, task_id: str, subtask_id: str | None) -> KnownWork:
+        """What came about this work before the work itself."""
+        of_work = "FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
         row = self._db.execute(
-            "SELECT path FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
-            " AND type = 'task' AND verdict = 'recovered' LIMIT 1",
+            f"SELECT EXISTS (SELECT 1 {of_work} AND type = 'cancel' AND verdict = 'orphan'), (SELECT"
+            f" coalesce(path, 'inbox/' || name) {of_work} AND type = 'task' AND verdict = 'recovered' LIMIT 1)",
             (sender, task_id, subtask_id),
         ).fetchone()
-        return None if row is None else str(row[0])
+        return KnownWork(bool(row[0]), row[1] or "")
 
     def unfiled_id(self, sha256: str) -> str:
         """The id of the unfiled message with these bytes."""
@@ -148,15 +160,6 @@ class Messages:
         start = f"{folder}/"
         rows = self._db.execute("SELECT path FROM messages WHERE path >= ? AND path < ?", (start, f"{folder}0"))
         return {path[len(start) :] for (path,) in rows}
-
-    def cancelled_before(self, sender: str, task_id: str, subtask_id: str | None) -> bool:
-        """Whether a cancel for this work arrived before the work."""
-        row = self._db.execute(
-            "SELECT 1 FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
-            " AND type = 'cancel' AND verdict = 'orphan' LIMIT 1",
-            (sender, task_id, subtask_id),
-        ).fetchone()
-        return row is not None
 
     def to_look_at(self, name: str) -> dict[str, str]:
         """Ids and names of the rejected and doubtful messages that were not dismissed and that are called so: by the

@@ -15,7 +15,7 @@ from mailboxd.protocol.taskmd import TaskFile, parse_task_file
 from tests.dialects.desk import NOW
 from tests.dialects.test_files import CASES, raw_of
 
-PLACE = Place("alpha", ("alpha", "beta", "gamma", "delta"), Calendar(NOW), NOW)
+PLACE = Place("alpha", lambda: ("alpha", "beta", "gamma", "delta"), Calendar(NOW), NOW)
 BY_NAME = ("backup-by-editor.md", "desktop-ini.txt")
 """What is no task by its name, which a task.md does not have."""
 OTHERWISE = ("issues.jsonl", "type-bug.md", "voice-note.txt", "notes.org")
