@@ -128,6 +128,8 @@ class ProcessTable:
     running: dict[str, Call] = field(default_factory=dict)
     capacity: Capacity = field(init=False)
     """The free capacity in this round of the loop; each call that starts takes its slot."""
+    _root: str = field(init=False)
+    """`turns` as text: joining paths costs more than the system call."""
     _there: set[str] = field(init=False)
     """The calls that may have a directory: what earlier daemons left, and the calls of this one. The disk is not asked
     about any other: it has never started."""
@@ -142,12 +144,12 @@ class ProcessTable:
 
     def __post_init__(self) -> None:
         self.capacity = Capacity(self.caps.calls, per_agent=self.caps.per_agent)
-        self._there = set()
+        self._root, self._there = str(self.turns), set()
         with world(self.turns), suppress(FileNotFoundError):
             self._there.update(os.listdir(self.turns))  # noqa: PTH208
 
     def directory(self, call_id: str) -> str:
-        return f"{self.turns}/{call_id}"
+        return f"{self._root}/{call_id}"
 
     def state(self, call_id: str) -> State:
         """The state in which an earlier daemon, or an earlier try, left this call. Raises WorldError."""
@@ -155,7 +157,7 @@ class ProcessTable:
 
     def file(self, call_id: str, name: str) -> str:
         """The path of a file that the call will be given."""
-        return f"{self.turns}/{call_id}/{name}"
+        return f"{self._root}/{call_id}/{name}"
 
     def start(
         self,
@@ -170,7 +172,7 @@ class ProcessTable:
         """Spawn it, with these files in its directory. Raises NotStarted (then nothing has run), WorldError."""
         self._there.add(call.id)
         environment = self.environment if environment is None else environment
-        directory = f"{self.turns}/{call.id}"
+        directory = self.directory(call.id)
         child = self.launcher.spawn(directory, argv, environment, cwd, files=files, marked=call.marked)
         self._watch(call, child, now)
 
@@ -255,7 +257,7 @@ class ProcessTable:
             self._remove(call_id)
 
     def _remove(self, call_id: str) -> None:
-        remove(f"{self.turns}/{call_id}")
+        remove(self.directory(call_id))
         self._there.discard(call_id)
 
     def discard_when_recorded(self, call_id: str) -> None:

@@ -422,3 +422,42 @@ def test_a_second_start_of_a_running_call_touches_nothing(
 def test_the_child_inherits_the_lock_and_nothing_else(start: Callable[[str], Child]) -> None:
     child = start("ls -l /proc/$$/fd | sed -n 's/.*-> //p' | grep -c -v -e null -e stdout -e stderr -e /call$ -e ^pipe")
     assert ended(child).stdout == b"0\n"
+
+
+def test_the_child_inherits_nothing_that_its_daemon_was_started_with(call: Path, tmp_path: Path) -> None:
+    """As a shell or a supervisor leaves it open."""
+    (tmp_path / "secret").write_text("secret")
+    script = (
+        "import os, sys; from pathlib import Path; from mailboxd.agents.process import spawn\n"
+        "child = spawn(Path(sys.argv[1]), ['/bin/sh', '-c', 'ls -l /proc/$$/fd'], dict(os.environ))\n"
+        "os.waitpid(child.pid, 0)"
+    )
+    with (tmp_path / "secret").open() as file:
+        argv = [sys.executable, "-c", script, str(call)]
+        subprocess.run(argv, env={**ENVIRONMENT, "PYTHONPATH": str(REPOSITORY)}, pass_fds=[file.fileno()], check=True)
+    inherited = (call / "stdout").read_text()
+    assert "/call" in inherited
+    assert "secret" not in inherited
+
+
+def test_a_program_is_looked_for_where_it_would_look_itself(call: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "a-tool-of-the-child"
+    tool.write_text("#!/bin/sh\necho found\n")
+    with pytest.raises(NotStarted, match=tool.name):
+        spawn(call, [tool.name], {"PATH": str(tmp_path / "bin")})
+    assert state(call) is State.NEVER_STARTED
+    tool.chmod(0o700)
+    assert ended(spawn(call, [tool.name], {"PATH": f"{tmp_path / 'bin'}:/bin"})).stdout == b"found\n"
+
+
+def test_a_child_begins_where_it_is_told_to_and_its_daemon_stays_where_it_was(call: Path, tmp_path: Path) -> None:
+    here = Path.cwd()
+    with pytest.raises(NotStarted, match="pwd"):
+        spawn(call, ["/bin/pwd"], ENVIRONMENT, str(tmp_path / "missing"))
+    assert state(call) is State.NEVER_STARTED
+    (tmp_path / "there").mkdir()
+    assert (
+        ended(spawn(call, ["/bin/pwd"], ENVIRONMENT, str(tmp_path / "there"))).stdout == f"{tmp_path}/there\n".encode()
+    )
+    assert Path.cwd() == here

@@ -451,3 +451,13 @@ def test_an_idle_watcher_uses_no_processor_time(sleeper: Sleeper) -> None:
     after = resource.getrusage(resource.RUSAGE_SELF)
 
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.02
+
+
+def test_no_descriptor_of_the_watcher_is_passed_on_to_calls(sleeper: Sleeper) -> None:
+    watching = [
+        int(name)
+        for name in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{name}") and "inotify" in os.readlink(f"/proc/self/fd/{name}")
+    ]
+    assert watching
+    assert not any(map(os.get_inheritable, watching))
