@@ -464,13 +464,14 @@ def signer(keyring: Keyring) -> Callable[[bytes], bytes]:
     if keyring.private(keyring.own_file) is not None:
         require_extra()
     known: tuple[Stamp | None, PrivateKey | None] = (None, None)
+    file = keyring.own_file
 
     def sign(raw: bytes) -> bytes:
         nonlocal known
         with _stopping():
-            stamp = keyring.stamp(keyring.own_file)
+            stamp = keyring.stamp(file)
             if stamp != known[0]:
-                known = (stamp, keyring.private(keyring.own_file))
+                known = (stamp, keyring.private(file))
         return raw if known[1] is None else signed(raw, known[1])
 
     return sign

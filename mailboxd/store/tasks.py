@@ -498,11 +498,16 @@ class Tasks:
             f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.task WHERE d.needs = ? ORDER BY t.seq",
             (task_id,),
         )
-        return [read_task(row) for row in rows]
+        return self._of_rows(rows.fetchall())
 
     def children(self, task_id: str) -> list[Task]:
         rows = self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (task_id,))
-        return [read_task(row) for row in rows]
+        return self._of_rows(rows.fetchall())
+
+    def _of_rows(self, rows: Sequence[Sequence[Any]]) -> list[Task]:
+        """Read tasks; the cache may have most of them."""
+        known = self._cache.tasks if self._cache.is_current() else {}
+        return [known.get(row[0]) or read_task(row) for row in rows]
 
     def dependencies(self, task_id: str) -> list[Task]:
         """The direct dependencies. They have usually just ended, and are in the cache."""
