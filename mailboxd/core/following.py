@@ -41,8 +41,11 @@ def is_in_vain(held: str) -> bool:
 
 def hold(builder: DecisionBuilder) -> None:
     """Put the task on hold while it waits in vain, unless it is on hold for something else."""
-    task, why = builder.task, _in_vain(builder.view, builder.ctx.now)
-    if why == task.held or (task.held and not is_in_vain(task.held)) or task.phase not in BEFORE_EXECUTION:
+    task = builder.task
+    if task.phase not in BEFORE_EXECUTION or (task.held and not is_in_vain(task.held)):
+        return
+    why = _in_vain(builder.view, builder.ctx.now)
+    if why == task.held:
         return
     builder.amend(why or "it no longer waits in vain", held=why)
     if why:
@@ -60,8 +63,10 @@ def let_go(builder: DecisionBuilder) -> None:
 def _in_vain(view: TaskView, now: str) -> str:
     """Why the task can never begin; empty while it may, and while what is not known may still come."""
     task, lost = view.task, [one for one in view.followed if _lost(one)]
+    if not lost:
+        return ""
     may_come = not is_in_vain(task.held) and now < plus(task.updated_at, TOGETHER)
-    if not lost or (may_come and all(one.phase is None for one in lost)):
+    if may_come and all(one.phase is None for one in lost):
         return ""
     said = (f"{one.name}, which {_told(one.phase)}" for one in lost)
     return _IN_VAIN + "; and ".join(said)

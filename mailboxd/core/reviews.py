@@ -187,8 +187,8 @@ def count_given(builder: DecisionBuilder) -> None:
     As if their reviewers had been asked here: only those count whom this gate would ask, each once, and never the
     peer's own. The others are asked as if nothing had come.
     """
-    gate, attempt = gate_of(builder.task), builder.attempt
-    if gate is None or attempt is None:
+    attempt = builder.attempt
+    if attempt is None or not attempt.verdicts or (gate := gate_of(builder.task)) is None:
         return
     for one in attempt.verdicts:
         spoken = any(same_agent(review.reviewer, one.reviewer) for review in builder.view.reviews)
