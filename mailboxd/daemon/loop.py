@@ -202,9 +202,10 @@ class Daemon:
         more = self._record_round(self._schedule.is_due(self.engine.clock.monotonic()))
         if self._stopping:
             return more
-        self._serve((self._work,))
+        now = self.engine.clock.monotonic()
+        self._serve((self._work,), now)
         self._report()  # after the calls have begun, because they run meanwhile
-        self._serve(self._upkeep)
+        self._serve(self._upkeep, now)
         if more:
             self._work.mark()
         return more or bool(self.reports) or self._next_service() <= self.engine.clock.monotonic()
@@ -218,15 +219,16 @@ class Daemon:
             self._try(Component.COLLECTING, self._collect)
             if (at := self.peers.gateway.due) is not None:  # perhaps because of how a turn has ended
                 self._surroundings.gateway.mark(at)
-            self._serve(self._inquiries)
+            mono = self.engine.clock.monotonic()
+            self._serve(self._inquiries, mono)
             if look and not self.health.is_troubled(Component.SCANNING):
                 more = self._take_files(mail)
-            mono = self.engine.clock.monotonic()
             if not look and self._work.due > mono and db.total_changes == recorded:
                 return False
             self._work.mark()
             if look or self._next_due <= mono:  # else no order that is held can be due
                 held_orders.carry_out_due(self.engine)
+                self._filing.mark()  # of the message that a rejection leaves
             more = self.engine.tick(self.arrivals.read_until()) or more
             if self.arrivals.seen == seen:
                 return self._begin() or more
@@ -240,8 +242,8 @@ class Daemon:
         if not (self._stopping or self.arrivals.is_catching_up):
             self.engine.schedule(capacity)
             over = self.effects.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down))
-        due, self._is_stale = store.schedule.next_due(self.engine.now), store.stale_files.exist()
-        self._next_due = NEVER if due is None else clock.monotonic() + to_epoch(due) - to_epoch(self.engine.now)
+        due = store.schedule.next_due(self.engine.now)
+        self._next_due = NEVER if due is None else clock.monotonic() + to_epoch(due) - to_epoch(clock.now())
         return over > 0
 
     def _perform(self) -> float | None:
@@ -258,9 +260,8 @@ class Daemon:
                 self._surroundings.hub.mark()
         return None
 
-    def _serve(self, services: Iterable[Service]) -> None:
+    def _serve(self, services: Iterable[Service], now: float) -> None:
         """Call the services that are due. One whose failure is reported is retried a few seconds later."""
-        now = self.engine.clock.monotonic()
         for service in services:
             if service.due > now:
                 continue
@@ -273,7 +274,7 @@ class Daemon:
                 if service.where is None:
                     raise
                 self._failed(service.where, error)
-                at = now + _RETRY
+                at = self.engine.clock.monotonic() + _RETRY
             else:
                 if service.where is not None:
                     self._recovered(service.where)
@@ -336,9 +337,9 @@ class Daemon:
 
     def _write(self) -> float | None:
         turns = bool(self.calls.running)
-        if self._rendering.perform(turns=turns, mail=self._schedule.mail):
-            return None  # the next round records that, and sees what else is out of date
-        return self._rendering.due(turns=turns) if self.engine.store.stale_files.exist() else None
+        written = self._rendering.perform(turns=turns, mail=self._schedule.mail)
+        is_stale = written or self.engine.store.stale_files.exist()  # what was written is recorded later
+        return self._rendering.due(turns=turns) if is_stale else None
 
     def _list(self) -> float | None:
         self.index.perform(self._logged_event)
@@ -401,6 +402,7 @@ class Daemon:
             self._failed(Component.SCANNING, error)
             return False
         self._recovered(Component.SCANNING)
+        self._is_stale = self.engine.store.stale_files.exist()  # a file may be missing, without any event
         schedule.rescan_in(mono, [at - now for at in (*taken.scan_at, seen.next_scan_at) if at is not None])
         schedule.mail = schedule.mail or seen.truncated
         return schedule.mail

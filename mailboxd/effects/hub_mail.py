@@ -73,7 +73,7 @@ class HubMail:
     _read: list[str] = field(default_factory=list)
     """Receipts that the next transaction records."""
     _may_be_left: bool = True
-    """There may be receipts that an earlier daemon recorded and did not remove."""
+    """There may be receipts for which no order waits: an earlier daemon recorded and did not remove them."""
 
     def serves(self, agent: str) -> bool:
         """Whether the hub carries mail for this name. A local agent of that name takes precedence."""
@@ -113,7 +113,10 @@ class HubMail:
 
     def settled(self) -> Iterator[tuple[Order, Outcome]]:
         """The outcomes of messages whose receipts have arrived, each once. Raises WorldError."""
-        if not (self._waiting or self._may_be_left) or self.view.info is None:
+        if not (self._waiting or self._may_be_left):
+            return
+        if self.view.info is None:
+            self._may_be_left = False
             return
         spool = Spool(self.view.ws)
         for message_id in spool.names(RECEIPTS):
@@ -133,8 +136,11 @@ class HubMail:
             self._read.pop()
 
     def held_up(self) -> dict[str, str]:
-        """The agents, in lower case, whose mail waits for a receipt, each with the reason for the delay."""
-        self.is_changed = False
+        """The agents, in lower case, whose mail waits for a receipt, each with the reason for the delay.
+
+        It is asked whenever the hub may have changed: `settled` then looks for receipts again.
+        """
+        self.is_changed, self._may_be_left = False, True
         agents = {order.agent.lower() for order in self._waiting.values()}
         return {agent: why for agent in sorted(agents) if (why := self.view.holds_up(agent))}
 
