@@ -210,6 +210,10 @@ class OddAgent:
             except RequestError as error:
                 log(refused=name, code=error.code)
 
+    async def do_until(self, _: str, file: str) -> None:
+        while not Path(file).exists():
+            await asyncio.sleep(0.02)
+
     async def do_slow(self, _: str, seconds: str) -> None:
         await asyncio.sleep(float(seconds))
 
