@@ -168,7 +168,7 @@ class Outbox:
         ids = self._db.execute(f"SELECT id FROM outbox WHERE state = 'pending' AND {where}", args).fetchall()
         for row in ids:
             self._write(f"{_UPDATE}, {change} WHERE id = ?", row)
-        self._cache.forget_counts()
+        self._cache.forget_orders()
 
     def finish(self, order_id: str, state: str = "done") -> None:
         """Mark the effect as `done` or `failed`."""
@@ -204,7 +204,7 @@ class Outbox:
         ).fetchall()
         for order_id, not_before in rows:
             self._write(f"{_UPDATE}, not_before = ? WHERE id = ?", (plus(not_before, seconds), order_id))
-        self._cache.quiet_until = None
+        self._cache.forget_orders()
 
     def get(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError."""
