@@ -273,8 +273,9 @@ def parse_plugin_state(answer: Exit) -> PluginState:
 def is_current_plugin(path: str) -> bool:
     """Whether the directory has exactly the files of this mailboxd's plugin."""
     try:
-        packaged_files = [file for file in plugin_source().iterdir() if file.is_file()]
-        return path != "" and all(_bytes_of(Path(path) / file.name) == file.read_bytes() for file in packaged_files)
+        source = plugin_source()
+        names = [file.relative_to(source) for file in source.rglob("*") if file.is_file()]
+        return path != "" and all(_bytes_of(Path(path) / name) == (source / name).read_bytes() for name in names)
     except OSError:
         return False
 

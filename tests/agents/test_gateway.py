@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from mailboxd.agents import process
 from mailboxd.agents.alive import has_ended
 from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, Exit
@@ -325,6 +327,69 @@ def test_a_message_that_no_frame_holds_is_not_sent(tmp_path: Path) -> None:
         outcome = classify(talk.run_turn(replay))
     assert failed(outcome) == (False, Permanence.PERMANENT)
     assert replay.complaints == []
+
+
+# Other requests
+
+
+class Asked(Conversation):
+    """A request that is no turn, with what the gateway answers."""
+
+    def __init__(self, tmp_path: Path, **answer: Any) -> None:
+        super().__init__("ok", tmp_path)
+        self.params = {"key": "tsk_1:done", "text": "Fertig: 42 €"}
+        sent = {"type": "req", "id": "1", "method": "mailboxd.note", "params": self.params}
+        answered = [{"received": {"type": "res", "id": "1"} | answer}] if answer else []
+        self.frames = [*self.up_to("connect", answers=1), {"sent": sent}, *answered]
+        self.files = {PROMPT: json.dumps(self.params).encode()}
+
+    def begin(self, transport: GatewayTransport) -> Child:
+        return transport.spawn(self.directory, transport.request_argv("mailboxd.note", 60), {}, files=self.files)
+
+
+def test_a_request_leaves_its_payload_or_the_gateways_refusal(tmp_path: Path) -> None:
+    for number, (answer, rc, said) in enumerate(
+        (
+            ({"ok": True, "payload": {"appended": True}}, 0, {"appended": True}),
+            ({"ok": False, "error": {"code": "INVALID_REQUEST", "message": "unknown method: mailboxd.note"}}, 1, None),
+        )
+    ):
+        (tmp_path / str(number)).mkdir()
+        talk = Asked(tmp_path / str(number), **answer)
+        with Replay(talk.frames) as replay:
+            ended = talk.run_turn(replay)
+        assert replay.complaints == []
+        assert ended.rc == rc
+        assert json.loads(ended.stdout) == said or b"unknown method: mailboxd.note" in ended.stdout
+
+
+def test_a_request_is_sent_once_whatever_becomes_of_its_connection(tmp_path: Path) -> None:
+    talk = Asked(tmp_path)
+    with Replay(talk.frames, drops=1, after=[talk.frames]) as replay:
+        ended = talk.run_turn(replay)
+    assert ended.rc == 1
+    assert b"gateway closed" in ended.stdout
+    assert [said["method"] for said in replay.heard].count("mailboxd.note") == 1
+
+
+def test_a_request_that_is_stopped_is_no_longer_waited_for(tmp_path: Path) -> None:
+    talk = Asked(tmp_path)
+    with Replay(talk.frames) as replay:
+        talk.pair(replay.url)
+        with carrying(talk.path) as gateway:
+            child = talk.begin(gateway)
+            eventually(lambda: any(said["method"] == "mailboxd.note" for said in replay.heard))
+            child.terminate()
+            assert finish(child, 20).rc == program.STOPPED
+
+
+def test_a_request_whose_program_died_has_ended_and_is_not_handed_over_again(tmp_path: Path) -> None:
+    talk = Asked(tmp_path)
+    gateway = GatewayTransport(CLI, talk.path, {"TMPDIR": str(tmp_path)})
+    argv = gateway.request_argv("mailboxd.note", 60)
+    os.close(process.claim(talk.directory, argv, talk.files, durable=True))
+    assert gateway.state(talk.directory) is State.ENDED
+    assert gateway.adopt(talk.directory) is None
 
 
 # Stopping

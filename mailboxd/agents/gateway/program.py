@@ -1,7 +1,8 @@
 """The program that carries the turns of one workspace over one WebSocket: `python -m mailboxd.agents.gateway`.
 
-The daemon starts it with a listening socket. Each connection is for one turn, and brings its order and the locked mark
-of its directory (see `transport`). What the turn leaves there is what `openclaw agent --json` leaves:
+The daemon starts it with a listening socket. Each connection is for one turn, or one other request, and brings its
+order and the locked mark of its directory (see `transport`). What the turn leaves there is what `openclaw agent --json`
+leaves:
 
     exit status 0    the run ended with status "ok"; stdout is the gateway's result
     exit status 1    anything else: the result, or {"ok": false, "error": {"message"}}, with `runId` once accepted
@@ -20,7 +21,11 @@ is waited for without a limit, judged again whenever its session changes, and re
 key, if it never began. The mark says how far that is, for the daemon. Only a gateway that no longer lets this program
 in leaves the outcome unknown.
 
-It ends when no turn is in flight and no daemon is connected, or after ten minutes without a turn. On SIGTERM it aborts
+**Any other request** (`Errand`) is sent once. Its answer is the payload in stdout and exit status 0, or the gateway's
+error and exit status 1. One whose connection broke ends with exit status 1 and is sent again by whoever ordered it,
+which must do no harm.
+
+It ends when nothing is in flight and no daemon is connected, or after ten minutes without either. On SIGTERM it aborts
 all turns and ends.
 """
 
@@ -44,7 +49,7 @@ from mailboxd.agents.gateway import pairing, recovery
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response, SessionChanged
 from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
-from mailboxd.agents.json_output import text_at
+from mailboxd.agents.json_output import parse_text, text_at
 from mailboxd.agents.transcript import Said, said_in_wait
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError
@@ -97,26 +102,39 @@ class Request(StrEnum):
     REPLY = "agent.wait?"
 
 
-@dataclass(eq=False, slots=True)
-class Turn:
-    """A turn in flight. Its times are on the monotonic clock."""
+@dataclass(eq=False, slots=True, kw_only=True)
+class Carried:
+    """What the daemon ordered. Its times are on the monotonic clock."""
 
     directory: str
-    agent: str
-    session_key: str
     timeout: int
     until: float
     """When the gateway is waited for no longer."""
     mark: int
     """The locked descriptor; it is closed last."""
-    may_run: bool
-    """It was requested, now or by an earlier program: from then on it is only asked about."""
-    run_id: str | None
-    """Known once the gateway has accepted it."""
     connection: socket.socket | None = None
     """The daemon's; None once that has gone."""
     is_requested: bool = False
     """On this connection to the gateway."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Errand(Carried):
+    """A request in flight that is no turn."""
+
+    method: str
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Turn(Carried):
+    """A turn in flight."""
+
+    agent: str
+    session_key: str
+    may_run: bool
+    """It was requested, now or by an earlier program: from then on it is only asked about."""
+    run_id: str | None
+    """Known once the gateway has accepted it."""
     is_stopping: bool = False
     aborts: int = 0
     due: float = _NEVER
@@ -146,10 +164,14 @@ class Program:
     clock: Clock
     turns: dict[str, Turn] = field(default_factory=dict)
     """By directory."""
+    errands: dict[str, Errand] = field(default_factory=dict)
+    """By directory."""
     client: Client | None = None
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _requests: dict[str, tuple[Request, Turn]] = field(default_factory=dict)
     """The kind and turn of each request that has no final answer, by its id."""
+    _sent: dict[str, Errand] = field(default_factory=dict)
+    """The errands that have no answer, by the request's id."""
     _daemons: int = 0
     """Connections that are open."""
     _broken_at: float | None = None
@@ -181,7 +203,9 @@ class Program:
             self.client.close()
 
     def _carry(self) -> None:
-        while self.turns or self._awaits_resumptions or (self._daemons and not self._is_stopping and not self._is_idle):
+        while (
+            self._carried or self._awaits_resumptions or (self._daemons and not self._is_stopping and not self._is_idle)
+        ):
             self._advance()
             self._wait(self._next() - self.clock.monotonic())
 
@@ -196,6 +220,10 @@ class Program:
         self._is_stopping = True
 
     @property
+    def _carried(self) -> list[Carried]:
+        return [*self.turns.values(), *self.errands.values()]
+
+    @property
     def _is_idle(self) -> bool:
         return self.clock.monotonic() - self._busy_at >= IDLE_SECONDS
 
@@ -205,11 +233,13 @@ class Program:
 
     def _next(self) -> float:
         """When there is something to do, at the latest."""
-        if not self.turns:
+        if not (carried := self._carried):
             ends = [until for _, until in self._abandoned.values()]
             return min([self._busy_at + IDLE_SECONDS, *ends, *([self._connect_at] if ends and not self.client else [])])
-        until = min(turn.until for turn in self.turns.values())
-        due = self._connect_at if self.client is None else min(turn.due for turn in self.turns.values())
+        until = min(one.until for one in carried)
+        due = (
+            self._connect_at if self.client is None else min((turn.due for turn in self.turns.values()), default=until)
+        )
         return min(until, due)
 
     def _wait(self, seconds: float) -> bool:
@@ -221,25 +251,28 @@ class Program:
 
     def _advance(self) -> None:
         """Do what is due."""
-        if self.turns:
+        if self._carried:
             self._busy_at = self.clock.monotonic()
         if self._is_stopping:
             self._hide()
             if self.listener.fileno() >= 0:
                 self._selector.unregister(self.listener)
                 self.listener.close()
-            for turn in list(self.turns.values()):
-                self._stop(turn)
+            for one in self._carried:
+                self._stop(one)
         now = self.clock.monotonic()
         self._abandoned = {key: told for key, told in self._abandoned.items() if now < told[1]}
-        needed = bool(self.turns) or self._awaits_resumptions
+        needed = bool(self._carried) or self._awaits_resumptions
         if self.client is None and needed and self.clock.monotonic() >= self._connect_at:
             self._connect()
         self._subscribe()
         now = self.clock.monotonic()
+        for errand in list(self.errands.values()):
+            if now >= errand.until:
+                self._end(errand, TurnResult.failure(_too_late(errand)))
         for turn in list(self.turns.values()):
             if now >= turn.until:
-                self._end(turn, lost(f"gateway timeout after {_patience(turn.timeout) * 1000:.0f}ms", turn.run_id))
+                self._end(turn, lost(_too_late(turn), turn.run_id))
             elif now >= turn.due and self.client is not None:
                 turn.due = _NEVER
                 if turn.is_stopping:
@@ -273,31 +306,41 @@ class Program:
             return
         line, _, more = raw.partition(b"\n")
         directory, again = parse_order(line)
-        turn = self.turns.get(directory)
-        if turn is None and marks and not self._is_stopping:
-            turn = self._begin(directory, marks.pop(), again=again)
+        one: Carried | None = self.turns.get(directory) or self.errands.get(directory)
+        if one is None and marks and not self._is_stopping:
+            one = self._begin(directory, marks.pop(), again=again)
         for mark in marks:
             os.close(mark)
-        if turn is None:  # it has ended, or was never here: its directory says which
+        if one is None:  # it has ended, or was never here: its directory says which
             self._leave(connection)
             return
-        if turn.connection is not None:
-            self._leave(turn.connection)
-        turn.connection = connection
-        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._obey(turn, connection))
+        if one.connection is not None:
+            self._leave(one.connection)
+        one.connection = connection
+        self._selector.modify(connection, selectors.EVENT_READ, lambda: self._obey(one, connection))
         if more:
-            self._carry_out(turn, more)
-        elif self.client is not None and not turn.is_requested:
-            self._request(turn)
+            self._carry_out(one, more)
+        elif self.client is not None and not one.is_requested:
+            self._request(one)
 
-    def _begin(self, directory: str, mark: int, *, again: bool) -> Turn | None:
+    def _begin(self, directory: str, mark: int, *, again: bool) -> Carried | None:
         known = Mark.read(directory)
+        if known.is_errand:
+            _, method, patience = known.argv
+            until = self.clock.monotonic() + int(patience)
+            errand = Errand(directory=directory, timeout=int(patience), until=until, mark=mark, method=method)
+            record(mark, os.getpid())
+            self.errands[directory] = errand
+            return errand
         if not known.is_turn:
             os.close(mark)
             return None
         _, agent, session_key, timeout, *lost = known.argv
         until = self.clock.monotonic() + _patience(int(timeout))
-        turn = Turn(directory, agent, session_key, int(timeout), until, mark, may_run=again, run_id=known.run_id)
+        turn = Turn(
+            directory=directory, timeout=int(timeout), until=until, mark=mark,
+            agent=agent, session_key=session_key, may_run=again, run_id=known.run_id,
+        )  # fmt: skip
         turn.requests = known.requests
         turn.asks_about = next(iter(lost), "")
         self._abandoned.pop(session_key, None)
@@ -305,43 +348,44 @@ class Program:
         self.turns[directory] = turn
         return turn
 
-    def _obey(self, turn: Turn, connection: socket.socket) -> None:
-        if turn.connection is not connection:
+    def _obey(self, one: Carried, connection: socket.socket) -> None:
+        if one.connection is not connection:
             return  # it was closed by what happened just before
         try:
             said = connection.recv(16)
         except OSError:
             said = b""
         if not said:  # the daemon has gone; the next one connects again
-            turn.connection = None
+            one.connection = None
             self._leave(connection)
         else:
-            self._carry_out(turn, said)
+            self._carry_out(one, said)
 
-    def _carry_out(self, turn: Turn, said: bytes) -> None:
+    def _carry_out(self, one: Carried, said: bytes) -> None:
         if said.endswith(DROP):  # a `stop` may stand before it
-            self._end(turn, TurnResult(_KILLED))
+            self._end(one, TurnResult(_KILLED))
         else:
-            self._stop(turn)
+            self._stop(one)
 
     def _leave(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
         connection.close()
         self._daemons -= 1
 
-    def _end(self, turn: Turn, result: TurnResult) -> None:
-        """Leave the result in the turn's directory: the output first, then the status that makes it valid."""
-        del self.turns[turn.directory]
+    def _end(self, one: Carried, result: TurnResult) -> None:
+        """Leave the result in its directory: the output first, then the status that makes it valid."""
+        self.turns.pop(one.directory, None)
+        self.errands.pop(one.directory, None)
         try:
             for name, raw in result.files:
-                put(f"{turn.directory}/{name}", raw)
-            note(turn.mark, {"status": result.status})
+                put(f"{one.directory}/{name}", raw)
+            note(one.mark, {"status": result.status})
         except OSError as problem:  # without a status the daemon asks about it again
-            print(f"{turn.directory}: {problem}", file=sys.stderr, flush=True)
-        os.close(turn.mark)
-        if turn.connection is not None:
-            self._leave(turn.connection)
-            turn.connection = None
+            print(f"{one.directory}: {problem}", file=sys.stderr, flush=True)
+        os.close(one.mark)
+        if one.connection is not None:
+            self._leave(one.connection)
+            one.connection = None
 
     # the gateway's side
 
@@ -359,6 +403,8 @@ class Program:
                     self._end(turn, lost(str(problem), turn.run_id))
                 elif problem.is_final or not was_there:
                     self._end(turn, TurnResult.failure(str(problem)))
+            for errand in list(self.errands.values()):
+                self._end(errand, TurnResult.failure(str(problem)))
             self._connect_at = self.clock.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             return
@@ -366,9 +412,9 @@ class Program:
         self._selector.register(self.client, selectors.EVENT_READ, self._receive)
         for key in self._abandoned:
             self._on_change(key)
-        for turn in list(self.turns.values()):
+        for one in self._carried:
             if self.client is not None:  # else it has just broken again
-                self._request(turn)
+                self._request(one)
 
     def _on_closed(self, end: Closed) -> None:
         """The connection broke: turns that may run are asked about on the next one."""
@@ -377,6 +423,7 @@ class Program:
             self.client.close()
             self.client = None
         self._requests.clear()
+        self._sent.clear()
         self._late_aborts.clear()
         self._subscribed = False
         self._broken_at = self._connect_at = self.clock.monotonic()
@@ -384,6 +431,9 @@ class Program:
             turn.is_requested, turn.due = False, _NEVER
             if turn.is_stopping:
                 self._end(turn, _unconfirmed(turn, _closed(end)))
+        for errand in list(self.errands.values()):
+            if errand.is_requested:
+                self._end(errand, TurnResult.failure(_closed(end)))
 
     def _receive(self) -> None:
         """Take all answers that have arrived."""
@@ -400,10 +450,8 @@ class Program:
         if self.client is None:
             return
         request_id, frame = self.client.request(kind.removesuffix("?"), params)
-        size, most = len(frame.encode()), self.client.largest_frame
-        if size > most:
-            text = f"Gateway refused the turn: its message is a frame of {size} bytes; the limit is {most}"
-            self._end(turn, TurnResult.failure(text))
+        if size := self._too_large(frame):
+            self._end(turn, TurnResult.failure(f"Gateway refused the turn: its message is {size}"))
             return
         self._requests[request_id] = (kind, turn)
         turn.may_run = turn.is_requested = True
@@ -417,6 +465,28 @@ class Program:
         self._transmit(frame)
         return request_id
 
+    def _send_errand(self, errand: Errand) -> None:
+        try:
+            params = parse_text(_message(errand.directory))
+        except Unreadable as problem:
+            self._end(errand, TurnResult.failure(str(problem)))
+            return
+        if self.client is None or not isinstance(params, dict):
+            self._end(errand, TurnResult.failure("its parameters are no JSON object"))
+            return
+        request_id, frame = self.client.request(errand.method, params)
+        if size := self._too_large(frame):
+            self._end(errand, TurnResult.failure(f"the request is {size}"))
+            return
+        self._sent[request_id] = errand
+        errand.is_requested = True
+        self._transmit(frame)
+
+    def _too_large(self, frame: str) -> str:
+        """Why the gateway would refuse this frame; empty if it fits."""
+        size, most = len(frame.encode()), self.client.largest_frame if self.client is not None else 0
+        return f"a frame of {size} bytes; the limit is {most}" if size > most else ""
+
     def _transmit(self, frame: str) -> None:
         try:
             if self.client is not None:
@@ -424,8 +494,14 @@ class Program:
         except Closed as end:
             self._on_closed(end)
 
-    def _request(self, turn: Turn) -> None:
-        """Request a turn, or ask about one that may run."""
+    def _request(self, one: Carried) -> None:
+        """Request a turn, or ask about one that may run; run an errand."""
+        if isinstance(one, Errand):
+            self._send_errand(one)
+        elif isinstance(one, Turn):
+            self._request_turn(one)
+
+    def _request_turn(self, turn: Turn) -> None:
         if turn.may_run:
             self._ask(turn)
             return
@@ -441,7 +517,11 @@ class Program:
         params = {"message": "?", "agentId": NOBODY, "deliver": False, "idempotencyKey": turn.key}
         self._send(turn, Request.ASK, params)
 
-    def _stop(self, turn: Turn) -> None:
+    def _stop(self, one: Carried) -> None:
+        if not isinstance(one, Turn):
+            self._end(one, TurnResult(STOPPED))
+            return
+        turn = one
         if turn.is_stopping:
             return
         if turn.asks_about:  # the run itself goes on
@@ -470,6 +550,9 @@ class Program:
     def _handle(self, response: Response) -> None:
         if (key := self._late_aborts.pop(response.id, None)) is not None and is_aborted(response, None):
             self._abandoned.pop(key, None)
+        if (errand := self._sent.pop(response.id, None)) is not None and errand.directory in self.errands:
+            self._end(errand, outcome_of(response))
+            return
         kind, turn = self._requests.get(response.id, (None, None))
         if kind is None or turn is None:
             return
@@ -579,7 +662,7 @@ class Program:
         with suppress(OSError):
             note(turn.mark, {"requests": turn.requests})
         self._is_recovered(turn, None)
-        self._request(turn)
+        self._request_turn(turn)
 
     def _take_reply(self, turn: Turn, response: Response) -> None:
         """Take the answer of a run that has ended: what it says itself, else what the transcript has."""
@@ -599,6 +682,14 @@ class Program:
 
 
 # The meaning of the gateway's answers
+
+
+def outcome_of(response: Response) -> TurnResult:
+    """The end of a request that is no turn."""
+    problem = response.problem
+    return (
+        TurnResult(0, response.payload) if problem is None else TurnResult.failure(f"{problem.code}: {problem.message}")
+    )
 
 
 def result(response: Response, run_id: str | None) -> TurnResult:
@@ -746,6 +837,11 @@ def request_key(directory: str, requests: int) -> str:
     """The idempotency key of a turn's latest request: the call's id, then with the number of the request."""
     name = Path(directory).name
     return name if requests == 1 else f"{name}.{requests}"
+
+
+def _too_late(one: Carried) -> str:
+    seconds = _patience(one.timeout) if isinstance(one, Turn) else one.timeout
+    return f"gateway timeout after {seconds * 1000:.0f}ms"
 
 
 def _patience(timeout: int) -> float:

@@ -66,11 +66,14 @@ PROGRAM = "mailboxd-gateway"
 this only asks about a run that was lost."""
 STOP, DROP = b"stop", b"drop"
 """Abort the turn; forget it at once."""
+ERRAND = "mailboxd-gateway-request"
+"""The first word in the mark of any other request; its method and timeout follow."""
 _WAITING = 512
 """Orders that may wait for the program, more than there are turns."""
 _ORDERS = 3
 """How often a turn is handed over, because a program that dies at its start must not be restarted forever."""
 _WORDS = 4
+_ERRAND_WORDS = 3
 _LARGEST_MARK = 65_536
 
 
@@ -103,6 +106,14 @@ class GatewayTransport:
         """A question about this run, in the words that `spawn` takes: nothing is requested, only asked and awaited."""
         return (PROGRAM, agent, session_key, str(timeout), run_id)
 
+    def request_argv(self, method: str, timeout: int) -> tuple[str, ...]:
+        """A request of this method to the gateway, in the words that `spawn` takes; its parameters are the JSON object
+        in the file PROMPT of the call, `timeout` is in seconds.
+
+        It is sent once. Its output is the payload as JSON, with exit status 0, or the error, with 1.
+        """
+        return (ERRAND, method, str(timeout))
+
     def warm_up(self) -> None:
         """Start the program unless it runs, and keep it until `close`. Raises NotStarted, WorldError."""
         try:
@@ -133,12 +144,12 @@ class GatewayTransport:
         marked: bool = False,
     ) -> Child:
         """Hand a turn over to the program; any other call is a process. Raises as `process.spawn`."""
-        if argv[0] != PROGRAM:
+        if argv[0] not in (PROGRAM, ERRAND):
             return process.spawn(directory, argv, env, cwd, files=files, marked=marked)
         try:
             mark = claim(directory, argv, files, durable=not marked)
             try:
-                return self._hand_over(directory, mark, again=len(argv) > _WORDS)
+                return self._hand_over(directory, mark, again=argv[0] == PROGRAM and len(argv) > _WORDS)
             except (NotStarted, OSError):
                 disclaim(directory)
                 raise
@@ -150,12 +161,12 @@ class GatewayTransport:
     def adopt(self, directory: Path | str) -> Child | None:
         """The call that an earlier daemon started, or a turn whose program died; None if it has ended.
 
-        Raises WorldError.
+        A request that is no turn ends with its program. Raises WorldError.
         """
         mark = Mark.read(directory)
-        if not mark.is_turn:
+        if not (mark.is_turn or mark.is_errand):
             return process.adopt(directory)
-        if mark.status is not None:
+        if mark.status is not None or mark.is_given_up(directory):
             return None
         try:
             lock = open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND)
@@ -176,7 +187,7 @@ class GatewayTransport:
     def state(self, directory: Path | str) -> State:
         """The state that the directory proves. A turn whose program died counts as running: it can be asked about."""
         mark = Mark.read(directory)
-        if not mark.is_turn:
+        if not (mark.is_turn or mark.is_errand):
             return process.state(directory)
         return State.ENDED if mark.status is not None or mark.is_given_up(directory) else State.RUNNING
 
@@ -346,10 +357,15 @@ class Mark:
         """Whether the program carries it, or carried it."""
         return len(self.argv) in (_WORDS, _WORDS + 1) and self.argv[0] == PROGRAM
 
+    @property
+    def is_errand(self) -> bool:
+        """Whether it is a request that is no turn."""
+        return len(self.argv) == _ERRAND_WORDS and self.argv[0] == ERRAND and self.argv[-1].isdecimal()
+
     def is_given_up(self, directory: Path | str) -> bool:
-        """Whether too many attempts to hand it over have failed. Raises WorldError."""
+        """Whether too many attempts to hand it over have failed: one, if it is no turn. Raises WorldError."""
         with world(directory):
-            return self.orders >= _ORDERS and not is_held(directory)
+            return self.orders >= (1 if self.is_errand else _ORDERS) and not is_held(directory)
 
     def kill_taker(self, directory: Path | str) -> None:
         """Kill the program that carries it, if it still does."""
