@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from mailboxd.core.people import is_person
 from mailboxd.core.vocabulary import ADDRESS, MODEL, OPERATORS, Notice, is_id
 
 _DAY = 86_400
@@ -113,9 +114,9 @@ Arguments = Annotated[OptionalArguments, Field(min_length=1)]
 Commands = Annotated[tuple[Arguments, ...], _LIST, _MANY]
 Person = Annotated[
     str,
-    _matches(
-        r"[A-Za-z0-9_][A-Za-z0-9_.:@+$-]{0,127}",
-        "write a user name of this machine, or key: and a fingerprint, like key:0f3a...",
+    such(
+        is_person,
+        "write a user name of this machine, key:FINGERPRINT, chat:CHANNEL:SENDER (chat:telegram:12345) or device:ID",
     ),
 ]
 Recipient = Annotated[
@@ -186,7 +187,12 @@ class ApprovalsSection(Section):
     expire_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long a request waits; then its task fails.")
     lobster: OptionalArguments = value(("lobster",), "Lobster's program; none or missing: the builtin gate.")
     approvers: Annotated[tuple[Person, ...], _LIST, _MANY] = value(
-        (), "Users who may decide, or `key:...` for signatures; none: every user of the workspace."
+        (),
+        "Who may decide: users, `key:...` for signatures, `chat:telegram:12345`, `device:...`; "
+        "none: every user of the workspace.",
+    )
+    by_chat: Literal["reversible", "all"] = value(
+        "reversible", "What chats and the dashboard may approve: what can be taken back, or everything."
     )
 
 

@@ -46,10 +46,11 @@ class Settings:
     readers: frozenset[str] = frozenset()
     """Those of them that may only read."""
     may_perform: Callable[[Action], str | None] = lambda _action: None
-    """See `core.task_view.Context`, also for the three below."""
+    """See `core.task_view.Context`, also for the four below."""
     approval_seconds: float = 86_400.0
     notices: frozenset[Notice] = frozenset()
     approvers: tuple[str, ...] = ()
+    chat_approves_all: bool = False
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -99,6 +100,7 @@ def settings(config: Config) -> Settings:
         approval_seconds=config.approvals.expire_seconds,
         notices=config.notify.notices,
         approvers=config.approvals.approvers,
+        chat_approves_all=config.approvals.by_chat == "all",
     )
 
 

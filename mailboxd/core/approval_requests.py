@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mailboxd.core import people
 from mailboxd.core.approvals import (
     Action,
     ActionDeclared,
@@ -30,7 +31,7 @@ from mailboxd.core.approvals import (
     in_words,
     merged,
 )
-from mailboxd.core.approved_actions import because, ended, may_decide, not_begun, resolve, same_work, started
+from mailboxd.core.approved_actions import because, ended, not_begun, resolve, same_work, started
 from mailboxd.core.decision_builder import DecisionBuilder, record_late
 from mailboxd.core.effects import Perform, Prepare
 from mailboxd.core.events import Kind, Role
@@ -263,9 +264,12 @@ def _resolved(builder: DecisionBuilder, said: Resolve) -> None:
     attempt = builder.attempt
     if any(same_agent(builder.actor, name) for name in (task.executor, attempt.executor if attempt else "")):
         raise Refused("own-work", f"{builder.actor} has executed {task.local_id}, and may not decide about it")
-    if not may_decide(builder.actor, builder.ctx):
+    if not people.may_decide(builder.actor, builder.ctx.approvers):
         hint = "See approvals.approvers in the configuration."
         raise Refused("not-an-approver", f"{builder.actor} is not among those who may decide here", hint)
+    if said.decision is ApprovalDecision.APPROVED and not may_approve_remotely(builder, row):
+        problem = f"{row.short_id} cannot be taken back, and {builder.actor} is not at this machine"
+        raise Refused("needs-command", problem, f"Approve it by a command: `mailboxd approve {row.short_id}`.")
     if row.status is not ApprovalStatus.PENDING:
         if row.status.value == said.decision.value and row.resolved_by == builder.actor:
             return
@@ -276,6 +280,11 @@ def _resolved(builder: DecisionBuilder, said: Resolve) -> None:
     resolve(builder, row, ApprovalStatus(said.decision), builder.actor, said.note)
     if row.purpose is Purpose.UNDO and said.decision is ApprovalDecision.APPROVED:
         builder.order(Perform(row.id))
+
+
+def may_approve_remotely(builder: DecisionBuilder, row: Approval) -> bool:
+    """Whether what is not taken back lightly may be approved by this person: by anybody at the machine."""
+    return builder.ctx.chat_approves_all or row.is_reversible or not people.is_remote(builder.actor)
 
 
 def _expired(builder: DecisionBuilder, row: Approval) -> None:

@@ -219,6 +219,11 @@ class Approval:
         return self.id[-6:].lower()
 
     @property
+    def is_reversible(self) -> bool:
+        """Whether approving it can be taken back: it declares an `undo`, or a person performs it."""
+        return self.purpose is Purpose.ACTION and (self.side_effect_kind is ActionKind.MANUAL or bool(self.action.undo))
+
+    @property
     def is_open(self) -> bool:
         """Whether it can still be decided or performed."""
         return self.status is ApprovalStatus.PENDING or (

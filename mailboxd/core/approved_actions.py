@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mailboxd.core import people
 from mailboxd.core.approvals import ActionEnded, ActionKind, Approval, ApprovalStatus, Performed, Purpose
 from mailboxd.core.decision_builder import DecisionBuilder, record_late
 from mailboxd.core.effects import AnswerPermission, Perform, Prepare, Verify
@@ -18,7 +19,6 @@ from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, applies
 from mailboxd.core.model import changed
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.task_view import Context
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase
 from mailboxd.errors import Refused
@@ -46,7 +46,7 @@ def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
         raise Refused("digest-mismatch", f"{row.short_id}: what would run is not what was approved")
     if row.state is not Performed.NOT:
         raise Refused("begun-already", f"{row.short_id} was begun before: it is {row.state}")
-    if not may_decide(row.resolved_by, builder.ctx):
+    if not people.may_decide(row.resolved_by, builder.ctx.approvers):
         _ask_again(builder, row)
         return
     others = [old for old in builder.view.same_key if old.id != row.id]
@@ -61,11 +61,6 @@ def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
         _end(builder, row, Performed.FAILED, f"nothing ran: {why}; declare another key to run it again")
     else:
         _change(builder, Kind.ACTION_STARTED, row, state=Performed.STARTED, started_at=builder.ctx.now)
-
-
-def may_decide(person: str, ctx: Context) -> bool:
-    """Whether the present configuration lets this person decide about approvals."""
-    return not ctx.approvers or person in ctx.approvers
 
 
 def _ask_again(builder: DecisionBuilder, row: Approval) -> None:
@@ -141,7 +136,7 @@ def _perform_next(builder: DecisionBuilder) -> None:
     for row in builder.view.live_approvals:
         if row.state is Performed.DONE:
             continue
-        if row.state is Performed.NOT and not may_decide(row.resolved_by, builder.ctx):
+        if row.state is Performed.NOT and not people.may_decide(row.resolved_by, builder.ctx.approvers):
             _ask_again(builder, row)
             order_next(builder)
             return

@@ -225,6 +225,8 @@ class Context:
     notices: frozenset[Notice] = frozenset()
     """The kinds of notices."""
     approvers: tuple[str, ...] = ()
-    """The people who may decide; empty = everyone."""
+    """The people who may decide (`core.people`); empty = every user of the workspace."""
+    chat_approves_all: bool = False
+    """Whether chats and the dashboard may approve what cannot be taken back."""
     planned_lately: Callable[[], int] = lambda: 0
     """How many tasks agents planned within the last hour, over all trees."""

@@ -27,8 +27,10 @@ from mailboxd.config.model import HarnessSection
 from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
 from mailboxd.daemon.event_logging import EventLogger
+from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
+from mailboxd.daemon.view_writer import ViewWriter
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckRunner
@@ -195,6 +197,7 @@ def put_together(
         wake = Wake(calls.selector, ws.state)
     quota = SenderQuota(config.limits.sender_messages, config.limits.sender_bytes)
     watcher = Watcher(ws, wake, polls)
+    carrier = calls.launcher if isinstance(calls.launcher, GatewayTransport) else None
     inbox, patience = _inbox(ws, config, watcher), config.inbox.incomplete_seconds
     return Daemon(
         engine=core,
@@ -215,6 +218,8 @@ def put_together(
         reserve=Reserve(),
         room=partial(disk.why_low, ws.root),
         configuration=_WhyInvalid(ws),
+        orders=GatewayOrders(core, ws, calls.selector, carrier, calls.environment),
+        view=ViewWriter(core, ws),
         on_events=EventLogger(core.store).log_after,
     )
 

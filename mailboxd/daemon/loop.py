@@ -23,10 +23,12 @@ from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
 from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
+from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.scan_schedule import ScanSchedule
 from mailboxd.daemon.services import NEVER, RELAXED, Checkpoints, Service
 from mailboxd.daemon.surroundings import Surroundings
+from mailboxd.daemon.view_writer import ViewWriter
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.process_table import CallKind, ProcessTable
 from mailboxd.effects.senders import SenderNotifier
@@ -78,6 +80,8 @@ class Daemon:
     """Returns a warning if the disk is almost full, else an empty string."""
     configuration: Callable[[], str]
     """Returns why the daemon could not start again with its configuration, else an empty string."""
+    orders: GatewayOrders
+    view: ViewWriter
     on_events: Callable[[int], int]
     """Logs the events after this number; returns the number of the last one."""
     services: list[Sidecar] = field(default_factory=list)
@@ -140,6 +144,8 @@ class Daemon:
             self._listing,
             self._saving,
             Service(self._sign, Component.SIGNING, RELAXED),
+            self.view.service,
+            self.orders.service,
         )
         self._inquiries = (*self._surroundings.inquiries, Service(SenderNotifier(self.engine).perform, slack=RELAXED))
 
@@ -308,6 +314,7 @@ class Daemon:
         if self.engine.store.last_recorded != self._logged_event:
             self._logged_event = self.on_events(self._logged_event)
             self._is_stale = True
+            self.view.mark()
             if self._listing.due == NEVER:
                 self._listing.mark()
             if self._saving.due == NEVER:
@@ -354,6 +361,7 @@ class Daemon:
         """Record the results of calls, and what was done since the last transaction."""
         try:
             self._take_ended()
+            self.orders.collect()
         finally:
             self.reports.record_all()
 
@@ -494,6 +502,7 @@ class Daemon:
 
     def _drain(self) -> None:
         """Wait for running calls to end; the next daemon adopts those that have not."""
+        self.orders.close()
         deadline = self.engine.clock.monotonic() + self.pace.drain
         while self.calls.running and self._stopping < 2 and self.engine.clock.monotonic() < deadline:
             self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))

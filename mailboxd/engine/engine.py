@@ -485,6 +485,7 @@ class Engine:
             approval_seconds=self.settings.approval_seconds,
             notices=self.settings.notices,
             approvers=self.settings.approvers,
+            chat_approves_all=self.settings.chat_approves_all,
             planned_lately=lambda: self.store.meta.planned_since(plus(self.now, -_HOUR)),
         )
 

@@ -78,6 +78,8 @@ def _headline(event: Event, name: str) -> str:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.ORDER_HELD | Kind.ORDER_RELEASED:
             return f"{name}: {_held_order(event)}"
+        case Kind.REMOTE_ORDER:
+            return f"{one_line(data['by'])} ordered over the gateway: {data['order']}: {first_line(data['answer'])}"
         case Kind.PLAN_ADOPTED:
             count = len(data["children"])
             return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}"

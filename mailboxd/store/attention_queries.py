@@ -16,7 +16,7 @@ _APPROVALS = (
     "SELECT p.id, lower(substr(p.id, -6)) AS short_id, t.local_id AS task, p.requested_action AS text, p.at,"
     " p.expires_at FROM approvals p JOIN tasks t ON t.id = p.task WHERE p.status = 'pending'"
 )
-_REJECTED = "FROM messages WHERE verdict = 'rejected' AND dismissed IS NULL"
+_REJECTED = "FROM messages INDEXED BY messages_rejected WHERE verdict = 'rejected' AND dismissed IS NULL"
 _NOTICED = (
     "FROM messages m INDEXED BY messages_noticed LEFT JOIN tasks t ON t.id = m.task"
     f" WHERE m.notice IS NOT NULL AND m.dismissed IS NULL AND (m.at > ? OR ({OPEN}))"

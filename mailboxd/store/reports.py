@@ -301,6 +301,11 @@ class Report:
         """The number of tasks in each phase."""
         return dict(self.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase ORDER BY phase"))
 
+    def open_phases(self) -> dict[str, int]:
+        """The same of tasks that have not ended."""
+        sql = f"SELECT phase, count(*) FROM tasks INDEXED BY tasks_open WHERE {OPEN} GROUP BY phase ORDER BY phase"
+        return dict(self.db.execute(sql))
+
     def messages(self) -> dict[str, int]:
         """The number of judged files, of those in archive/ and rejected/, and of messages sent."""
         row = self.rows(

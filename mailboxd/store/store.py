@@ -33,6 +33,7 @@ from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
 from mailboxd.store.refused_files import RefusedFiles
+from mailboxd.store.remote_orders import RemoteOrders
 from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
 from mailboxd.store.task_cache import TaskCache
@@ -64,6 +65,7 @@ class Store:
         self.doubts = Doubts(db)
         self.untold_notices = UntoldNotices(db)
         self.held_orders = HeldOrders(db, self.cache)
+        self.remote_orders = RemoteOrders(db)
         self.meta = Meta(db, self.written)
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False

@@ -1,9 +1,12 @@
 // mailboxd's plugin for the OpenClaw gateway. Each part is one subject and registers itself; one that this version of
 // OpenClaw refuses leaves the others as they are. Every hook runs inside the gateway: none may throw, and none may wait.
 
+import * as command from "./command.js";
+import * as orders from "./orders.js";
 import * as receive from "./receive.js";
+import * as tab from "./tab.js";
 
-const PARTS = { receive };
+const PARTS = { receive, orders, command, tab };
 
 export default {
   id: "mailboxd",

@@ -702,3 +702,44 @@ def test_a_digest_is_over_all_of_it() -> None:
 )
 def test_what_will_happen_in_one_line(action: Action, words: str) -> None:
     assert in_words(action) == words
+
+
+# ---------------------------------------------------------------- people whom only the gateway knows
+
+ANN_IN_A_CHAT, HER_DEVICE = "chat:telegram:12345", "device:3c1f9a"
+
+
+@pytest.mark.parametrize("person", [ANN_IN_A_CHAT, HER_DEVICE])
+@pytest.mark.parametrize("listed", [(), ("ann",), ("chat:telegram:123456", "device:3c1f9b")])
+def test_nobody_decides_by_chat_or_dashboard_whom_the_list_does_not_name(person: str, listed: tuple[str, ...]) -> None:
+    desk = asking(BY_HAND)
+    approvers(desk, *listed)
+    with refused(desk, "not-an-approver"):
+        desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, person)
+
+
+@pytest.mark.parametrize("person", [ANN_IN_A_CHAT, HER_DEVICE])
+def test_what_cannot_be_taken_back_is_not_approved_from_afar(person: str) -> None:
+    desk = asking(PUBLISH)
+    approvers(desk, "ann", person)
+    approve = Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED)
+    with refused(desk, "needs-command"):
+        desk.handle("t", approve, Role.OPERATOR, person)
+    desk.configured(chat_approves_all=True)
+    desk.handle("t", approve, Role.OPERATOR, person)
+    assert rows(desk)[0].resolved_by == person
+
+
+@pytest.mark.parametrize("action", [UNDOABLE, BY_HAND])
+def test_what_can_be_taken_back_is_approved_by_a_listed_person_wherever_they_are(action: Action) -> None:
+    desk = asking(action)
+    approvers(desk, ANN_IN_A_CHAT)
+    desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, ANN_IN_A_CHAT)
+    assert (rows(desk)[0].status, rows(desk)[0].resolved_by) == ("approved", ANN_IN_A_CHAT)
+
+
+def test_anything_may_be_rejected_from_afar() -> None:
+    desk = asking(PUBLISH)
+    approvers(desk, ANN_IN_A_CHAT)
+    desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.REJECTED, "no"), Role.OPERATOR, ANN_IN_A_CHAT)
+    assert rows(desk)[0].status == "rejected"

@@ -180,8 +180,9 @@ def test_a_hard_linked_plugin_is_copied_for_openclaw(tmp_path: Path, monkeypatch
     """uv, and pipx with it, link what they install to their cache; OpenClaw 2026.9.6 takes no file with two names."""
     packages, took = tmp_path / "packages", tmp_path / "took"
     plugin = shutil.copytree(plugin_source(), packages / "openclaw-plugin")
-    for file in plugin.iterdir():
-        (tmp_path / f"cached-{file.name}").hardlink_to(file)
+    files = [file for file in plugin.rglob("*") if file.is_file()]
+    for number, file in enumerate(files):
+        (tmp_path / f"cached-{number}").hardlink_to(file)
     monkeypatch.setattr("mailboxd.integration.packaged", lambda: packages)
     openclaw = tmp_path / "openclaw"
     openclaw.write_text(
@@ -191,9 +192,8 @@ def test_a_hard_linked_plugin_is_copied_for_openclaw(tmp_path: Path, monkeypatch
     )
     openclaw.chmod(0o755)
     run_steps(plugin_install_steps(OpenClaw((str(openclaw),)), ABSENT), {"PATH": os.environ["PATH"]})
-    assert {file.name: file.read_bytes() for file in took.iterdir()} == {
-        file.name: file.read_bytes() for file in plugin.iterdir()
-    }
+    for file in files:
+        assert (took / file.relative_to(plugin)).read_bytes() == file.read_bytes()
 
 
 # A running gateway

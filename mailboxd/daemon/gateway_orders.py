@@ -1,0 +1,128 @@
+"""Takes the orders that people give in OpenClaw's chats and on its dashboard from the plugin in the gateway.
+
+The daemon asks: a request that the plugin answers when there is an order, or after some seconds with none. The next
+request brings the answers of the orders that were carried out. The plugin hands an order over until it is answered, and
+`intake.remote_orders` carries each out once, so that a crash on either side does no harm. Only a paired workspace has a
+connection that can ask.
+
+The request is no call of the `ProcessTable`: nobody waits for its end, and it is dropped when the daemon stops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mailboxd.agents.alive import has_ended
+from mailboxd.agents.call_dir import PROMPT, Exit, remove
+from mailboxd.agents.gateway.transport import GatewayTransport
+from mailboxd.agents.json_output import parse_text
+from mailboxd.agents.process import Child, NotStarted
+from mailboxd.daemon.services import Service
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import WorldError
+from mailboxd.intake.remote_orders import carry_out, read
+from mailboxd.mailbox.layout import Workspace
+
+METHOD = "mailboxd.orders"
+WAIT_SECONDS = 50
+"""How long the plugin waits for an order."""
+_TIMEOUT = WAIT_SECONDS + 20
+_RETRY = 3.0
+_MISSING = 300.0
+"""Seconds until a gateway whose plugin does not know the method is asked again."""
+_MOST = 100
+
+
+@dataclass(slots=True)
+class GatewayOrders:
+    engine: Engine
+    ws: Workspace
+    selector: selectors.BaseSelector
+    transport: GatewayTransport | None
+    environment: Mapping[str, str]
+    service: Service = field(init=False)
+    _child: Child | None = None
+    _number: int = 0
+    _answers: dict[str, str] = field(default_factory=dict)
+    """By order: carried out, and the plugin has not confirmed that it knows."""
+    _told: tuple[str, ...] = ()
+    """The orders whose answers the request under way brings."""
+
+    def __post_init__(self) -> None:
+        self.service = Service(self._ask)
+
+    @property
+    def _folder(self) -> Path:
+        return self.ws.state / "orders"
+
+    def _ask(self) -> float | None:
+        """Ask for orders, unless that is under way."""
+        if self.transport is None or self._child is not None:
+            return None
+        if self._number == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier daemon: its request is replaced
+        self._number += 1
+        directory = self._folder / f"{os.getpid()}.{self._number}"
+        told = list(self._answers)[:_MOST]
+        params = {
+            "agent": self.engine.settings.agent,
+            "waitMs": WAIT_SECONDS * 1000,
+            "done": [{"id": order, "text": self._answers[order]} for order in told],
+        }
+        now = self.engine.clock.monotonic()
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            argv, files = self.transport.request_argv(METHOD, _TIMEOUT), {PROMPT: json.dumps(params).encode()}
+            child = self.transport.spawn(directory, argv, self.environment, files=files, marked=True)
+        except (NotStarted, WorldError, OSError):  # the gateway's health says what is wrong
+            return now + _RETRY
+        self._child, self._told = child, tuple(told)
+        self.selector.register(child.pidfd, selectors.EVENT_READ, self)
+        return None
+
+    def collect(self) -> None:
+        """Carry out what has come; inside a batch. Raises WorldError."""
+        child = self._child
+        if child is None or not has_ended(child.pidfd):
+            return
+        self.selector.unregister(child.pidfd)
+        self._child = None
+        exit_ = child.reap()
+        remove(child.directory)
+        now = self.engine.clock.monotonic()
+        said = parse_text(exit_.stdout) if exit_ is not None and exit_.rc == 0 else None
+        if not isinstance(said, dict) or not isinstance(said.get("orders"), list):
+            self.service.mark(now + (_MISSING if exit_ is not None and _is_unknown(exit_) else _RETRY))
+            return
+        for order in self._told:
+            self._answers.pop(order, None)
+        for raw in said["orders"][:_MOST]:
+            self._carry_out(raw)
+        self.service.mark()
+
+    def _carry_out(self, raw: Any) -> None:
+        order = read(raw)
+        if order is not None:
+            self._answers[order.id] = carry_out(self.engine, self.ws, order)
+        elif isinstance(raw, dict) and isinstance(raw.get("id"), str):
+            self._answers[raw["id"]] = "Refused: nobody vouches for who ordered this, or it is no order."
+
+    def close(self) -> None:
+        """Forget the request under way: an order that it brings is handed over again."""
+        if self._child is not None:
+            self.selector.unregister(self._child.pidfd)
+            self._child.kill()
+            self._child.leave()
+            self._child = None
+
+
+def _is_unknown(exit_: Exit) -> bool:
+    """Whether the gateway has no such method: its plugin is missing or older."""
+    return b"unknown method" in exit_.stdout or b"unknown method" in exit_.stderr

@@ -1,0 +1,175 @@
+"""Orders of people whom only OpenClaw's gateway knows: who counts, for what, and each of them once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.intake import remote_orders
+from tests.cli.asking import PUBLISH, TELL, ask, asked
+from tests.cli.stage import Stage, make
+
+ANN: dict[str, Any] = {"channel": "telegram", "sender": "111"}
+OTHER: dict[str, Any] = {"channel": "telegram", "sender": "112"}
+OWNER: dict[str, Any] = {"scopes": ["operator.read", "operator.write"]}
+READER: dict[str, Any] = {"scopes": ["operator.read"]}
+BROWSER: dict[str, Any] = {"device": "3c1f9a77", "scopes": ["operator.write"]}
+RISKY = Action("drop", ActionKind.COMMAND, argv=("make", "drop"), risk="all data")
+LISTED = "approvals:\n  approvers: [ann, 'chat:telegram:111', 'device:3c1f9a77']\n"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return make(tmp_path / "alpha", LISTED)
+
+
+def order(
+    stage: Stage, verb: str, name: str = "", text: str = "", by: Any = ANN, number: str = "", **more: object
+) -> str:
+    number = number or f"order-{len(stage.sql('SELECT seq FROM v_events')):08}"
+    raw = {"id": number, "verb": verb, "name": name, "text": text, "by": by, "at": stage.clock.now(), **more}
+    read = remote_orders.read(raw)
+    if read is None:
+        return "no order"
+    with stage.engine() as engine:
+        return remote_orders.carry_out(engine, stage.ws, read)
+
+
+def short(approval_id: str) -> str:
+    return approval_id[-6:].lower()
+
+
+def digest_of(stage: Stage, name: str) -> str:
+    return str(json.loads(order(stage, "card", name))["digest"])
+
+
+def given(stage: Stage) -> list[str]:
+    return [row["actor"] for row in stage.sql("SELECT actor FROM v_events WHERE kind = 'order.remote'")]
+
+
+@pytest.mark.parametrize(("by", "name"), [(ANN, "chat:telegram:111"), (BROWSER, "device:3c1f9a77")])
+def test_a_listed_person_approves_what_was_shown_and_is_recorded(stage: Stage, by: Any, name: str) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    digest = digest_of(stage, short(one))
+    assert order(stage, "approve", short(one), f"{digest[:8]} looks good", by).startswith(f"Approved {short(one)}")
+    row = stage.json("approval", "show", short(one))
+    assert (row["status"], row["resolved_by"], row["note"]) == ("approved", name, "looks good")
+    assert name in stage.run("log", "job").stdout
+
+
+def test_nothing_is_approved_unseen_or_by_another_digest(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    assert "names the first eight digits" in order(stage, "approve", short(one))
+    assert "(digest-mismatch)" not in order(stage, "approve", short(one), "00000000")
+    assert "digest" in order(stage, "approve", short(one), "00000000")
+    assert asked(stage, "job") == ["pending"]
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        OTHER,
+        OWNER,
+        READER,
+        {"channel": "telegram"},
+        {"channel": "webchat", "sender": "111"},
+        {"channel": "telegram", "sender": "111", "scopes": ["operator.admin"]},
+        {"device": "3c1f9a78", "scopes": ["operator.admin"]},
+        {"device": 3},
+        {"sender": "ann"},
+        {"name": "ann"},
+        {},
+        "ann",
+    ],
+)
+def test_nobody_else_decides_whatever_they_say_of_themselves(stage: Stage, by: Any) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    digest = digest_of(stage, short(one))
+    for verb, text in (("approve", digest[:8]), ("reject", "no"), ("changes", "no")):
+        assert "Approved" not in order(stage, verb, short(one), text, by)
+    stage.clock.advance(60)
+    stage.carry_out_held()
+    assert asked(stage, "job") == ["pending"]
+
+
+def test_what_cannot_be_taken_back_is_left_to_a_command_unless_the_configuration_says_otherwise(stage: Stage) -> None:
+    (one,) = ask(stage, "job", RISKY)
+    digest = digest_of(stage, short(one))
+    assert f"`mailboxd approve {short(one)}`" in order(stage, "approve", short(one), digest[:8])
+    assert asked(stage, "job") == ["pending"]
+    stage.ws.config.write_text(stage.ws.config.read_text() + "  by_chat: all\n")
+    assert "Approved" in order(stage, "approve", short(one), digest[:8])
+
+
+def test_an_order_that_is_handed_over_again_is_not_carried_out_again(stage: Stage) -> None:
+    stage.create("job")
+    first = order(stage, "pause", "job", "until noon", number="order-again")
+    assert (first, stage.task("job").held != "") == ("job is paused: running turns finish, and no other starts.", True)
+    assert stage.run("resume", "job").exit_code == 0
+    assert order(stage, "pause", "job", "until noon", number="order-again") == first
+    assert stage.task("job").held == ""
+    sent = order(stage, "send", "", "Write it.\n\nAll of it.", number="order-sent")
+    assert order(stage, "send", "", "Write it.\n\nAll of it.", number="order-sent") == sent
+    assert len(list(stage.ws.inbox.iterdir())) == 1
+    assert given(stage) == ["chat:telegram:111"] * 2
+
+
+def test_strangers_get_one_line_and_leave_no_trace(stage: Stage) -> None:
+    stage.create("job")
+    for verb, by in (("cancel", OTHER), ("card", OTHER), ("send", OTHER)):
+        said = order(stage, verb, "job", "x", by)
+        assert said == "This mailbox does not know chat:telegram:112. Its owner can name it in approvals.approvers."
+    assert order(stage, "cancel", "job", "x", READER) == "no order"
+    assert given(stage) == []
+
+
+def test_the_gateways_owner_answers_pauses_cancels_and_sends_but_does_not_decide(stage: Stage) -> None:
+    (one,) = ask(stage, "job", TELL)
+    stage.create("other")
+    assert "is paused" in order(stage, "pause", "other", by=OWNER)
+    assert "is resumed" in order(stage, "resume", "other", by=OWNER)
+    assert "is cancelled in 10 s" in order(stage, "cancel", "other", by=OWNER)
+    assert "Taken back" in order(stage, "undo", "other", by=OWNER)
+    assert "Sent to" in order(stage, "send", "", "More.", by=OWNER)
+    assert "not among those who may decide" in order(
+        stage, "approve", short(one), digest_of(stage, short(one)), by=OWNER
+    )
+
+
+def test_a_rejection_can_be_taken_back_for_ten_seconds(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    assert "/mailbox undo job" in order(stage, "reject", short(one), "not today")
+    assert "Taken back" in order(stage, "undo", "job")
+    order(stage, "reject", short(one), "not today")
+    stage.clock.advance(10)
+    stage.carry_out_held()
+    assert stage.json("approval", "show", short(one))["resolved_by"] == "chat:telegram:111"
+
+
+def test_a_refused_order_says_why_and_changes_nothing(stage: Stage) -> None:
+    assert order(stage, "cancel", "nothing").startswith("Refused: there is no task nothing")
+    stage.create("job")
+    assert "needs words" in order(stage, "answer", "job")
+    assert order(stage, "answer", "job", "42").startswith("Refused: ")
+    assert "job is not paused" in order(stage, "resume", "job").lower()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"verb": "shell"}, {"id": "../../x"}, {"id": "short"}, {"name": "a b"}, {"at": "soon"}, {"text": 3}, {"by": None}],
+)
+def test_what_is_no_order_is_none(more: dict[str, object]) -> None:
+    raw = {"id": "order-0001", "verb": "pause", "name": "job", "text": "", "by": ANN, "at": "2026-11-21T12:00:00.000Z"}
+    assert remote_orders.read(raw) is not None
+    assert remote_orders.read({**raw, **more}) is None
+
+
+def test_a_permission_has_a_digest_to_be_approved_by(stage: Stage) -> None:
+    (one,) = ask(stage, "job", replace(PUBLISH, risk="x"))
+    card = json.loads(order(stage, "card", short(one)))
+    assert (card["risk"], card["is_reversible"], card["preview"] != "") == ("x", True, True)
