@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from mailboxd.core.people import is_person
-from mailboxd.core.vocabulary import ADDRESS, MODEL, OPERATORS, Notice, is_id
+from mailboxd.core.vocabulary import ADDRESS, MODEL, NOTICES, OPERATORS, Notice, is_id
 
 _DAY = 86_400
 _WEEK = 7 * _DAY
@@ -103,7 +103,7 @@ ReplyTo = Annotated[
     str,
     such(
         ADDRESS.fullmatch,
-        "write CHANNEL:TARGET or session:KEY, like telegram:@ann; with * at the end: all that begin so",
+        "write CHANNEL:TARGET, session:KEY or wake:KEY, like telegram:@ann; with * at the end: all that begin so",
     ),
 ]
 Argument = Annotated[
@@ -201,13 +201,13 @@ class NotifySection(Section):
 
     kinds: Annotated[
         tuple[Literal["completed", "failed", "question", "approval", "circuit", "hold", "trouble"], ...], _LIST
-    ] = value(tuple(kind.value for kind in Notice), f"Of these: {', '.join(Notice)}.")
+    ] = value(tuple(kind.value for kind in NOTICES), f"Of these: {', '.join(NOTICES)}.")
     command: OptionalArguments = value((), "Program started for each, with the path of a JSON file.")
     channel: Recipient = value("", "OpenClaw channel (`openclaw message send`).")
     target: Recipient = value("", "Its `--target`.")
     account: Recipient = value("", "The channel's account, if it has several.")
     reply_to: Annotated[tuple[ReplyTo, ...], _LIST, _MANY] = value(
-        (), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`."
+        (), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`, `wake:...`."
     )
 
     @model_validator(mode="after")

@@ -71,10 +71,18 @@ def reports_progress(builder: DecisionBuilder) -> bool:
 
 def tell_sender(builder: DecisionBuilder, told: SenderTold) -> None:
     """Tell the sender what its work waits for, or that it goes on."""
-    if builder.task.phase.is_terminal or not reports_progress(builder):
+    if builder.task.phase.is_terminal:
         return
-    sender, note = builder.task.sender, told.why or "goes on"
-    builder.order(Send(builder.ctx.new_id("msg"), "progress", sender, note, waits_for=told.waits_for.value))
+    sender, session = builder.task.sender, builder.task.reply_address(Notice.PROGRESS)
+    if session and told.why:
+        builder.notify(Notice.PROGRESS)
+    if reports_progress(builder):
+        note = told.why or "goes on"
+        builder.order(Send(builder.ctx.new_id("msg"), "progress", sender, note, waits_for=told.waits_for.value))
+    elif session:
+        sender = session
+    else:
+        return
     builder.record(Kind.SENDER_TOLD, to=sender, waits_for=told.waits_for, why=told.why)
 
 

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 from mailboxd.core.approvals import Action
 from mailboxd.core.vocabulary import (
     REPLIED,
+    SESSION,
     TURN_SECONDS,
+    WAKE,
     AttemptStatus,
     ExecutorKind,
     Gate,
@@ -362,7 +364,7 @@ class Origin:
     terms: str = ""
     """A digest of the policy and the plan that came with it."""
     reply_to: str = ""
-    """The address for the result and questions of the work: `CHANNEL:TARGET` or `session:KEY`."""
+    """The address for the result and questions of the work: `CHANNEL:TARGET`, `session:KEY` or `wake:KEY`."""
     delegation_path: tuple[str, ...] = ()
     """`core.plans.step` of each agent from the first one down to the sender."""
     file: str = ""
@@ -467,8 +469,15 @@ class Task:
         return self.broadcast or self.body is not None or self.policy.synthesis != Synthesis.AGENT
 
     def reply_address(self, what: Notice) -> str:
-        """The address that gets this notice besides; empty = none."""
-        return self.origin.reply_to if self.parent is None and what in REPLIED else ""
+        """The address that gets this notice besides; empty = none.
+
+        What a task waits for is told in sessions only: it costs nothing there, and disturbs nobody.
+        """
+        address = self.origin.reply_to if self.parent is None else ""
+        if what is Notice.PROGRESS:
+            kind, _, key = address.partition(":")
+            return f"{SESSION}:{key}" if kind in (SESSION, WAKE) else ""
+        return address if what in REPLIED else ""
 
 
 @dataclass(frozen=True)

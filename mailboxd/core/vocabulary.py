@@ -15,7 +15,7 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 """The name of a model in OpenClaw."""
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
-"""Where OpenClaw reaches people: `CHANNEL:TARGET`, or `session:KEY`."""
+"""Where OpenClaw reaches people: `CHANNEL:TARGET`, `session:KEY` or `wake:KEY`."""
 
 POOL = "pool:"
 """The prefix of pools: roles that agents on several hosts serve, like `pool:reviewer`."""
@@ -279,10 +279,16 @@ class Notice(StrEnum):
     HOLD = "hold"
     TROUBLE = "trouble"
     """The daemon, the gateway, a peer or another host."""
+    PROGRESS = "progress"
+    """What a task waits for, or something below it: for the session that asked, which is not notified otherwise."""
 
 
+NOTICES = tuple(kind for kind in Notice if kind is not Notice.PROGRESS)
+"""The kinds of which people are notified as they choose."""
 REPLIED = frozenset({Notice.COMPLETED, Notice.FAILED, Notice.QUESTION})
 """The notices that go to the `reply_to` of a task."""
+SESSION, WAKE = "session", "wake"
+"""The kinds of addresses that name a session: its transcript gets the notice; its agent gets a turn with it."""
 
 
 class CheckVerdict(StrEnum):

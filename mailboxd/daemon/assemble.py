@@ -41,6 +41,7 @@ from mailboxd.effects.lost_turns import TurnLookup
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
+from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.effects.turns import TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
@@ -307,7 +308,7 @@ def _effect_runner(
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
-    notifying = PeopleNotifier(core, calls, ws, config.notify, openclaw.command, reports)
+    notifying = PeopleNotifier(core, calls, ws, config.notify, GatewayCalls(openclaw.command, transport), reports)
     boot = system.boot_id()
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)

@@ -1,6 +1,9 @@
 """Notifies people of what waits for them and how their work ended: by the operator's program or through OpenClaw.
 
-The end of a task and its questions also go to its `reply_to`, a chat or session that the configuration has to allow.
+The end of a task and its questions also go to its `reply_to`, a chat or session that the configuration has to allow; to
+a session also what the task waits for. A session gets a row of its transcript (`session_notes`), without a call of the
+model; its agent gets a turn if the address says so (`wake:KEY`), if the gateway has no plugin that writes rows, or if
+nobody has begun that session.
 
 A notice is a courtesy. Nothing waits for it, it takes no slot, and a duplicate does no harm: its `id` is the same, and
 OpenClaw drops a reply that it has just sent. It has the text and command of `mailboxd inbox`. For an approval, a
@@ -16,6 +19,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from mailboxd import attention
@@ -32,8 +36,9 @@ from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.specs import refused_address
 from mailboxd.core.times import moment, plus, to_epoch
-from mailboxd.core.vocabulary import Notice, Phase
+from mailboxd.core.vocabulary import SESSION, WAKE, Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
+from mailboxd.effects.session_notes import NOTE, GatewayCalls, NoteEnd, Written, note_params, read_note
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.explain import why
@@ -55,11 +60,15 @@ _GATHERED = 120.0
 """Seconds that the notice of an open circuit waits at most for others of the same reason, which it then tells of."""
 CHAT_CHARS = 2_000
 """The longest part of a result or question for a channel; many limit a message to 4,096 characters."""
+ROW_CHARS = 8_000
+"""The longest part for a row of a session, which every later turn there reads."""
 AGAIN = 3600.0
 """Seconds within which a recurring problem is reported once."""
 _COMMAND, _CHANNEL, _REPLY = "command", "channel", "reply"
-_SESSION = "session"
+_CHAT, _TURN = "chat", "turn"
+"""What follows a row of a session: a message to the messenger's chat that it belongs to; or a turn in its place."""
 _NOTICE = "notice.json"
+_ASKED = frozenset({"question", "spec"})
 _NEEDS = {
     Notice.QUESTION: frozenset({Need.QUESTION, Need.SPEC}),
     Notice.APPROVAL: frozenset({Need.APPROVAL}),
@@ -107,6 +116,15 @@ class Sending:
     """By way, as people read it."""
     recorded: set[str] = field(default_factory=set)
     """The ways by which it was sent, according to the log."""
+    chat: Mapping[str, str] | None = None
+    """The messenger's chat of the session that has the row."""
+    by_turn: bool = False
+    """The session has no row, but gets a turn."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether something is to be sent because of how a note has ended."""
+        return (self.by_turn and _TURN not in self.problems) or (self.chat is not None and _CHAT not in self.problems)
 
 
 @dataclass(slots=True)
@@ -117,8 +135,8 @@ class PeopleNotifier:
     calls: ProcessTable
     ws: Workspace
     ways: NotifySection
-    openclaw: tuple[str, ...]
-    """The program that reaches the channels."""
+    gateway: GatewayCalls
+    """What reaches channels and sessions."""
     reports: Reports
     sending: dict[str, Sending] = field(default_factory=dict)
     """By order."""
@@ -161,19 +179,33 @@ class PeopleNotifier:
         told, sending.said = sending.problems, said
         settings, address = self.engine.settings, task.reply_address(effect.what) if task is not None else ""
         is_told, ways = effect.what in settings.notices, self.ways
-        chosen = {_COMMAND: is_told and ways.command, _CHANNEL: is_told and ways.channel, _REPLY: address}
+        by_turn = sending.by_turn or (address.startswith(f"{WAKE}:"))
+        chosen = {
+            _COMMAND: is_told and ways.command, _CHANNEL: is_told and ways.channel,
+            _REPLY: address and not by_turn, _TURN: address and by_turn, _CHAT: sending.chat is not None,
+        }  # fmt: skip
         sending.addressees = {
-            _COMMAND: "notify.command", _CHANNEL: f"{ways.channel}:{ways.target}", _REPLY: address,
+            _COMMAND: "notify.command", _CHANNEL: f"{ways.channel}:{ways.target}", _REPLY: address, _TURN: address,
+            _CHAT: "" if sending.chat is None else _place(sending.chat),
         }  # fmt: skip
         for way in [way for way, is_chosen in chosen.items() if is_chosen]:
             if told.get(way) == "" or (way == _CHANNEL and address == sending.addressees[way]):
                 continue
             told.pop(way, None)
-            if way == _REPLY and (why := refused_address(address, settings.reply_to)):
+            if way in (_REPLY, _TURN) and (why := self._refused(address, effect.what)):
                 told[way] = why
             else:
-                self._start(order, said, way, address, now)
+                self._start(order, sending, way, address, now)
         self._report(order)
+
+    def _refused(self, address: str, what: Notice) -> str | None:
+        """Why nothing may be sent to this address; None if it may be.
+
+        What its task waits for may be told a session whose agent may be woken.
+        """
+        allowed = self.engine.settings.reply_to
+        woken = address.replace(SESSION, WAKE, 1) if what is Notice.PROGRESS else address
+        return refused_address(address, allowed) and refused_address(woken, allowed)
 
     def _more_may_follow(self, order: Order) -> bool:
         """Whether further circuits may soon open for the same reason: other lost turns are being looked up."""
@@ -182,41 +214,59 @@ class PeopleNotifier:
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result for one target."""
-        way = call.id.rpartition(".")[2]
-        self.sending[order.id].problems[way] = _problem(
-            way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr)
-        )
+        way, sending = call.id.rpartition(".")[2], self.sending[order.id]
+        problem = _problem(way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
+        if way == _REPLY and _is_note(sending.addressees[_REPLY]):
+            self._take_note(sending, read_note(None if call.stopped else exit_.rc, exit_.stdout, problem))
+        else:
+            sending.problems[way] = problem
         self.calls.discard_when_recorded(call.id)
         self._report(order)
+
+    def _take_note(self, sending: Sending, end: NoteEnd) -> None:
+        """Take what became of a row; what follows it is begun with the order's next try, which is now."""
+        if end.state in (Written.WRITTEN, Written.FAILED):
+            sending.problems[_REPLY] = end.problem
+        else:  # what a task waits for is not worth a turn
+            sending.by_turn = sending.said.kind is not Notice.PROGRESS
+        is_told = sending.said.kind in self.engine.settings.notices and bool(self.ways.channel)
+        if end.chat is not None and not (is_told and _place(end.chat) == sending.addressees[_CHANNEL]):
+            sending.chat = end.chat
 
     def _report(self, order: Order) -> None:
         if order.id not in self.calls.orders():
             self.reports.append(NoticeEnded(order))
 
-    def _start(self, order: Order, said: NoticeMessage, way: str, address: str, now: float) -> None:
+    def _start(self, order: Order, sending: Sending, way: str, address: str, now: float) -> None:
         name, key = f"{order.id}.{way}", f"notice:{order.id}:{way}"
         call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, without_slot=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
             return
         self.calls.discard(call.id)  # the outcome of an earlier notice is unknown, so it is sent again
         try:
-            argv, files = self._program(call, said, way, address)
+            argv, files = self._program(order, call, sending, way, address)
             self.calls.start(call, argv, now, files=files)
         except NotStarted as missing:
-            self.sending[order.id].problems[way] = str(missing)
+            sending.problems[way] = str(missing)
 
     def _program(
-        self, call: Call, said: NoticeMessage, way: str, address: str
+        self, order: Order, call: Call, sending: Sending, way: str, address: str
     ) -> tuple[tuple[str, ...], dict[str, bytes]]:
         """What sends it, and the files for it."""
-        if way == _REPLY and call.order is not None:
-            # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
-            key = f"{said.id}.{call.order.tries}"
-            return (*self.openclaw, "gateway", "call", *_reply_call(said, key, address, self.ways), "--json"), {}
+        said = sending.said
         if way == _CHANNEL:
             message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
             message = replace(message, account=self.ways.account, text=chat_text(said))
-            return message_argv(self.openclaw, message), {}
+            return message_argv(self.gateway.openclaw, message), {}
+        if way == _REPLY and _is_note(address):
+            session, text = address.partition(":")[2], chat_text(said, Reader.SESSION)
+            return self.gateway.request(NOTE, note_params(said.id, session, said.agent, text), int(SECONDS))
+        if way in (_REPLY, _CHAT, _TURN):
+            # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
+            key = f"{said.id}.{order.tries}"
+            to_chat = sending.chat if way == _CHAT else None
+            made = _turn(said, key, address) if way == _TURN else _message(said, key, address, to_chat, self.ways)
+            return self.gateway.request(*made, int(SECONDS))
         raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         return (*self.ways.command, self.calls.file(call.id, _NOTICE)), {_NOTICE: raw}
 
@@ -231,6 +281,12 @@ class PeopleNotifier:
         """The notice to send; None if it no longer applies."""
         program, now, report = attention.program_for(self.ws), self.engine.clock.now(), Report(self.engine.store.db)
         about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root), task.local_id, task.title)
+        if effect.what is Notice.PROGRESS:
+            cause = why.cause_for_sender(why.explain(report.task_snapshot([task.id], now, 0), task.id))
+            if cause is None or task.phase.is_terminal or (cause.kind in _ASKED and not cause.depth):
+                return None  # a question has a notice of its own
+            text = cause.text if not cause.depth else f"{cause.task} {cause.text}"
+            return NoticeMessage(*about, text, "", cause.command.replace("mailboxd", program, 1), None, cause.at)
         if effect.what in (Notice.COMPLETED, Notice.FAILED):
             if task.phase is not Phase(effect.what):
                 return None
@@ -278,6 +334,8 @@ class PeopleNotifier:
                 self._record(Kind.NOTICE_SETTLED, order, data)
             store.outbox.finish(order.id)
             return
+        if sending.follows:
+            return  # the order is still pending, and due
         pause = PAUSES[order.tries] if order.tries < len(PAUSES) else None
         again = plus(now, pause) if pause is not None else None
         for way, problem in sending.problems.items():
@@ -298,16 +356,34 @@ class PeopleNotifier:
         self.engine.record(Event(kind, order.task or None, data))
 
 
-def _reply_call(said: NoticeMessage, key: str, address: str, ways: NotifySection) -> tuple[str, ...]:
-    """The gateway's method and arguments that send a reply: to a chat, or as a turn to the agent of a session."""
+def _place(chat: Mapping[str, str]) -> str:
+    """The address of a messenger's chat."""
+    return f"{chat['channel']}:{chat['to']}"
+
+
+def _is_note(address: str) -> bool:
+    """Whether this address gets rows."""
+    return address.startswith(f"{SESSION}:")
+
+
+def _turn(said: NoticeMessage, key: str, address: str) -> tuple[str, Mapping[str, object]]:
+    """The request for a turn by the agent of a session, whose words OpenClaw sends to the session's chat."""
+    text, session = chat_text(said, Reader.AGENT), address.partition(":")[2]
+    return "agent", {
+        "idempotencyKey": key, "message": text, "sessionKey": session, "deliver": True, "bestEffortDeliver": True
+    }  # fmt: skip
+
+
+def _message(
+    said: NoticeMessage, key: str, address: str, chat: Mapping[str, str] | None, ways: NotifySection
+) -> tuple[str, Mapping[str, object]]:
+    """The request for a message to a chat: the one of the session that has the row, else the address."""
+    params = {"idempotencyKey": key, "message": chat_text(said)}
+    if chat is not None:
+        return "send", {**params, **chat}
     kind, _, place = address.partition(":")
-    params = {"idempotencyKey": key}
-    if kind == _SESSION:
-        params |= {"message": chat_text(said, to_agent=True), "sessionKey": place}
-        return "agent", f"--params={json.dumps({**params, 'deliver': True, 'bestEffortDeliver': True})}"
     account = {"accountId": ways.account} if ways.account and kind == ways.channel else {}
-    params |= {"channel": kind, "to": place, "message": chat_text(said), **account}
-    return "send", f"--params={json.dumps(params)}"
+    return "send", {**params, "channel": kind, "to": place, **account}
 
 
 def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
@@ -321,17 +397,25 @@ def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
     }
 
 
-def chat_text(said: NoticeMessage, *, to_agent: bool = False) -> str:
-    """The message for a channel, or for the agent of a session. What OpenClaw would not send as it is, is left out."""
-    *_, bare = texts = list(_chat_texts(said, to_agent))
+class Reader(StrEnum):
+    """Who reads a notice: a person in a chat, the agent of a session, or both in the session's transcript."""
+
+    CHAT = "chat"
+    AGENT = "agent"
+    SESSION = "session"
+
+
+def chat_text(said: NoticeMessage, reader: Reader = Reader.CHAT) -> str:
+    """The message for this reader. What OpenClaw would not send as it is, is left out."""
+    *_, bare = texts = list(_chat_texts(said, reader))
     return next((text for text in texts if message_problem(text) is None), bare)
 
 
-def _chat_texts(said: NoticeMessage, to_agent: bool) -> Iterator[str]:
+def _chat_texts(said: NoticeMessage, reader: Reader) -> Iterator[str]:
     """The message, and then with less and less that agents have written."""
     ask = said.approval
     about = f"mailboxd of {said.agent}" + (f", task {said.task}" if said.task else "")
-    if to_agent:
+    if reader is Reader.AGENT:
         about = f"Tell whoever waits in this session. {about}"
     if ask is not None:
         kind = ask["kind"] if ask["purpose"] == Purpose.ACTION else ask["purpose"]
@@ -346,10 +430,11 @@ def _chat_texts(said: NoticeMessage, to_agent: bool) -> Iterator[str]:
         yield f"{about}\n{how}"
         return
     body = for_page(said.body).strip()
-    if len(body) > CHAT_CHARS:
-        body = f"{body[:CHAT_CHARS].rstrip()}…"
+    most = ROW_CHARS if reader is Reader.SESSION else CHAT_CHARS
+    if len(body) > most:
+        body = f"{body[:most].rstrip()}…"
     sentence = f"{about}: {said.text}"
-    if body and to_agent:
+    if body and reader is not Reader.CHAT:
         body = quote_fence(body, f"task {said.task}")
     if body and body not in sentence:
         yield f"{sentence}\n\n{body}\n\n{said.command}"

@@ -1,7 +1,8 @@
 """Tells the senders of this agent's work what it waits for that they cannot see: a person, a reviewer, a budget ...
 
 A peer knows only that it has delivered its work. Each change of what the work waits for is one progress message, and so
-is that it goes on. What was told last is stored with the task, so that a restart tells nothing twice.
+is that it goes on. A session that a task is to be answered in learns what it waits for, but not that it goes on. What
+was told last is stored with the task, so that a restart tells nothing twice.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class SenderNotifier:
     def perform(self) -> float:
         """Order the messages to senders, inside a batch; return when to do so again (monotonic clock)."""
         mono = self.engine.clock.monotonic()
-        found, self._after = self.engine.store.tasks.of_peers(self._after, MOST)
+        found, self._after = self.engine.store.tasks.reported(self._after, MOST)
         report = Report(self.engine.store.db)
         for task_id, told in found:
             snapshot = report.task_snapshot([task_id], self.engine.now, 0)

@@ -159,14 +159,19 @@ _TOLD: Mapping[str, WaitsFor] = {
 """The kinds of causes that the sender of the work is told of, because it cannot see them."""
 
 
-def told_to_sender(explanation: Explanation) -> tuple[WaitsFor, str]:
-    """What the sender of a task is told that it waits for, with the reason in a line: NOTHING if it goes on."""
+def cause_for_sender(explanation: Explanation) -> Cause | None:
+    """The cause of waiting that the sender of a task is told; None if it goes on."""
     causes = [cause for cause in explanation.causes if cause.kind in _TOLD and (cause.hint or cause.at or cause.then)]
     # what a person must do comes before what passes by itself
     causes.sort(key=lambda cause: _TOLD[cause.kind] not in FOR_PERSON)
-    if not causes:
+    return next(iter(causes), None)
+
+
+def told_to_sender(explanation: Explanation) -> tuple[WaitsFor, str]:
+    """What the sender of a task is told that it waits for, with the reason in a line: NOTHING if it goes on."""
+    cause = cause_for_sender(explanation)
+    if cause is None:
         return WaitsFor.NOTHING, ""
-    cause = causes[0]
     where = f"{cause.task} " if cause.depth else ""
     return _TOLD[cause.kind], first_line(f"{where}{cause.text}", _TOLD_CHARS)
 

@@ -557,8 +557,8 @@ class Tasks:
         )
         return [row[0] for row in rows]
 
-    def of_peers(self, after: int, most: int) -> tuple[list[tuple[str, str]], int]:
-        """Open tasks that peers have given, at most `most` after the event `after`, each with what its sender was told.
+    def reported(self, after: int, most: int) -> tuple[list[tuple[str, str]], int]:
+        """Open tasks of peers and sessions, at most `most` after the event `after`, each with what its sender was told.
 
         Also returns the event of the last one; 0 if there are no more.
         """
@@ -566,7 +566,10 @@ class Tasks:
             "SELECT id, seq,"
             " coalesce((SELECT w.waits_for || ': ' || w.why FROM waits_told w WHERE w.task = tasks.id), '')"
             f" FROM tasks WHERE parent IS NULL AND {OPEN} AND seq > ?1"
-            " AND json_extract(origin, '$.attempt_id') IS NOT NULL ORDER BY seq LIMIT ?2",
+            " AND (json_extract(origin, '$.attempt_id') IS NOT NULL"
+            " OR json_extract(origin, '$.reply_to') GLOB 'session:*'"
+            " OR json_extract(origin, '$.reply_to') GLOB 'wake:*')"
+            " ORDER BY seq LIMIT ?2",
             (after, most),
         ).fetchall()
         last = rows[-1][1] if len(rows) == most else 0

@@ -113,6 +113,8 @@ class Call:
     at: float
     tools: tuple[str, ...] = ()
     """The tools on offer."""
+    heard: str = ""
+    """What the assistant has said in this session, joined."""
 
 
 def read_call(number: int, request: Mapping[str, Any]) -> Call:
@@ -127,7 +129,8 @@ def read_call(number: int, request: Mapping[str, Any]) -> Call:
     tools = tuple(str(tool.get("function", {}).get("name", "")) for tool in request.get("tools") or ())
     agent = str(request.get("model", "")).rpartition("/")[2]
     text = "\n".join(texts[index] for index in asked)
-    return Call(number, agent, kind, task, attempt, text, len(results), tuple(results), time.monotonic(), tools)
+    heard = "\n".join(texts[n] for n, one in enumerate(messages) if one.get("role") == "assistant")
+    return Call(number, agent, kind, task, attempt, text, len(results), tuple(results), time.monotonic(), tools, heard)
 
 
 def _identity(text: str) -> tuple[str, str, str] | None:

@@ -15,6 +15,7 @@ from mailboxd.core.effects import Notify
 from mailboxd.effects import notifier
 from mailboxd.effects.notifier import MOST_AT_ONCE, PeopleNotifier, Sending
 from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
+from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
@@ -57,7 +58,7 @@ class Bell:
         with self.opened() as engine:
             reports = Reports(engine)
             notifying = PeopleNotifier(
-                engine, self.calls, self.stage.ws, self.ways, self.openclaw, reports, sending=self.sending
+                engine, self.calls, self.stage.ws, self.ways, GatewayCalls(self.openclaw), reports, sending=self.sending
             )
             orders = self.orders(engine)
             for order in orders:
@@ -94,7 +95,9 @@ class Bell:
             self.notifying(engine).order_trouble_notices()
 
     def notifying(self, engine: Engine) -> PeopleNotifier:
-        return PeopleNotifier(engine, self.calls, self.stage.ws, self.ways, self.openclaw, Reports(engine))
+        return PeopleNotifier(
+            engine, self.calls, self.stage.ws, self.ways, GatewayCalls(self.openclaw), Reports(engine)
+        )
 
     def states(self) -> list[str]:
         with self.opened() as engine:
