@@ -182,9 +182,10 @@ def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterato
 def _plugin(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
     """Try the plugin of the running gateway: that OpenClaw lists it does not mean that the gateway uses it."""
     state, gateway = known.get("plugin"), known.get("gateway")
-    if target.ws is None or not target.settings.agent or state is None or state.problem:
+    if state is None or state.problem or gateway is None or not gateway.connected:
         return
-    if gateway is not None and gateway.connected:
+    yield Probe("plugin_parts", "plugin parts", "openclaw gateway call mailboxd.parts", target.openclaw.plugin_parts)
+    if target.ws is not None and target.settings.agent:
         probe = lambda: agent.probe_plugin(target, clock)  # noqa: E731
         yield Probe("plugin_answer", "plugin answer", "mailboxd doctor --canary", probe)
 
@@ -248,6 +249,7 @@ GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
         openclaw.transport: ("transport",),
         openclaw.lane: ("agents",),
         openclaw.plugin: ("plugin",),
+        openclaw.plugin_parts: ("plugin_parts",),
     },
     "agent": {
         agent.agent: ("peers",),

@@ -239,6 +239,17 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginParts:
+    """The parts of the plugin that the running gateway has, each with why it refused it, or nothing.
+
+    `problem`: why the plugin there does not say.
+    """
+
+    refused: Mapping[str, str]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PluginAnswer:
     """The running gateway's answer to a message that its plugin must refuse."""
 
@@ -309,3 +320,4 @@ class Facts:
     tools: Tools | None = None
     plugin: PluginState | None = None
     plugin_answer: PluginAnswer | None = None
+    plugin_parts: PluginParts | None = None

@@ -32,6 +32,7 @@ from mailboxd.doctor.facts import (
     CheckResult,
     Facts,
     Gateway,
+    PluginParts,
     Program,
     Release,
     Tools,
@@ -148,6 +149,19 @@ def plugin(facts: Facts, found: PluginState) -> Iterator[CheckResult]:
         yield ok("plugin", f"the gateway plugin {found.version} accepts messages without a model".replace("  ", " "))
 
 
+def plugin_parts(_: Facts, found: PluginParts) -> Iterator[CheckResult]:
+    """What the running gateway itself says of the plugin: a part that a version refuses is missed by people only."""
+    if found.problem:
+        text = f"the running gateway does not have this mailboxd's plugin: {found.problem}"
+        yield error("plugin-parts", text, "openclaw plugins reload mailboxd  # or: openclaw gateway restart")
+        return
+    refused = {name: why for name, why in found.refused.items() if why}
+    for name, why in refused.items():
+        yield warning("plugin-parts", f"this OpenClaw refuses the plugin's part {name}: {why}", "openclaw logs")
+    if not refused:
+        yield ok("plugin-parts", f"the gateway runs all parts of the plugin: {', '.join(found.refused)}")
+
+
 # Probes: one command each, with a time limit. They change nothing.
 
 SECONDS = 120.0
@@ -198,6 +212,10 @@ class OpenClawProbes:
         """The `tools` section. Raises UnavailableError."""
         exit_ = self._run(self.openclaw.argv(*config_get("tools")))
         return _answered(parse_tools(exit_, version), exit_)
+
+    def plugin_parts(self) -> PluginParts:
+        """What the plugin of the running gateway says of its parts. Raises UnavailableError."""
+        return parse_parts(self._run(self.openclaw.argv("gateway", "call", "mailboxd.parts", "--json")))
 
     def _run(self, argv: tuple[str, ...]) -> Exit:
         return ask(argv, self.environment, SECONDS)
@@ -251,6 +269,14 @@ def parse_gateway(exit_: Exit) -> Gateway | None:
         config_path=brief(text_at(value, "config", "cli", "path")),
         config_valid=at(value, "config", "cli", "valid") is not False,
     )
+
+
+def parse_parts(exit_: Exit) -> PluginParts:
+    """Parse the answer of the plugin's method `mailboxd.parts`."""
+    parts = at(parse_object(exit_), "parts")
+    if exit_.rc != 0 or not isinstance(parts, dict):
+        return PluginParts({}, _error_text(exit_))
+    return PluginParts({brief(str(name)): brief(str(why)) for name, why in parts.items()})
 
 
 def parse_tools(exit_: Exit, version: Version | None) -> Tools | None:

@@ -14,12 +14,17 @@ export default {
   name: "mailboxd",
   description: "Mailboxes for OpenClaw's agents: messages, answers, results and decisions.",
   register(api) {
+    const parts = {}; // what became of each: empty, or why this OpenClaw refused it
     for (const [name, part] of Object.entries(PARTS)) {
       try {
         part.register(api);
+        parts[name] = "";
       } catch (problem) {
-        api.logger.error(`this OpenClaw does not take the part ${name}: ${problem?.message ?? problem}`);
+        parts[name] = String(problem?.message ?? problem);
+        api.logger.error(`this OpenClaw does not take the part ${name}: ${parts[name]}`);
       }
     }
+    // For `mailboxd doctor`: one wrong field in the manifest, and OpenClaw leaves out the whole plugin without a word.
+    api.registerGatewayMethod("mailboxd.parts", ({ respond }) => respond(true, { parts }), { scope: "operator.read" });
   },
 };

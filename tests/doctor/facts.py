@@ -16,6 +16,7 @@ from mailboxd.doctor.facts import (
     Gateway,
     MailboxFacts,
     PluginAnswer,
+    PluginParts,
     Program,
     Release,
     Settings,
@@ -75,6 +76,7 @@ HEALTHY = Facts(
     tools=TOOLS,
     plugin=PLUGIN,
     plugin_answer=PluginAnswer(refused=True),
+    plugin_parts=PluginParts({"receive": ""}),
 )
 
 

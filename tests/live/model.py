@@ -31,6 +31,8 @@ import yaml
 _TURN = re.compile(r"\[mailboxd\] (\w+) turn · task (\S+) · attempt (\d+)")
 _CANARY = re.compile(r"canary-[0-9a-f]{16}\b")
 """The word that `mailboxd doctor --canary` asks for: a model that no rule concerns does as it is told."""
+_BESIDE = re.compile(r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\s*Conversation data .*Active exec sessions", re.DOTALL)
+"""What OpenClaw puts behind the prompt of each request of a turn."""
 _FRONT = re.compile(r"---\ntype: (\w+)\n(.*?)\n---\n", re.DOTALL)
 
 
@@ -80,7 +82,14 @@ class Hang:
     then: str = "Late."
 
 
-Step = Text | Tool | Fault | Hang
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Several calls of tools in one reply."""
+
+    tools: tuple[Tool, ...]
+
+
+Step = Text | Tool | Several | Fault | Hang
 
 
 def plan(children: Mapping[str, Any]) -> Text:
@@ -115,22 +124,26 @@ class Call:
     """The tools on offer."""
     heard: str = ""
     """What the assistant has said in this session, joined."""
+    size: int = 0
+    """The bytes of the request."""
 
 
-def read_call(number: int, request: Mapping[str, Any]) -> Call:
+def read_call(number: int, request: Mapping[str, Any], size: int = 0) -> Call:
     """What a request says of itself. The turn is the last that mailboxd began in this session."""
     messages: list[Mapping[str, Any]] = list(request.get("messages", ()))
     texts = [_plain(message.get("content")) for message in messages]
     asked = [index for index, message in enumerate(messages) if message.get("role") == "user"]
-    begun = [index for index in asked if _identity(texts[index])]
-    start = begun[-1] if begun else (asked[-1] if asked else 0)
+    begun = [index for index in asked if _identity(texts[index])] or [n for n in asked if not _BESIDE.match(texts[n])]
+    start = begun[-1] if begun else 0
     kind, task, attempt = (_identity(texts[start]) if texts else None) or ("", "", "")
     results = [texts[n] for n in range(start, len(messages)) if messages[n].get("role") == "tool"]
     tools = tuple(str(tool.get("function", {}).get("name", "")) for tool in request.get("tools") or ())
     agent = str(request.get("model", "")).rpartition("/")[2]
     text = "\n".join(texts[index] for index in asked)
     heard = "\n".join(texts[n] for n, one in enumerate(messages) if one.get("role") == "assistant")
-    return Call(number, agent, kind, task, attempt, text, len(results), tuple(results), time.monotonic(), tools, heard)
+    return Call(
+        number, agent, kind, task, attempt, text, len(results), tuple(results), time.monotonic(), tools, heard, size
+    )  # fmt: skip
 
 
 def _identity(text: str) -> tuple[str, str, str] | None:
@@ -227,17 +240,21 @@ class Model:
             counted[key] = counted.get(key, 0) + 1
         return counted
 
-    def take(self, request: Mapping[str, Any]) -> tuple[Step, threading.Event]:
+    def take(self, request: Mapping[str, Any], size: int = 0) -> tuple[Step, threading.Event]:
         """Record a request and choose its answer; and what a hang waits for."""
         with self._lock:
-            call = read_call(len(self.calls) + 1, request)
+            call = read_call(len(self.calls) + 1, request, size)
             self.calls.append(call)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-            rule = next((rule for rule in self._rules if rule.takes(call)), None)
-            word = _CANARY.search(call.text)
-            steps = rule.steps if rule is not None else (Text(word[0] if word else "The outcome."),)
-            return steps[min(call.steps, len(steps) - 1)], self._released
+            return self.choose(call), self._released
+
+    def choose(self, call: Call) -> Step:
+        """The answer by the rules; a model that thinks for itself overrides this."""
+        rule = next((rule for rule in self._rules if rule.takes(call)), None)
+        word = _CANARY.search(call.text)
+        steps = rule.steps if rule is not None else (Text(word[0] if word else "The outcome."),)
+        return steps[min(call.steps, len(steps) - 1)]
 
     def answered(self) -> None:
         """A request that was taken has its answer."""
@@ -268,10 +285,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        size = int(self.headers["Content-Length"])
+        request = json.loads(self.rfile.read(size))
         assert isinstance(self.server, _Server)
         model = self.server.model
-        step, released = model.take(request)
+        step, released = model.take(request, size)
         try:
             self._answer(step, released, str(request.get("model", "")))
         finally:
@@ -303,11 +321,18 @@ class _Handler(BaseHTTPRequestHandler):
         """The record of calls is `Model.calls`."""
 
 
-def _stream(step: Text | Tool, model: str) -> Iterator[bytes]:
-    if isinstance(step, Tool):
-        function = {"name": step.name, "arguments": json.dumps(dict(step.arguments))}
-        call = {"index": 0, "id": f"call_{time.monotonic_ns()}", "type": "function", "function": function}
-        delta: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+def _stream(step: Text | Tool | Several, model: str) -> Iterator[bytes]:
+    if not isinstance(step, Text):
+        tools = step.tools if isinstance(step, Several) else (step,)
+        now = time.monotonic_ns()
+        called = [
+            {
+                "index": index, "id": f"call_{now}{index}", "type": "function",
+                "function": {"name": tool.name, "arguments": json.dumps(dict(tool.arguments))},
+            }
+            for index, tool in enumerate(tools)
+        ]  # fmt: skip
+        delta: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": called}
         finish = "tool_calls"
     else:
         delta, finish = {"role": "assistant", "content": step.text}, step.finish
