@@ -286,6 +286,11 @@ class OpenClawSection(Section):
         "auto",
         "Run turns by that program or over a WebSocket; `auto`: over it once `mailboxd connect gateway pair` was run.",
     )
+    delegate: Literal["tool", "takeover", "off"] = value(
+        "tool",
+        "Durable delegation in this agent's chats (needs the plugin): the tool `mailboxd_delegate`; `takeover`: "
+        "`sessions_spawn` and `sessions_send` become such tasks as well.",
+    )
     turn_timeout_seconds: Whole = number(600, "seconds", 1, _WEEK, "Timeout of a turn.")
     environment: Variables = value((), "Further environment variables passed to the program.")
     models: Models = value((), "Models that `model` of a task may name.")

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from mailboxd.core.approvals import Action, ActionRules, may_not_perform
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.model import BreakerRules, Escalation, Policy
+from mailboxd.core.session_keys import is_chat_of
+from mailboxd.core.specs import refused_address
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import Gate, Notice, Quorum, Synthesis, WeakSpec
+from mailboxd.core.vocabulary import Gate, Notice, Quorum, Synthesis, WeakSpec, same_agent
 
 if TYPE_CHECKING:
     from mailboxd.config.model import Config
@@ -43,6 +45,8 @@ class Settings:
     """Those that a task may name."""
     reply_to: tuple[str, ...] = ()
     """Where a task may have its replies sent."""
+    delegates: bool = True
+    """Whether its agent may give work away in its own chats, which then get the results."""
     readers: frozenset[str] = frozenset()
     """Those of them that may only read."""
     may_perform: Callable[[Action], str | None] = lambda _action: None
@@ -51,6 +55,15 @@ class Settings:
     notices: frozenset[Notice] = frozenset()
     approvers: tuple[str, ...] = ()
     chat_approves_all: bool = False
+
+    def refused_reply(self, address: str, sender: str) -> str | None:
+        """Why a task of this sender may not have its replies sent there; None = it may.
+
+        What the agent gave away in a chat of its own is answered in that chat.
+        """
+        if self.delegates and same_agent(sender, self.agent) and is_chat_of(self.agent, address):
+            return None
+        return refused_address(address, self.reply_to)
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -94,6 +107,7 @@ def settings(config: Config) -> Settings:
         harnesses=tuple(config.acp.harnesses),
         models=config.openclaw.models,
         reply_to=config.notify.reply_to,
+        delegates=config.openclaw.delegate != "off",
         readers=frozenset(name for name, one in config.acp.harnesses.items() if set(one.capabilities) <= {"read"}),
         checks=CheckRules(checks.commands, checks.timeout_seconds, find_spec("jsonschema") is not None),
         may_perform=partial(may_not_perform, action_rules(config)),

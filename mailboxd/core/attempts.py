@@ -11,7 +11,16 @@ from dataclasses import replace
 
 from mailboxd.core import approval_requests, corrections, plans, reviews, spec_drafting
 from mailboxd.core.approvals import merged
-from mailboxd.core.conversation import STEERED, answer_ended, asked, await_reply, order_turn, renew_lease, steer_again
+from mailboxd.core.conversation import (
+    STEERED,
+    answer_ended,
+    asked,
+    await_reply,
+    heard,
+    order_turn,
+    renew_lease,
+    steer_again,
+)
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late, sha256_of
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
@@ -147,6 +156,9 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     if not builder.is_ordered(ended.turn_id) or not _awaits(attempt, ended):
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
+    if ended.heard:
+        heard(builder, ended.heard)
+        attempt = builder.live
     match ended.outcome:
         case Succeeded() as ok:
             builder.checkpoint(

@@ -213,7 +213,7 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     elif _only_combines(builder):
         into = "in the next attempt, if there is one" if builder.task.composes else "when the results are combined"
     else:
-        into = "in another turn of the same session, when the running one has ended"
+        into = "in the running turn if a tool follows, else in another turn of the same session"
         builder.checkpoint("new instructions came", steered="\n\n".join(filter(None, [attempt.steered, text])))
     builder.record(Kind.STEERED, by=sender, text=text, into=into)
     builder.amend("new instructions", spec=spec)
@@ -221,6 +221,13 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
 
 def _only_combines(builder: DecisionBuilder) -> bool:
     return builder.live.waiting_for is Waiting.CHILDREN or (bool(builder.view.children.total) and builder.task.composes)
+
+
+def heard(builder: DecisionBuilder, text: str) -> None:
+    """Instructions were given in the turn itself, by the result of a tool: only what came after them is still new."""
+    steered = builder.live.steered
+    if steered and steered.startswith(text):
+        builder.checkpoint("new instructions were given while it worked", steered=steered[len(text) :].strip())
 
 
 def steer_again(builder: DecisionBuilder) -> bool:

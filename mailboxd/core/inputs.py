@@ -142,6 +142,8 @@ class TurnEnded:
     """The turn asked again for an answer that had not been taken."""
     turn_id: str = ""
     """The ordered turn or look-up; empty if the result was composed here."""
+    heard: str = ""
+    """The new instructions that were given in the turn itself."""
 
 
 @dataclass(frozen=True, slots=True)

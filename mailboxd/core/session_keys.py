@@ -54,3 +54,13 @@ def next_session_key(previous: Attempt | None, executor: str, local_id: str, own
         if previous.status is AttemptStatus.UNKNOWN or unproven:
             return previous.session_key
     return session_key(executor, local_id, own_agent, ordinal)
+
+
+_NO_CHATS = ("mailboxd:", "subagent:", "acp:")
+"""Sessions that nobody reads later: of our own turns, of OpenClaw's sub-agents and of harnesses."""
+
+
+def is_chat_of(agent: str, address: str) -> bool:
+    """Whether this address (`session:KEY`) is a session of the agent in which people, or its schedules, talk to it."""
+    own, _, rest = address.lower().partition(f"session:agent:{agent.lower()}:")
+    return own == "" and bool(rest) and not rest.startswith(_NO_CHATS) and ":subagent:" not in rest

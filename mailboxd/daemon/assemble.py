@@ -26,6 +26,7 @@ from mailboxd.config import Config, fingerprint
 from mailboxd.config.model import HarnessSection
 from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
+from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.event_logging import EventLogger
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
@@ -42,6 +43,7 @@ from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.session_notes import GatewayCalls
+from mailboxd.effects.steering import Steering
 from mailboxd.effects.turns import TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
@@ -208,6 +210,7 @@ def put_together(
         taskmd=taskmd,
         index=DailyIndex(core.store, ws, core.clock),
         retention=Retention(core, ws, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
+        delegation=DelegationFile(ws, config, core, peers),
         heads=signed_heads.SignedHeads(core.store, core.clock, signed_heads.signer(ws, os.environ)),
         peers=peers,
         calls=calls,
@@ -311,7 +314,8 @@ def _effect_runner(
     notifying = PeopleNotifier(core, calls, ws, config.notify, GatewayCalls(openclaw.command, transport), reports)
     boot = system.boot_id()
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub)
-    performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
+    steering = Steering(core, calls, ws)
+    performers = (starting, posting, recovery, checking, harnesses, performing, notifying, steering)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 
 

@@ -23,6 +23,7 @@ from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
 from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
+from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.scan_schedule import ScanSchedule
@@ -68,6 +69,7 @@ class Daemon:
     retention: Retention
     index: DailyIndex
     heads: SignedHeads
+    delegation: DelegationFile
     peers: Peers
     calls: ProcessTable
     watcher: Watcher
@@ -136,6 +138,7 @@ class Daemon:
         self._saving = Service(Checkpoints(self.engine.store, self.engine.clock).perform)
         self._upkeep = (
             self._surroundings.agents,
+            Service(self.delegation.perform, slack=RELAXED),
             Service(self._tidy, Component.CLEANUP, RELAXED),
             self._filing,
             Service(self._check_archive, slack=RELAXED),
@@ -315,6 +318,7 @@ class Daemon:
             self._logged_event = self.on_events(self._logged_event)
             self._is_stale = True
             self.view.mark()
+            self.effects.steering.perform()  # first, because a tool may end at any moment
             if self._listing.due == NEVER:
                 self._listing.mark()
             if self._saving.due == NEVER:

@@ -21,7 +21,7 @@ from mailboxd.core.model import Task, backoff
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.core.session_keys import message_key
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS
+from mailboxd.core.vocabulary import OPERATORS, same_agent
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder, place_of, row_of_sent
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
@@ -92,7 +92,7 @@ class MessageDelivery:
             self.reports.append(Finished(order.id))
             return
         to, raw = self._written(order, message_id)
-        reason = self._unreachable(to)
+        reason = "" if self._is_answered_in_chat(order, to) else self._unreachable(to)
         if reason is None and self.hub.serves(to):
             self.hub.put(order, message_id, raw)
         elif reason is None:
@@ -143,6 +143,11 @@ class MessageDelivery:
         place, name = path.rsplit("/", 1)
         with world_errors(f"read mailbox/{path}"), maildir.require_day(self.ws, place) as fd:
             return read_file(fd, name, _LARGEST) or b""
+
+    def _is_answered_in_chat(self, order: Order, to: str) -> bool:
+        """Whether the agent gave this work away in a chat, which gets the answer by a notice."""
+        task = self.engine.store.tasks.get(order.task)
+        return task is not None and bool(task.origin.reply_to) and same_agent(to, self.engine.settings.agent)
 
     def _unreachable(self, to: str) -> str | None:
         if to in OPERATORS:

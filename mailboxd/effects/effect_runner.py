@@ -53,6 +53,7 @@ from mailboxd.effects.lost_turns import LookupReport, TurnLookup
 from mailboxd.effects.message_builder import MessageBuilder, composed
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
+from mailboxd.effects.steering import Steering
 from mailboxd.effects.turns import TurnReport, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
@@ -101,6 +102,7 @@ class EffectRunner:
     harnesses: HarnessTurns
     performing: ActionPerformer
     notifying: PeopleNotifier
+    steering: Steering
     before_turn_ends: Callable[[Task], str]
     """Reads the agent's edits in task.md, inside the batch that records the end of its turn.
 
@@ -305,6 +307,8 @@ class EffectRunner:
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""
+        if isinstance(order.effect, RunTurn | LookUp):
+            ended = replace(ended, heard=self.steering.heard(order.effect.session_key))
         try:
             with self.engine.store.savepoint():
                 self.engine.handle(order.task, ended, actor=ended.agent)

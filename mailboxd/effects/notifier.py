@@ -34,7 +34,6 @@ from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
-from mailboxd.core.specs import refused_address
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import SESSION, WAKE, Notice, Phase
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
@@ -192,20 +191,21 @@ class PeopleNotifier:
             if told.get(way) == "" or (way == _CHANNEL and address == sending.addressees[way]):
                 continue
             told.pop(way, None)
-            if way in (_REPLY, _TURN) and (why := self._refused(address, effect.what)):
+            sender = task.sender if task is not None else ""
+            if way in (_REPLY, _TURN) and (why := self._refused(address, sender, effect.what)):
                 told[way] = why
             else:
                 self._start(order, sending, way, address, now)
         self._report(order)
 
-    def _refused(self, address: str, what: Notice) -> str | None:
+    def _refused(self, address: str, sender: str, what: Notice) -> str | None:
         """Why nothing may be sent to this address; None if it may be.
 
         What its task waits for may be told a session whose agent may be woken.
         """
-        allowed = self.engine.settings.reply_to
+        settings = self.engine.settings
         woken = address.replace(SESSION, WAKE, 1) if what is Notice.PROGRESS else address
-        return refused_address(address, allowed) and refused_address(woken, allowed)
+        return settings.refused_reply(address, sender) and settings.refused_reply(woken, sender)
 
     def _more_may_follow(self, order: Order) -> bool:
         """Whether further circuits may soon open for the same reason: other lost turns are being looked up."""

@@ -35,7 +35,7 @@ from mailboxd.core.lifecycle import amend
 from mailboxd.core.model import GivenVerdict, Origin, Plan, Spec, Task, Usage
 from mailboxd.core.outcomes import Answer, Results, Unclear
 from mailboxd.core.plans import given_to
-from mailboxd.core.specs import apply, refused_address
+from mailboxd.core.specs import apply
 from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.core.vocabulary import (
     OPERATORS,
@@ -432,7 +432,7 @@ class Intake:
     def _origin(self, message: TaskMessage) -> Origin:
         """The identifiers of a dispatch. Raises Refused for a `reply_to` that the configuration does not allow."""
         address = message.reply_to or ""
-        if address and (why := refused_address(address, self._engine.settings.reply_to)):
+        if address and (why := self._engine.settings.refused_reply(address, message.from_)):
             raise Refused("reply-to", why, "The operator of this mailbox adds it to notify.reply_to; or leave it out.")
         return Origin(
             content=message.content,

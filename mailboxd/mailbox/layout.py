@@ -61,6 +61,8 @@ class Workspace:
     """One directory for each side effect that waits for approval or is under way."""
     templates = _Below(f"{STATE}/templates")
     """The operator's templates, which take precedence over those of mailboxd."""
+    delegation = _Below(f"{STATE}/delegation.json")
+    """What the gateway's plugin may offer the agent in its chats."""
     daemon_file = _Below(f"{STATE}/daemon.json")
     """The holder of the lock, for messages only: the lock itself is on `root`."""
 

@@ -8,14 +8,19 @@ import { open, rename, unlink } from "node:fs/promises";
 const DIRECTORY = c.O_RDONLY | c.O_DIRECTORY;
 const NO_MAILBOX = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
-// Calls `use` with a handle of the directory and closes it. Returns null without calling it if the directory does not
-// exist or a part of its path is a link. Throws other errors.
+// Calls `use` with a handle of the directory mailbox/inbox/ and closes it. Returns null without calling it if the
+// directory does not exist or a part of its path is a link. Throws other errors.
 export async function withInbox(workspace, use) {
+  return withDirectory(workspace, ["mailbox", "inbox"], use);
+}
+
+// The same for another directory of the workspace.
+export async function withDirectory(workspace, names, use) {
   const opened = [];
   try {
     try {
       opened.push(await open(workspace, DIRECTORY));
-      for (const name of ["mailbox", "inbox"]) {
+      for (const name of names) {
         opened.push(await open(inside(opened.at(-1), name), DIRECTORY | c.O_NOFOLLOW));
       }
     } catch (problem) {
@@ -29,9 +34,10 @@ export async function withInbox(workspace, use) {
 }
 
 // Writes `raw` to the directory as `name`. An existing file of that name is the same message, because the name contains
-// the hash of its bytes. Throws on failure, leaving nothing behind, unless the error has `appeared`: then the file
-// exists, but might not survive a power failure.
-export async function deliver(directory, name, raw) {
+// the hash of its bytes, or the id of a call. `placing` is called right before the file appears; what it throws prevents
+// that. Throws on failure, leaving nothing behind, unless the error has `appeared`: then the file exists, but might not
+// survive a power failure.
+export async function deliver(directory, name, raw, placing = () => {}) {
   const hidden = inside(directory, `.mailboxd-${randomUUID()}.tmp`);
   try {
     const file = await open(hidden, c.O_WRONLY | c.O_CREAT | c.O_EXCL | c.O_NOFOLLOW, 0o600);
@@ -41,6 +47,7 @@ export async function deliver(directory, name, raw) {
     } finally {
       await file.close();
     }
+    placing();
     await rename(hidden, inside(directory, name));
   } catch (problem) {
     await unlink(hidden).catch(() => {});
@@ -51,6 +58,7 @@ export async function deliver(directory, name, raw) {
   });
 }
 
-function inside(handle, name) {
+// The path of a name in an open directory.
+export function inside(handle, name) {
   return `/proc/self/fd/${handle.fd}/${name}`;
 }

@@ -2,12 +2,14 @@
 // OpenClaw refuses leaves the others as they are. Every hook runs inside the gateway: none may throw, and none may wait.
 
 import * as command from "./command.js";
+import * as delegate from "./delegate.js";
 import * as note from "./note.js";
 import * as orders from "./orders.js";
 import * as receive from "./receive.js";
+import * as steer from "./steer.js";
 import * as tab from "./tab.js";
 
-const PARTS = { receive, note, orders, command, tab };
+const PARTS = { receive, note, orders, command, delegate, steer, tab };
 
 export default {
   id: "mailboxd",

@@ -24,7 +24,18 @@ from mailboxd.core.inputs import (
     Unblock,
 )
 from mailboxd.core.model import Origin, Policy, Spec
-from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Planned, Question, Results, Silence, Unknown
+from mailboxd.core.outcomes import (
+    Acknowledged,
+    Answer,
+    Failed,
+    Outcome,
+    Planned,
+    Question,
+    Results,
+    Silence,
+    Succeeded,
+    Unknown,
+)
 from mailboxd.core.task_view import Limits
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn, Waiting, WaitsFor, WeakSpec
@@ -230,6 +241,25 @@ def test_while_a_turn_runs_its_results_are_followed_by_another_turn_and_only_one
     desk.verify()
 
 
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [("Blue.\n\nDark.", ""), ("Blue.", "Dark."), ("", "Blue.\n\nDark."), ("Green.", "Blue.\n\nDark.")],
+)
+def test_what_was_given_in_the_running_turn_is_not_given_again(given: str, left: str) -> None:
+    desk = Desk()
+    desk.give()
+    desk.handle("t", Steer("boss", "Blue."))
+    desk.handle("t", Steer("boss", "Dark."))
+    (order,) = desk.pending()
+    desk.settles(order, replace(desk.end_of(order, Succeeded("said"), Results("dark blue")), heard=given))
+    turns = desk.orders(RunTurn)
+    assert [[word in turn.note for word in ("> Blue.", "> Dark.")] for turn in turns] == (
+        [["Blue." in left, True]] if left else []
+    )
+    assert desk.phase() == (Phase.EXECUTING if left else Phase.COMPLETED)
+    desk.verify()
+
+
 def _waiting_for_children(desk: Desk) -> None:
     desk.ends("t", Planned(plan(child("a", "bob"))))
 
@@ -237,7 +267,7 @@ def _waiting_for_children(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("before", "into"),
     [
-        (lambda desk: None, "in another turn of the same session, when the running one has ended"),
+        (lambda desk: None, "in the running turn if a tool follows, else in another turn of the same session"),
         (asks, "with the answer to its question"),
         (_waiting_for_children, "when the results are combined"),
         (lambda desk: desk.ends("t", Failed("down")), "in the next attempt, if there is one"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.e2e.conftest import Found
@@ -163,6 +165,24 @@ def test_a_running_turn_is_followed_by_another_one_in_the_same_session(found: Fo
     assert len(alpha.attempts("job")) == 1
     keys = {entry["session_key"] for entry in company.executions()}
     assert (len(company.executions()), len(keys)) == (2, 1)
+    company.at_rest()
+
+
+def test_what_the_plugin_has_given_in_the_turn_itself_is_followed_by_no_other(found: Found) -> None:
+    company = found({"alpha": {"default": {"delay": 8, "reply": "Blue."}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: company.entries(), why=alpha.last_words)
+    alpha.drop("steer.md", message("steer", "job", "Use blue."))
+    place = alpha.root / ".mailboxd" / "steering"
+    (file,) = eventually(lambda: list(place.glob("*.json")), why=alpha.last_words)
+    said = json.loads(file.read_text())
+    assert (said["text"], said["session"]) == ("Use blue.", alpha.attempts("job")[0]["session_key"])
+    file.with_suffix(".given").write_text(json.dumps({"life": "x", "text": said["text"]}))
+    alpha.until("job")
+    assert len(company.executions()) == 1
+    eventually(lambda: not list(place.iterdir()))
     company.at_rest()
 
 

@@ -1,0 +1,79 @@
+// Which work a run has given away, until the run ends. A run that the gateway's death interrupted is resumed as another
+// run, which may ask for the same work again, because OpenClaw had not yet kept the answer. Then it gets the same task.
+//
+// One file for each, in the workspace's `.mailboxd/delegated/`: `<session>.<content>.<task id>.json`.
+
+import { randomUUID } from "node:crypto";
+import { mkdir, readdir, readFile, unlink } from "node:fs/promises";
+
+import { deliver, inside, withDirectory } from "./inbox.js";
+import { callDigest } from "./taskfile.js";
+
+const LIFE = randomUUID(); // of this gateway
+const LONGEST_MS = 3_600_000; // a gateway that is away longer resumes nothing that the model still means
+
+const ID = /^(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
+const MOST_FILES = 1_000;
+const STATE = ".mailboxd";
+const DIRECTORY = "delegated";
+
+export class Delegations {
+  #ofRuns = new Map(); // run -> [workspace, name of the file]
+  #claimed = new Set();
+
+  // The entry for a delegation: a new one, or that of the same delegation by an interrupted run. `{id, at, asked}`.
+  // Throws if it cannot be kept.
+  async begin(workspace, call, content, fresh) {
+    await withDirectory(workspace, [STATE], (state) => mkdir(inside(state, DIRECTORY), { mode: 0o700 })).catch(ifMissing);
+    const entry = await withDirectory(workspace, [STATE, DIRECTORY], async (directory) => {
+      const prefix = `${callDigest(call.sessionKey).slice(0, 16)}.${content.slice(0, 16)}.`;
+      const found = await this.#interrupted(directory, workspace, prefix);
+      const name = found?.name ?? `${prefix}${fresh.id}.json`;
+      if (found === null) {
+        const kept = { ...fresh, life: LIFE, run: call.runId, call: call.callId, session: call.sessionId };
+        await deliver(directory, name, JSON.stringify(kept));
+      }
+      this.#ofRuns.set(call.runId, [...(this.#ofRuns.get(call.runId) ?? []), [workspace, name]]);
+      return found?.entry ?? { ...fresh, asked: {} };
+    });
+    if (entry === null) throw new Error("there is no directory .mailboxd");
+    return entry;
+  }
+
+  // A run has ended, so OpenClaw keeps what it was answered.
+  async ended(runId) {
+    const files = this.#ofRuns.get(runId) ?? [];
+    this.#ofRuns.delete(runId);
+    for (const [workspace, name] of files) {
+      this.#claimed.delete(`${workspace}/${name}`);
+      await withDirectory(workspace, [STATE, DIRECTORY], (directory) => unlink(inside(directory, name)).catch(ifMissing));
+    }
+  }
+
+  async #interrupted(directory, workspace, prefix) {
+    const names = await readdir(inside(directory, "."));
+    for (const name of names.sort().slice(0, MOST_FILES)) {
+      const claim = `${workspace}/${name}`;
+      if (!name.startsWith(prefix) || this.#claimed.has(claim)) continue;
+      const kept = await read(inside(directory, name));
+      if (kept === null || kept.life === LIFE || !(Date.now() - Date.parse(kept.at) < LONGEST_MS)) continue;
+      this.#claimed.add(claim);
+      const asked = { runId: kept.run ?? "", callId: kept.call ?? "", sessionId: kept.session ?? "" };
+      return { name, entry: { id: kept.id, at: kept.at, asked } };
+    }
+    return null;
+  }
+}
+
+function ifMissing(problem) {
+  if (!["EEXIST", "ENOENT"].includes(problem.code)) throw problem;
+}
+
+async function read(path) {
+  try {
+    const kept = JSON.parse(await readFile(path, "utf8"));
+    return ID.test(kept.id) && !Number.isNaN(Date.parse(kept.at)) ? kept : null;
+  } catch {
+    return null;
+  }
+}

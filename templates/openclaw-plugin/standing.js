@@ -1,0 +1,59 @@
+// What the daemon of a workspace lets the plugin do for its agent: `.mailboxd/delegation.json`, which the daemon keeps.
+// Without that file nothing is offered: no daemon that takes such work has ever run there. An agent with a shell can
+// write the file, but it only decides what is offered to this agent itself; the daemon judges all work again.
+
+import { constants as c } from "node:fs";
+import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+
+const MOST_BYTES = 256 * 1024;
+const MODES = new Set(["tool", "takeover"]);
+
+// `{mode, agent, peers: {id: role} or null if not known yet, models, bytes, closed}`, or null if nothing is offered.
+// Synchronous, because OpenClaw asks for its tools so. Never throws.
+export function readStanding(workspace) {
+  let file;
+  try {
+    file = openSync(join(workspace, ".mailboxd", "delegation.json"), c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
+    const found = fstatSync(file);
+    if (!found.isFile() || found.size > MOST_BYTES) return null;
+    const said = JSON.parse(readFileSync(file, "utf8"));
+    if (!MODES.has(said?.mode) || typeof said.agent !== "string") return null;
+    return {
+      mode: said.mode,
+      agent: said.agent,
+      peers: isTable(said.peers) ? said.peers : null,
+      models: Array.isArray(said.models) ? said.models : [],
+      bytes: Number.isInteger(said.bytes) ? said.bytes : MOST_BYTES,
+      closed: typeof said.closed === "string" ? said.closed : "",
+    };
+  } catch {
+    return null;
+  } finally {
+    if (file !== undefined) closeSync(file);
+  }
+}
+
+// Why this agent may not be given work, or "".
+export function refusalOf(standing, agent) {
+  if (standing.closed) return standing.closed;
+  if (isSelf(standing, agent)) return "";
+  if (standing.peers === null) return `it is not known yet to whom ${standing.agent} may give work; try again later`;
+  if (peerNamed(standing, agent) !== null) return "";
+  const known = Object.keys(standing.peers).sort().join(", ") || "nobody else";
+  return `${standing.agent} may not give work to ${agent}, only to ${known}, and to itself (self)`;
+}
+
+export function isSelf(standing, agent) {
+  return agent === "" || agent.toLowerCase() === "self" || agent.toLowerCase() === standing.agent.toLowerCase();
+}
+
+// The peer as OpenClaw spells it, or null.
+export function peerNamed(standing, agent) {
+  const names = Object.keys(standing.peers ?? {});
+  return names.find((name) => name.toLowerCase() === agent.toLowerCase()) ?? null;
+}
+
+function isTable(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

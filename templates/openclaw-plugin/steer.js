@@ -1,0 +1,87 @@
+// Instructions that come while mailboxd's turn runs: they are appended to the next result of a tool in it.
+//
+// The daemon keeps them in `.mailboxd/steering/<session>.json` while the turn runs. That they were given is written beside
+// it, durably, before the model can see them: the daemon looks there when the turn has ended, and gives what was not given
+// in another turn. A gateway that died may have lost a result that it had not kept, so a resumed run is given them again.
+
+import { createHash, randomUUID } from "node:crypto";
+import { constants as c } from "node:fs";
+import { open, unlink } from "node:fs/promises";
+
+import { deliver, inside, withDirectory } from "./inbox.js";
+import { workspaceOf } from "./workspaces.js";
+
+const PLACE = [".mailboxd", "steering"];
+const OURS = /^agent:[^:]+:mailboxd:/;
+const LIFE = Symbol.for("mailboxd.life"); // of this gateway
+const MOST_BYTES = 512 * 1024;
+const MOST_TEXT = 90_000; // OpenClaw cuts a text of a result at 100,000 characters
+globalThis[LIFE] ??= randomUUID();
+
+export function register(api) {
+  api.registerAgentToolResultMiddleware(
+    (event, ctx) => {
+      if (typeof ctx?.sessionKey !== "string" || !OURS.test(ctx.sessionKey)) return undefined;
+      const workspace = workspaceOf(ctx.agentId);
+      return workspace ? withNew(event.result, workspace, ctx.sessionKey, api.logger) : undefined;
+    },
+    { runtimes: ["openclaw"] },
+  );
+
+  // A run begins, perhaps one that resumes what another gateway's death interrupted.
+  api.on("before_agent_reply", async (_event, ctx) => {
+    try {
+      const { sessionKey, workspaceDir } = ctx;
+      if (!workspaceDir || typeof sessionKey !== "string" || !OURS.test(sessionKey)) return undefined;
+      const name = nameOf(sessionKey);
+      await withDirectory(workspaceDir, PLACE, async (place) => {
+        const given = await read(place, `${name}.given`);
+        if (given !== null && given.life !== globalThis[LIFE]) await unlink(inside(place, `${name}.given`));
+      });
+    } catch {
+      // then they are given in another turn
+    }
+    return undefined;
+  });
+}
+
+// The result with what is new; undefined if nothing is. Never throws.
+async function withNew(result, workspace, sessionKey, logger) {
+  try {
+    const name = nameOf(sessionKey);
+    const text = await withDirectory(workspace, PLACE, async (place) => {
+      const said = await read(place, `${name}.json`);
+      if (said === null || typeof said.text !== "string" || said.session !== sessionKey) return "";
+      const given = (await read(place, `${name}.given`))?.text ?? "";
+      if (given === said.text || said.text.length > MOST_TEXT) return "";
+      await deliver(place, `${name}.given`, JSON.stringify({ life: globalThis[LIFE], text: said.text }));
+      return said.text.startsWith(given) ? said.text.slice(given.length).trim() : said.text;
+    });
+    if (!text) return undefined;
+    const block =
+      "[mailboxd] NEW INSTRUCTIONS for the work that you are doing. They are not part of the tool's result above. They " +
+      `change your task from now on, and your answer has to follow them:\n\n${text}`;
+    const before = Array.isArray(result?.content) ? result.content : [];
+    return { result: { ...result, content: [...before, { type: "text", text: block }] } };
+  } catch (problem) {
+    logger.warn(`new instructions wait for the next turn: ${problem?.code ?? "unexpected error"}`);
+    return undefined;
+  }
+}
+
+function nameOf(sessionKey) {
+  return createHash("sha256").update(sessionKey).digest("hex").slice(0, 32);
+}
+
+async function read(place, name) {
+  let file;
+  try {
+    file = await open(inside(place, name), c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
+    const found = await file.stat();
+    return found.isFile() && found.size <= MOST_BYTES ? JSON.parse(await file.readFile("utf8")) : null;
+  } catch {
+    return null;
+  } finally {
+    await file?.close();
+  }
+}

@@ -1,0 +1,202 @@
+"""Durable delegation on the real gateway: an agent that only knows `sessions_spawn`, and one that knows our tool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.protocol.messages import TaskMessage, parse_message
+from tests.e2e.support import eventually
+from tests.live.company import LiveCompany
+from tests.live.conftest import FoundApart
+from tests.live.gateway import Gateway
+from tests.live.install import OPENCLAW, standard
+from tests.live.model import Hang, Step, Text, Tool
+
+RELEASES = (OPENCLAW, "2026.8.1")
+CHAT = "agent:alpha:main"
+PLUGIN = Path(__file__).parents[2] / "templates" / "openclaw-plugin"
+AGENTS = {"alpha": {"subagents": {"allowAgents": ["beta"]}}, "beta": {}, "gamma": {}}
+
+
+# ---------------------------------------------------------------- the logic, in Node
+
+
+def node(script: str, *arguments: str) -> Any:
+    argv = [str(standard().node), "--input-type=module", "--eval", script, "--", *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+SPAWNS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "the least": ("sessions_spawn", {"task": "Count."}, {"agent": "self", "task": "Count."}),
+    "all that a task can say": (
+        "sessions_spawn",
+        {"task": "Count.", "label": "Words", "agentId": "beta", "runTimeoutSeconds": 60, "model": "a/b", "mode": "run"},
+        {"agent": "beta", "task": "Count.", "title": "Words", "timeout": 60, "model": "a/b"},
+    ),
+    "nothing special": ("sessions_spawn", {"task": "x", "thread": False, "attachments": [], "cwd": ""}, {"task": "x"}),
+    "a collector": ("sessions_spawn", {"task": "x", "collect": True}, None),
+    "a schema": ("sessions_spawn", {"task": "x", "outputSchema": {"type": "object"}}, None),
+    "a fork": ("sessions_spawn", {"task": "x", "context": "fork"}, None),
+    "a harness": ("sessions_spawn", {"task": "x", "runtime": "acp"}, None),
+    "a directory": ("sessions_spawn", {"task": "x", "cwd": "/srv"}, None),
+    "another model": ("sessions_spawn", {"task": "x", "model": "c/d"}, None),
+    "a name of JavaScript": ("sessions_spawn", {"task": "x", "constructor": 1}, None),
+    "no task": ("sessions_spawn", {"task": " "}, None),
+    "a message to an agent": (
+        "sessions_send",
+        {"sessionKey": "agent:beta:main", "message": "Look."},
+        {"task": "Look."},
+    ),
+    "a message to one chat": ("sessions_send", {"sessionKey": "agent:beta:telegram:42", "message": "Look."}, None),
+    "a message to itself": ("sessions_send", {"agentId": "alpha", "message": "Look."}, None),
+}
+
+
+@pytest.mark.usefixtures("_installed")
+def test_what_a_task_cannot_stand_for_stays_with_openclaw() -> None:
+    script = f"""
+        import {{ asDelegation }} from {json.dumps(str(PLUGIN / "takeover.js"))};
+        const standing = {{ agent: "alpha", models: ["a/b"] }};
+        const cases = JSON.parse(process.argv[1]);
+        console.log(JSON.stringify(cases.map(([tool, args]) => asDelegation(tool, args, standing))));"""
+    found = node(script, json.dumps([case[:2] for case in SPAWNS.values()]))
+    for name, got, (_, _, expected) in zip(SPAWNS, found, SPAWNS.values(), strict=True):
+        assert (got is None) == (expected is None), name
+        assert expected is None or expected.items() <= got.items(), name
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_file_is_a_task_whatever_the_texts_are(tmp_path: Path) -> None:
+    """Also for texts that would be something else: they can add no header and name no other receiver."""
+    script = f"""
+        import {{ renderTask, taskId, titleOf }} from {json.dumps(str(PLUGIN / "taskfile.js"))};
+        console.log(JSON.stringify(JSON.parse(process.argv[1]).map((task) => {{
+          const title = titleOf("", task);
+          const asked = {{ sessionKey: "agent:alpha:main", runId: "r'\\nagent: gamma", callId: "c", by: "webchat:é" }};
+          const said = {{ id: taskId(title, "0123456789abcdef"), from: "alpha", to: "beta", title }};
+          return renderTask({{ ...said, at: "2026-11-28T10:00:00Z", texts: {{ task }}, asked }}).toString();
+        }})));"""
+    texts = [
+        "Count.",
+        "---\nagent: gamma\n---\nx",
+        "# A\n\n## Goal\n\ny\n",
+        "\u202e é 🐘\u0000\u2028\ud800",
+        "- [ ] x",
+        "'",
+    ]
+    for text, raw in zip(texts, node(script, json.dumps(texts)), strict=True):
+        head = raw.split("---\n")[1]
+        assert head.count("\nagent: ") == 1, text
+        assert "\nagent: 'beta'\n" in head, text
+        (tmp_path / "t.md").write_text(raw, "utf-8", "replace")
+        parsed = parse_message((tmp_path / "t.md").read_bytes(), "t.md").message
+        assert isinstance(parsed, TaskMessage)
+        assert (parsed.agent, parsed.from_, parsed.reply_to) == ("beta", "alpha", f"session:{CHAT}")
+        assert parsed.own_headers()["x-asked-by"] == "webchat:é"
+
+
+@pytest.mark.usefixtures("_installed")
+def test_an_interrupted_runs_delegation_is_the_same_task_and_any_other_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".mailboxd").mkdir()
+    script = f"""
+        import {{ Delegations }} from {json.dumps(str(PLUGIN / "delegations.js"))};
+        const [workspace, ...steps] = process.argv.slice(1);
+        const delegations = new Delegations();
+        const said = [];
+        for (const step of steps) {{
+          const [runId, content, id] = step.split(" ");
+          if (content === "ends") await delegations.ended(runId);
+          else {{
+            const call = {{ sessionKey: "agent:alpha:main", runId, callId: id, sessionId: "s" }};
+            const fresh = {{ id, at: new Date().toISOString() }};
+            said.push((await delegations.begin(workspace, call, content.repeat(16), fresh)).id);
+          }}
+        }}
+        console.log(JSON.stringify(said));"""
+    assert node(script, str(tmp_path), "r1 a one", "r1 a two", "r1 b three", "r2 a four", "r2 ends") == [
+        "one", "two", "three", "four",
+    ]  # fmt: skip
+    # the gateway died in r1: its successor asks again for one of them, and then for something new
+    assert node(script, str(tmp_path), "r3 a five", "r3 a six", "r3 a seven", "r3 ends") == ["one", "two", "seven"]
+    assert node(script, str(tmp_path), "r4 a eight", "r4 b nine", "r4 ends") == ["eight", "three"]
+    assert node(script, str(tmp_path), "r5 b ten") == ["ten"]
+
+
+# ---------------------------------------------------------------- the gateway
+
+
+def chat(gateway: Gateway, text: str) -> subprocess.CompletedProcess[str]:
+    """What a person says in alpha's chat; the turn's end is waited for."""
+    return gateway.openclaw("agent", "--agent", "alpha", "--session-key", CHAT, "--message", text, "--timeout", "60")
+
+
+def call(release: str, tool: str, arguments: dict[str, Any]) -> Tool:
+    """As the version lets a model call it: 2026.9.6 hides its own tools behind a search."""
+    return Tool(tool, arguments) if release == "2026.8.1" else Tool("tool_call", {"id": tool, "args": arguments})
+
+
+def says(company: LiveCompany, text: str, *steps: Step) -> None:
+    company.model.on(*steps, Text("I gave it away."), agent="alpha", text=text, times=1)
+
+
+def heard(company: LiveCompany) -> str:
+    """All that the chat has shown."""
+    params = json.dumps({"sessionKey": CHAT, "limit": 200})
+    done = company.gateway.openclaw("gateway", "call", "chat.history", "--params", params, "--json")
+    return done.stdout if done.returncode == 0 else ""
+
+
+def company_on(found_apart: FoundApart, release: str, mode: str) -> LiveCompany:
+    settings = {"delegate": mode, "transport": "auto"}
+    company = found_apart(
+        AGENTS, release=release, plugin=True, openclaw=settings, limits={"turns": 4, "turns_per_agent": 4}
+    )
+    alpha = company["alpha"]
+    pair = alpha.call("connect", "gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": company.gateway.token})
+    assert pair.returncode == 0, pair.stderr
+    alpha.start()
+    offer = alpha.root / ".mailboxd" / "delegation.json"
+    eventually(lambda: offer.exists() and "beta" in offer.read_text(), 60, alpha.last_words)
+    return company
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApart, release: str) -> None:
+    """The gateway is killed in it. Every result comes into the chat once, and no work is done twice."""
+    company = company_on(found_apart, release, "takeover")
+    alpha, model = company["alpha"], company.model
+    for name in ("first", "second", "third"):
+        arguments = {"task": f"Say the word of the {name} job.", "label": f"{name} job", "agentId": "beta"}
+        says(company, f"Please do the {name}", call(release, "sessions_spawn", arguments))
+        model.on(Hang(f"The word is {name}-word."), agent="beta", task=f"{name}-job.*")
+    says(company, "Please ask gamma", call(release, "sessions_spawn", {"task": "Forbidden.", "agentId": "gamma"}))
+    for name in ("first", "second"):
+        assert chat(company.gateway, f"Please do the {name}").returncode == 0
+    assert chat(company.gateway, "Please ask gamma").returncode == 0
+    eventually(lambda: len(model.made(agent="beta")) == 2, 120, alpha.last_words)
+    company.gateway.kill()
+    company.gateway.start()
+    assert chat(company.gateway, "Please do the third").returncode == 0
+    model.release()
+    roots = "SELECT local_id FROM v_tasks WHERE parent IS NULL"
+    names = eventually(lambda: rows if len(rows := alpha.query(roots)) == 3 else [], 60, alpha.last_words)
+    for row in names:
+        assert alpha.until(row["local_id"])["failures"] == 0
+    eventually(
+        lambda: all(f"{name}-word" in heard(company) for name in ("first", "second", "third")), 120, alpha.last_words
+    )
+    company.at_rest()
+    said = heard(company)
+    assert {name: said.count(f"The word is {name}-word") for name in ("first", "second", "third")} == Counter(
+        first=1, second=1, third=1
+    )
+    assert not model.made(agent="gamma"), "OpenClaw's allowAgents holds"
+    assert not list((alpha.root / ".mailboxd" / "delegated").glob("*")), "all runs have ended"
