@@ -8,10 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from mailboxd.config.model import ID_FORM, such
 from mailboxd.core import operator_orders
@@ -100,9 +109,21 @@ class Arguments(BaseModel):
     """Checked strictly: no undeclared key, no other type, everything bounded."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    also: ClassVar[Mapping[str, str]] = {}
+    """The names by which the protocol publishes arguments, where ours are shorter: both are taken, ours are shown."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_our_names(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        if twice := [f"{name} and {cls.also[name]}" for name in cls.also if name in given and cls.also[name] in given]:
+            raise ValueError(f"{', '.join(twice)} are the same argument; write one of them")
+        return {cls.also.get(name, name): value for name, value in given.items()}
 
 
 class TaskArguments(Arguments):
+    also = {"task_id": "task"}
     task: Id
 
 
@@ -111,6 +132,7 @@ class Get(TaskArguments):
 
 
 class Transition(TaskArguments):
+    also = TaskArguments.also | {"to_phase": "to"}
     from_phase: Annotated[PhaseName, Field(description="refused if it has left this phase")]
     to: Literal["cancelled", "execution_ready", "completed", "failed"]
     reason: Note
@@ -162,6 +184,7 @@ class FindingArgument(Arguments):
 
 
 class AppendReview(TaskArguments):
+    also = TaskArguments.also | {"review_type": "kind"}
     kind: Literal["spec", "quality"]
     verdict: Literal["approved", "changes_requested", "blocked"]
     summary: Note
@@ -206,6 +229,7 @@ class RequestApproval(TaskArguments):
 
 
 class ResolveApproval(Arguments):
+    also = {"resolution": "decision"}
     approval_id: Id
     decision: Literal["approved", "rejected", "request_changes"]
     note: MaybeNote = ""

@@ -14,6 +14,7 @@ import pytest
 
 from mailboxd.core.vocabulary import Gate
 from mailboxd.engine.engine import Engine
+from mailboxd.mcp.tools import TOOLS, checked
 from mailboxd.store import event_log
 from mailboxd.store.store import Store
 from tests.e2e.support import message
@@ -105,6 +106,29 @@ def overtake(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> 
             yield
 
     monkeypatch.setattr(Engine, "batch", overtaken)
+
+
+def test_the_published_names_of_arguments_are_taken_as_well(stand: Stand) -> None:
+    stand.call(OPERATOR, "task_create", task_id="t", title="Sum up")
+    assert stand.call(OPERATOR, "task_get", task_id="t")["local_id"] == "t"
+    phase = stand.call(OPERATOR, "task_get", task="t")["phase"]
+    moved = {"task_id": "t", "from_phase": phase, "to_phase": "cancelled", "reason": "no"}
+    assert stand.call(OPERATOR, "task_transition", **moved)["phase"] == "cancelled"
+    twice = stand.call(OPERATOR, "task_get", task="t", task_id="t")
+    assert "task_id and task are the same argument" in twice["error"]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("task_append_review", {"task_id": "t", "review_type": "quality", "verdict": "approved", "summary": "good"}),
+        ("task_resolve_approval", {"approval_id": "apr_1", "resolution": "approved"}),
+    ],
+)
+def test_a_published_name_is_as_good_as_ours(tool: str, given: dict[str, Any]) -> None:
+    kind = TOOLS[tool].arguments
+    ours = {kind.also.get(name, name): value for name, value in given.items()}
+    assert checked(kind, given) == checked(kind, ours)
 
 
 def test_two_calls_at_once_create_one_task(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
