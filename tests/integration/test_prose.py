@@ -13,7 +13,9 @@ from mailboxd.core.vocabulary import Phase
 from tests.cli.asking import TELL, ask
 from tests.cli.stage import Stage, make
 
-FILE = Path(__file__).resolve().parents[2] / "templates" / "mailbox-review-loop.prose.md"
+FILE = (
+    Path(__file__).resolve().parents[2] / "templates" / "openclaw-skill" / "references" / "mailbox-review-loop.prose.md"
+)
 TEXT = FILE.read_text(encoding="utf-8")
 LINES = re.findall(r"^ *# \$ (.+)$", TEXT, re.MULTILINE)
 PLACES = {"{task}": "q3-report", "{verdict.findings}": "- the figure in line 3", "{last seq}": "17"}
