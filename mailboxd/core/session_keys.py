@@ -61,6 +61,8 @@ _NO_CHATS = ("mailboxd:", "subagent:", "acp:")
 
 
 def is_chat_of(agent: str, address: str) -> bool:
-    """Whether this address (`session:KEY`) is a session of the agent in which people, or its schedules, talk to it."""
-    own, _, rest = address.lower().partition(f"session:agent:{agent.lower()}:")
-    return own == "" and bool(rest) and not rest.startswith(_NO_CHATS) and ":subagent:" not in rest
+    """Whether this address (`session:KEY`, `wake:KEY`) is a session of the agent in which people, or its schedules, talk
+    to it.
+    """
+    how, _, rest = address.lower().partition(f":agent:{agent.lower()}:")
+    return how in ("session", "wake") and bool(rest) and not rest.startswith(_NO_CHATS) and ":subagent:" not in rest

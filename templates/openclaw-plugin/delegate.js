@@ -169,7 +169,7 @@ function rewritten(given, sessionKey, args, answer) {
 }
 
 function keyOf(sessionKey, args) {
-  return callDigest(sessionKey, ...["agent", "task", "title", "timeout", "model"].map((name) => args?.[name] ?? ""));
+  return callDigest(sessionKey, ...["agent", "task", "title", "timeout", "model", "wake"].map((name) => args?.[name] ?? ""));
 }
 
 function remember(map, key, value) {
@@ -215,6 +215,7 @@ function toolFor(standing, execute) {
         title: text("a few words for lists"),
         context: text("background that is no instruction"),
         deadline: text("a time like 2026-12-01T17:00:00Z, only if it must not be later"),
+        wake: { type: "boolean", description: "true if you have to go on when the result is there" },
         timeout: { type: "integer", minimum: 1, description: "seconds that one attempt may take" },
         model: text(`only if asked for: ${standing.models.join(", ") || "none may be chosen"}`),
       },

@@ -31,6 +31,7 @@ function ofSpawn(params, standing) {
   return {
     agent: said(params.agentId) || "self",
     task: params.task,
+    wake: true, // as OpenClaw does when a sub-agent has ended
     title: said(params.label) || said(params.taskName) || undefined,
     ...(timeout === undefined ? {} : { timeout }),
     ...(model ? { model } : {}),
@@ -44,7 +45,7 @@ function ofSend(params, standing) {
   const agent = said(params.agentId) || key?.[1] || "";
   if (agent === "" || agent.toLowerCase() === standing.agent.toLowerCase()) return null;
   if (said(params.sessionKey) && key === null) return null;
-  return { agent, task: params.message };
+  return { agent, task: params.message, wake: true };
 }
 
 function fits(params, known) {

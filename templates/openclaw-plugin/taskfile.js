@@ -56,7 +56,8 @@ export function renderTask({ id, from, to, at, title, texts, asked }) {
     ["message_id", `dlg-${id}`.slice(0, 128)],
     ["sent_at", at],
     ["agent", to],
-    ["reply_to", `session:${asked.sessionKey}`],
+    // a row of the chat costs no call of the model; an agent that has to go on is woken by a turn
+    ["reply_to", `${texts.wake ? "wake" : "session"}:${asked.sessionKey}`],
     ["deadline", texts.deadline ? new Date(texts.deadline).toISOString() : ""],
     ["timeout", texts.timeout ? String(texts.timeout) : ""],
     ["model", texts.model ?? ""],

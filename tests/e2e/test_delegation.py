@@ -61,6 +61,7 @@ def test_the_same_file_again_is_the_same_work(found: Found) -> None:
         ("session:agent:alpha:mailboxd:t-1-0123", "alpha", "tool"),
         ("session:agent:alpha:subagent:1", "alpha", "tool"),
         ("session:agent:alphabet:main", "alpha", "tool"),
+        ("wake:agent:beta:main", "alpha", "tool"),
         ("telegram:@ann", "alpha", "tool"),
     ],
 )

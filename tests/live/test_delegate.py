@@ -35,7 +35,7 @@ def node(script: str, *arguments: str) -> Any:
 
 
 SPAWNS: dict[str, tuple[str, dict[str, Any], Any]] = {
-    "the least": ("sessions_spawn", {"task": "Count."}, {"agent": "self", "task": "Count."}),
+    "the least": ("sessions_spawn", {"task": "Count."}, {"agent": "self", "task": "Count.", "wake": True}),
     "all that a task can say": (
         "sessions_spawn",
         {"task": "Count.", "label": "Words", "agentId": "beta", "runTimeoutSeconds": 60, "model": "a/b", "mode": "run"},
