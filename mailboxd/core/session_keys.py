@@ -61,8 +61,6 @@ _NO_CHATS = ("mailboxd:", "subagent:", "acp:")
 
 
 def is_chat_of(agent: str, address: str) -> bool:
-    """Whether this address (`session:KEY`, `wake:KEY`) is a session of the agent in which people, or its schedules, talk
-    to it.
-    """
+    """Whether an address (`session:KEY`, `wake:KEY`) is a session in which people, or schedules, talk to the agent."""
     how, _, rest = address.lower().partition(f":agent:{agent.lower()}:")
     return how in ("session", "wake") and bool(rest) and not rest.startswith(_NO_CHATS) and ":subagent:" not in rest
