@@ -30,6 +30,7 @@ SKIP = "REPLY_SKIP"
 PATIENCE = 3
 """Heartbeats that a peer may miss before it counts as silent."""
 _OPERATOR = "operator"
+_GIVEN = "given in the running turn with the result of a tool"
 STEERED = "New instructions came while you worked, and your results have to follow them"
 _NO_ANSWER = "Your question will not be answered"
 _GO_ON = "Continue with what you have."
@@ -227,7 +228,8 @@ def heard(builder: DecisionBuilder, text: str) -> None:
     """Instructions were given in the turn itself, by the result of a tool: only what came after them is still new."""
     steered = builder.live.steered
     if steered and steered.startswith(text):
-        builder.checkpoint("new instructions were given while it worked", steered=steered[len(text) :].strip())
+        builder.checkpoint(_GIVEN, steered=steered[len(text) :].strip())
+        builder.record(Kind.STEERED, by="", text=text, into=_GIVEN)
 
 
 def steer_again(builder: DecisionBuilder) -> bool:

@@ -148,7 +148,8 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.QUESTION_ASKED:
             return f"asks {data['to']}: {first_line(data['text'])}"
         case Kind.STEERED:
-            return f"new instructions from {data['by']}, {data['into']}: {first_line(data['text'])}"
+            by = f" from {data['by']}" if data["by"] else ""
+            return f"new instructions{by}, {data['into']}: {first_line(data['text'])}"
         case Kind.TURN_ENDED:
             note = first_line(data.get("note", ""))
             return _turn(data["turn"]) + (f": {note}" if note else "")

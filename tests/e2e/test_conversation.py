@@ -182,6 +182,7 @@ def test_what_the_plugin_has_given_in_the_turn_itself_is_followed_by_no_other(fo
     file.with_suffix(".given").write_text(json.dumps({"life": "x", "text": said["text"]}))
     alpha.until("job")
     assert len(company.executions()) == 1
+    assert "new instructions, given in the running turn" in alpha.call("log", "job").stdout
     eventually(lambda: not list(place.iterdir()))
     company.at_rest()
 

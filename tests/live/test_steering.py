@@ -30,5 +30,5 @@ def test_new_instructions_are_read_in_the_turn_itself_and_given_once(found_apart
     assert "[mailboxd] NEW INSTRUCTIONS" in calls[1].results[0]
     assert "Use blue." in calls[1].results[0]
     assert "NEW INSTRUCTIONS" not in calls[2].results[1], "once"
-    assert "given while it worked" in str(alpha.events("attempt.checkpoint"))
+    assert alpha.events("task.steered")[-1]["data"]["into"] == "given in the running turn with the result of a tool"
     company.at_rest()
