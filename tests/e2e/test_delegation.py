@@ -41,7 +41,6 @@ def test_work_for_another_agent_is_given_to_it_and_its_result_to_the_chat(found:
     assert "alpha:" in alpha.sent("task")[0].partition("delegation_path:")[2][:60], (
         "and the chain of hand-overs goes on"
     )
-    company.at_rest()
 
 
 def test_the_same_file_again_is_the_same_work(found: Found) -> None:
