@@ -92,6 +92,8 @@ class NewTask:
     """The ids of the root tasks that have to be completed before."""
     cancelled: str = ""
     """The reason, if the work was cancelled before it arrived."""
+    refused: str = ""
+    """Why it is not done at all; the chat that asked for it is told."""
     extra: tuple[tuple[str, str], ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
     answers: tuple[str, ...] = ()

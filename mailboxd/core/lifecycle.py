@@ -81,6 +81,7 @@ class Trigger(StrEnum):
     RENEWED = "the sender dispatched it again, it had not started"
     IMPORTED_DONE = "imported as done"
     IMPORTED_FAILED = "imported as failed"
+    REFUSED = "refused when it arrived; the chat that asked is told"
     CANCELLED = "cancelled"
     SKIPPED = "its condition does not hold, or what it needs was skipped"
 
@@ -135,6 +136,7 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.CANCELLED, T.REDISPATCHED): P.EXECUTION_READY,
     (P.CANCELLED, T.RENEWED): P.SPEC_DRAFT,
     (P.FAILED, T.RENEWED): P.SPEC_DRAFT,
+    (P.SPEC_DRAFT, T.REFUSED): P.FAILED,
     # A deadline does not stop an approved action that is about to run.
     **{(phase, T.DEADLINE_PASSED): P.FAILED for phase in Phase if phase not in {*TERMINAL, P.READY_TO_RESUME}},
     **{(phase, T.CANCELLED): P.CANCELLED for phase in Phase if phase not in TERMINAL},

@@ -12,7 +12,7 @@ from mailboxd.core.budget import consented, planned_too_much
 from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import CreateChildren
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.fixpoint import run_to_fixpoint
+from mailboxd.core.fixpoint import announce_end, run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
@@ -308,6 +308,10 @@ def create(new: NewTask, ctx: Context) -> Decision:
     record_doubts(builder, TASK_FILE, new.doubts)
     if new.cancelled:
         builder.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
+        return builder.done()
+    if new.refused:
+        builder.move(Trigger.REFUSED, new.refused, error=new.refused)
+        announce_end(builder)
         return builder.done()
     run_to_fixpoint(builder)
     if new.plan is not None:

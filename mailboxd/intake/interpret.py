@@ -234,7 +234,10 @@ class Intake:
             reason["of"] = of
         again = self._store.messages.was_rejected(file.sha256)  # its sender is notified only once
         record_message(self._engine, file, "rejected", message, proof, task=task, reason=reason)
-        if isinstance(message, TaskMessage) and not (error.rule == "id-conflict" or again or self._is_live(message)):
+        if isinstance(message, TaskMessage) and self._is_of_chat(message):
+            if not again:
+                self._tell_chat(message, error)
+        elif isinstance(message, TaskMessage) and not (error.rule == "id-conflict" or again or self._is_live(message)):
             bounce = Bounce(
                 self._engine.new_id("msg"),
                 message.from_,
@@ -249,6 +252,22 @@ class Intake:
             self._engine.order("", bounce)
         elif isinstance(message, _REPORTS) and not isinstance(error, Refused) and not again:
             self._tell_executor(message, file.name, error)
+
+    def _is_of_chat(self, message: TaskMessage) -> bool:
+        """Whether our agent gave this work away in a chat of its own."""
+        settings, address = self._engine.settings, message.reply_to or ""
+        is_ours = same_agent(message.from_, settings.agent) and bool(address)
+        return is_ours and settings.refused_reply(address, message.from_) is None
+
+    def _tell_chat(self, message: TaskMessage, error: MessageError | PlanError | Refused) -> None:
+        """Tell the chat that asked for this work that it is not done: as a task that has failed."""
+        if self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id) is not None:
+            return
+        local_id = self.free_local_id(local_id_of(message.task_id, message.subtask_id))
+        origin = Origin(message_id=message.message_id, reply_to=message.reply_to or "")
+        about = (message.task_id, message.subtask_id, local_id, message.from_, message.title or message.task_id)
+        policy = self._engine.settings.policy
+        self.create(NewTask(*about, Spec(goal=message.title), policy, origin, refused=str(error)), message.from_)
 
     def _tell_executor(self, message: AnyMessage, name: str, error: MessageError | PlanError) -> None:
         """Tell the peer that has the work why its message was not taken, as often as an answer is asked for again."""

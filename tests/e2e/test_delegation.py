@@ -77,6 +77,19 @@ def test_only_what_an_agent_gave_away_itself_is_answered_in_its_chats(
     assert alpha.rejections() == {"go.md": "reply-to"}
 
 
+def test_what_is_refused_after_all_is_a_failure_that_the_chat_is_told(found: Found) -> None:
+    """The rules may have changed since the plugin read them, and a cap may have been reached."""
+    company = found({"alpha": {"default": {"reply": "Done."}}})
+    alpha = company["alpha"]
+    alpha.drop("model.md", given("fine", model="none/such"))
+    alpha.run()
+    assert alpha.phase("fine") == "failed"
+    assert "none/such" in alpha.task("fine")["error"]
+    assert notices(alpha) == ["fine"]
+    assert alpha.attempts("fine") == []
+    assert len(alpha.rejections()) == 1
+
+
 @pytest.mark.parametrize("mode", ["tool", "takeover", "off"])
 def test_the_plugin_is_told_what_it_may_offer(found: Found, mode: str) -> None:
     company = found({"alpha": {"default": {"reply": "Done."}}}, openclaw={"delegate": mode, "discovery": "false"})

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections import Counter
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mailboxd.protocol.messages import TaskMessage, parse_message
-from tests.e2e.support import eventually
+from tests.e2e.support import eventually, message, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart
 from tests.live.gateway import Gateway
 from tests.live.install import OPENCLAW, standard
-from tests.live.model import Hang, Step, Text, Tool
+from tests.live.model import Exec, Hang, Step, Text, Tool
 
 RELEASES = (OPENCLAW, "2026.8.1")
 CHAT = "agent:alpha:main"
@@ -173,30 +175,86 @@ def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApar
     """The gateway is killed in it. Every result comes into the chat once, and no work is done twice."""
     company = company_on(found_apart, release, "takeover")
     alpha, model = company["alpha"], company.model
-    for name in ("first", "second", "third"):
+    jobs = ("first", "second", "third")
+    for name in jobs:
         arguments = {"task": f"Say the word of the {name} job.", "label": f"{name} job", "agentId": "beta"}
         says(company, f"Please do the {name}", call(release, "sessions_spawn", arguments))
         model.on(Hang(f"The word is {name}-word."), agent="beta", task=f"{name}-job.*")
     says(company, "Please ask gamma", call(release, "sessions_spawn", {"task": "Forbidden.", "agentId": "gamma"}))
-    for name in ("first", "second"):
-        assert chat(company.gateway, f"Please do the {name}").returncode == 0
-    assert chat(company.gateway, "Please ask gamma").returncode == 0
+    for what in ("do the first", "do the second", "ask gamma"):
+        assert chat(company.gateway, f"Please {what}").returncode == 0
     eventually(lambda: len(model.made(agent="beta")) == 2, 120, alpha.last_words)
     company.gateway.kill()
     company.gateway.start()
     assert chat(company.gateway, "Please do the third").returncode == 0
     model.release()
-    roots = "SELECT local_id FROM v_tasks WHERE parent IS NULL"
-    names = eventually(lambda: rows if len(rows := alpha.query(roots)) == 3 else [], 60, alpha.last_words)
-    for row in names:
-        assert alpha.until(row["local_id"])["failures"] == 0
-    eventually(
-        lambda: all(f"{name}-word" in heard(company) for name in ("first", "second", "third")), 120, alpha.last_words
-    )
-    company.at_rest()
-    said = heard(company)
-    assert {name: said.count(f"The word is {name}-word") for name in ("first", "second", "third")} == Counter(
-        first=1, second=1, third=1
-    )
+    all_are_heard(company, jobs)
     assert not model.made(agent="gamma"), "OpenClaw's allowAgents holds"
-    assert not list((alpha.root / ".mailboxd" / "delegated").glob("*")), "all runs have ended"
+    steered(company)
+    company.at_rest()
+
+
+def all_are_heard(company: LiveCompany, jobs: Sequence[str]) -> None:
+    """Each job is one task, done without a failure, and its result is in the chat once."""
+    alpha = company["alpha"]
+    eventually(lambda: len(roots(company)) >= len(jobs), 60, alpha.last_words)
+    for name in roots(company):
+        assert alpha.until(name)["failures"] == 0
+    eventually(lambda: all(f"{name}-word" in heard(company) for name in jobs), 120, alpha.last_words)
+    said = heard(company)
+    assert {name: said.count(f"The word is {name}-word") for name in jobs} == dict.fromkeys(jobs, 1)
+    assert len(roots(company)) == len(jobs)
+    eventually(lambda: not list((alpha.root / ".mailboxd" / "delegated").glob("*")), 30)
+
+
+def roots(company: LiveCompany) -> list[str]:
+    rows = company["alpha"].query("SELECT local_id FROM v_tasks WHERE parent IS NULL ORDER BY created_at")
+    return [row["local_id"] for row in rows]
+
+
+def steered(company: LiveCompany) -> None:
+    """New instructions reach a turn that runs, with the next result of a tool, once, and without another turn."""
+    alpha, model = company["alpha"], company.model
+    hold = "until [ -e go ]; do sleep 0.2; done; echo held"
+    model.on(Exec(hold), Exec("echo second"), Text("Blue."), agent="alpha", task="job")
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: model.made(task="job"), 120, alpha.last_words)
+    alpha.drop("steer.md", message("steer", "job", "Use blue."))
+    eventually(lambda: list((alpha.root / ".mailboxd" / "steering").glob("*.json")), 60, alpha.last_words)
+    (alpha.root / "go").touch()
+    assert alpha.until("job")["result"] == "Blue."
+    calls = model.made(task="job")
+    assert len(calls) == 3
+    assert re.search(r"held.*\[mailboxd\] NEW INSTRUCTIONS.*Use blue\.", calls[1].results[0], re.DOTALL)
+    assert "NEW INSTRUCTIONS" not in calls[2].results[1]
+    assert alpha.events("task.steered")[-1]["data"]["into"] == "given in the running turn with the result of a tool"
+
+
+@pytest.mark.soak
+def test_a_gateway_that_dies_between_the_task_and_its_answer_does_no_work_twice(found_apart: FoundApart) -> None:
+    """OpenClaw resumes the run, which knows nothing of its call and makes it again: six times."""
+    company = company_on(found_apart, OPENCLAW, "takeover")
+    alpha, model = company["alpha"], company.model
+    place = alpha.root / ".mailboxd" / "delegated"
+    jobs = [f"job{number}" for number in range(6)]
+    for name in jobs:
+        arguments = {"task": f"Say the word of {name}.", "label": name, "agentId": "beta"}
+        model.on(call(OPENCLAW, "sessions_spawn", arguments), agent="alpha", text=f"Please do {name}", times=2)
+        model.on(Text(f"The word is {name}-word."), agent="beta", task=f"{name}-.*")
+        words = ("agent", "--agent", "alpha", "--session-key", CHAT, "--message", f"Please do {name}")
+        with subprocess.Popen(
+            ["openclaw", *words, "--timeout", "60"], env=company.gateway.env, cwd=company.gateway.root,
+            executable=str(company.gateway.installation.openclaw), stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as asking:  # fmt: skip
+            before = len(model.made(agent="alpha"))
+            deadline = time.monotonic() + 120
+            while not (place.exists() and any(place.iterdir())) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            company.gateway.kill()
+            assert len(model.made(agent="alpha")) - before <= 1, "the kill came too late to show anything"
+            company.gateway.start()
+            asking.kill()
+        eventually(lambda: not any(place.iterdir()), 120, company.gateway.last_words)
+    all_are_heard(company, jobs)
+    company.at_rest()

@@ -18,7 +18,14 @@ SEEDS = int(os.environ.get("SEEDS", "300"))
 ONE = os.environ.get("SEED")
 DIALECT = os.environ.get("DIALECT", "")
 NOT_HERE = {
-    *(Trigger.CANCELLED, Trigger.SKIPPED, Trigger.DEADLINE_PASSED, Trigger.IMPORTED_DONE, Trigger.IMPORTED_FAILED)
+    *(
+        Trigger.CANCELLED,
+        Trigger.SKIPPED,
+        Trigger.REFUSED,
+        Trigger.DEADLINE_PASSED,
+        Trigger.IMPORTED_DONE,
+        Trigger.IMPORTED_FAILED,
+    )
 }
 """Rows from many phases, and those of work that was begun without mailboxd: no history has any."""
 
