@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test slow net portable live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
+.PHONY: help install test slow net portable live browser screenshots mutants soak fuzz bench bench-cost walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
 	$(BIN)/pytest $(SPREAD) -m "not slow and not soak" $(ARGS)
 
 slow: $(INSTALLED) ## Run the slow tests: demo, tutorial, 10,000 nodes, mutants
-	$(BIN)/pytest $(SPREAD_WIDER) -m "slow and not soak" $(ARGS)
+	$(BIN)/pytest $(SPREAD_WIDER) -m "slow and not soak" --durations=30 $(ARGS)
 
 # who replaces a part of the engine, the store or the effects runs it after each step; it knows none of them from inside
 NET := e2e simulation core cli mcp rebuild audit properties store/test_views.py store/test_conformance.py
@@ -49,7 +49,7 @@ portable: $(INSTALLED) ## Run whole daemons with what macOS and other systems ge
 # two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
 live: $(INSTALLED) ## Run the tests with a real OpenClaw, installed into ~/.cache/mailboxd-live
 	$(BIN)/python -m tests.live.install
-	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" tests/live $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" --durations=40 tests/live $(ARGS)
 
 # one worker: all tests share one running company
 browser: $(INSTALLED) ## Test the page in Chromium, which must be installed (CHROMIUM=/path)
@@ -81,6 +81,10 @@ $(BENCH)/.made:
 	$(BIN)/python -m venv --clear $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet --requirement bench/requirements.txt
 	@touch $@
+
+bench-cost: $(INSTALLED) ## Count what coordination costs on a real OpenClaw: sub-agents, the skill, mailboxd (ARGS="--only native,text")
+	$(BIN)/python -m tests.live.install
+	exec $(BIN)/python -m bench.coordination $(ARGS)
 
 walk: $(INSTALLED) ## Print the path of a task through the code, from the dropped file to the spawned turn
 	$(BIN)/python -m bench.walk
