@@ -3,9 +3,10 @@
     make bench-cost                       # all ways, undisturbed and with the gateway killed; about 25 minutes
     python -m bench.coordination --only native,text --kill no
 
-`native` is OpenClaw's own `sessions_spawn`. `skill` is the loop of the clawflow skill (ClawHub, srikanth235/clawflow
-1.0.0, references/agent-loop.md), which the agents' models play themselves with shell commands. `text`, `tools` and
-`strict` are mailboxd: answers as text, answers by tool, and with all reviews of its strict profile.
+`native` is OpenClaw's own `sessions_spawn`, whose results are announced; `swarm` the same with results that are
+collected by `agents_wait`. `skill` is the loop of the clawflow skill (ClawHub, srikanth235/clawflow 1.0.0,
+references/agent-loop.md), which the agents' models play themselves with shell commands. `text`, `tools` and `strict`
+are mailboxd: answers as text, answers by tool, and with all reviews of its strict profile.
 
 The model is scripted and makes no mistakes, which real models make most in the longest protocol, the skill's. In every
 way a part is the same work: one shell command that leaves a line in a file, and a result a second later. So a call
@@ -130,11 +131,43 @@ class Native:
         return Text("NO_REPLY")
 
 
-def _spawn(call: Call, part: str) -> Tool:
-    arguments = {"agentId": ASSIGNED[part], "task": f"Do part {part}. Report its figures.", "label": part}
-    if "sessions_spawn" in call.tools:
-        return Tool("sessions_spawn", arguments)
-    return Tool("tool_call", {"id": "sessions_spawn", "args": arguments})
+@dataclass(slots=True)
+class Swarm:
+    """`sessions_spawn` for each part; each `agents_wait` brings what is there, and is a reply of the model."""
+
+    stage: Stage
+    name: str = "swarm"
+    done: bool = False
+
+    def begin(self) -> None:
+        ask(self.stage.gateway, "Do the plan: ten parts over beta, gamma and delta.")
+
+    def choose(self, call: Call) -> Step:
+        if call.agent != "alpha":
+            part = _PART.search(call.text)
+            return self.stage.work(call, part[1]) if part else Text("NO_REPLY")
+        said = "\n".join(call.results)
+        if not call.steps:
+            return Several(tuple(_spawn(call, part, collect=True) for part in PARTS))
+        if self.stage.model.seen >= set(PARTS):
+            self.done = True
+            return final(self.stage.model.seen)
+        runs = dict.fromkeys(_RUN.findall(said))
+        ended = [run for run in runs if re.search(rf'{run}\\*",\s*\\*n?\s*\\*"status\\*": \\*"done', said)]
+        return _tool(call, "agents_wait", {"ids": [run for run in runs if run not in ended], "timeoutSeconds": 60})
+
+
+_RUN = re.compile(r'runId\\*": \\*"([0-9a-f-]{36})')
+
+
+def _spawn(call: Call, part: str, **more: object) -> Tool:
+    task = {"agentId": ASSIGNED[part], "task": f"Do part {part}. Report its figures.", "label": part}
+    return _tool(call, "sessions_spawn", {**task, **more})
+
+
+def _tool(call: Call, name: str, arguments: Mapping[str, object]) -> Tool:
+    """The tool itself, or through OpenClaw's search of tools where that hides it."""
+    return Tool(name, arguments) if name in call.tools else Tool("tool_call", {"id": name, "args": dict(arguments)})
 
 
 # ---------------------------------------------------------------- the skill alone
@@ -320,17 +353,19 @@ def stage(*, plugin: bool) -> Iterator[Stage]:
             gateway.close()
 
 
+STRICT: Settings = {"profile": "strict", "gates": {"reviewers": ["alpha", *HANDS]}}
 WAYS: Mapping[str, Callable[[Stage], Any]] = {
     "native": Native,
+    "swarm": Swarm,
     "skill": Skill,
     "text": lambda stage: Mailboxd(stage, "text", {}),
-    "strict": lambda stage: Mailboxd(stage, "strict", {"profile": "strict"}),
+    "strict": lambda stage: Mailboxd(stage, "strict", STRICT),
 }
 
 
 def run(name: str, *, killed: bool) -> Figures:
     """One way from its order to its end."""
-    with stage(plugin=name not in ("native", "skill")) as on:
+    with stage(plugin=name not in ("native", "swarm", "skill")) as on:
         way = WAYS[name](on)
         on.model.way = way.choose
         try:
