@@ -187,11 +187,21 @@ def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApar
     company.gateway.kill()
     company.gateway.start()
     assert chat(company.gateway, "Please do the third").returncode == 0
+    offered(company, "tool")  # without the takeover both versions call ours by its name
+    says(company, "Please do the fourth", Tool("mailboxd_delegate", {"agent": "self", "task": "fourth job"}))
+    model.on(Text("The word is fourth-word."), agent="alpha", task="fourth-job.*")
+    assert chat(company.gateway, "Please do the fourth").returncode == 0
     model.release()
-    all_are_heard(company, jobs)
+    all_are_heard(company, [*jobs, "fourth"])
     assert not model.made(agent="gamma"), "OpenClaw's allowAgents holds"
     steered(company)
     company.at_rest()
+
+
+def offered(company: LiveCompany, mode: str) -> None:
+    """What the daemon offers the plugin, changed behind its back."""
+    file = company["alpha"].root / ".mailboxd" / "delegation.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"mode": mode}))
 
 
 def all_are_heard(company: LiveCompany, jobs: Sequence[str]) -> None:
