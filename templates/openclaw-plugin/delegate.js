@@ -10,7 +10,7 @@ import { deliver, withInbox } from "./inbox.js";
 import { isSelf, peerNamed, readStanding, refusalOf } from "./standing.js";
 import { asDelegation } from "./takeover.js";
 import { callDigest, canAnswer, renderTask, taskId, textProblem, titleOf } from "./taskfile.js";
-import { noteWorkspace, workspaceOf } from "./workspaces.js";
+import { noteWorkspaceWithTools, workspaceWithTools } from "./workspaces.js";
 
 export const TOOL = "mailboxd_delegate";
 const TAKEN = new Set(["sessions_spawn", "sessions_send"]);
@@ -31,7 +31,7 @@ export function register(api) {
 
   api.registerTool(
     (ctx) => {
-      noteWorkspace(ctx);
+      noteWorkspaceWithTools(ctx);
       const place = placeOf(ctx, ctx.workspaceDir);
       if (place === null) return null;
       return toolFor(place.standing, async (callId, args) => {
@@ -63,7 +63,7 @@ export function register(api) {
         return undefined;
       }
       if (!TAKEN.has(wanted.tool)) return undefined;
-      const place = placeOf(ctx, workspaceOf(ctx.agentId));
+      const place = placeOf(ctx, workspaceWithTools(ctx.agentId));
       if (place === null || place.standing.mode !== "takeover") return undefined;
       const args = asDelegation(wanted.tool, wanted.args, place.standing);
       if (args === null) return undefined;
@@ -79,9 +79,20 @@ export function register(api) {
     }
   });
 
+  // Where `tools.allow` hides our tool, a call that became one of it fails, although its task is in place.
+  api.registerAgentToolResultMiddleware(
+    (event, ctx) => {
+      if (event?.toolName !== BY_SEARCH || event.args?.id !== TOOL || !event.isError) return undefined;
+      const answer = given.get(keyOf(ctx?.sessionKey, event.args.args))?.shift();
+      return answer === undefined ? undefined : { result: answer };
+    },
+    { runtimes: ["openclaw"] },
+  );
+
   api.on("agent_end", async (event, ctx) => {
     try {
-      await delegations.ended(event.runId ?? ctx.runId ?? "");
+      // one that was broken off may be resumed
+      if (event.success !== false) await delegations.ended(event.runId ?? ctx.runId ?? "");
     } catch {
       // what is left is forgotten after an hour
     }
@@ -161,8 +172,7 @@ function calledTool(event) {
   return { tool: id.split(/[:/]/).at(-1), args: event.params?.args, bySearch: true };
 }
 
-// Has the call end as one of our tool, which gives this answer. A model that calls it again although the answer never
-// came (our tool is hidden from it) is told by the block instead.
+// Has the call end as one of our tool, which gives this answer.
 function rewritten(given, sessionKey, args, answer) {
   remember(given, keyOf(sessionKey, args), [...(given.get(keyOf(sessionKey, args)) ?? []), result(answer)]);
   return { params: { id: TOOL, args } };

@@ -56,7 +56,11 @@ export class Delegations {
       const claim = `${workspace}/${name}`;
       if (!name.startsWith(prefix) || this.#claimed.has(claim)) continue;
       const kept = await read(inside(directory, name));
-      if (kept === null || kept.life === LIFE || !(Date.now() - Date.parse(kept.at) < LONGEST_MS)) continue;
+      if (kept === null || kept.life === LIFE) continue;
+      if (!(Date.now() - Date.parse(kept.at) < LONGEST_MS)) {
+        await unlink(inside(directory, name)).catch(ifMissing);
+        continue;
+      }
       this.#claimed.add(claim);
       const asked = { runId: kept.run ?? "", callId: kept.call ?? "", sessionId: kept.session ?? "" };
       return { name, entry: { id: kept.id, at: kept.at, asked } };

@@ -9,7 +9,7 @@ import { constants as c } from "node:fs";
 import { open, unlink } from "node:fs/promises";
 
 import { deliver, inside, withDirectory } from "./inbox.js";
-import { workspaceOf } from "./workspaces.js";
+import { noteWorkspace, workspaceOf } from "./workspaces.js";
 
 const PLACE = [".mailboxd", "steering"];
 const OURS = /^agent:[^:]+:mailboxd:/;
@@ -31,6 +31,7 @@ export function register(api) {
   // A run begins, perhaps one that resumes what another gateway's death interrupted.
   api.on("before_agent_reply", async (_event, ctx) => {
     try {
+      noteWorkspace(ctx);
       const { sessionKey, workspaceDir } = ctx;
       if (!workspaceDir || typeof sessionKey !== "string" || !OURS.test(sessionKey)) return undefined;
       const name = nameOf(sessionKey);

@@ -1,15 +1,27 @@
-// Where each agent's workspace is, as OpenClaw says when it asks for the agent's tools. Hooks are not told.
+// Where each agent's workspace is, as OpenClaw says when a turn begins and when it asks for the agent's tools; the hooks of
+// tools are not told.
 //
 // One table for the whole gateway: 2026.8.1 registers a plugin several times, its tools apart from its hooks.
 
 const TABLE = Symbol.for("mailboxd.workspaces");
-globalThis[TABLE] ??= new Map();
+globalThis[TABLE] ??= { seen: new Map(), asked: new Map() };
 
 export function noteWorkspace({ agentId, workspaceDir }) {
-  if (agentId && workspaceDir) globalThis[TABLE].set(agentId.toLowerCase(), workspaceDir);
+  if (agentId && workspaceDir) globalThis[TABLE].seen.set(agentId.toLowerCase(), workspaceDir);
+}
+
+// OpenClaw does not ask for tools that are denied to an agent.
+export function noteWorkspaceWithTools(ctx) {
+  noteWorkspace(ctx);
+  if (ctx.agentId && ctx.workspaceDir) globalThis[TABLE].asked.set(ctx.agentId.toLowerCase(), ctx.workspaceDir);
 }
 
 // The agent's workspace, or "".
 export function workspaceOf(agentId) {
-  return globalThis[TABLE].get((agentId ?? "").toLowerCase()) ?? "";
+  return globalThis[TABLE].seen.get((agentId ?? "").toLowerCase()) ?? "";
+}
+
+// The same if the agent may have our tools.
+export function workspaceWithTools(agentId) {
+  return globalThis[TABLE].asked.get((agentId ?? "").toLowerCase()) ?? "";
 }
