@@ -7,7 +7,7 @@
 
 import { Delegations } from "./delegations.js";
 import { deliver, withInbox } from "./inbox.js";
-import { isSelf, peerNamed, readStanding, refusalOf } from "./standing.js";
+import { isSelf, mayReach, peerNamed, readStanding, refusalOf } from "./standing.js";
 import { asDelegation } from "./takeover.js";
 import { callDigest, canAnswer, renderTask, taskId, textProblem, titleOf } from "./taskfile.js";
 import { noteWorkspaceWithTools, workspaceWithTools } from "./workspaces.js";
@@ -66,7 +66,7 @@ export function register(api) {
       const place = placeOf(ctx, workspaceWithTools(ctx.agentId));
       if (place === null || place.standing.mode !== "takeover") return undefined;
       const args = asDelegation(wanted.tool, wanted.args, place.standing);
-      if (args === null) return undefined;
+      if (args === null || !mayReach(place.standing, args.agent)) return undefined;
       const runId = event.runId ?? ctx.runId ?? "";
       const call = { tool: wanted.tool, sessionKey: ctx.sessionKey, sessionId: ctx.sessionId ?? "", runId, callId };
       const whole = { ...call, by: personOf(ctx.requester) };
@@ -201,7 +201,7 @@ function result(text) {
 }
 
 function toolFor(standing, execute) {
-  const peers = Object.entries(standing.peers ?? {}).map(([name, role]) => (role ? `${name} (${role})` : name));
+  const peers = Object.entries(standing.peers ?? {}).filter(([name]) => name !== "*").map(([name, role]) => (role ? `${name} (${role})` : name));
   const whom = peers.length === 0 ? "yourself in a separate turn (self)" : `${peers.join(", ")}, or yourself in a separate turn (self)`;
   const text = (description) => ({ type: "string", description });
   return {

@@ -7,6 +7,7 @@ import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 const MOST_BYTES = 256 * 1024;
+const ID = /^(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 const MODES = new Set(["tool", "takeover"]);
 
 // `{mode, agent, peers: {id: role} or null if not known yet, models, bytes, closed}`, or null if nothing is offered.
@@ -44,13 +45,19 @@ export function refusalOf(standing, agent) {
   return `${standing.agent} may not give work to ${agent}, only to ${known}, and to itself (self)`;
 }
 
+// Whether this agent may be given work at all; whom OpenClaw lets it spawn is OpenClaw's to say.
+export function mayReach(standing, agent) {
+  return isSelf(standing, agent) || peerNamed(standing, agent) !== null;
+}
+
 export function isSelf(standing, agent) {
   return agent === "" || agent.toLowerCase() === "self" || agent.toLowerCase() === standing.agent.toLowerCase();
 }
 
-// The peer as OpenClaw spells it, or null.
+// The peer as OpenClaw spells it, or null. Where nobody is asked who exists, anyone is one.
 export function peerNamed(standing, agent) {
   const names = Object.keys(standing.peers ?? {});
+  if (names.includes("*") && ID.test(agent)) return agent;
   return names.find((name) => name.toLowerCase() === agent.toLowerCase()) ?? null;
 }
 

@@ -159,8 +159,12 @@ def heard(company: LiveCompany) -> str:
 def company_on(found_apart: FoundApart, release: str, mode: str) -> LiveCompany:
     settings = {"delegate": mode, "transport": "auto"}
     company = found_apart(
-        AGENTS, release=release, plugin=True, openclaw=settings, limits={"turns": 4, "turns_per_agent": 4}
+        AGENTS, release=release, plugin=True, openclaw=settings, limits={"turns": 4, "turns_per_agent": 4}, start=False
     )
+    config = json.loads(company.gateway.config.read_text())
+    config["tools"] = {"agentToAgent": {"enabled": True}}  # as 2026.9.6 has it by itself
+    company.gateway.config.write_text(json.dumps(config))
+    company.gateway.start()
     alpha = company["alpha"]
     pair = alpha.call("connect", "gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": company.gateway.token})
     assert pair.returncode == 0, pair.stderr
