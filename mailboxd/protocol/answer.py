@@ -127,6 +127,22 @@ def read_answer(text: str, asked: Asked = Asked()) -> Answer:
     return replace(answer, text=said) if isinstance(answer, Unclear) else answer
 
 
+def read_form(text: str, asked: Asked) -> Answer:
+    """The answer in a form that cannot be anything else: one in JSON, from the call of a tool. Never raises."""
+    form = forms.mapping(text)
+    if form is None:
+        return Unclear(("The arguments are not an object.",), text)
+    try:
+        answer = _of_review(form) if asked.turn is Turn.REVIEW else _of_object(form, asked)
+        if answer is None:
+            answer = _of_form(form, asked)
+        if asked.answers and asked.turn is not Turn.REVIEW:
+            answer = _as_vote(answer, asked)
+    except MessageError as error:
+        answer = Unclear(_problems(error, text), text)
+    return replace(answer, text=text) if isinstance(answer, Unclear) else answer
+
+
 def _read(text: str, asked: Asked) -> Answer:
     if asked.turn is Turn.DRAFT:
         return _drafted(text)
@@ -885,43 +901,41 @@ def _reviewed(text: str) -> Answer:
     form = _review_form(text)
     if isinstance(form, Unclear):
         return form
-    if form is None:
-        answer = verdicts.review_in_prose(text)
-    else:
-        inner = form.typed.get("review")
-        if isinstance(inner, dict) and (nested := forms.mapping(json.dumps(inner))) is not None:
-            form = nested
-        body = split_body(form.body, path=PATH, first_line=form.body_line)
-        listed = _section(body, *HEADINGS)
-        known = (*HEADINGS, "summary")
-        others = [s for s in body.sections if words.spelled(s.heading.strip(" :#*")) not in known]
-        summary = "\n\n".join(
-            filter(
-                None,
-                [
-                    form.text("summary"),
-                    form.text("text"),
-                    body.preamble,
-                    _section(body, "summary"),
-                    join_body("", "", others).strip(),
-                ],
-            )
+    return verdicts.review_in_prose(text) if form is None else _of_review(form)
+
+
+def _of_review(form: Form) -> Answer:
+    inner = form.typed.get("review")
+    if isinstance(inner, dict) and (nested := forms.mapping(json.dumps(inner))) is not None:
+        form = nested
+    body = split_body(form.body, path=PATH, first_line=form.body_line)
+    listed = _section(body, *HEADINGS)
+    known = (*HEADINGS, "summary")
+    others = [s for s in body.sections if words.spelled(s.heading.strip(" :#*")) not in known]
+    summary = "\n\n".join(
+        filter(
+            None,
+            [
+                form.text("summary"),
+                form.text("text"),
+                body.preamble,
+                _section(body, "summary"),
+                join_body("", "", others).strip(),
+            ],
         )
-        kind = form.headers.get("type", "")
-        if kind != "" and form.kind not in ("review", "reply"):
-            return _unclear(
-                f"{_upper(form.quoted('type'))}: only a review was asked for, in this form: {verdicts.FORM}."
-            )
-        if form.status == "failed" and "verdict" not in form.headers:
-            return _unclear(
-                "A review cannot fail. If you cannot judge the work, write `verdict: blocked` and say what is needed."
-            )
-        if listed or not isinstance(form.headers.get("findings", ""), str) or form.headers.get("findings"):
-            loose = summary
-        else:
-            loose = summary if not _section(body, "summary") else join_body("", body.preamble, others).strip()
-        answer = verdicts.review_in(form, listed, summary, loose, _header_problems(form, ("approved", "lgtm")))
-    return answer
+    )
+    kind = form.headers.get("type", "")
+    if kind != "" and form.kind not in ("review", "reply"):
+        return _unclear(f"{_upper(form.quoted('type'))}: only a review was asked for, in this form: {verdicts.FORM}.")
+    if form.status == "failed" and "verdict" not in form.headers:
+        return _unclear(
+            "A review cannot fail. If you cannot judge the work, write `verdict: blocked` and say what is needed."
+        )
+    if listed or not isinstance(form.headers.get("findings", ""), str) or form.headers.get("findings"):
+        loose = summary
+    else:
+        loose = summary if not _section(body, "summary") else join_body("", body.preamble, others).strip()
+    return verdicts.review_in(form, listed, summary, loose, _header_problems(form, ("approved", "lgtm")))
 
 
 def _review_form(text: str) -> Form | Unclear | None:

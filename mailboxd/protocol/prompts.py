@@ -362,6 +362,10 @@ class CorrectionPrompt:
     note: str = ""
     answers: tuple[str, ...] = ()
     may_plan: bool = False
+    peers: tuple[Peer, ...] = ()
+    depth_left: int = 0
+    children_left: int = 0
+    may_ask: bool = False
 
 
 AnyPrompt = WorkPrompt | SynthesisPrompt | ReviewPrompt | DraftPrompt | AnswerPrompt | CorrectionPrompt
