@@ -196,7 +196,9 @@ def reviews() -> st.SearchStrategy[dict[str, Any]]:
 
 CALLS = st.one_of(
     st.tuples(st.just(FINISH), st.fixed_dictionaries({"result": WORDS}), st.just(WORK)),
-    st.tuples(st.just(FAIL), st.fixed_dictionaries({"error": WORDS}, optional={"partial_results": WORDS}), st.just(WORK)),
+    st.tuples(
+        st.just(FAIL), st.fixed_dictionaries({"error": WORDS}, optional={"partial_results": WORDS}), st.just(WORK)
+    ),
     st.tuples(st.just(ASK), st.fixed_dictionaries({"question": WORDS}), st.just(WORK)),
     st.tuples(st.just(PLAN), plans(), st.just(WORK)),
     st.tuples(st.just(VERDICT), reviews(), st.just(REVIEW)),
