@@ -1,6 +1,7 @@
 // mailboxd's plugin for the OpenClaw gateway. Each part is one subject and registers itself; one that this version of
 // OpenClaw refuses leaves the others as they are. Every hook runs inside the gateway: none may throw, and none may wait.
 
+import * as answers from "./answers.js";
 import * as command from "./command.js";
 import * as delegate from "./delegate.js";
 import * as note from "./note.js";
@@ -9,7 +10,7 @@ import * as receive from "./receive.js";
 import * as steer from "./steer.js";
 import * as tab from "./tab.js";
 
-const PARTS = { receive, note, orders, command, delegate, steer, tab };
+const PARTS = { receive, answers, note, orders, command, delegate, steer, tab };
 
 export default {
   id: "mailboxd",
