@@ -29,10 +29,12 @@ from mailboxd.agents.openclaw import (
     Messaging,
     OpenClaw,
     config_get,
+    hides_plugin,
+    messaging,
     parse_agents,
     parse_config_file,
-    parse_messaging,
     parse_rules,
+    parse_section,
     parse_version,
 )
 from mailboxd.agents.openclaw_versions import Version, offer, why_too_old, why_untested
@@ -58,8 +60,8 @@ _REFRESH_SECONDS = 900.0
 _RECHECK_SECONDS = 60.0
 """Seconds between two queries after an agent was refused."""
 _VERSION, _FILE = "discovery.version", "discovery.file"
-_AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discovery.messaging"
-_CHANGEABLE = (_AGENTS, _RULES, _MESSAGING)
+_AGENTS, _RULES, _TOOLS = "discovery.agents", "discovery.allowed", "discovery.tools"
+_CHANGEABLE = (_AGENTS, _RULES, _TOOLS)
 _GATEWAY = "discovery.gateway"
 """Asked last, because nothing waits for it."""
 _QUERIES = {
@@ -67,7 +69,7 @@ _QUERIES = {
     _FILE: CONFIG_FILE,
     _AGENTS: AGENTS_LIST,
     _RULES: config_get("agents"),
-    _MESSAGING: config_get("tools.agentToAgent"),
+    _TOOLS: config_get("tools"),
     _GATEWAY: config_get("gateway"),
 }
 ANYONE = Messaging(enabled=True, patterns=())
@@ -101,6 +103,10 @@ class Peers:
     has_rules: bool = False
     """OpenClaw has answered this or an earlier daemon. Until then no other agent is given work."""
     messaging: Messaging = ANYONE
+    hiding: frozenset[str] = frozenset()
+    """Agents (lower case) that may not see the tools of mailboxd's plugin."""
+    hides_all: bool = False
+    """No agent may see them."""
     version: Version | None = None
     too_old: str = ""
     """Why this OpenClaw must not be used; empty = it may be."""
@@ -136,6 +142,8 @@ class Peers:
         self.calls.lane = stored.get("lane")
         if "gateway" in stored:
             self.gateway.is_at(*stored["gateway"])
+        hiding = stored.get("hiding", [])
+        self.hiding, self.hides_all = frozenset(hiding), "*" in hiding
         if "messaging" in stored:
             enabled, patterns = stored["messaging"]
             self.messaging = Messaging(enabled, tuple(patterns))
@@ -203,7 +211,7 @@ class Peers:
             case "discovery.gateway":
                 self._take_gateway(exit_)
             case _:
-                self.messaging = parse_messaging(exit_, self.version) or self.messaging
+                self._take_tools(exit_)
         if not self._waiting and not self._queue:
             self._blocks_intake = False
             if not self.known:
@@ -259,8 +267,14 @@ class Peers:
         rules = parse_rules(exit_, self.agent)
         if rules is not None:
             self.allowed = None if rules.allowed.anyone else tuple(sorted(rules.allowed.agents))
-            self.roles, self.has_rules = rules.roles, True
+            self.roles, self.has_rules, self.hiding = rules.roles, True, rules.hiding
             self.calls.lane = rules.lane or offer(self.version).lane(cores())
+
+    def _take_tools(self, exit_: Exit) -> None:
+        """The rules about tools that are there for all agents."""
+        section = parse_section(exit_)
+        if section is not None:
+            self.messaging, self.hides_all = messaging(section.get("agentToAgent"), self.version), hides_plugin(section)
 
     def _take_gateway(self, exit_: Exit) -> None:
         """The gateway's address; only one on this machine, without TLS, can be asked whether it is ready."""
@@ -282,6 +296,7 @@ class Peers:
             "allowed": self.allowed,
             "has_rules": self.has_rules,
             "messaging": (self.messaging.enabled, self.messaging.patterns),
+            "hiding": [*sorted(self.hiding), *(["*"] if self.hides_all else [])],
             "file": self._config_file,
             "lane": self.calls.lane,
             "gateway": (self.gateway.host, self.gateway.port),
@@ -309,6 +324,10 @@ class Peers:
         refused = self._refused(agent)
         self._was_refused = self._was_refused or refused is not None
         return refused
+
+    def hides_tools(self, agent: str) -> bool:
+        """Whether an agent may not see the tools of mailboxd's plugin."""
+        return self.hides_all or agent.lower() in self.hiding
 
     def is_local(self, agent: str) -> bool:
         """Whether OpenClaw listed an agent of this id."""

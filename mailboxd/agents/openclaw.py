@@ -22,6 +22,8 @@ MAX_MESSAGE_BYTES = 4_194_304
 
 _HISTORY = {"limit": 10, "maxChars": 500_000}
 """`maxChars`: by default OpenClaw truncates texts at 8,000 characters; 500,000 is its maximum."""
+WHOLE_HISTORY = {"limit": 200, "maxChars": 500_000}
+"""More than the turns of one piece of work leave in a session."""
 _WAIT_MS = 500
 
 _PERSON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LANGUAGE", "TMPDIR")
@@ -63,9 +65,9 @@ class OpenClaw:
         """The reply of a run since the gateway's start, for about 10 minutes; truncated at 4,096 characters."""
         return self._gateway("agent.wait", {"runId": run_id, "timeoutMs": _WAIT_MS})
 
-    def history_argv(self, session_key: str) -> tuple[str, ...]:
-        """The latest messages of a session, up to 500,000 characters each; kept for 30 days."""
-        return self._gateway("chat.history", {"sessionKey": session_key, **_HISTORY})
+    def history_argv(self, session_key: str, *, whole: bool = False) -> tuple[str, ...]:
+        """The latest messages of a session, or all, up to 500,000 characters each; kept for 30 days."""
+        return self._gateway("chat.history", {"sessionKey": session_key, **(WHOLE_HISTORY if whole else _HISTORY)})
 
     def _gateway(self, method: str, parameters: Mapping[str, object]) -> tuple[str, ...]:
         return self.argv("gateway", "call", method, "--params", json.dumps(parameters), "--json")
@@ -140,6 +142,8 @@ class Rules:
     lane: int | None
     entry_path: str = ""
     tools: object = None
+    hiding: frozenset[str] = frozenset()
+    """Agents (lower case) whose own section `tools` may hide the tools of mailboxd's plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +207,15 @@ def parse_rules(exit_: Exit, own_agent: str) -> Rules | None:
             roles[name.lower()] = role
         if name.lower() == own_agent.lower() and not own_path:
             own_path, own = path, entry
+    hiding = frozenset(name.lower() for name, _, entry in _entries(agents) if hides_plugin(at(entry, "tools")))
     names = at(own, "subagents", "allowAgents")
     if names is None:
         names = at(agents, "defaults", "subagents", "allowAgents")
     texts = (own_agent,) if names is None else _texts(names)
     allowed = Allowed(anyone=names is not None and "*" in texts, agents=frozenset(name.lower() for name in texts))
-    return Rules(allowed, roles, count(at(agents, "defaults", "maxConcurrent")) or None, own_path, at(own, "tools"))
+    return Rules(
+        allowed, roles, count(at(agents, "defaults", "maxConcurrent")) or None, own_path, at(own, "tools"), hiding
+    )
 
 
 def is_unset(exit_: Exit) -> bool:
@@ -222,12 +229,31 @@ def parse_config_file(exit_: Exit) -> str:
     return path if path.startswith("/") else ""
 
 
-def parse_messaging(exit_: Exit, version: Version | None) -> Messaging | None:
-    """The rule out of `config get tools.agentToAgent --json`, None if that failed."""
+def parse_section(exit_: Exit) -> Mapping[str, object] | None:
+    """The section that `config get SECTION --json` prints, empty if it is unset; None if that failed."""
     if is_unset(exit_):
-        return messaging(None, version)
-    rule = parse_object(exit_)
-    return None if exit_.rc != 0 or rule is None else messaging(rule, version)
+        return {}
+    return parse_object(exit_) if exit_.rc == 0 else None
+
+
+_BY_PROFILE = frozenset({"minimal", "coding", "messaging", "full"})
+"""The profiles of OpenClaw that show the plugin's tools, as its manifest says."""
+_ALL_TOOLS = frozenset({"*", "mailboxd", "group:plugins"})
+
+
+def hides_plugin(tools: object) -> bool:
+    """Whether a section `tools` may hide the tools of mailboxd's plugin: if it is not plain that it shows them."""
+    if tools is None:
+        return False
+    allow, deny = at(tools, "allow"), at(tools, "deny")
+    named = {*_texts(allow or []), *_texts(at(tools, "alsoAllow") or [])}
+    denied = any(name in _ALL_TOOLS or name.startswith("mailboxd") for name in _texts(deny or []))
+    if denied or at(tools, "byProvider") is not None or not isinstance(tools, dict):
+        return True
+    if allow is not None and not named & _ALL_TOOLS:
+        return True
+    profile = at(tools, "profile")
+    return profile is not None and profile not in _BY_PROFILE and not named & _ALL_TOOLS
 
 
 def messaging(rule: object, version: Version | None) -> Messaging:

@@ -20,6 +20,7 @@ from mailboxd.agents.call_dir import LOOKED_UP, Exit
 from mailboxd.agents.json_output import amount, at, brief, complaint, count, parse_object, reference, text, text_at
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.protocol.answer_tools import NAMES
 
 _ABORT_CODES = {143: "SIGTERM", 130: "SIGINT"}
 _UNCONFIRMED = re.compile(
@@ -188,6 +189,9 @@ def _from_result(
     if rc not in (0, None) or status != "ok":
         return None
     stop = text(meta.get("stopReason"))
+    if _has_submitted(meta):  # its text is a comment, and may be missing
+        comment = _spoken([p for p in payloads if _is_speech(p)], stop)
+        return Succeeded(comment, usage=usage, run_id=run_id, session_ref=session)
     if stop == "toolUse":
         return failed(f"the turn timed out while a tool was running; {_tools(meta)}")
     if meta.get("aborted") is True:
@@ -202,6 +206,13 @@ def _from_result(
             return replace(failed(problem), started=not problem.startswith(_NOT_DELIVERED))
         return replace(failed("the agent gave no answer"), silent=True)
     return Succeeded(answer, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
+
+
+def _has_submitted(meta: dict[str, Any]) -> bool:
+    """Whether the run was ended by a tool of ours, which took an answer."""
+    tools = at(meta, "toolSummary", "tools")
+    by_ours = isinstance(tools, list) and any(name in tools for name in NAMES)
+    return by_ours and isinstance(meta.get("intentionalTerminalCompletion"), str)
 
 
 def _marked(payload: object) -> object:

@@ -297,6 +297,14 @@ class OpenClawSection(Section):
     discovery: Flag = value(True, "Ask OpenClaw which agents exist and are in reach.")
 
 
+class AnswersSection(Section):
+    """How agents answer."""
+
+    by: Literal["auto", "text"] = value(
+        "auto", "`auto`: by the tools of the plugin where it offers them, else in text; `text`: always in text."
+    )
+
+
 class LimitsSection(Section):
     """Concurrency, depth and sizes."""
 
@@ -489,6 +497,7 @@ class Config(Section):
         "agent", "How children's results are combined: a turn, concatenation, or not."
     )
     openclaw: OpenClawSection = OpenClawSection()
+    answers: AnswersSection = AnswersSection()
     limits: LimitsSection = LimitsSection()
     retry: RetrySection = RetrySection()
     circuit: CircuitSection = CircuitSection()

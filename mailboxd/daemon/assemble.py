@@ -34,6 +34,7 @@ from mailboxd.daemon.loop import Daemon
 from mailboxd.daemon.view_writer import ViewWriter
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
+from mailboxd.effects.answers_by_tool import AnswersByTool
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
@@ -307,13 +308,15 @@ def _effect_runner(
     posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, hub, sign, peers.gateway)
     dispatches = DispatchedMessages(core, ws, reports)
     transport = dispatcher if isinstance(dispatcher, GatewayTransport) else None
-    recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway, transport)
+    by_tools = config.answers.by == "auto"
+    tools = AnswersByTool(core, calls, ws, openclaw, transport, reports, by_tools, peers.hides_tools)
+    recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway, transport, tools.hold)
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
     notifying = PeopleNotifier(core, calls, ws, config.notify, GatewayCalls(openclaw.command, transport), reports)
     boot = system.boot_id()
-    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub)
+    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub, tools)
     steering = Steering(core, calls, ws)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying, steering)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)

@@ -334,6 +334,7 @@ class Daemon:
 
     def _tidy(self) -> float:
         self.calls.remove_leftovers(self.engine.store.outbox.is_settled)
+        self.effects.starting.tools.tidy(self.engine.store.outbox.is_settled)
         return self.engine.clock.monotonic() + _TIDY
 
     def _file(self) -> float | None:

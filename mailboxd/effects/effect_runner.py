@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mailboxd.agents.answer_calls import Refused, Submitted
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.readiness import is_suspicious
 from mailboxd.core.effects import (
@@ -35,7 +36,6 @@ from mailboxd.core.model import Task
 from mailboxd.core.outcomes import (
     Answer,
     Failed,
-    Made,
     Outcome,
     Results,
     Succeeded,
@@ -47,6 +47,7 @@ from mailboxd.core.vocabulary import Phase, Turn
 from mailboxd.effects import turns
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
+from mailboxd.effects.answers_by_tool import Ended, beside, counted
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import HandedOver, MessageDelivery, undelivered
 from mailboxd.effects.lost_turns import LookupReport, TurnLookup
@@ -121,12 +122,16 @@ class EffectRunner:
         self.reports.route(TurnReport, self._record_turn)
         self.reports.route(LookupReport, self._record_lookup)
         self.reports.route(Composed, self._compose)
+        self.starting.tools.report = self._proven
 
     def performers(self) -> tuple[Performer, ...]:
         """The table of performers."""
         once = "the file is written once; handed over again only to a receiver that knows messages by their id"
         send, message = self.posting, (CallKind.MESSAGE,)
-        turn, lookup = (CallKind.TURN, CallKind.HARNESS_TURN), (CallKind.LOOKUP, CallKind.HARNESS_LOOKUP)
+        turn, lookup = (
+            (CallKind.TURN, CallKind.HARNESS_TURN, CallKind.PROOF),
+            (CallKind.LOOKUP, CallKind.HARNESS_LOOKUP),
+        )
         action = self.performing
         return (
             Performer(
@@ -199,10 +204,11 @@ class EffectRunner:
         """Perform pending effects, as far as slots allow. Raises the first WorldError after all were tried."""
         orders, self._orders = self._orders, None
         self.recovery.fetch_replies()
+        self.starting.tools.ask()
         self.harnesses.collect_updates()
         self.performing.put_away()
         trouble = self.starting.trouble
-        busy = self.calls.orders() | self.recovery.busy() | self.posting.hub.orders()
+        busy = self.calls.orders() | self.recovery.busy() | self.starting.tools.busy() | self.posting.hub.orders()
         for order in self._pending(self.engine.clock.now()) if orders is None else orders:
             if order.id in busy:
                 continue
@@ -276,12 +282,13 @@ class EffectRunner:
     # recording, inside a batch
 
     def _record_turn(self, report: TurnReport) -> None:
-        order, effect, outcome = report.order, report.effect, report.outcome
-        made: tuple[Made, ...] = ()
+        order, effect, outcome = report.order, report.effect, counted(report.outcome, report.submitted)
+        made = beside(report.submitted)
         if effect.harness and report.called:
             outcome, made = self.harnesses.finish(effect, outcome)
+        self.starting.tools.recorded(effect, outcome)
         task = self.engine.store.tasks.get(order.task)
-        answer = self._answer(effect, task, outcome)
+        answer = self._answer(effect, task, outcome, report.submitted)
         if (
             task is not None
             and effect.turn in (Turn.WORK, Turn.SYNTHESIS)
@@ -298,12 +305,21 @@ class EffectRunner:
         if succeeded:
             self.calls.discard_when_recorded(effect.turn_id)
 
-    def _answer(self, effect: RunTurn | LookUp, task: Task | None, outcome: Outcome) -> Answer | None:
+    def _proven(self, ended: Ended, submitted: Submitted | Refused | None) -> None:
+        """Report a turn that may have submitted an answer, now that its session was asked for."""
+        if isinstance(ended.effect, RunTurn):
+            self.reports.append(TurnReport(ended.order, ended.effect, ended.how, submitted=submitted))
+        else:
+            self.reports.append(LookupReport(ended.order, ended.effect, ended.how, submitted))
+
+    def _answer(
+        self, effect: RunTurn | LookUp, task: Task | None, outcome: Outcome, submitted: Submitted | Refused | None
+    ) -> Answer | None:
         """The answer to what the turn asked for."""
         if task is None:
             return None
         asked = replace(self.outgoing.prompting.asked(effect, task), now=self.engine.now)
-        return turns.answer(asked, outcome)
+        return turns.answer(asked, outcome, submitted)
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""
@@ -321,9 +337,10 @@ class EffectRunner:
             )
 
     def _record_lookup(self, report: LookupReport) -> None:
-        order, effect, outcome = report.order, report.effect, report.outcome
-        answer = self._answer(effect, self.engine.store.tasks.get(order.task), outcome)
-        self._take(order, turns.ended(order, effect, outcome, answer))
+        order, effect, outcome = report.order, report.effect, counted(report.outcome, report.submitted)
+        self.starting.tools.recorded(effect, outcome)
+        answer = self._answer(effect, self.engine.store.tasks.get(order.task), outcome, report.submitted)
+        self._take(order, turns.ended(order, effect, outcome, answer, made=beside(report.submitted)))
         self.engine.store.outbox.finish(order.id)
 
     def _compose(self, report: Composed) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mailboxd.agents.answer_calls import Refused, Submitted
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
@@ -44,6 +46,8 @@ class LookupReport:
     order: Order
     effect: LookUp
     outcome: Outcome
+    submitted: Submitted | Refused | None = None
+    """What counts instead of its text: an answer by tool, or that too many were refused."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class TurnLookup:
     gateway: Gateway = field(default_factory=Gateway)
     transport: GatewayTransport | None = None
     """Over which lost runs are asked about; None: by OpenClaw's CLI, and so if it does not let us in."""
+    holds: Callable[[Order, LookUp, Outcome], bool] = lambda *_: False
+    """Whether an outcome is held back because the lost turn may have submitted an answer: that is looked up first."""
     _by_cli: set[str] = field(default_factory=set)
     """Orders that the transport could not look up."""
     _lookups: dict[str, _Lookup] = field(default_factory=dict)
@@ -119,6 +125,10 @@ class TurnLookup:
         if isinstance(found, Aborted) or (isinstance(found, Unknown) and not found.looked_up):
             self._by_cli.add(order.id)
         else:
+            self._report(order, effect, found)
+
+    def _report(self, order: Order, effect: LookUp, found: Outcome) -> None:
+        if not self.holds(order, effect, found):
             self.reports.append(LookupReport(order, effect, found))
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
@@ -146,7 +156,7 @@ class TurnLookup:
                 self._to_fetch.append(lookup)
             case found:
                 self._gateway_answered.pop(order.id, None)
-                self.reports.append(LookupReport(order, lookup.effect, found))
+                self._report(order, lookup.effect, found)
 
     def _lost(self, lookup: _Lookup) -> LostTurn:
         task = self.engine.store.tasks.get(lookup.order.task)

@@ -29,6 +29,7 @@ from mailboxd.core.vocabulary import POOL, Gate, Join, Mode, Phase, Synthesis, T
 from mailboxd.effects.hub_mail import AttachedFiles, HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.answer import Asked
+from mailboxd.protocol.answer_tools import AnswerTool, tools_for
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
@@ -49,6 +50,7 @@ from mailboxd.protocol.messages import (
 from mailboxd.protocol.prompts import (
     NOTHING_CARRIED,
     AnswerPrompt,
+    AnyPrompt,
     Carried,
     CorrectionPrompt,
     Cut,
@@ -88,6 +90,8 @@ class Prompt:
 
     text: str
     cuts: tuple[Cut, ...] = ()
+    tools: tuple[AnswerTool, ...] = ()
+    """Those that the text says to answer by."""
 
 
 @dataclass(slots=True)
@@ -126,19 +130,26 @@ class PromptBuilder:
             correction=effect.correction,
         )
 
-    def prompt(self, effect: RunTurn, task: Task) -> Prompt:
-        """The prompt of a turn."""
+    def prompt(self, effect: RunTurn, task: Task, *, by_tools: bool = False) -> Prompt:
+        """The prompt of a turn. `by_tools`: it is answered by tools, if there are any for such a turn."""
+        prompt, cuts = self._values(effect, task)
+        tools = tools_for(prompt) if by_tools else ()
+        if tools and not isinstance(prompt, DraftPrompt | AnswerPrompt):
+            prompt = replace(prompt, tools=tuple(tool.name for tool in tools))
+        return Prompt(render_prompt(self.templates, prompt), cuts, tools)
+
+    def _values(self, effect: RunTurn, task: Task) -> tuple[AnyPrompt, tuple[Cut, ...]]:
         if effect.correction is not None:
-            return self._correction(task, effect, effect.correction)
+            return self._correction(task, effect, effect.correction), ()
         match effect.turn:
             case Turn.SYNTHESIS:
                 return self._synthesis(task, effect)
             case Turn.REVIEW:
-                return self._review(task, effect)
+                return self._review(task, effect), ()
             case Turn.DRAFT:
-                return self._draft(task, effect)
+                return self._draft(task, effect), ()
             case Turn.ANSWER:
-                return self._answer(task, effect)
+                return self._answer(task, effect), ()
             case _:
                 return self._work(task, effect)
 
@@ -237,7 +248,7 @@ class PromptBuilder:
             return ""
         return shorten(task.result, self.context_bytes, lambda: self.keep(task, "result", task.result))[0]
 
-    def _work(self, task: Task, effect: RunTurn) -> Prompt:
+    def _work(self, task: Task, effect: RunTurn) -> tuple[WorkPrompt, tuple[Cut, ...]]:
         line = self.store.tasks.lineage(task)
         spec, cuts = self.with_context(task, line)
         prompt = WorkPrompt(
@@ -254,7 +265,7 @@ class PromptBuilder:
             deadline=task.policy.deadline,
             **self._forms(task),
         )
-        return Prompt(render_prompt(self.templates, prompt), cuts)
+        return prompt, cuts
 
     def _forms(self, task: Task) -> dict[str, Any]:
         """What the executor may answer with besides a result: a plan (and how large), or a question."""
@@ -269,7 +280,7 @@ class PromptBuilder:
         """How many levels of subtasks are allowed below it."""
         return max(self.limits.depth - task.depth, 0)
 
-    def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
+    def _synthesis(self, task: Task, effect: RunTurn) -> tuple[SynthesisPrompt, tuple[Cut, ...]]:
         children = self.store.tasks.children(task.id)
         carried = self.carry([child for child in children if child.phase is Phase.COMPLETED], task)
         gone = [f"- {child.key}: {child.reason}" for child in children if child.phase is Phase.CANCELLED]
@@ -288,7 +299,7 @@ class PromptBuilder:
             note=effect.note,
             **self._forms(task),
         )
-        return Prompt(render_prompt(self.templates, prompt), carried.cuts)
+        return prompt, carried.cuts
 
     def _performed(self, tasks: Sequence[Task]) -> str:
         """The approved actions of these tasks that ran, so that nobody plans or performs them again."""
@@ -317,8 +328,8 @@ class PromptBuilder:
         background = self._background(task, self.store.tasks.lineage(task))
         return replace(spec, context=joined(spec.context, background, given), inputs=inputs)
 
-    def _review(self, task: Task, effect: RunTurn) -> Prompt:
-        prompt = ReviewPrompt(
+    def _review(self, task: Task, effect: RunTurn) -> ReviewPrompt:
+        return ReviewPrompt(
             local_id=task.local_id,
             attempt=review_round(task),
             gate=effect.gate or Gate.QUALITY_GATE,
@@ -329,14 +340,14 @@ class PromptBuilder:
             earlier=reviews_text(self.store.tasks.previous_reviews(task)),
             evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
         )
-        return Prompt(render_prompt(self.templates, prompt))
 
-    def _correction(self, task: Task, effect: RunTurn, correction: Correction) -> Prompt:
+    def _correction(self, task: Task, effect: RunTurn, correction: Correction) -> CorrectionPrompt:
         """The prompt that asks for another answer, with the forms that fit the turn."""
         attempts = {Turn.REVIEW: review_round(task), Turn.DRAFT: task.mending.drafts}
         asked = self.asked(effect, task)
         self._decided_by[task.id] = asked.answers
-        prompt = CorrectionPrompt(
+        executes = effect.turn in (Turn.WORK, Turn.SYNTHESIS)
+        return CorrectionPrompt(
             turn=effect.turn,
             local_id=task.local_id,
             attempt=attempts.get(effect.turn, task.attempt),
@@ -346,11 +357,11 @@ class PromptBuilder:
             note=effect.note,
             answers=asked.answers,
             may_plan=asked.may_plan and not asked.answers,
+            **(self._forms(task) if executes else {}),
         )
-        return Prompt(render_prompt(self.templates, prompt))
 
-    def _draft(self, task: Task, effect: RunTurn) -> Prompt:
-        prompt = DraftPrompt(
+    def _draft(self, task: Task, effect: RunTurn) -> DraftPrompt:
+        return DraftPrompt(
             local_id=task.local_id,
             attempt=task.mending.drafts,
             agent=effect.agent,
@@ -361,12 +372,11 @@ class PromptBuilder:
             findings=task.findings,
             part_of=self._background(task, self.store.tasks.lineage(task)),
         )
-        return Prompt(render_prompt(self.templates, prompt))
 
-    def _answer(self, task: Task, effect: RunTurn) -> Prompt:
+    def _answer(self, task: Task, effect: RunTurn) -> AnswerPrompt:
         parent = self.store.tasks.get(task.parent) if task.parent else None
         above = parent or task
-        prompt = AnswerPrompt(
+        return AnswerPrompt(
             local_id=task.local_id,
             attempt=task.attempt,
             agent=effect.agent,
@@ -377,7 +387,6 @@ class PromptBuilder:
             parent=above.spec,
             question=effect.note,
         )
-        return Prompt(render_prompt(self.templates, prompt))
 
 
 def part_of(line: Sequence[Task]) -> Task | None:

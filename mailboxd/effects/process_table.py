@@ -70,6 +70,7 @@ class CallKind(StrEnum):
     HARNESS_TURN = "harness turn"
     LOOKUP = "lookup"
     HARNESS_LOOKUP = "harness lookup"
+    PROOF = "proof"
     MESSAGE = "message"
     CHECK = "check"
     GATE = "gate"
@@ -309,7 +310,7 @@ class ProcessTable:
 
     def free_cli_processes(self) -> int:
         """How many more processes of OpenClaw's CLI may run, for turns and look-ups."""
-        kinds = (CallKind.TURN, CallKind.MESSAGE, CallKind.LOOKUP)
+        kinds = (CallKind.TURN, CallKind.MESSAGE, CallKind.LOOKUP, CallKind.PROOF)
         return self.caps.programs - sum(
             [call.kind in kinds and call.child.is_process for call in self.running.values()]
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from mailboxd.agents.answer_calls import Refused, Submitted
 from mailboxd.agents.call_dir import PROMPT, Exit
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import refuse_message
@@ -25,8 +26,9 @@ from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Results, Succeeded, Unknown
 from mailboxd.core.schedule import Capacity
-from mailboxd.core.vocabulary import Turn
+from mailboxd.core.vocabulary import Mode, Turn
 from mailboxd.effects.acp_turns import HarnessTurns
+from mailboxd.effects.answers_by_tool import AnswersByTool, read_submitted
 from mailboxd.effects.delivery import DispatchedMessages, undelivered
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder
@@ -48,8 +50,10 @@ def bug_failure(bug: Exception) -> Failed:
     return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
 
-def answer(asked: Asked, how: Outcome) -> Answer | None:
-    """The answer in a turn's text."""
+def answer(asked: Asked, how: Outcome, submitted: Submitted | Refused | None = None) -> Answer | None:
+    """The answer that was submitted by a tool, else the one in a turn's text."""
+    if isinstance(submitted, Submitted):
+        return read_submitted(submitted, asked)
     return read_answer(how.text, asked) if isinstance(how, Succeeded) else None
 
 
@@ -130,6 +134,8 @@ class TurnReport:
     outcome: Outcome
     called: bool = True
     """Its call was made, or may have been made."""
+    submitted: Submitted | Refused | None = None
+    """What counts instead of its text: an answer by tool, or that too many were refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,7 @@ class TurnStarter:
     boot: str
     reports: Reports
     hub: HubMail
+    tools: AnswersByTool
     trouble: WorldError | None = None
     """The error that kept turns from being marked; the next round retries."""
     _fresh: dict[str, _Marked] = field(default_factory=dict)
@@ -251,7 +258,7 @@ class TurnStarter:
             return
         match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
             case Next.REPORT:
-                self.reports.append(TurnReport(order, effect, classify(self.calls.left_behind(effect.turn_id))))
+                self._report(order, effect, classify(self.calls.left_behind(effect.turn_id)))
                 return
             case Next.ADOPT:
                 call = self._new_call(order, effect, self.engine.store.tasks.get(order.task))
@@ -298,16 +305,26 @@ class TurnStarter:
             self.reports.append(TurnReport(order, effect, Failed(str(missing), started=False)))
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
-        """Take the result of a turn."""
-        if isinstance(order.effect, RunTurn):
-            self.reports.append(TurnReport(order, order.effect, outcome(call, exit_)))
+        """Take the result of a turn, or the session that proves what it has submitted."""
+        if call.kind is CallKind.PROOF:
+            self.tools.ended(call, exit_)
+        elif isinstance(order.effect, RunTurn):
+            self._report(order, order.effect, outcome(call, exit_))
+
+    def _report(self, order: Order, effect: RunTurn, how: Outcome) -> None:
+        """Report the outcome of a turn, unless it may have submitted an answer: then that is looked up first."""
+        if not self.tools.hold(order, effect, how):
+            self.reports.append(TurnReport(order, effect, how))
 
     def _prompt(self, task: Task, effect: RunTurn) -> bytes | Failed:
         """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""
         try:
-            said = self.outgoing.prompting.prompt(effect, task)
+            said = self.outgoing.prompting.prompt(effect, task, by_tools=self.tools.are_for(effect))
         except MessageError as error:
             return _unsendable(error)
+        if said.tools:
+            known = self.engine.store.tasks.keys_of_children(task.id) if task.mode is Mode.COORDINATING else ()
+            self.tools.offer(effect, task.local_id, said.tools, known)
         self.reports.append(*_cut_reports(task, said.cuts))
         raw = said.text.encode()
         return refuse_message(raw) or raw

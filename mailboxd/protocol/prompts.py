@@ -238,6 +238,8 @@ class WorkPrompt(_TaskPrompt):
     answers: tuple[str, ...] = ()
     deadline: str | None = None
     previous: str = ""
+    tools: tuple[str, ...] = ()
+    """The tools that it is answered by (`answer_tools`); empty: in text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,7 @@ class SynthesisPrompt(_TaskPrompt):
     children_left: int = 0
     may_ask: bool = False
     answers: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +316,7 @@ class ReviewPrompt:
     earlier: str = ""
     evidence: str = ""
     """The output of the spec's checks of the result."""
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +370,7 @@ class CorrectionPrompt:
     depth_left: int = 0
     children_left: int = 0
     may_ask: bool = False
+    tools: tuple[str, ...] = ()
 
 
 AnyPrompt = WorkPrompt | SynthesisPrompt | ReviewPrompt | DraftPrompt | AnswerPrompt | CorrectionPrompt

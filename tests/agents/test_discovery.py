@@ -13,16 +13,24 @@ from mailboxd.agents.openclaw import (
     Allowed,
     Messaging,
     Peer,
+    hides_plugin,
+    messaging,
     parse_agents,
     parse_config_file,
-    parse_messaging,
     parse_rules,
+    parse_section,
     parse_version,
 )
-from mailboxd.agents.openclaw_versions import OLDEST
+from mailboxd.agents.openclaw_versions import OLDEST, Version
 from tests.agents.recorded import printed, recorded
 
 NEW, OLD = (2026, 9, 6), (2026, 8, 2)
+
+
+def parse_messaging(exit_: Exit, version: Version) -> Messaging | None:
+    """The rule in a section of its own."""
+    section = parse_section(exit_)
+    return None if section is None else messaging(section, version)
 
 
 def test_the_version_is_read_and_compared() -> None:
@@ -148,10 +156,35 @@ def test_messaging_needs_both_ends_to_match() -> None:
     ],
 )
 def test_messaging_patterns(rule: dict[str, object], permitted: bool) -> None:
-    messaging = parse_messaging(printed(rule), NEW)
-    assert messaging is not None
-    assert messaging.permits("one", "two") is permitted
-    assert messaging.permits("self", "Self")
+    found = parse_messaging(printed(rule), NEW)
+    assert found is not None
+    assert found.permits("one", "two") is permitted
+    assert found.permits("self", "Self")
+
+
+@pytest.mark.parametrize(
+    ("tools", "hides"),
+    [
+        (None, False),
+        ({}, False),
+        ({"profile": "coding"}, False),
+        ({"profile": "house"}, True),
+        ({"profile": "house", "alsoAllow": ["mailboxd"]}, False),
+        ({"allow": ["read", "exec"]}, True),
+        ({"allow": ["read", "mailboxd"]}, False),
+        ({"allow": ["*"]}, False),
+        ({"deny": ["exec"]}, False),
+        ({"deny": ["mailboxd_plan"]}, True),
+        ({"deny": ["group:plugins"], "allow": ["*"]}, True),
+        ({"byProvider": {}}, True),
+        ("all", True),
+    ],
+)
+def test_tools_of_the_plugin_are_hidden_unless_it_is_plain_that_they_are_not(tools: object, hides: bool) -> None:
+    assert hides_plugin(tools) is hides
+    rules = parse_rules(printed({"entries": {"A": {"tools": tools}, "b": {}}}), "b")
+    assert rules is not None
+    assert rules.hiding == ({"a"} if hides else set())
 
 
 def test_the_agents_section_gives_descriptions_and_concurrency() -> None:

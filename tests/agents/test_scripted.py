@@ -20,9 +20,10 @@ from mailboxd.agents.openclaw import (
     OpenClaw,
     Peer,
     config_get,
+    messaging,
     parse_agents,
-    parse_messaging,
     parse_rules,
+    parse_section,
     parse_version,
 )
 from mailboxd.agents.openclaw_runs import FetchReply, LostTurn, ReplySource, RunStatus, parse_reply, parse_run, resolve
@@ -99,7 +100,7 @@ def call(tmp_path: Path) -> Call:
             argv = openclaw.turn_argv(agent, KEY.replace("alpha", agent), tmp_path / "prompt.md", 1)
         else:
             known = {"version": ("--version",), "agents_list": AGENTS_LIST}
-            known |= {"config_agents": config_get("agents"), "messaging": config_get("tools.agentToAgent")}
+            known |= {"config_agents": config_get("agents"), "tools": config_get("tools")}
             words = known.get(question)
             argv = openclaw.argv(*words) if words else getattr(openclaw, f"{question}_argv")(*arguments)
         done = subprocess.run(argv, env={**ENVIRONMENT, **environ}, capture_output=True, check=False)
@@ -246,9 +247,9 @@ def test_it_is_asked_about_its_agents_like_the_real_one(call: Call, tmp_path: Pa
     assert beta is not None
     assert alpha.allowed == Allowed(anyone=False, agents=frozenset({"beta"}))
     assert beta.allowed.anyone
-    messaging = parse_messaging(call("messaging"), (2026, 9, 6))
-    assert messaging is not None
-    assert messaging.enabled
+    section = parse_section(call("tools"))
+    assert section == {}
+    assert messaging(section.get("agentToAgent"), (2026, 9, 6)).enabled
 
 
 def test_errors_are_worded_like_openclaws(call: Call, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import parse_agents, parse_config_file, parse_messaging, parse_rules, parse_version
+from mailboxd.agents.openclaw import parse_agents, parse_config_file, parse_rules, parse_section, parse_version
 from mailboxd.agents.openclaw_runs import ReplySource, parse_reply, parse_run
 from mailboxd.agents.outcome import classify
 from mailboxd.config import default_text, load
@@ -160,7 +160,7 @@ def openclaw(raw: bytes) -> None:
     for read in (parse_version, parse_agents, parse_config_file):
         read(left)
     parse_rules(left, "main")
-    parse_messaging(left, (2026, 9, 6))
+    parse_section(left)
 
 
 def config(raw: bytes) -> None:
