@@ -22,12 +22,12 @@ export function findTurn(api, ctx) {
   const own = ctx.workspaceDir;
   const others = workspaces(api, ctx).filter((one) => one !== own);
   const found = [];
+  if (own) announceIn(own).catch(() => {}); // a mailbox that is younger than this gateway
   for (const workspace of own ? [own, ...others] : others) {
     const folder = folderIn(workspace);
     if (folder === null) continue;
     const turn = readTurn(join(folder, `${key}.json`));
     if (turn !== null) found.push({ ...turn, folder, key });
-    if (workspace === own) announceIn(own).catch(() => {});
   }
   if (found.length !== 1) return null;
   try {

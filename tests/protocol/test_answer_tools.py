@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,16 @@ from mailboxd.protocol.answer_tools import (
     tools_for,
 )
 from mailboxd.protocol.markdown import escape
-from mailboxd.protocol.prompts import CorrectionPrompt, DraftPrompt, Peer, ReviewPrompt, SynthesisPrompt, WorkPrompt
+from mailboxd.protocol.prompts import (
+    CorrectionPrompt,
+    DraftPrompt,
+    Peer,
+    ReviewPrompt,
+    SynthesisPrompt,
+    Templates,
+    WorkPrompt,
+    render_prompt,
+)
 
 WORK = Asked(agents=("alpha", "beta"))
 VOTE = Asked(answers=("approve", "reject"))
@@ -242,3 +252,28 @@ def test_a_call_reads_as_the_published_form(first: str, second: str) -> None:
 def test_every_tool_is_known_by_its_name() -> None:
     offered = {tool.name for prompt in (work(), work(answers=("a", "b")), review()) for tool in tools_for(prompt)}
     assert offered == {*NAMES}
+
+
+# What the prompt says
+
+
+def _how(prompt: Any) -> str:
+    return render_prompt(Templates(None), prompt).partition("# How to answer\n")[2]
+
+
+def test_the_prompt_says_in_a_few_lines_how_to_answer_by_tool() -> None:
+    for prompt in (work(), work(answers=("yes", "no")), review()):
+        names = tuple(tool.name for tool in tools_for(prompt))
+        by_tool, in_text = _how(replace(prompt, tools=names)), _how(prompt)
+        assert all(f"`{name}`" in by_tool for name in names)
+        assert "type: re" not in by_tool
+        assert "mailboxd_" not in in_text
+        assert len(by_tool) < len(in_text)
+        assert "writes" in by_tool or PLAN not in names  # what the other agents do
+
+
+def test_a_correction_names_the_tools_again() -> None:
+    said = _how(CorrectionPrompt(Turn.WORK, "t", 1, ("no",), is_claim=True, tools=(FINISH, FAIL)))
+    assert "Call one of `mailboxd_finish`, `mailboxd_fail`, once" in said
+    assert "submit it again as it is" in said
+    assert "type: reply" not in said
