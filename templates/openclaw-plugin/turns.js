@@ -31,7 +31,8 @@ export function findTurn(api, ctx) {
   }
   if (found.length !== 1) return null;
   try {
-    writeFileSync(join(found[0].folder, `${key}.offered`), found[0].token, { mode: 0o600 });
+    const flag = c.O_WRONLY | c.O_CREAT | c.O_TRUNC | c.O_NOFOLLOW;
+    writeFileSync(join(found[0].folder, `${key}.offered`), found[0].token, { mode: 0o600, flag });
   } catch {
     return null; // where this cannot be written, an answer cannot be either
   }

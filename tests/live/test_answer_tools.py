@@ -59,7 +59,7 @@ def statuses(alpha: Agent, local_id: str) -> list[str]:
 def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
     """Every task is reviewed by beta, who has the tool, and gamma, from whom OpenClaw's configuration hides it."""
     gates = {"quality_gate": "true", "reviewers": ["beta", "gamma"]}
-    company = settled(found_apart, release, gates=gates, retry={"base_seconds": "0.1"})
+    company = settled(found_apart, release, gates=gates)
     if release == OPENCLAW:
         paired(company)
     alpha, model = company["alpha"], company.model
