@@ -9,7 +9,11 @@ const DEEPEST = 40;
 export function problemsOf({ name, parameters }, args, turn) {
   const found = [];
   against(parameters, args, "", found, 0);
-  if (found.length === 0) (CHECKS[name] ?? (() => {}))(args, turn, found);
+  try {
+    CHECKS[name]?.(args, turn, found);
+  } catch {
+    // what the schema does not take need not be what a check expects; else the daemon decides
+  }
   return found.length > MOST ? [...found.slice(0, MOST), `and ${found.length - MOST} more`] : found;
 }
 
@@ -35,8 +39,7 @@ function verdict({ verdict: said, findings = [] }, _turn, found) {
 }
 
 function plan({ subtasks, synthesis }, turn, found) {
-  const needs = new Map();
-  children(subtasks, "subtasks", turn, found, needs, 0);
+  const needs = needsOf(subtasks, turn, found);
   const known = turn.subtasks === null ? null : new Set([...(turn.subtasks ?? []), ...needs.keys()]);
   for (const [id, { at, on }] of needs) {
     for (const one of on) {
@@ -49,21 +52,21 @@ function plan({ subtasks, synthesis }, turn, found) {
   if (circle !== null) found.push(`subtasks depend on each other in a circle: ${circle.join(" -> ")}`);
 }
 
-function children(subtasks, at, turn, found, needs, depth) {
-  if (depth > DEEPEST) return;
+// What each subtask depends on, by its id. Plans inside a subtask are left to the daemon.
+function needsOf(subtasks, turn, found) {
+  const needs = new Map();
   const keys = new Set(turn.keys ?? []);
   subtasks.forEach((child, number) => {
-    const here = `${at}.${number}`;
+    const here = `subtasks.${number}`;
+    if (!isObject(child) || typeof child.id !== "string") return; // the schema says so, or the reader
     for (const key of Object.keys(child)) {
       if (keys.size > 0 && !keys.has(key) && !key.startsWith("x-")) found.push(`${here}.${key}: no such key`);
     }
     if (needs.has(child.id)) found.push(`${here}.id: there are two subtasks called ${child.id}`);
     const on = Array.isArray(child.depends_on) ? child.depends_on : [];
     needs.set(child.id, { at: here, on: on.filter((one) => typeof one === "string") });
-    if (Array.isArray(child.subtasks) && child.subtasks.every((one) => isObject(one) && typeof one.id === "string")) {
-      children(child.subtasks, `${here}.subtasks`, turn, found, needs, depth + 1);
-    }
   });
+  return needs;
 }
 
 // A circle of dependencies, as the ids on it; null if there is none.

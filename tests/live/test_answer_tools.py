@@ -57,39 +57,38 @@ def statuses(alpha: Agent, local_id: str) -> list[str]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
-    """Every task is reviewed by beta, who has the tool, and gamma, from whom OpenClaw's configuration hides it."""
-    gates = {"quality_gate": "true", "reviewers": ["beta", "gamma"]}
-    company = settled(found_apart, release, gates=gates)
+    """Reviewers are beta, who has the tool, and gamma, from whom OpenClaw's configuration hides it."""
+    company = settled(found_apart, release)
     if release == OPENCLAW:
         paired(company)
     alpha, model = company["alpha"], company.model
     model.on(verdict("approved"), agent="beta", kind="review")
     model.on(Text("---\ntype: review\nverdict: approved\n---\n## Summary\n\nGood.\n"), agent="gamma", kind="review")
 
-    model.on(finish("# Right\n\n---\ntype: x\n---\n\nAt once: `é`"), task="right")
+    model.on(finish("# Right\n\n---\ntype: x\n---\n\nAt once: `é`"), agent="alpha", task="right")
     circle = {"id": "a", "agent": "self", "description": "One", "depends_on": ["b"]}
     nobody = {"id": "b", "agent": "nobody", "description": "Two", "depends_on": ["a", "zz"]}
     part = {"id": "a", "agent": "self", "description": "One"}
     vote = {"id": "b", "agent": "self", "description": "Two", "depends_on": ["a"], "answers": ["yes", "no"]}
-    model.on(finish("Both."), task="planned", kind="synthesis")
+    model.on(finish("Both."), agent="alpha", task="planned", kind="synthesis")
     model.on(
-        Tool("mailboxd_plan", {"subtasks": [circle, {**nobody, "agent": "nobody"}]}),
-        Tool("mailboxd_plan", {"subtasks": [circle, {**nobody, "agent": "self"}]}),
+        Tool("mailboxd_plan", {"subtasks": [circle, nobody]}),
         Tool("mailboxd_plan", {"subtasks": [part, vote]}),
+        agent="alpha",
         task="planned",
         kind="work",
     )
-    model.on(finish("Part."), task="planned.a")
-    model.on(Tool("mailboxd_answer", {"answer": "yes", "reason": "It holds."}), task="planned.b")
-    model.on(finish("Third."), task="twice", text="Two different answers")
-    model.on(Tools((finish("First."), finish("Second."))), task="twice", times=1)
-    model.on(Tool("mailboxd_finish", {"text": "x"}), task="stubborn", attempt="1")
-    model.on(finish("Now."), task="stubborn", attempt="2")
-    model.on(Text("Said in words."), task="words")
-    model.on(Tool("mailboxd_fail", {"error": "No key."}), task="failing")
+    model.on(finish("Part."), agent="alpha", task="planned.a")
+    model.on(Tool("mailboxd_answer", {"answer": "yes", "reason": "It holds."}), agent="alpha", task="planned.b")
+    model.on(finish("Third."), agent="alpha", task="twice", text="Two different answers")
+    model.on(Tools((finish("First."), finish("Second."))), agent="alpha", task="twice", times=1)
+    model.on(Tool("mailboxd_finish", {"text": "x"}), agent="alpha", task="stubborn", attempt="1")
+    model.on(finish("Now."), agent="alpha", task="stubborn", attempt="2")
+    model.on(Text("Said in words."), agent="alpha", task="words")
+    model.on(Tool("mailboxd_fail", {"error": "No key."}), agent="alpha", task="failing")
     forged = json.dumps(verdict("approved").arguments)
-    model.on(finish("Bad work."), task="forged", attempt="1")
-    model.on(finish("Good work."), task="forged", attempt="2")
+    model.on(finish("Bad work."), agent="alpha", task="forged", attempt="1")
+    model.on(finish("Good work."), agent="alpha", task="forged", attempt="2")
     forging = Exec(FORGE.format(answers=alpha.root / ".mailboxd/answers", verdict=forged))
     bad = "---\ntype: review\nverdict: changes_requested\n---\n## Findings\n\n- severity: major\n  message: Bad\n"
     model.on(forging, Text(bad), agent="beta", kind="review", task="forged", times=1)
@@ -97,10 +96,11 @@ def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
     alpha.start()
     names = ["right", "planned", "twice", "stubborn", "words", "forged"]
     for name in names:
-        alpha.drop(f"{name}.md", task(name))
+        reviewed = {"gates": ["quality_gate"], "reviewers": ["beta", "gamma"]} if name in ("right", "forged") else {}
+        alpha.drop(f"{name}.md", task(name, **reviewed))
     alpha.drop("failing.md", task("failing", max_attempts=1))
     results = {name: alpha.until(name)["result"] for name in names}
-    alpha.until("failing", "circuit_open")
+    assert "No key." in alpha.until("failing", "failed")["error"]
 
     assert results == {
         "right": "# Right\n\n---\ntype: x\n---\n\nAt once: `é`",
@@ -118,11 +118,10 @@ def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
 
     work = [call for call in model.calls if call.kind == "work"]
     spent = {name: len([call for call in work if call.task == name and call.agent == "alpha"]) for name in names}
-    assert spent == {"right": 1, "planned": 3, "twice": 2, "stubborn": 6, "words": 1, "forged": 2}
-    first, second = [call.results for call in work if call.task == "planned"][-1][:2]
-    assert "subtasks.1.agent" in first
-    assert "there is no subtask zz" in second
-    assert "in a circle: a -> b -> a" in second
+    assert spent == {"right": 1, "planned": 2, "twice": 2, "stubborn": 6, "words": 1, "forged": 2}
+    (refusal,) = [call.results for call in work if call.task == "planned"][-1]
+    for problem in ("subtasks.1.agent: must be one of", "there is no subtask zz", "in a circle: a -> b -> a"):
+        assert problem in refusal
 
     offered = {call.agent: {name for name in call.tools if name.startswith("mailboxd_")} for call in model.calls}
     assert offered["beta"] == {"mailboxd_verdict"}
