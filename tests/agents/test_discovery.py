@@ -175,6 +175,8 @@ def test_messaging_patterns(rule: dict[str, object], permitted: bool) -> None:
         ({"allow": ["*"]}, False),
         ({"deny": ["exec"]}, False),
         ({"deny": ["mailboxd_plan"]}, True),
+        ({"deny": ["mailboxd_*"]}, True),
+        ({"deny": ["mailboxd_delegate"]}, False),
         ({"deny": ["group:plugins"], "allow": ["*"]}, True),
         ({"byProvider": {}}, True),
         ("all", True),

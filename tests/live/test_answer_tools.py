@@ -14,12 +14,13 @@ from tests.e2e.support import Agent, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart
 from tests.live.install import OPENCLAW, standard
-from tests.live.model import Exec, Hang, Text, Tool, Tools
+from tests.live.model import Exec, Hang, Several, Text, Tool
 
 RELEASES = (OPENCLAW, "2026.8.1")
 PLUGIN = Path(__file__).parents[2] / "templates" / "openclaw-plugin"
 AGENTS: dict[str, Any] = {"alpha": {}, "beta": {}, "gamma": {"tools": {"allow": ["read", "exec"]}}}
 """Gamma's own list of tools hides those of the plugin."""
+REVIEWED = {"gates": ["quality_gate"], "reviewers": ["beta", "gamma"]}
 FORGE = """python3 - <<'END'
 import glob, json
 for path in glob.glob("{answers}/*.json"):
@@ -81,7 +82,7 @@ def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
     model.on(finish("Part."), agent="alpha", task="planned.a")
     model.on(Tool("mailboxd_answer", {"answer": "yes", "reason": "It holds."}), agent="alpha", task="planned.b")
     model.on(finish("Third."), agent="alpha", task="twice", text="Two different answers")
-    model.on(Tools((finish("First."), finish("Second."))), agent="alpha", task="twice", times=1)
+    model.on(Several((finish("First."), finish("Second."))), agent="alpha", task="twice", times=1)
     model.on(Tool("mailboxd_finish", {"text": "x"}), agent="alpha", task="stubborn", attempt="1")
     model.on(finish("Now."), agent="alpha", task="stubborn", attempt="2")
     model.on(Text("Said in words."), agent="alpha", task="words")
@@ -96,7 +97,7 @@ def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
     alpha.start()
     names = ["right", "planned", "twice", "stubborn", "words", "forged"]
     for name in names:
-        reviewed = {"gates": ["quality_gate"], "reviewers": ["beta", "gamma"]} if name in ("right", "forged") else {}
+        reviewed: dict[str, Any] = REVIEWED if name in ("right", "forged") else {}
         alpha.drop(f"{name}.md", task(name, **reviewed))
     alpha.drop("failing.md", task("failing", max_attempts=1))
     results = {name: alpha.until(name)["result"] for name in names}
@@ -143,7 +144,7 @@ def test_what_was_submitted_counts_although_the_gateway_died_before_it_said_so(
     """Another tool of the same reply still runs: the run goes on after its recovery, and submits again."""
     company = paired(settled(found_apart, release, openclaw={"turn_timeout_seconds": 120}))
     alpha, model = company["alpha"], company.model
-    both = Tools((finish("First."), Exec("echo x >> ran; sleep 60")))
+    both = Several((finish("First."), Exec("echo x >> ran; sleep 60")))
     model.on(both, finish("Again, in other words."), task="cut")
     model.on(finish("First."), Hang("never"), task="cut", text="was interrupted")
     alpha.start()
