@@ -142,13 +142,21 @@ def main() -> None:
         finally:
             gateway.close()
             shutil.rmtree(root, ignore_errors=True)
-    print("| answer | calls, text | by tool | request bytes, text | by tool | prompt bytes, text | by tool |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(table(found))
+
+
+def table(found: Mapping[str, Mapping[str, list[Call]]]) -> str:
+    """The rows for people, by what was found for `text` and `auto`."""
+    rows = [
+        "| answer | calls: text | tool | request bytes: text | tool | prompt bytes: text | tool |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for kind in KINDS:
-        row = [found[by][kind] for by in ("text", "auto")]
-        cells = [str(len(calls)) for calls in row] + [f"{sum(call.size for call in calls):,}" for calls in row]
-        cells += [f"{len(calls[-1].text.encode()) if calls else 0:,}" for calls in row]
-        print(f"| {kind} | {' | '.join(cells)} |")
+        both = [found[by][kind] for by in ("text", "auto")]
+        cells = [str(len(calls)) for calls in both] + [f"{sum(call.size for call in calls):,}" for calls in both]
+        cells += [f"{len(calls[-1].text.encode()) if calls else 0:,}" for calls in both]
+        rows.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

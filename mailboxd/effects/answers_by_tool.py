@@ -83,7 +83,7 @@ class AnswersByTool:
     _without: set[str] = field(default_factory=set)
     """Agents to whom the plugin has not offered the tools of a turn since then."""
     _offered: dict[str, str] = field(default_factory=dict)
-    """The keys of the turns whose tools this daemon has asked the plugin to offer, by turn."""
+    """The keys of the turns that have files, as far as this daemon knows, by turn."""
     _to_prove: list[Ended] = field(default_factory=list)
     _proving: dict[str, Ended] = field(default_factory=dict)
     """By call."""
@@ -143,6 +143,7 @@ class AnswersByTool:
         claim = self._claim(effect)
         if claim is None:
             return False
+        self._offered[effect.turn_id] = _key(effect.session_key)  # an earlier daemon may have asked for it
         self._to_prove.append(Ended(order, effect, how, claim))
         return True
 
@@ -212,10 +213,11 @@ class AnswersByTool:
         if effect.turn not in _BY_TOOL or effect.harness or (isinstance(how, Unknown) and not how.looked_up):
             return
         key = self._offered.pop(effect.turn_id, None)
-        if key is not None and isinstance(how, Succeeded) and not self._was_offered(key, effect.turn_id):
+        if key is None:
+            return
+        if isinstance(how, Succeeded) and not self._was_offered(key, effect.turn_id):
             self._without.add(effect.agent.lower())
-        if key is not None or self._claim(effect) is not None:
-            self._over.append(_key(effect.session_key))
+        self._over.append(key)
 
     def _was_offered(self, key: str, token: str) -> bool:
         with suppress(OSError), self._folder() as fd:

@@ -8,6 +8,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { constants as c } from "node:fs";
 import { open, unlink } from "node:fs/promises";
 
+import { NAMES } from "./answers.js";
 import { deliver, inside, withDirectory } from "./inbox.js";
 import { noteWorkspace, workspaceOf } from "./workspaces.js";
 
@@ -22,6 +23,7 @@ export function register(api) {
   api.registerAgentToolResultMiddleware(
     (event, ctx) => {
       if (typeof ctx?.sessionKey !== "string" || !OURS.test(ctx.sessionKey)) return undefined;
+      if (NAMES.includes(event.toolName)) return undefined; // an answer ends the run: nobody would read them
       const workspace = workspaceOf(ctx.agentId);
       return workspace ? withNew(event.result, workspace, ctx.sessionKey, api.logger) : undefined;
     },
