@@ -42,6 +42,9 @@ def verdict(said: str, *findings: dict[str, Any]) -> Tool:
 def settled(found_apart: FoundApart, release: str, **settings: Any) -> LiveCompany:
     """A gateway with the plugin, which is there when the gateway starts, as mailboxes are."""
     company = found_apart(AGENTS, release=release, plugin=True, start=False, **settings)
+    config = json.loads(company.gateway.config.read_text())
+    config.setdefault("tools", {})["agentToAgent"] = {"enabled": True}  # off by default on 2026.8.1
+    company.gateway.config.write_text(json.dumps(config))
     company.gateway.start()
     return company
 
