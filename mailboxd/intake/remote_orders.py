@@ -106,8 +106,7 @@ def carry_out(engine: Engine, ws: Workspace, order: RemoteOrder) -> str:
         with engine.store.savepoint():
             answer, task = _VERBS[order.verb](engine, ws, order)
     except (Refused, MessageError, PlanError) as refusal:
-        problem = refusal.problem[:1].upper() + refusal.problem[1:].rstrip(".")
-        answer, task = f"Refused: {problem}. {refusal.hint}".strip(), None
+        answer, task = f"Refused: {refusal.problem.rstrip('.')}. {refusal.hint}".strip(), None
     except UnavailableError as error:
         answer, task = f"Refused: {error}", None
     said = {"at": engine.now, "id": order.id, "by": order.by, "order": f"{order.verb} {order.name}".strip()}
