@@ -119,6 +119,15 @@ def test_an_order_that_is_handed_over_again_is_not_carried_out_again(stage: Stag
     assert given(stage) == ["chat:telegram:111"] * 2
 
 
+def test_the_same_words_of_one_person_soon_after_are_one_task(stage: Stage) -> None:
+    order(stage, "send", "", "Write it.")
+    assert "count once" in order(stage, "send", "", "Write it.")
+    order(stage, "send", "", "Write it.", OWNER)
+    stage.clock.advance(121)
+    order(stage, "send", "", "Write it.")
+    assert len(list(stage.ws.inbox.iterdir())) == 3
+
+
 def test_strangers_get_one_line_and_leave_no_trace(stage: Stage) -> None:
     stage.create("job")
     for verb, by in (("cancel", OTHER), ("card", OTHER), ("send", OTHER)):

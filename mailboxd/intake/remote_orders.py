@@ -21,7 +21,7 @@ from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR
 from mailboxd.core.people import DEVICE, OWNER, is_person
 from mailboxd.core.sanitize import first_line, storable_text
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.engine import operator_commands, sending
 from mailboxd.engine.engine import Engine
@@ -37,6 +37,7 @@ _DIGEST = re.compile(r"[0-9a-fA-F]{8,64}")
 _WRITES = frozenset({"operator.write", "operator.admin"})
 _MOST_TEXT = 100_000
 _MOST_TITLE = 200
+_SAME_SECONDS = 120.0
 _MOST_PREVIEW = 6_000
 _CARD = "card"
 """Asks for a request as it stands here: what an agent wrote into a file is not what is approved."""
@@ -110,6 +111,7 @@ def carry_out(engine: Engine, ws: Workspace, order: RemoteOrder) -> str:
     except UnavailableError as error:
         answer, task = f"Refused: {error}", None
     said = {"at": engine.now, "id": order.id, "by": order.by, "order": f"{order.verb} {order.name}".strip()}
+    said["words"] = _words(order)
     engine.record(Event(Kind.REMOTE_ORDER, task, {**said, "answer": answer}, Role.OPERATOR, order.by))
     return answer
 
@@ -228,11 +230,21 @@ def _noted(name: str, done: str) -> Callable[[Engine, Workspace, RemoteOrder], _
     return act
 
 
+def _words(order: RemoteOrder) -> str:
+    return hashlib.sha256(f"{order.by}\n{order.said}".encode()).hexdigest()
+
+
 def _send(engine: Engine, ws: Workspace, order: RemoteOrder) -> _Done:
-    """The same file for the same order: one that is written again is the same message."""
+    """The same file for the same order: one that is written again is the same message.
+
+    A messenger delivers a message again to a gateway that died while it was being handled, as another order: the same
+    words of the same person soon after are the same task.
+    """
     if not order.said:
         raise Refused("bad-form", "a task needs instructions", "`/mailbox send AGENT TEXT`")
     title = first_line(order.said, _MOST_TITLE)
+    if (again := engine.store.remote_orders.sent(_words(order), plus(engine.now, -_SAME_SECONDS))) is not None:
+        return f"{again} These words came twice within two minutes, and count once.", None
     draft = sending.with_plan(sending.Draft(title, order.said), ws)
     digest = hashlib.sha256(order.id.encode()).hexdigest()
     task_id = readable(digest[:6], title)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from typing import Any
 
 _LATEST = 500
 """The gateway hands an order over again for seconds only."""
@@ -17,9 +19,16 @@ class RemoteOrders:
 
     def answer(self, order_id: str) -> str | None:
         """What was answered to the order with this id; None if it was not carried out yet."""
+        return next((str(data["answer"]) for _, data in self._latest() if data["id"] == order_id), None)
+
+    def sent(self, words: str, since: str) -> str | None:
+        """What was answered since then to an order `send` of these words; None if there was none."""
+        found = (data for at, data in self._latest() if at >= since and data["order"] == "send")
+        return next((str(data["answer"]) for data in found if data["words"] == words), None)
+
+    def _latest(self) -> Iterator[tuple[str, dict[str, Any]]]:
         rows = self._db.execute(
-            "SELECT data FROM events INDEXED BY events_of_remote_orders WHERE kind = 'order.remote'"
+            "SELECT at, data FROM events INDEXED BY events_of_remote_orders WHERE kind = 'order.remote'"
             f" ORDER BY seq DESC LIMIT {_LATEST}"
         )
-        found = (data for (text,) in rows if (data := json.loads(text))["id"] == order_id)
-        return next((str(data["answer"]) for data in found), None)
+        return ((at, json.loads(data)) for at, data in rows)

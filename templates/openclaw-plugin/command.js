@@ -68,7 +68,7 @@ export function list(views) {
     const { items, total, counts } = one.view;
     const lines = items.slice(0, MOST_LISTED).map((item) => `- ${itemLine(item)}`);
     if (total > lines.length) lines.push(`- … and ${total - lines.length} more: \`${one.view.command} inbox\``);
-    const states = Object.entries(counts).filter(([state]) => state !== "needs-you");
+    const states = Object.entries(counts).filter(([state]) => state !== "needs you");
     const rest = states.map(([state, count]) => `${count} ${line(state)}`).join(", ");
     const head = total === 0 ? "Nothing needs you" : `**${total} need${total === 1 ? "s" : ""} you**`;
     return [`${several ? `${one.agent}: ` : ""}${head}${rest ? ` (${rest})` : ""}`, ...lines, ...ageOf(one)].join("\n");

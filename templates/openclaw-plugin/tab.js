@@ -110,7 +110,7 @@ function overview(mailboxes) {
   return mailboxes.map((one) => {
     const { view } = one;
     const items = view.items.map((item) => `<li><a href="${ROUTE}/${encodeURIComponent(one.agent)}/${encodeURIComponent(item.name)}">${summary(item)}</a></li>`);
-    const states = Object.entries(view.counts).map(([state, count]) => `${count} ${state}`).join(", ");
+    const states = Object.entries(view.counts).map(([state, count]) => `${count} ${state === "needs you" ? "waiting for you" : state}`).join(", ");
     const more = view.total > items.length ? `<p class="soft">and ${view.total - items.length} more: <code>${escaped(view.command)} inbox</code></p>` : "";
     const empty = items.length === 0 ? "<p>Nothing needs you.</p>" : `<ul>${items.join("")}</ul>`;
     return `<h2>${escaped(one.agent)} <span class="soft">${escaped(states)}</span></h2>${age(one)}${empty}${more}`;

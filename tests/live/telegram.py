@@ -12,7 +12,6 @@ service itself would do (formatting, buttons, rate limits) is not played.
 from __future__ import annotations
 
 import json
-import queue
 import threading
 import time
 from dataclasses import dataclass
@@ -59,7 +58,8 @@ class Telegram:
         self.sent: list[tuple[int, str]] = []
         """Chat and text of each message of the bot."""
         self.methods: list[str] = []
-        self._updates: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._updates: list[dict[str, Any]] = []
+        """Kept until the bot asks for later ones: a bot that dies gets them again."""
         self._number = 0
         self._server: ThreadingHTTPServer | None = None
 
@@ -120,7 +120,7 @@ class Telegram:
         }
         if text.startswith("/"):
             message["entities"] = [{"type": "bot_command", "offset": 0, "length": len(text.split()[0])}]
-        self._updates.put({"update_id": self._number, "message": message})
+        self._updates.append({"update_id": self._number, "message": message})
 
     def answer(self, method: str, said: dict[str, Any]) -> Any:
         self.methods.append(method)
@@ -128,7 +128,7 @@ class Telegram:
             case "getMe":
                 return {"id": 424242, "is_bot": True, "first_name": "Play", "username": "play_bot"}
             case "getUpdates":
-                return self._next(min(float(said.get("timeout") or 0), 5.0))
+                return self._next(int(said.get("offset") or 0), min(float(said.get("timeout") or 0), 5.0))
             case "sendMessage" | "editMessageText":
                 chat = int(said.get("chat_id", 0))
                 self.sent.append((chat, str(said.get("text", ""))))
@@ -142,14 +142,13 @@ class Telegram:
             case _:
                 return True
 
-    def _next(self, seconds: float) -> list[dict[str, Any]]:
-        found = []
-        try:
-            found.append(self._updates.get(timeout=max(seconds, 0.05)))
-            while True:
-                found.append(self._updates.get_nowait())
-        except queue.Empty:
-            return found
+    def _next(self, offset: int, seconds: float) -> list[dict[str, Any]]:
+        until = time.monotonic() + seconds
+        while not (found := [one for one in list(self._updates) if one["update_id"] >= offset]):
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.05)
+        return found
 
 
 def _read(raw: bytes) -> dict[str, Any]:
