@@ -31,6 +31,8 @@ _MOST = 30
 _MOST_DETAILS = 4_000
 _QUIET = 1.0
 """Least seconds between two looks."""
+_IDLE = 60.0
+"""Seconds to the next look without an event: deadlines and troubles come without one."""
 _SHARE = 50.0
 """A look may take this part of the time until the next."""
 
@@ -66,7 +68,7 @@ class ViewWriter:
             with world_errors(f"write {self.ws.state / FILE}"), directory(self.ws.root, self.ws.state.name) as state:
                 replace(state, FILE, raw + b"\n", lambda: True)
             self._said = digest
-        return ended + RELAXED  # deadlines and troubles come without an event
+        return max(self._next, ended + _IDLE)
 
 
 def _view(engine: Engine, ws: Workspace) -> dict[str, Any]:
