@@ -210,6 +210,10 @@ class NotifySection(Section):
         (), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`, `wake:...`."
     )
 
+    prompts: Flag = value(
+        True, "Ask open questions in OpenClaw's chats too (needs `mailboxd connect gateway pair --questions`)."
+    )
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if bool(self.channel) != bool(self.target):

@@ -17,7 +17,7 @@ from mailboxd import attention, signed_heads, stale_database
 from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
-from mailboxd.agents.gateway.transport import GatewayTransport
+from mailboxd.agents.gateway.transport import QUESTIONS, GatewayTransport, granted
 from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clawflow_import import Account, import_workspace
@@ -43,6 +43,7 @@ from mailboxd.effects.lost_turns import TurnLookup
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
+from mailboxd.effects.question_prompts import QuestionPrompts
 from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.effects.steering import Steering
 from mailboxd.effects.turns import TurnStarter
@@ -207,6 +208,7 @@ def put_together(
         engine=core,
         arrivals=Arrivals(core, intake, inbox, patience, quota, partial(require_directories, ws)),
         effects=_effect_runner(ws, config, peers, templates, taskmd, reports, hub),
+        prompts=_prompts(config, peers),
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         index=DailyIndex(core.store, ws, core.clock),
@@ -320,6 +322,14 @@ def _effect_runner(
     steering = Steering(core, calls, ws)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying, steering)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
+
+
+def _prompts(config: Config, peers: Peers) -> QuestionPrompts:
+    """The prompts of open questions, which only a device with their scope may have."""
+    carrier = peers.calls.launcher
+    transport = carrier if isinstance(carrier, GatewayTransport) else None
+    enabled = config.notify.prompts and transport is not None and QUESTIONS in granted(transport.pairing)
+    return QuestionPrompts(peers.engine, peers.calls, GatewayCalls(peers.openclaw.command, transport), enabled)
 
 
 def _harnesses(config: Config) -> Mapping[str, HarnessSection]:

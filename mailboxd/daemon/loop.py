@@ -32,6 +32,7 @@ from mailboxd.daemon.surroundings import Surroundings
 from mailboxd.daemon.view_writer import ViewWriter
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.process_table import CallKind, ProcessTable
+from mailboxd.effects.question_prompts import QuestionPrompts
 from mailboxd.effects.senders import SenderNotifier
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Reports
@@ -64,6 +65,7 @@ class Daemon:
     engine: Engine
     arrivals: Arrivals
     effects: EffectRunner
+    prompts: QuestionPrompts
     archiving: Archiver
     taskmd: TaskMarkdown
     retention: Retention
@@ -95,6 +97,7 @@ class Daemon:
     _surroundings: Surroundings = field(init=False)
     _work: Service = field(init=False)
     """Time passes for tasks, ready ones begin, and what was ordered is performed: whenever anything was recorded."""
+    _prompting: Service = field(init=False)
     _filing: Service = field(init=False)
     _writing: Service = field(init=False)
     """Of files that are out of date."""
@@ -132,6 +135,7 @@ class Daemon:
             is_troubled=lambda: self.health.is_troubled(Component.RENDERING),
             last_event=lambda: self._logged_event,
         )
+        self._prompting = Service(self.prompts.perform, slack=RELAXED)
         self._filing = Service(self._file, Component.FILING)
         self._writing = Service(self._write)
         self._listing = Service(self._list, Component.INDEX)
@@ -141,6 +145,7 @@ class Daemon:
             Service(self.delegation.perform, slack=RELAXED),
             Service(self._tidy, Component.CLEANUP, RELAXED),
             self._filing,
+            self._prompting,
             Service(self._check_archive, slack=RELAXED),
             self._writing,
             Service(self.retention.perform, Component.RETENTION, RELAXED),
@@ -170,9 +175,9 @@ class Daemon:
             if idle_rounds == 1:
                 self._schedule.request_all()  # a file may have come while the last one was finished
             self._sleep(0.0 if busy or idle_rounds else None)
+        self.prompts.close()
         self.health.notifier.stopping("waiting for running turns")
-        if self._stopping and self.calls.running:
-            running = len(self.calls.running)
+        if self._stopping and (running := self.calls.has_work()):
             calls = "one running call" if running == 1 else f"{running} running calls"
             _log.info("stopping: waiting for %s; a second signal stops without waiting", calls)
         self._drain()
@@ -319,6 +324,7 @@ class Daemon:
             self._is_stale = True
             self.view.mark()
             self.effects.steering.perform()  # first, because a tool may end at any moment
+            self._prompting.mark()
             if self._listing.due == NEVER:
                 self._listing.mark()
             if self._saving.due == NEVER:
@@ -379,6 +385,8 @@ class Daemon:
                 self._surroundings.agents.mark()
                 if self.peers.too_old:
                     raise ConfigError(self.peers.too_old)
+            elif call.kind is CallKind.PROMPT:
+                self.prompts.ended(call, exit_)
             else:
                 self.effects.ended(call, exit_)
 
@@ -495,7 +503,7 @@ class Daemon:
         """Whether nothing runs, nothing is ordered, no retry is pending, and nothing is about to become a question."""
         store = self.engine.store
         return not (
-            (self.calls.running or self.reports)
+            (self.calls.has_work() or self.reports)
             or self._schedule.mail
             or self._schedule.file_ready_at is not None
             or store.stale_files.exist()

@@ -266,6 +266,8 @@ class Transport:
     """Turns over the WebSocket of a paired device (`openclaw.transport: gateway`). `problem` is empty if they work."""
 
     problem: str
+    asks: bool = False
+    """The device may ask questions in OpenClaw's chats."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.gateway.transport import ready
+from mailboxd.agents.gateway.transport import QUESTIONS, ready
 from mailboxd.agents.json_output import at, brief, complaint, parse_object, text_at
 from mailboxd.agents.openclaw import (
     AGENTS_LIST,
@@ -112,8 +112,11 @@ def transport(facts: Facts, found: Transport) -> Iterator[CheckResult]:
         yield error(
             "transport", text, "mailboxd connect gateway pair", edit(facts.settings.path, "openclaw.transport: cli")
         )
-    else:
-        yield ok("transport", "turns use the gateway's WebSocket, and the device may run them")
+        return
+    yield ok("transport", "turns use the gateway's WebSocket, and the device may run them")
+    if not found.asks:
+        text = "open questions are not asked in OpenClaw's chats: the device has no scope operator.questions"
+        yield note("prompts", text, "mailboxd connect gateway pair --questions")
 
 
 def lane(facts: Facts, found: Rules) -> Iterator[CheckResult]:
@@ -228,11 +231,10 @@ def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Tra
         from mailboxd.agents.gateway import client, pairing
 
         paired = pairing.read(pairing_file)
-        if paired is not None:
-            client.device_status(paired, clock)
+        status = client.device_status(paired, clock) if paired is not None else None
     except MailboxdError as error:
         return Transport(brief(str(error)))
-    return Transport("")
+    return Transport("", asks=status is not None and QUESTIONS in status.scopes)
 
 
 def _answered(value: _T | None, exit_: Exit) -> _T:

@@ -285,7 +285,8 @@ class PeopleNotifier:
             cause = why.cause_for_sender(why.explain(report.task_snapshot([task.id], now, 0), task.id))
             if cause is None or task.phase.is_terminal or (cause.kind in _ASKED and not cause.depth):
                 return None  # a question has a notice of its own
-            text = cause.text if not cause.depth else f"{cause.task} {cause.text}"
+            told = cause.text if cause.kind != "approval" else cause.text.partition(": ")[0]  # who decides looks at it
+            text = told if not cause.depth else f"{cause.task} {told}"
             return NoticeMessage(*about, text, "", cause.command.replace("mailboxd", program, 1), None, cause.at)
         if effect.what in (Notice.COMPLETED, Notice.FAILED):
             if task.phase is not Phase(effect.what):

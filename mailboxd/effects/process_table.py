@@ -78,6 +78,7 @@ class CallKind(StrEnum):
     ACTION = "action"
     VERIFY = "verify"
     NOTICE = "notice"
+    PROMPT = "prompt"
 
 
 @dataclass(slots=True)
@@ -221,6 +222,10 @@ class ProcessTable:
                 yield call, exit_
         if trouble is not None:
             raise trouble
+
+    def has_work(self) -> int:
+        """How many calls do something; one that waits for a person's answer does not."""
+        return sum([call.kind is not CallKind.PROMPT for call in self.running.values()])
 
     def orders(self) -> set[str]:
         """The ids of the orders whose calls are running."""

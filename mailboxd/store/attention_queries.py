@@ -217,6 +217,12 @@ def need_of(report: Report, task_id: str) -> str | None:
     return None if row is None else row[0]
 
 
+def asked_of_person(report: Report, most: int) -> list[str]:
+    """The tasks, at most so many, whose question is open to a person, the oldest question first."""
+    query = f"SELECT w.id FROM {WAITING_FOR_PERSON} w WHERE w.need = 'question' ORDER BY w.updated_at, w.id LIMIT ?"
+    return [str(row[0]) for row in report.db.execute(query, (most,))]
+
+
 def failed_at(report: Report, task_id: str) -> str | None:
     """When the task failed; None if it has not."""
     row = report.db.execute("SELECT completed_at FROM tasks WHERE id = ? AND phase = 'failed'", (task_id,)).fetchone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from mailboxd.agents.gateway import client, pairing
 from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.transport import from_config, pairing_file, parse_address
+from mailboxd.agents.gateway.transport import from_config, granted, pairing_file, parse_address
 from mailboxd.errors import ConfigError, WorldError
 from tests.agents.replay import conversation
 
@@ -82,6 +83,20 @@ def test_a_pairing_round_trips_and_only_its_owner_can_read_it(tmp_path: Path) ->
     assert [entry.name for entry in path.parent.iterdir()] == ["gateway.json"]
     pairing.remove(path)
     assert pairing.read(path) is None
+
+
+def test_a_file_of_an_earlier_version_is_of_a_device_that_runs_turns_only(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.json"
+    pairing.write(path, replace(PAIRED, scopes=("operator.write", "operator.questions")))
+    found = pairing.read(path)
+    assert found is not None
+    assert found.scopes == ("operator.write", "operator.questions")
+    assert json.loads(client.connect(found, "", ("nonce", 17), "linux"))["params"]["scopes"] == list(found.scopes)
+    content = json.loads(path.read_text())
+    del content["scopes"]
+    path.write_text(json.dumps(content))
+    assert pairing.read(path) == PAIRED
+    assert granted(path) == {"operator.write"}
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])

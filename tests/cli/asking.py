@@ -5,8 +5,8 @@ from __future__ import annotations
 from mailboxd.clock import SystemClock
 from mailboxd.core.approvals import Action, ActionEnded, ActionKind, ActionPrepared, ActionStarted, Performed, digest
 from mailboxd.core.effects import Prepare
-from mailboxd.core.inputs import NewTask
-from mailboxd.core.model import Policy, Spec
+from mailboxd.core.inputs import NO_ORIGIN, NewTask
+from mailboxd.core.model import Origin, Policy, Spec
 from tests.cli.stage import Stage, task_of
 
 PUBLISH = Action(
@@ -15,7 +15,10 @@ PUBLISH = Action(
 TELL = Action("tell", ActionKind.MANUAL, action="Tell the team")
 
 
-def ask(stage: Stage, name: str, *actions: Action, preview: str = "make publish, in site/", at: str = "") -> list[str]:
+def ask(
+    stage: Stage, name: str, *actions: Action, preview: str = "make publish, in site/", at: str = "",
+    origin: Origin = NO_ORIGIN,
+) -> list[str]:  # fmt: skip
     """A task that has done its work and waits for a person; the ids of its approvals, in the order of the actions.
 
     It is asked now, for a command decides by the real clock, or `at` another time.
@@ -23,7 +26,9 @@ def ask(stage: Stage, name: str, *actions: Action, preview: str = "make publish,
     stage.clock.text = at or max(stage.clock.now(), SystemClock().now())
     with stage.engine() as engine:
         spec = Spec(goal=name, instructions="Do it", expected_output="One line", planned_actions=actions)
-        engine.handle(None, NewTask(name, None, name, "operator", f"Do {name}", spec, Policy(backoff_base=0.0)))
+        engine.handle(
+            None, NewTask(name, None, name, "operator", f"Do {name}", spec, Policy(backoff_base=0.0), origin=origin)
+        )
     stage.start()
     stage.end_turn(name, "The site is built: site/index.html.")
     return prepare(stage, preview)

@@ -70,7 +70,7 @@ HEALTHY = Facts(
     program=Program("openclaw", "/usr/bin/openclaw"),
     release=Release((2026, 9, 6), ""),
     gateway=GATEWAY,
-    transport=Transport(""),
+    transport=Transport("", asks=True),
     peers=(ALPHA, BETA),
     agents=AGENTS,
     tools=TOOLS,

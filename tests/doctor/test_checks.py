@@ -113,6 +113,7 @@ BROKEN = [
     ({"gateway": replace(GATEWAY, config_valid=False)}, "openclaw-config", "error", "is invalid", "doctor --fix"),
     ({"gateway": replace(GATEWAY, version="2026.8.2")}, "gateway-version", "warning", "2026.8.2", "restart"),
     ({"transport": Transport("not paired")}, "transport", "error", "not paired", "mailboxd connect gateway pair"),
+    ({"transport": Transport("")}, "prompts", "note", "operator.questions", "connect gateway pair --questions"),
     ({"settings": replace(SETTINGS, turns=5)}, "lane", "warning", "limits.turns is 5", "maxConcurrent 10"),
     ({"peers": NO_AGENT}, "agent", "error", "no agent alpha; it has gamma", f"agents add alpha --workspace {ROOT}"),
     (

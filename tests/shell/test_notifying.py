@@ -17,7 +17,7 @@ from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import OpenCircuit
-from mailboxd.core.model import Policy, Usage
+from mailboxd.core.model import Origin, Policy, Usage
 from mailboxd.core.outcomes import Failed
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice
@@ -505,6 +505,19 @@ def test_the_person_of_a_session_in_a_messenger_gets_a_message_beside_the_row(re
     assert (method, params["channel"], params["to"], params["threadId"]) == ("send", "telegram", "42", "7")
     assert params["message"].startswith("mailboxd of alpha, task weather: is completed\n\nIt is warm.")
     assert len(replying.said("notice.sent")) == 2
+
+
+def test_an_approval_rings_in_the_session_and_is_decided_elsewhere(replying: Bell, tmp_path: Path) -> None:
+    answering(replying, tmp_path, WRITTEN)
+    ask(replying.stage, "site", PUBLISH, origin=Origin(reply_to="session:agent:alpha:main"))
+    with replying.opened() as engine, engine.batch():
+        SenderNotifier(engine).perform()
+    assert rung_out(replying) == ["done"]
+    ((_, params),) = calls_of(tmp_path)
+    (item,) = [one for one in replying.stage.json("inbox") if one["kind"] == "approval"]
+    assert f"task site: waits for approval {item['id'][-6:].lower()}\n" in params["text"]
+    assert f"approval show {item['id'][-6:].lower()}" in params["text"]
+    assert "make publish" not in params["text"], "who decides looks at the action where it is complete"
 
 
 def test_a_session_is_told_what_its_task_waits_for_once(replying: Bell, tmp_path: Path) -> None:

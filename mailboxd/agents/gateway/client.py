@@ -217,9 +217,6 @@ def _reason(error: OSError) -> str:
 # then with the result.
 
 PROTOCOL = 4
-SCOPES = ("operator.write",)
-"""The least scope that can run and abort turns (`operator.admin` could also configure OpenClaw)."""
-
 _CLIENT = "cli"
 _VERSION = "1"
 """A constant, because looking up mailboxd's version takes as long as the rest of the start."""
@@ -273,7 +270,8 @@ def connect(paired: Pairing, token: str, challenge: tuple[str, int], platform: s
     """The first request. `token`: the device's, or the gateway's shared one when pairing, or empty."""
     device, (nonce, stamp) = paired.device, challenge
     # version 3 of what is signed ends with the platform and an empty device family
-    said = ("v3", device.id, _CLIENT, _CLIENT, _ROLE, ",".join(SCOPES), str(stamp), token, nonce, platform.lower(), "")
+    scopes, os = ",".join(paired.scopes), platform.lower()
+    said = ("v3", device.id, _CLIENT, _CLIENT, _ROLE, scopes, str(stamp), token, nonce, os, "")
     params: dict[str, Any] = {
         "minProtocol": PROTOCOL,
         "maxProtocol": PROTOCOL,
@@ -281,7 +279,7 @@ def connect(paired: Pairing, token: str, challenge: tuple[str, int], platform: s
             "id": _CLIENT, "mode": _CLIENT, "displayName": paired.name, "version": _VERSION, "platform": platform
         },
         "role": _ROLE,
-        "scopes": list(SCOPES),
+        "scopes": list(paired.scopes),
         "caps": list(_CAPABILITIES),
         "device": {
             "id": device.id, "publicKey": device.public_key, "signature": device.sign("|".join(said)),
@@ -431,9 +429,12 @@ class ApprovalPending:
     request: str
 
 
-def pair(path: Path, url: str, agent: str, secret: str, clock: Clock) -> DeviceStatus | ApprovalPending:
+def pair(
+    path: Path, url: str, agent: str, secret: str, clock: Clock, more: tuple[str, ...] = ()
+) -> DeviceStatus | ApprovalPending:
     """Pair this workspace with the gateway at `url`; `secret` is the gateway's shared token.
 
+    `more`: scopes that it asks for besides; those that it has are kept.
     By default a gateway approves devices on its own machine automatically. A repetition uses the same key, so that a
     pending request stays the same. Raises ConfigError if the gateway refuses, UnavailableError if it cannot be reached,
     WorldError.
@@ -442,12 +443,13 @@ def pair(path: Path, url: str, agent: str, secret: str, clock: Clock) -> DeviceS
     before = pairing.read(path)
     device = before.device if before is not None else Device.new()
     kept = before.token if before is not None and before.url == url else None
-    requested = Pairing(url, f"mailboxd {agent} {device.id[:8]}", device, kept)
+    scopes = tuple(dict.fromkeys([*(before.scopes if kept and before is not None else pairing.SCOPES), *more]))
+    requested = Pairing(url, f"mailboxd {agent} {device.id[:8]}", device, kept, scopes)
     if before is None:  # a working pairing is kept until it can be replaced
         pairing.write(path, requested)
     try:
         with Client(address, requested, secret or kept or "", clock) as client:
-            token = text_at(client.hello, "auth", "deviceToken")
+            token, given = text_at(client.hello, "auth", "deviceToken"), _scopes(client.hello)
     except Rejected as error:
         if error.problem.detail == _PAIRING_REQUIRED and _REQUEST.fullmatch(error.problem.request_id):
             return ApprovalPending(requested, error.problem.request_id)
@@ -457,7 +459,7 @@ def pair(path: Path, url: str, agent: str, secret: str, clock: Clock) -> DeviceS
         raise UnavailableError(f"cannot reach the gateway at {url}: {error}") from error
     if not token:
         raise ConfigError(f"{url}: the gateway accepted the device without giving it a token, so pairing is impossible")
-    paired = replace(requested, token=token)
+    paired = replace(requested, token=token, scopes=tuple(scope for scope in scopes if scope in given) or scopes)
     pairing.write(path, paired)
     return device_status(paired, clock)
 

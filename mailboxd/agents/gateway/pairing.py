@@ -4,6 +4,7 @@
     name     the name in `openclaw devices list`, unique per workspace
     key      the private Ed25519 key (32 bytes, base64url); the device's id is the SHA-256 of the public key
     token    the device's token, null until the pairing is approved
+    scopes   what the device may do; absent: operator.write
 
 Each workspace is its own device, so that each can be revoked separately (docs/decisions/0005).
 """
@@ -26,6 +27,8 @@ from mailboxd.agents.call_dir import open_regular, sync, world
 from mailboxd.errors import ConfigError
 from mailboxd.host.system import system
 
+SCOPES = ("operator.write",)
+"""The least scope that can run and abort turns (`operator.admin` could also configure OpenClaw)."""
 _LARGEST = 16_384
 _SEED_BYTES = 32
 
@@ -69,6 +72,7 @@ class Pairing:
     name: str
     device: Device
     token: str | None = field(default=None, repr=False)
+    scopes: tuple[str, ...] = SCOPES
 
 
 def read(path: Path) -> Pairing | None:
@@ -96,6 +100,7 @@ def write(path: Path, pairing: Pairing) -> None:
         "name": pairing.name,
         "key": to_base64url(pairing.device.seed),
         "token": pairing.token,
+        "scopes": list(pairing.scopes),
     }
     temporary = path.with_name(f".{path.name}.tmp")
     with world(path.parent):
@@ -128,4 +133,7 @@ def _parsed(content: Any) -> Pairing:
         raise ValueError("not a pairing")
     if token is not None and not isinstance(token, str):
         raise ValueError("not a token")
-    return Pairing(url, name, Device(seed), token)
+    scopes = content.get("scopes", list(SCOPES))
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+        raise ValueError("not scopes")
+    return Pairing(url, name, Device(seed), token, tuple(scopes))

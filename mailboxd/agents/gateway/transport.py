@@ -64,6 +64,8 @@ PROGRAMS = 4
 PROGRAM = "mailboxd-gateway"
 """The first word in the mark of a turn over the gateway; agent, session key and timeout follow, and the run's id if
 this only asks about a run that was lost."""
+QUESTIONS = "operator.questions"
+"""What a device needs besides, to ask open questions in OpenClaw's chats."""
 STOP, DROP = b"stop", b"drop"
 """Abort the turn; forget it at once."""
 ERRAND = "mailboxd-gateway-request"
@@ -389,6 +391,14 @@ def pairing_file(workspace: Path, environ: Mapping[str, str]) -> Path:
         state = str(Path(environ.get("HOME") or Path.home()) / ".local" / "state")
     name = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
     return Path(state) / "mailboxd" / "gateway" / f"{name}.json"
+
+
+def granted(pairing: Path) -> frozenset[str]:
+    """The scopes of a paired device; none if it is not paired. Raises ConfigError, WorldError."""
+    from mailboxd.agents.gateway.pairing import read  # needs the extra
+
+    found = read(pairing)
+    return frozenset() if found is None or found.token is None else frozenset(found.scopes)
 
 
 def socket_path(pairing: Path, environment: Mapping[str, str]) -> Path:

@@ -37,20 +37,25 @@ def gateway_command() -> None:
     "connect gateway pair",
     "connect gateway pair --token-file ~/.openclaw/token",
     "connect gateway pair --url wss://gateway.example",
+    "connect gateway pair --questions",
     operator=True,
 )
 @click.option("--url", help="Default: the gateway in OpenClaw's configuration.")
 @click.option("--token-file", metavar="FILE", help="The gateway's token or password (- is standard input).")
-def _pair(session: Session, url: str | None, token_file: str | None) -> int | None:
+@click.option("--questions", is_flag=True, help="Also ask open questions in OpenClaw's chats (operator.questions).")
+def _pair(session: Session, url: str | None, token_file: str | None, questions: bool) -> int | None:
     """Register this workspace as a device that may run turns (scope operator.write), and store its key and token.
 
     Needs the gateway's own token once, and does not keep it: from --token-file, OPENCLAW_GATEWAY_TOKEN or a prompt. A
     local gateway approves the device automatically unless configured otherwise.
     """
     from mailboxd.agents.gateway.client import ApprovalPending, configured, pair
+    from mailboxd.agents.gateway.transport import QUESTIONS
 
     path, config = _pairing_file(session), session.config()
-    found = pair(path, url or configured(*session.openclaw())[0], config.agent, _secret(token_file), session.clock)
+    url = url or configured(*session.openclaw())[0]
+    more = (QUESTIONS,) if questions else ()
+    found = pair(path, url, config.agent, _secret(token_file), session.clock, more)
     name, device = found.pairing.name, found.pairing.device.id
     if isinstance(found, ApprovalPending):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
