@@ -214,6 +214,10 @@ class NotifySection(Section):
         True, "Ask open questions in OpenClaw's chats too (needs `mailboxd connect gateway pair --questions`)."
     )
 
+    workboard: Flag = value(
+        False, "Show tasks as cards of OpenClaw's Workboard (2026.9.6; its plugin is to be enabled), one way."
+    )
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if bool(self.channel) != bool(self.target):

@@ -47,6 +47,7 @@ from mailboxd.effects.question_prompts import QuestionPrompts
 from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.effects.steering import Steering
 from mailboxd.effects.turns import TurnStarter
+from mailboxd.effects.workboard import Workboard
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
 from mailboxd.engine.reports import Reports
@@ -209,6 +210,7 @@ def put_together(
         arrivals=Arrivals(core, intake, inbox, patience, quota, partial(require_directories, ws)),
         effects=_effect_runner(ws, config, peers, templates, taskmd, reports, hub),
         prompts=_prompts(config, peers),
+        workboard=_workboard(config, peers),
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         index=DailyIndex(core.store, ws, core.clock),
@@ -330,6 +332,14 @@ def _prompts(config: Config, peers: Peers) -> QuestionPrompts:
     transport = carrier if isinstance(carrier, GatewayTransport) else None
     enabled = config.notify.prompts and transport is not None and QUESTIONS in granted(transport.pairing)
     return QuestionPrompts(peers.engine, peers.calls, GatewayCalls(peers.openclaw.command, transport), enabled)
+
+
+def _workboard(config: Config, peers: Peers) -> Workboard:
+    """The cards, which only the gateway's connection can make for less than a process each."""
+    carrier = peers.calls.launcher
+    transport = carrier if isinstance(carrier, GatewayTransport) else None
+    gateway = GatewayCalls(peers.openclaw.command, transport)
+    return Workboard(peers.engine, peers.calls, gateway, config.notify.workboard and transport is not None)
 
 
 def _harnesses(config: Config) -> Mapping[str, HarnessSection]:

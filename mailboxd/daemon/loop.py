@@ -34,6 +34,7 @@ from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.process_table import CallKind, ProcessTable
 from mailboxd.effects.question_prompts import QuestionPrompts
 from mailboxd.effects.senders import SenderNotifier
+from mailboxd.effects.workboard import Workboard
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
@@ -66,6 +67,7 @@ class Daemon:
     arrivals: Arrivals
     effects: EffectRunner
     prompts: QuestionPrompts
+    workboard: Workboard
     archiving: Archiver
     taskmd: TaskMarkdown
     retention: Retention
@@ -146,6 +148,7 @@ class Daemon:
             Service(self._tidy, Component.CLEANUP, RELAXED),
             self._filing,
             self._prompting,
+            Service(self.workboard.perform, slack=RELAXED),
             Service(self._check_archive, slack=RELAXED),
             self._writing,
             Service(self.retention.perform, Component.RETENTION, RELAXED),
@@ -386,7 +389,8 @@ class Daemon:
                 if self.peers.too_old:
                     raise ConfigError(self.peers.too_old)
             elif call.kind is CallKind.PROMPT:
-                self.prompts.ended(call, exit_)
+                if not self.workboard.ended(call, exit_):
+                    self.prompts.ended(call, exit_)
             else:
                 self.effects.ended(call, exit_)
 

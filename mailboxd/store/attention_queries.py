@@ -223,6 +223,28 @@ def asked_of_person(report: Report, most: int) -> list[str]:
     return [str(row[0]) for row in report.db.execute(query, (most,))]
 
 
+@dataclass(frozen=True, slots=True)
+class GivenTask:
+    """A task that was given to this workspace, in short. `need`: why it waits for a person; empty if it does not."""
+
+    id: str
+    local_id: str
+    title: str
+    phase: str
+    has_ended: int
+    need: str
+
+
+def given_tasks(report: Report, since: str, most: int) -> list[GivenTask]:
+    """The tasks without a parent that are open or have ended `since`, the latest first, at most so many."""
+    query = (
+        f"SELECT t.id, t.local_id, t.title, t.phase, t.completed_at IS NOT NULL, coalesce({NEED}, '') FROM tasks t"
+        " WHERE t.parent IS NULL AND (t.completed_at IS NULL OR t.completed_at > ?) ORDER BY t.seq DESC LIMIT ?"
+    )
+    rows = report.db.execute(query, (since, most))
+    return [GivenTask(*row) for row in rows]
+
+
 def failed_at(report: Report, task_id: str) -> str | None:
     """When the task failed; None if it has not."""
     row = report.db.execute("SELECT completed_at FROM tasks WHERE id = ? AND phase = 'failed'", (task_id,)).fetchone()

@@ -21,7 +21,9 @@ from tests.actions.workspace_with_gate import APPROVAL, action
 from tests.e2e.support import eventually
 from tests.live.company import LiveCompany
 from tests.live.gateway import Gateway, run_of
+from tests.live.install import OPENCLAW, standard
 from tests.live.model import Model, Text
+from tests.live.test_session_notes import call
 
 
 class Telegram:
@@ -30,6 +32,7 @@ class Telegram:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.refuses: Mapping[str, Any] | None = None
+        self.updates: list[Mapping[str, Any]] = []
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -37,6 +40,12 @@ class Telegram:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}"
+
+    def say(self, text: str) -> None:
+        """Somebody writes to the bot."""
+        person, chat = {"id": 42, "is_bot": False, "first_name": "Ann"}, {"id": 42, "type": "private"}
+        said = {"message_id": 7, "date": int(time.time()), "from": person, "chat": chat, "text": text}
+        self.updates = [{"update_id": 1001, "message": said}]
 
     def answer(self, path: str, raw: bytes) -> Mapping[str, Any]:
         if path.endswith("sendMessage"):
@@ -47,7 +56,8 @@ class Telegram:
             return {"ok": True, "result": {"message_id": 77, "date": 1, "chat": chat, "text": "x"}}
         if path.endswith("getUpdates"):
             time.sleep(0.5)
-            return {"ok": True, "result": []}
+            updates, self.updates = self.updates, []
+            return {"ok": True, "result": updates}
         return {"ok": True, "result": {"id": 1, "is_bot": True, "first_name": "b", "username": "b"}}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -138,6 +148,41 @@ def test_a_result_goes_to_the_chat_and_to_the_session_that_asked(telegram: Teleg
             done = gateway.openclaw("gateway", "call", "send", f"--params={json.dumps(repeated)}", "--json")
             assert done.returncode == 0, done.stderr
             assert len(telegram.sent) == 1
+            company.at_rest()
+        finally:
+            company.close()
+            gateway.close()
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("release", [OPENCLAW, pytest.param("2026.8.1", marks=pytest.mark.soak)])
+def test_the_person_of_a_session_in_a_messenger_is_sent_what_its_agent_reads_in_the_row(
+    telegram: Telegram, tmp_path: Path, release: str
+) -> None:
+    channel = bot(telegram)
+    channel["telegram"] |= {"dmPolicy": "open", "allowFrom": ["*"]}
+    with Model() as model:
+        gateway = Gateway(
+            tmp_path / "gateway", model.url, run_of(["alpha"]), installation=standard(release), channels=channel
+        )
+        company = LiveCompany(gateway, model, ["alpha"])
+        try:
+            gateway.install_plugin()
+            gateway.start()
+            company.employ("alpha", {"notify": {"reply_to": ["session:agent:alpha:*"]}})
+            alpha = company["alpha"]
+            telegram.say("Hello, what is the weather?")
+            eventually(lambda: "The outcome." in telegram.sent, 120, gateway.last_words)
+            sessions = call(gateway, "sessions.list", agentId="alpha")["sessions"]
+            (key,) = {one["key"] for one in sessions}
+            model.on(Text("It is warm."), task="warm")
+            alpha.start()
+            assert alpha.call("send", "--task-id", "warm", "--reply-to", f"session:{key}", "How warm?").returncode == 0
+            eventually(lambda: len(telegram.sent) == 2, 120, alpha.last_words)
+            assert telegram.sent[1].startswith("mailboxd of alpha, task warm: is completed\n\nIt is warm.")
+            rows = call(gateway, "chat.history", sessionKey=key)["messages"]
+            assert sum("task warm: is completed" in json.dumps(row) for row in rows) == 1
+            assert len(model.made(kind="")) == 1
             company.at_rest()
         finally:
             company.close()
