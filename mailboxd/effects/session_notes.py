@@ -17,7 +17,8 @@ from mailboxd.agents.json_output import at, parse_text, text_at
 
 NOTE = "mailboxd.note"
 """The plugin's method."""
-_UNKNOWN_METHOD = "unknown method"
+_UNKNOWN_METHOD = ("unknown method", "missing scope: operator.admin")
+"""How the gateway refuses a method that no plugin has registered: to a device without all rights as one for those."""
 
 
 class Written(StrEnum):
@@ -71,7 +72,7 @@ def read_note(rc: int | None, stdout: bytes, problem: str) -> NoteEnd:
     """The plugin's answer in the output of a request; `problem`: the error in a line, if it failed."""
     said = parse_text(stdout.decode("utf-8", "replace"))
     if rc != 0:
-        is_unknown = _UNKNOWN_METHOD in text_at(said, "error", "message")
+        is_unknown = any(words in text_at(said, "error", "message") for words in _UNKNOWN_METHOD)
         return NoteEnd(Written.NO_PLUGIN) if is_unknown else NoteEnd(Written.FAILED, problem or "it failed")
     chat = at(said, "chat")
     match text_at(said, "status"):

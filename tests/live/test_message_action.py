@@ -21,9 +21,9 @@ from tests.actions.workspace_with_gate import APPROVAL, action
 from tests.e2e.support import eventually
 from tests.live.company import LiveCompany
 from tests.live.gateway import Gateway, run_of
-from tests.live.install import OPENCLAW, standard
+from tests.live.install import standard
 from tests.live.model import Model, Text
-from tests.live.test_session_notes import call
+from tests.live.test_session_notes import RELEASES, call
 
 
 class Telegram:
@@ -41,11 +41,11 @@ class Telegram:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}"
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, number: int = 1) -> None:
         """Somebody writes to the bot."""
         person, chat = {"id": 42, "is_bot": False, "first_name": "Ann"}, {"id": 42, "type": "private"}
-        said = {"message_id": 7, "date": int(time.time()), "from": person, "chat": chat, "text": text}
-        self.updates = [{"update_id": 1001, "message": said}]
+        said = {"message_id": number, "date": int(time.time()), "from": person, "chat": chat, "text": text}
+        self.updates = [{"update_id": 1000 + number, "message": said}]
 
     def answer(self, path: str, raw: bytes) -> Mapping[str, Any]:
         if path.endswith("sendMessage"):
@@ -154,8 +154,9 @@ def test_a_result_goes_to_the_chat_and_to_the_session_that_asked(telegram: Teleg
             gateway.close()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize("release", [OPENCLAW, pytest.param("2026.8.1", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("release", RELEASES)
 def test_the_person_of_a_session_in_a_messenger_is_sent_what_its_agent_reads_in_the_row(
     telegram: Telegram, tmp_path: Path, release: str
 ) -> None:
@@ -181,8 +182,17 @@ def test_the_person_of_a_session_in_a_messenger_is_sent_what_its_agent_reads_in_
             eventually(lambda: len(telegram.sent) == 2, 120, alpha.last_words)
             assert telegram.sent[1].startswith("mailboxd of alpha, task warm: is completed\n\nIt is warm.")
             rows = call(gateway, "chat.history", sessionKey=key)["messages"]
-            assert sum("task warm: is completed" in json.dumps(row) for row in rows) == 1
+            mine = [row for row in rows if row.get("provider") == "mailboxd"]
+            assert [row["content"][0]["text"].splitlines()[0] for row in mine] == [
+                "mailboxd of alpha, task warm: is completed"
+            ]
             assert len(model.made(kind="")) == 1
+            telegram.say("How is it?", 2)
+            eventually(lambda: len(model.made(kind="")) == 2, 120, gateway.last_words)
+            heard = model.made(kind="")[-1].heard
+            assert heard.count("task warm: is completed") == 1, (
+                "OpenClaw's own row of what it has sent is not for models"
+            )
             company.at_rest()
         finally:
             company.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.support import eventually
-from tests.live.conftest import FoundApart
+from tests.live.conftest import FoundApart, some_of
 from tests.live.gateway import Gateway, run_of
 from tests.live.model import Text
 from tests.live.test_session_notes import MAIN, RELEASES, call, paired
@@ -21,7 +21,7 @@ def pending(gateway: Gateway) -> dict[str, dict[str, Any]]:
     return {one["questions"][0]["question"].partition(":")[0]: one for one in found}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", some_of(RELEASES, RELEASES[0]))
 def test_a_question_is_open_at_the_prompt_as_long_as_elsewhere(found_apart: FoundApart, release: str) -> None:
     company = found_apart(
         run_of(["alpha"]), release=release, openclaw={"transport": "auto"}, notify={"reply_to": ["session:*"]}
@@ -31,7 +31,7 @@ def test_a_question_is_open_at_the_prompt_as_long_as_elsewhere(found_apart: Foun
     paired(company, "--questions")
     for name in ("there", "elsewhere", "lost"):
         model.on(ASKS, task=name, kind="work")
-        model.on(Text(f"{name} is exported."), task=name, text="(CSV|PDF)\\b(?s:.)*(answer|Answer)")
+        model.on(Text(f"{name} is exported."), task=name, text="CSV|PDF|something else")
     alpha.start()
     for name in ("there", "elsewhere", "lost"):
         where = ("--reply-to", "session:agent:alpha:chat") if name == "there" else ()

@@ -422,7 +422,7 @@ def test_a_result_goes_to_the_chat_that_asked_once_for_its_id(replying: Bell, tm
 def answering(bell: Bell, tmp_path: Path, *answers: str) -> None:
     """`openclaw gateway call` answers so: `METHOD JSON`; a method without an answer is not known."""
     cases = "".join(f"{said.partition(' ')[0]}) echo '{said.partition(' ')[2]}';; " for said in answers)
-    unknown = '{"ok":false,"error":{"message":"unknown method: it"}}'
+    unknown = '{"ok":false,"error":{"message":"FORBIDDEN: missing scope: operator.admin"}}'
     keep = f'printf "%s\\n" "$@" >> {tmp_path}/said'
     bell.openclaw = (program(tmp_path, "openclaw", f"{keep}; case $3 in {cases}*) echo '{unknown}'; exit 1;; esac"),)
 
