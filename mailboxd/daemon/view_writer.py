@@ -19,6 +19,7 @@ from mailboxd.attention import Item, Need
 from mailboxd.core.people import is_remote
 from mailboxd.daemon.services import RELAXED, Service
 from mailboxd.engine.engine import Engine
+from mailboxd.health import Component
 from mailboxd.intake.remote_orders import card
 from mailboxd.mailbox.files import directory, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -47,7 +48,7 @@ class ViewWriter:
     """The digest of what was last written."""
 
     def __post_init__(self) -> None:
-        self.service = Service(self._look, slack=RELAXED)
+        self.service = Service(self._look, Component.INDEX, RELAXED)
 
     def mark(self) -> None:
         """Something was recorded: look when it is time to."""
