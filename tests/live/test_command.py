@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import re
+import shutil
 import signal
 import time
 import urllib.error
@@ -29,10 +30,6 @@ from tests.live.telegram import Person, Telegram
 ME = pwd.getpwuid(os.getuid()).pw_name
 ANN, BOB, STRANGER = 111, 222, 333
 """Ann is listed as an approver; Bob may write to the bot, and is not; the stranger may not."""
-PLUGIN = {
-    "load": {"paths": [str(plugin_source())]},
-    "entries": {"mailboxd": {"enabled": True, "hooks": {"allowConversationAccess": True}}},
-}
 ASKS = "---\ntype: question\n---\n\nCSV or JSON?\n"
 
 
@@ -40,10 +37,12 @@ class Day:
     """A gateway with the plugin and a messenger, one agent with a mailbox and a daemon, and people who write."""
 
     def __init__(self, held: ExitStack, root: Path, release: str) -> None:
+        plugin = shutil.copytree(plugin_source(), root / "plugin")
+        entry = {"enabled": True, "hooks": {"allowConversationAccess": True}}
         self.model, self.telegram = held.enter_context(Model()), held.enter_context(Telegram())
         self.gateway = Gateway(
             root, self.model.url, run_of(["alpha"]), installation=standard(release),
-            channels=self.telegram.channels([str(ANN), str(BOB)]), plugins=PLUGIN,
+            channels=self.telegram.channels([str(ANN), str(BOB)]), plugins={"load": {"paths": [str(plugin)]}, "entries": {"mailboxd": entry}},
         )  # fmt: skip
         held.callback(self.gateway.close)
         self.gateway.start()
