@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from selectors import DefaultSelector
 from typing import Any
 
 import pytest
 
 from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.daemon.gateway_orders import GatewayOrders
+from mailboxd.engine.engine import Engine
 from mailboxd.intake import remote_orders
 from tests.cli.asking import PUBLISH, TELL, ask, asked
 from tests.cli.stage import Stage, make
@@ -182,3 +185,18 @@ def test_a_permission_has_a_digest_to_be_approved_by(stage: Stage) -> None:
     (one,) = ask(stage, "job", replace(PUBLISH, risk="x"))
     card = json.loads(order(stage, "card", short(one)))
     assert (card["risk"], card["is_reversible"], card["preview"] != "") == ("x", True, True)
+
+
+def test_a_bug_in_one_order_undoes_it_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.create("job")
+    with stage.engine() as engine:
+        orders = GatewayOrders(engine, stage.ws, DefaultSelector(), None, {})
+        given = {"id": "order-0001", "verb": "pause", "name": "job", "text": "", "by": ANN, "at": stage.clock.now()}
+        with monkeypatch.context() as broken:
+            broken.setattr(Engine, "record", lambda *_: 1 / 0)
+            orders.take([given])
+        orders.take([{**given, "id": "order-0002", "verb": "undo"}, "no order", {"id": "order-0003"}])
+        assert "a bug in mailboxd" in orders.answers["order-0001"]
+        assert "no order is held" in orders.answers["order-0002"]
+        assert orders.answers["order-0003"].startswith("Refused: nobody vouches")
+    assert stage.task("job").held == ""

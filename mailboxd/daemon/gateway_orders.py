@@ -11,10 +11,12 @@ The request is no call of the `ProcessTable`: nobody waits for its end, and it i
 from __future__ import annotations
 
 import json
+import logging
 import os
 import selectors
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ _RETRY = 3.0
 _MISSING = 300.0
 """Seconds until a gateway whose plugin does not know the method is asked again."""
 _MOST = 100
+_log = logging.getLogger("mailboxd")
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class GatewayOrders:
     service: Service = field(init=False)
     _child: Child | None = None
     _number: int = 0
-    _answers: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
     """By order: carried out, and the plugin has not confirmed that it knows."""
     _told: tuple[str, ...] = ()
     """The orders whose answers the request under way brings."""
@@ -70,11 +73,11 @@ class GatewayOrders:
             shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier daemon: its request is replaced
         self._number += 1
         directory = self._folder / f"{os.getpid()}.{self._number}"
-        told = list(self._answers)[:_MOST]
+        told = list(self.answers)[:_MOST]
         params = {
             "agent": self.engine.settings.agent,
             "waitMs": WAIT_SECONDS * 1000,
-            "done": [{"id": order, "text": self._answers[order]} for order in told],
+            "done": [{"id": order, "text": self.answers[order]} for order in told],
         }
         now = self.engine.clock.monotonic()
         try:
@@ -88,13 +91,16 @@ class GatewayOrders:
         return None
 
     def collect(self) -> None:
-        """Carry out what has come; inside a batch. Raises WorldError."""
+        """Carry out what has come; inside a batch."""
         child = self._child
         if child is None or not has_ended(child.pidfd):
             return
         self.selector.unregister(child.pidfd)
         self._child = None
-        exit_ = child.reap()
+        exit_: Exit | None = None
+        with suppress(WorldError):  # an output that cannot be read: what it brought is handed over again
+            exit_ = child.reap()
+        child.leave()
         remove(child.directory)
         now = self.engine.clock.monotonic()
         said = parse_text(exit_.stdout) if exit_ is not None and exit_.rc == 0 else None
@@ -102,17 +108,28 @@ class GatewayOrders:
             self.service.mark(now + (_MISSING if exit_ is not None and _is_unknown(exit_) else _RETRY))
             return
         for order in self._told:
-            self._answers.pop(order, None)
-        for raw in said["orders"][:_MOST]:
-            self._carry_out(raw)
+            self.answers.pop(order, None)
+        self.take(said["orders"][:_MOST])
         self.service.mark()
+
+    def take(self, orders: Sequence[Any]) -> None:
+        """Carry out these orders, as they were handed over; inside a batch."""
+        for raw in orders:
+            self._carry_out(raw)
 
     def _carry_out(self, raw: Any) -> None:
         order = read(raw)
         if order is not None:
-            self._answers[order.id] = carry_out(self.engine, self.ws, order)
+            try:
+                with self.engine.store.savepoint():
+                    self.answers[order.id] = carry_out(self.engine, self.ws, order)
+            except (WorldError, MemoryError):
+                raise
+            except Exception:
+                _log.exception("a bug in mailboxd: an order over the gateway failed; please report it")
+                self.answers[order.id] = "Failed, and nothing was done: a bug in mailboxd; see its log."
         elif isinstance(raw, dict) and isinstance(raw.get("id"), str):
-            self._answers[raw["id"]] = "Refused: nobody vouches for who ordered this, or it is no order."
+            self.answers[raw["id"]] = "Refused: nobody vouches for who ordered this, or it is no order."
 
     def close(self) -> None:
         """Forget the request under way: an order that it brings is handed over again."""

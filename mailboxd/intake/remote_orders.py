@@ -25,7 +25,7 @@ from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.engine import operator_commands, sending
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import MessageError, PlanError, Refused, UnavailableError, WorldError
+from mailboxd.errors import ConfigError, MessageError, PlanError, Refused, UnavailableError, WorldError
 from mailboxd.ids import readable
 from mailboxd.intake import decisions, held_orders
 from mailboxd.mailbox.layout import Workspace
@@ -108,7 +108,7 @@ def carry_out(engine: Engine, ws: Workspace, order: RemoteOrder) -> str:
             answer, task = _VERBS[order.verb](engine, ws, order)
     except (Refused, MessageError, PlanError) as refusal:
         answer, task = f"Refused: {refusal.problem.rstrip('.')}. {refusal.hint}".strip(), None
-    except UnavailableError as error:
+    except (UnavailableError, ConfigError) as error:
         answer, task = f"Refused: {error}", None
     said = {"at": engine.now, "id": order.id, "by": order.by, "order": f"{order.verb} {order.name}".strip()}
     said["words"] = _words(order)

@@ -9,7 +9,8 @@ const PATIENCE_MS = 8_000; // a chat's command waits so long
 const LONGEST_POLL_MS = 55_000;
 const MOST = 100; // orders of one agent at a time
 
-const desks = new Map(); // by agent, in lower case: { orders, poll }
+// By agent, in lower case: { orders, poll }. One for the process: OpenClaw may load this module again, for another part.
+const desks = (globalThis[Symbol.for("mailboxd.orders")] ??= new Map());
 
 // Gives an order and waits for what becomes of it: `{ state, text }`. `done`: the daemon's answer. `withdrawn`: no
 // daemon took it, and none will. `unknown`: a daemon took it and has not answered.
@@ -47,11 +48,6 @@ export function take(agent, done, waitMs) {
     const poll = { end, wake: () => end(handOver(desk)) };
     desk.poll = poll;
   });
-}
-
-// Whether a daemon is asking for this agent's orders now.
-export function isAsked(agent) {
-  return deskOf(agent).poll !== null;
 }
 
 function handOver(desk) {

@@ -42,7 +42,8 @@ class Day:
         self.model, self.telegram = held.enter_context(Model()), held.enter_context(Telegram())
         self.gateway = Gateway(
             root, self.model.url, run_of(["alpha"]), installation=standard(release),
-            channels=self.telegram.channels([str(ANN), str(BOB)]), plugins={"load": {"paths": [str(plugin)]}, "entries": {"mailboxd": entry}},
+            channels=self.telegram.channels([str(ANN), str(BOB)]),
+            plugins={"load": {"paths": [str(plugin)]}, "entries": {"mailboxd": entry}},
         )  # fmt: skip
         held.callback(self.gateway.close)
         self.gateway.start()
