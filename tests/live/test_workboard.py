@@ -28,8 +28,6 @@ def test_a_task_is_one_card_that_moves_to_done_over_a_death_of_the_daemon(tmp_pa
             model.on(Hang("It is done."), task="long")
             model.on(Text("---\ntype: question\n---\nWhich format?\n"), task="asks")
             alpha.start()
-            for name in ("long", "asks"):
-                assert alpha.call("send", "--task-id", name, "Do it.").returncode == 0
 
             def columns() -> dict[str, str]:
                 cards = call(gateway, "workboard.cards.list")["cards"]
@@ -37,6 +35,9 @@ def test_a_task_is_one_card_that_moves_to_done_over_a_death_of_the_daemon(tmp_pa
                 assert len(names) == len({*names})
                 return {name: card["status"] for name, card in zip(names, cards, strict=True)}
 
+            assert alpha.call("send", "--task-id", "asks", "Do it.").returncode == 0
+            eventually(lambda: columns() == {"asks": "blocked"}, 120, alpha.last_words)
+            assert alpha.call("send", "--task-id", "long", "Do it.").returncode == 0
             eventually(lambda: columns() == {"long": "running", "asks": "blocked"}, 120, alpha.last_words)
             alpha.kill()
             model.release()
