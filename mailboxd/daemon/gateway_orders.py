@@ -141,5 +141,6 @@ class GatewayOrders:
 
 
 def _is_unknown(exit_: Exit) -> bool:
-    """Whether the gateway has no such method: its plugin is missing or older."""
-    return b"unknown method" in exit_.stdout or b"unknown method" in exit_.stderr
+    """Whether the gateway has no such method: its plugin is missing or older. A device with few rights is refused."""
+    refusals = (b"unknown method", b"missing scope: operator.admin")
+    return any(said in output for said in refusals for output in (exit_.stdout, exit_.stderr))
