@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -242,33 +241,3 @@ def steered(company: LiveCompany) -> None:
     assert re.search(r"held.*\[mailboxd\] NEW INSTRUCTIONS.*Use blue\.", calls[1].results[0], re.DOTALL)
     assert "NEW INSTRUCTIONS" not in calls[2].results[1]
     assert alpha.events("task.steered")[-1]["data"]["into"] == "given in the running turn with the result of a tool"
-
-
-@pytest.mark.soak
-def test_a_gateway_that_dies_between_the_task_and_its_answer_does_no_work_twice(found_apart: FoundApart) -> None:
-    """OpenClaw resumes the run, which knows nothing of its call and makes it again: six times."""
-    company = company_on(found_apart, OPENCLAW, "takeover")
-    alpha, model = company["alpha"], company.model
-    place = alpha.root / ".mailboxd" / "delegated"
-    jobs = [f"job{number}" for number in range(6)]
-    for name in jobs:
-        arguments = {"task": f"Say the word of {name}.", "label": name, "agentId": "beta"}
-        model.on(call(OPENCLAW, "sessions_spawn", arguments), agent="alpha", text=f"Please do {name}", times=2)
-        model.on(Text(f"The word is {name}-word."), agent="beta", task=f"{name}-.*")
-        words = ("agent", "--agent", "alpha", "--session-key", CHAT, "--message", f"Please do {name}")
-        with subprocess.Popen(
-            ["openclaw", *words, "--timeout", "60"], env=company.gateway.env, cwd=company.gateway.root,
-            executable=str(company.gateway.installation.openclaw), stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as asking:  # fmt: skip
-            before = len(model.made(agent="alpha"))
-            deadline = time.monotonic() + 120
-            while not (place.exists() and any(place.iterdir())) and time.monotonic() < deadline:
-                time.sleep(0.001)
-            company.gateway.kill()
-            assert len(model.made(agent="alpha")) - before <= 1, "the kill came too late to show anything"
-            company.gateway.start()
-            asking.kill()
-        eventually(lambda: not any(place.iterdir()), 120, company.gateway.last_words)
-    all_are_heard(company, jobs)
-    company.at_rest()
