@@ -23,6 +23,9 @@ _EVERY = 15.0
 _LARGEST = 1 << 20
 _ANYONE = "*"
 _MOST_ROLE = 160
+_MOST_OPEN = 100
+"""Unfinished tasks that an agent has given away, if `limits.sender_open_tasks` is 0: a model may repeat itself
+for ever, and OpenClaw's own cap on sub-agents does not count them."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -71,8 +74,8 @@ class DelegationFile:
     def _closed(self) -> str:
         """Why the agent may give nothing away at the moment; empty if it may."""
         settings = self.engine.settings
-        most = settings.open_per_sender
-        if most and self.engine.store.tasks.has_open_from(settings.agent, most):
+        most = settings.open_per_sender or _MOST_OPEN
+        if self.engine.store.tasks.has_open_from(settings.agent, most):
             return f"{settings.agent} has {most} unfinished tasks here (limits.sender_open_tasks); wait for some to end"
         if settings.agent.lower() in (name.lower() for name in self.config.signing.require):
             return f"messages of {settings.agent} have to be signed (signing.require), which a chat cannot do"
