@@ -294,7 +294,9 @@ class Mailboxd:
         match call.kind:
             case "synthesis":
                 self.done = True
-                return final(self.stage.model.seen)
+                return _finished(call, final(self.stage.model.seen))
+            case "review" if "mailboxd_verdict" in call.tools:
+                return Tool("mailboxd_verdict", {"verdict": "approved", "summary": "Checked."})
             case "review":
                 return Text("---\ntype: review\nverdict: approved\n---\nChecked.\n")
             case _ if call.agent == "alpha":
@@ -306,14 +308,23 @@ class Mailboxd:
                     }
                     for part, agent in ASSIGNED.items()
                 }
+                if "mailboxd_plan" in call.tools:
+                    return Tool("mailboxd_plan", {"subtasks": [{"id": part, **one} for part, one in children.items()]})
                 return plan(children)
             case _:
-                part = _PART.findall(call.text)[-1]
-                return self.stage.work(call, part)
+                step = self.stage.work(call, _PART.findall(call.text)[-1])
+                return _finished(call, step) if isinstance(step, Text) else step
 
     def close(self) -> None:
         if self.company is not None:
             self.company.close()
+
+
+def _finished(call: Call, said: Text) -> Step:
+    """A result as the turn asks for it; the model thinks as long by either way."""
+    if "mailboxd_finish" not in call.tools:
+        return said
+    return Tool("mailboxd_finish", {"result": said.text}, said.seconds)
 
 
 def _with_transport(settings: Settings) -> Settings:
@@ -358,7 +369,8 @@ WAYS: Mapping[str, Callable[[Stage], Any]] = {
     "native": Native,
     "swarm": Swarm,
     "skill": Skill,
-    "text": lambda stage: Mailboxd(stage, "text", {}),
+    "text": lambda stage: Mailboxd(stage, "text", {"answers": {"by": "text"}}),
+    "tools": lambda stage: Mailboxd(stage, "tools", {}),
     "strict": lambda stage: Mailboxd(stage, "strict", STRICT),
 }
 

@@ -55,6 +55,8 @@ class Tool:
 
     name: str
     arguments: Mapping[str, Any]
+    seconds: float = 0.0
+    """How long it takes to think first."""
 
 
 def Exec(command: str, **more: Any) -> Tool:
@@ -299,7 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(step, Hang):
             released.wait()
             step = Text(step.then)
-        elif isinstance(step, Text) and step.seconds:
+        elif isinstance(step, Text | Tool) and step.seconds:
             released.wait(step.seconds)
         with suppress(BrokenPipeError, ConnectionResetError):
             if isinstance(step, Fault):
