@@ -114,6 +114,8 @@ class Native:
     stage: Stage
     name: str = "native"
     done: bool = False
+    _given_up: set[str] = field(default_factory=set)
+    """The ends of sub-agents that failed, each answered with another one for its part."""
 
     def begin(self) -> None:
         ask(self.stage.gateway, "Do the plan: ten parts over beta, gamma and delta.")
@@ -128,7 +130,19 @@ class Native:
         if seen >= set(PARTS):
             self.done = True
             return final(seen)
-        return Text("NO_REPLY")
+        ends = [end for end in _ENDED.finditer(call.text) if not end["status"].startswith(("completed", "ok"))]
+        failed = {end["session"]: end["part"] for end in ends if end["part"] not in seen}
+        again = {session: part for session, part in failed.items() if session not in self._given_up}
+        self._given_up |= again.keys()
+        if again and not call.steps:
+            return Several(tuple(_spawn(call, part) for part in again.values()))
+        return Text("Some parts are still under way.")
+
+
+_ENDED = re.compile(
+    r"session_key: (?P<session>\S+?)(?:\\n|\s).{0,200}?task: (?P<part>p\d\d)(?:\\n|\s)+status: (?P<status>\w+)",
+    re.DOTALL,
+)
 
 
 @dataclass(slots=True)
