@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,15 @@ def test_a_hard_linked_plugin_is_copied_for_openclaw(tmp_path: Path, monkeypatch
     run_steps(plugin_install_steps(OpenClaw((str(openclaw),)), ABSENT), {"PATH": os.environ["PATH"]})
     for file in files:
         assert (took / file.relative_to(plugin)).read_bytes() == file.read_bytes()
+
+
+def test_every_file_that_the_plugin_names_is_under_version_control() -> None:
+    """Any other is missing in a wheel, and OpenClaw then leaves out the whole plugin without a word."""
+    source = plugin_source()
+    known = subprocess.run(["git", "ls-files"], cwd=source, capture_output=True, text=True, check=True).stdout.split()
+    manifest = json.loads((source / "openclaw.plugin.json").read_text())
+    imported = {name for file in source.glob("*.js") for name in re.findall(r'from "\./([^"]+)"', file.read_text())}
+    assert {manifest["controlUi"]["entry"], "index.js", *imported} <= set(known)
 
 
 # A running gateway

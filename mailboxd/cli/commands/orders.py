@@ -279,8 +279,8 @@ def edit_command(session: Session, task: str, text: tuple[str, ...], file: str |
     """Change what a task must achieve: its spec until its first attempt starts, its instructions at any time.
 
     TEXT is added as instructions; nothing running is stopped. They are delivered as soon as possible, and the output
-    says how: to a mailboxd peer immediately, to a running turn by a following turn in the same session, otherwise to
-    the next attempt.
+    says how: to a mailboxd peer immediately, to a running turn with its next tool result or by a following turn in the
+    same session, otherwise to the next attempt.
 
     Sections of a spec in FILE replace the existing ones; others are kept. `mailboxd show TASK --spec` shows them.
     Without a text, $VISUAL or $EDITOR opens with the spec; once an attempt has started, for instructions.
