@@ -100,7 +100,7 @@ def play(company: LiveCompany, by: str) -> dict[str, list[Call]]:
         model.on(said["plan"], task="wrong", kind="work", text="was not taken")
     alpha.start()
     # the plugin tells a daemon of its tools in the first turn, if the gateway is older than the mailbox
-    model.on(Text("Done."), task="first")
+    model.on(Text("The first line."), task="first")
     alpha.drop("first.md", task("first"))
     alpha.until("first")
     for name in ("one", "many", "wrong"):
