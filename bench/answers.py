@@ -91,7 +91,7 @@ def play(company: LiveCompany, by: str) -> dict[str, list[Call]]:
     model.on(said["approval"], kind="review")
     model.on(said["plan"], task="many", kind="work")
     model.on(said["synthesis"], kind="synthesis")
-    model.on(said["vote"], task="many.p1", kind="work")
+    model.on(said["vote"], task=".*p1", kind="work")
     for name, answer in (("asks", "question"), ("fails", "failure"), ("acts", "actions")):
         model.on(said[answer], task=name, kind="work")
     model.on(said["changes"], task="bad", kind="review", times=1)
