@@ -111,7 +111,7 @@ def play(company: LiveCompany, by: str) -> dict[str, list[Call]]:
         alpha.drop(f"{name}.md", task(name, gates=["quality_gate"], reviewers=["beta"]))
     for name in ("one", "many", "wrong", "good", "bad"):
         alpha.until(name)
-    alpha.until("fails", "circuit_open")
+    alpha.until("fails", "failed")
     alpha.until("acts", "awaiting_approval")
     calls = list(model.calls)
     return {
