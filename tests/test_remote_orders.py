@@ -13,6 +13,7 @@ import pytest
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.engine.engine import Engine
+from mailboxd.errors import WorldError
 from mailboxd.intake import remote_orders
 from tests.cli.asking import PUBLISH, TELL, ask, asked
 from tests.cli.stage import Stage, make
@@ -129,6 +130,21 @@ def test_the_same_words_of_one_person_soon_after_are_one_task(stage: Stage) -> N
     stage.clock.advance(121)
     order(stage, "send", "", "Write it.")
     assert len(list(stage.ws.inbox.iterdir())) == 3
+
+
+def test_what_was_refused_may_be_sent_again_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise WorldError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(remote_orders.sending, "put", full)
+        assert order(stage, "send", "", "Write it.").startswith("Refused: the disk is full")
+    assert order(stage, "send", "", "Write it.").startswith("Sent to ")
+
+
+def test_a_text_that_is_too_long_is_refused_and_never_cut(stage: Stage) -> None:
+    assert "longer than 100000 characters" in order(stage, "send", "", "x" * 100_000 + " and not that")
+    assert not list(stage.ws.inbox.iterdir())
 
 
 def test_strangers_get_one_line_and_leave_no_trace(stage: Stage) -> None:

@@ -18,6 +18,8 @@ _PROMPT = "[mailboxd] "
 """In the beginning of every prompt of ours; OpenClaw may put a time before it."""
 _BEGINNING = 200
 _MOST_PROBLEMS = 20
+_DEEPEST = 100
+"""Levels of a call's arguments; the plugin refuses deeper ones, and comparing them would end in a RecursionError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,23 @@ def _parts(message: object, kind: str = "") -> list[object]:
 
 def _call(value: object) -> ToolCall | None:
     name, arguments = text_at(value, "name"), at(value, "arguments")
-    return ToolCall(name, arguments) if name in NAMES and isinstance(arguments, dict) else None
+    if name not in NAMES or not isinstance(arguments, dict) or _is_too_deep(arguments):
+        return None
+    return ToolCall(name, arguments)
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _plain(value: object) -> object:

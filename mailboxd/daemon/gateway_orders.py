@@ -37,6 +37,8 @@ WAIT_SECONDS = 50
 """How long the plugin waits for an order."""
 _TIMEOUT = WAIT_SECONDS + 20
 _RETRY = 3.0
+_SOON = 1.0
+"""Seconds within which an answer without orders means that another daemon asks for the same agent, in turn with us."""
 _MISSING = 300.0
 """Seconds until a gateway whose plugin does not know the method is asked again."""
 _MOST = 100
@@ -53,6 +55,7 @@ class GatewayOrders:
     service: Service = field(init=False)
     _child: Child | None = None
     _number: int = 0
+    _asked_at: float = 0.0
     answers: dict[str, str] = field(default_factory=dict)
     """By order: carried out, and the plugin has not confirmed that it knows."""
     _told: tuple[str, ...] = ()
@@ -86,7 +89,7 @@ class GatewayOrders:
             child = self.transport.spawn(directory, argv, self.environment, files=files, marked=True)
         except (NotStarted, WorldError, OSError):  # the gateway's health says what is wrong
             return now + _RETRY
-        self._child, self._told = child, tuple(told)
+        self._child, self._told, self._asked_at = child, tuple(told), now
         self.selector.register(child.pidfd, selectors.EVENT_READ, self)
         return None
 
@@ -110,7 +113,7 @@ class GatewayOrders:
         for order in self._told:
             self.answers.pop(order, None)
         self.take(said["orders"][:_MOST])
-        self.service.mark()
+        self.service.mark(now + _RETRY if not said["orders"] and now - self._asked_at < _SOON else 0.0)
 
     def take(self, orders: Sequence[Any]) -> None:
         """Carry out these orders, as they were handed over; inside a batch."""

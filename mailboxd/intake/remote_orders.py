@@ -72,7 +72,7 @@ def read(raw: object) -> RemoteOrder | None:
         to_epoch(words["at"])
     except ValueError:
         return None
-    said = storable_text(words["text"][:_MOST_TEXT]).strip()
+    said = storable_text(words["text"]).strip()[: _MOST_TEXT + 1]
     return RemoteOrder(words["id"], words["verb"], words["name"], said, by, is_owner, words["at"])
 
 
@@ -103,6 +103,8 @@ def carry_out(engine: Engine, ws: Workspace, order: RemoteOrder) -> str:
         return f"This mailbox does not know {order.by}. Its owner can name it in approvals.approvers."
     if order.verb == _CARD:
         return _shown(engine, order)
+    if len(order.said) > _MOST_TEXT:  # the half of an instruction is another one
+        return f"Refused: that is longer than {_MOST_TEXT} characters. Nothing was ordered."
     try:
         with engine.store.savepoint():
             answer, task = _VERBS[order.verb](engine, ws, order)

@@ -22,8 +22,12 @@ class RemoteOrders:
         return next((str(data["answer"]) for _, data in self._latest() if data["id"] == order_id), None)
 
     def sent(self, words: str, since: str) -> str | None:
-        """What was answered since then to an order `send` of these words; None if there was none."""
-        found = (data for at, data in self._latest() if at >= since and data["order"] == "send")
+        """What was answered since then to an order `send` of these words; None without one that was not refused."""
+        found = (
+            data
+            for at, data in self._latest()
+            if at >= since and data["order"] == "send" and not str(data["answer"]).startswith("Refused: ")
+        )
         return next((str(data["answer"]) for data in found if data["words"] == words), None)
 
     def _latest(self) -> Iterator[tuple[str, dict[str, Any]]]:

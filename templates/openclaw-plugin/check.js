@@ -4,9 +4,11 @@
 const SILENCE = new Set(["NO_REPLY", "REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK"]);
 const MOST = 20;
 const DEEPEST = 40;
+const MOST_LEVELS = 90; // the daemon takes no call that is nested deeper than 100 levels, whatever the schema says
 
 // All that is wrong with `args` for this tool, each as a sentence; empty if nothing is.
 export function problemsOf({ name, parameters }, args, turn) {
+  if (isTooDeep(args)) return ["the arguments: nested too deep"];
   const found = [];
   against(parameters, args, "", found, 0);
   try {
@@ -15,6 +17,14 @@ export function problemsOf({ name, parameters }, args, turn) {
     // what the schema does not take need not be what a check expects; else the daemon decides
   }
   return found.length > MOST ? [...found.slice(0, MOST), `and ${found.length - MOST} more`] : found;
+}
+
+function isTooDeep(value) {
+  let level = [value];
+  for (let count = 0; count < MOST_LEVELS && level.length > 0; count += 1) {
+    level = level.flatMap((one) => (typeof one === "object" && one !== null ? Object.values(one) : []));
+  }
+  return level.length > 0;
 }
 
 const CHECKS = {

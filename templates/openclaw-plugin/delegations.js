@@ -4,9 +4,9 @@
 // One file for each, in the workspace's `.mailboxd/delegated/`: `<session>.<content>.<task id>.json`.
 
 import { randomUUID } from "node:crypto";
-import { mkdir, readdir, readFile, unlink } from "node:fs/promises";
+import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 
-import { deliver, inside, withDirectory } from "./inbox.js";
+import { deliver, inside, readSmall, withDirectory } from "./inbox.js";
 import { callDigest } from "./taskfile.js";
 
 const LIFE = randomUUID(); // of this gateway
@@ -14,6 +14,7 @@ const LONGEST_MS = 3_600_000; // a gateway that is away longer resumes nothing t
 
 const ID = /^(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 const MOST_FILES = 1_000;
+const MOST_BYTES = 64 * 1024;
 const STATE = ".mailboxd";
 const DIRECTORY = "delegated";
 
@@ -33,6 +34,7 @@ export class Delegations {
         const kept = { ...fresh, life: LIFE, run: call.runId, call: call.callId, session: call.sessionId };
         await deliver(directory, name, JSON.stringify(kept));
       }
+      if (this.#ofRuns.size >= MOST_FILES) this.#ofRuns.delete(this.#ofRuns.keys().next().value); // broken off long ago
       this.#ofRuns.set(call.runId, [...(this.#ofRuns.get(call.runId) ?? []), [workspace, name]]);
       return found?.entry ?? { ...fresh, asked: {} };
     });
@@ -52,9 +54,10 @@ export class Delegations {
 
   async #interrupted(directory, workspace, prefix) {
     const names = await readdir(inside(directory, "."));
-    for (const name of names.sort().slice(0, MOST_FILES)) {
+    if (names.length > MOST_FILES) await forget(directory, names);
+    for (const name of names.filter((one) => one.startsWith(prefix)).sort().slice(0, MOST_FILES)) {
       const claim = `${workspace}/${name}`;
-      if (!name.startsWith(prefix) || this.#claimed.has(claim)) continue;
+      if (this.#claimed.has(claim)) continue;
       const kept = await read(inside(directory, name));
       if (kept === null || kept.life === LIFE) continue;
       if (!(Date.now() - Date.parse(kept.at) < LONGEST_MS)) {
@@ -73,9 +76,17 @@ function ifMissing(problem) {
   if (!["EEXIST", "ENOENT"].includes(problem.code)) throw problem;
 }
 
+// Runs that were broken off and never resumed leave their files: those that nobody can resume any more are removed.
+async function forget(directory, names) {
+  for (const name of names) {
+    const found = await stat(inside(directory, name)).catch(() => null);
+    if (found !== null && Date.now() - found.mtimeMs > LONGEST_MS) await unlink(inside(directory, name)).catch(() => {});
+  }
+}
+
 async function read(path) {
   try {
-    const kept = JSON.parse(await readFile(path, "utf8"));
+    const kept = JSON.parse(await readSmall(path, MOST_BYTES));
     return ID.test(kept.id) && !Number.isNaN(Date.parse(kept.at)) ? kept : null;
   } catch {
     return null;

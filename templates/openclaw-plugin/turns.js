@@ -10,10 +10,13 @@
 
 import { createHash, randomUUID } from "node:crypto";
 import { constants as c, lstatSync, openSync, closeSync, fstatSync, readFileSync, writeFileSync } from "node:fs";
-import { lstat, mkdir, open, readFile, rename, unlink } from "node:fs/promises";
+import { lstat, mkdir, open, rename, unlink } from "node:fs/promises";
 import { join } from "node:path";
 
+import { readSmall } from "./inbox.js";
+
 const MOST_BYTES = 4 * 1024 * 1024;
+const MOST_SAID = 16 * 1024 * 1024; // as the daemon reads
 const VERSION = 1; // of these files
 
 // The turn that a session is for, or null. It is synchronous, as OpenClaw wants it.
@@ -63,7 +66,7 @@ async function announceIn(workspace) {
   if (folderIn(workspace) === null) return;
   const name = join(folder, "plugin.json");
   const text = JSON.stringify({ version: VERSION, gateway: process.pid });
-  if ((await readFile(name, "utf8").catch(() => "")) !== text) await writeDurably(folder, name, text);
+  if ((await readSmall(name, MOST_BYTES).catch(() => "")) !== text) await writeDurably(folder, name, text);
 }
 
 function folderIn(workspace) {
@@ -110,7 +113,7 @@ function readTurn(path) {
 
 async function readSaid(path, token) {
   try {
-    const said = JSON.parse(await readFile(path, "utf8"));
+    const said = JSON.parse(await readSmall(path, MOST_SAID));
     return said?.token === token && Array.isArray(said.calls) ? said : null;
   } catch {
     return null;

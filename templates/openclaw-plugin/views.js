@@ -11,7 +11,7 @@ const SILENT_MS = 45_000; // without a heartbeat for so long, the daemon does no
 
 // The mailboxes of this gateway: `{ agent, view, daemon: { runs, at } }`. Agents without one are left out.
 export async function readViews(api) {
-  const found = await Promise.all(workspaces(api).map(([agent, workspace]) => readView(agent, workspace)));
+  const found = await Promise.all(workspaces(api).map(([workspace, agents]) => readView(agents, workspace)));
   return found.filter((one) => one !== null);
 }
 
@@ -20,15 +20,34 @@ export async function viewsFor(api, who) {
   return (await readViews(api)).filter(({ view }) => who.isOwner || view.people.includes(who.name));
 }
 
-async function readView(agent, workspace) {
+async function readView(agents, workspace) {
   const view = await readJson(join(workspace, ".mailboxd", "view.json"));
-  if (view?.version !== 1 || !Array.isArray(view.items) || !Array.isArray(view.people)) return null;
+  if (!isView(view)) return null;
+  // an agent that names another one would have orders about its mailbox go to the daemon of that other one
+  const agent = agents.find((one) => one.toLowerCase() === view.agent.toLowerCase());
+  if (agent === undefined) return null;
   const health = await readJson(join(workspace, ".mailboxd", "health.json"));
   const at = Date.parse(health?.at ?? "");
   const runs = health?.over === null && Math.abs(Date.now() - at) < SILENT_MS;
   return { agent, view, daemon: { runs, at: Number.isNaN(at) ? null : health.at } };
 }
 
+// Whether it is a view as the daemon writes it: one that is not must not take the other agents' views with it.
+function isView(view) {
+  const isWords = (value, ...names) => isTable(value) && names.every((name) => typeof value[name] === "string");
+  if (!isWords(view, "agent", "command") || view.version !== 1 || !isTable(view.counts)) return false;
+  if (!Array.isArray(view.items) || !Array.isArray(view.people) || !Number.isInteger(view.total)) return false;
+  return view.items.every((item) => {
+    if (!isWords(item, "name", "kind", "text", "task", "command")) return false;
+    return item.approval === undefined || isWords(item.approval, "action", "preview", "digest");
+  });
+}
+
+function isTable(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+// The agents of each workspace.
 function workspaces(api) {
   const config = api.runtime?.config?.current?.() ?? api.config;
   const agents = config?.agents ?? {};
@@ -39,7 +58,7 @@ function workspaces(api) {
   for (const agent of names) {
     try {
       const place = api.runtime.agent.resolveAgentWorkspaceDir(config, agent);
-      if (place && ![...places.values()].includes(place)) places.set(agent, place);
+      if (place) places.set(place, [...(places.get(place) ?? []), agent]);
     } catch {
       // an agent without a workspace has no mailbox
     }

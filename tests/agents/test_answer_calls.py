@@ -119,3 +119,13 @@ def test_a_run_that_was_ended_by_an_answer_has_succeeded_without_a_text() -> Non
     assert isinstance(classify(printed(ended(toolSummary=summary))), Failed)
     others = {**summary, "tools": ["exec"]}
     assert isinstance(classify(printed(ended(toolSummary=others, intentionalTerminalCompletion="tool-batch"))), Failed)
+
+
+def test_a_call_that_is_nested_too_deep_is_none() -> None:
+    nested: Any = 1
+    for _ in range(800):
+        nested = {"a": nested}
+    call = ToolCall("mailboxd_finish", {"result": "Done.", "planned_actions": [nested]})
+    claimed = {"token": "trn_1", "calls": [{"name": call.tool, "arguments": call.arguments}]}
+    assert parse_claim(json.dumps(claimed).encode(), "trn_1") is None
+    assert prove(Claim((RIGHT,)), [user(), reply(call)]) is None
