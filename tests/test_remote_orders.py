@@ -12,6 +12,7 @@ import pytest
 
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.daemon.gateway_orders import GatewayOrders
+from mailboxd.engine import sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.intake import remote_orders
@@ -137,7 +138,7 @@ def test_what_was_refused_may_be_sent_again_at_once(stage: Stage, monkeypatch: p
         raise WorldError("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(remote_orders.sending, "put", full)
+        broken.setattr(sending, "put", full)
         assert order(stage, "send", "", "Write it.").startswith("Refused: the disk is full")
     assert order(stage, "send", "", "Write it.").startswith("Sent to ")
 
