@@ -5,10 +5,16 @@ const SILENCE = new Set(["NO_REPLY", "REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_O
 const MOST = 20;
 const DEEPEST = 40;
 const MOST_LEVELS = 90; // the daemon takes no call that is nested deeper than 100 levels, whatever the schema says
+// OpenClaw leaves a message of more than 128 KiB out of the history that is asked for: the call could not be proven.
+const MOST_BYTES = 100_000;
 
 // All that is wrong with `args` for this tool, each as a sentence; empty if nothing is.
 export function problemsOf({ name, parameters }, args, turn) {
   if (isTooDeep(args)) return ["the arguments: nested too deep"];
+  const bytes = Buffer.byteLength(JSON.stringify(args) ?? "");
+  if (bytes > MOST_BYTES) {
+    return [`the arguments: ${bytes} bytes, and a call takes ${MOST_BYTES}; shorten them, or send the finished work as plain text`];
+  }
   const found = [];
   against(parameters, args, "", found, 0);
   try {

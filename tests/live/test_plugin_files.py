@@ -71,3 +71,13 @@ def test_arguments_that_the_daemon_would_not_take_are_refused_in_the_run() -> No
         return [check.problemsOf(tool, { deep }, {}), check.problemsOf(tool, { deep: [1] }, {})];
     """
     assert run(script, {}) == [["the arguments: nested too deep"], []]
+
+
+def test_a_call_that_openclaw_would_leave_out_of_the_history_is_refused_in_the_run() -> None:
+    script = """
+        const tool = { name: "mailboxd_finish", parameters: { type: "object", properties: {} } };
+        return ["\\u00e9".repeat(60000), "x".repeat(90000)].map((result) => check.problemsOf(tool, { result }, {}));
+    """
+    (why,), none = run(script, {})
+    assert why.endswith("or send the finished work as plain text")
+    assert none == []
