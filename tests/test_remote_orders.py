@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
-from selectors import DefaultSelector
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 import pytest
 
+from mailboxd.agents.call_dir import Exit
 from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.daemon import gateway_orders
 from mailboxd.daemon.gateway_orders import GatewayOrders
+from mailboxd.daemon.services import NEVER
 from mailboxd.engine import sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.intake import remote_orders
+from tests.agents.recorded import printed
 from tests.cli.asking import PUBLISH, TELL, ask, asked
 from tests.cli.stage import Stage, make
 
@@ -217,3 +222,51 @@ def test_a_bug_in_one_order_undoes_it_alone(stage: Stage, monkeypatch: pytest.Mo
         assert "no order is held" in orders.answers["order-0002"]
         assert orders.answers["order-0003"].startswith("Refused: nobody vouches")
     assert stage.task("job").held == ""
+
+
+class Answered:
+    """A request to the gateway that has been answered."""
+
+    def __init__(self, *orders: object) -> None:
+        self.pidfd, self._other = os.pipe()
+        self.orders, self.directory = orders, "nowhere"
+
+    def reap(self) -> Exit:
+        return printed({"orders": list(self.orders)})
+
+    def leave(self) -> None:
+        os.close(self.pidfd)
+        os.close(self._other)
+
+
+def asking(stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch, child: Answered) -> GatewayOrders:
+    """Orders whose request has just been answered."""
+    monkeypatch.setattr(gateway_orders, "has_ended", lambda _: True)
+    orders = GatewayOrders(engine, stage.ws, DefaultSelector(), None, {})
+    orders.service.due = NEVER
+    orders._child = child  # type: ignore[assignment]
+    orders._asked_at = engine.clock.monotonic()
+    orders.selector.register(child.pidfd, EVENT_READ)
+    return orders
+
+
+def test_the_gateway_is_asked_again_after_an_order_that_failed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise WorldError("the disk is full")
+
+    said = {"id": "order-0001", "verb": "pause", "name": "job", "text": "", "by": ANN, "at": stage.clock.now()}
+    with stage.engine() as engine:
+        orders = asking(stage, engine, monkeypatch, Answered(said))
+        monkeypatch.setattr(gateway_orders, "carry_out", fail)
+        with pytest.raises(WorldError):
+            orders.collect()
+        assert orders.service.due <= engine.clock.monotonic()
+
+
+def test_two_daemons_of_one_agent_do_not_ask_in_turn_without_a_pause(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stage.engine() as engine:
+        orders = asking(stage, engine, monkeypatch, Answered())
+        orders.collect()
+        assert orders.service.due == pytest.approx(engine.clock.monotonic() + 3.0, abs=0.5)

@@ -104,7 +104,8 @@ class GatewayOrders:
         with suppress(WorldError):  # an output that cannot be read: what it brought is handed over again
             exit_ = child.reap()
         child.leave()
-        remove(child.directory)
+        with suppress(WorldError):
+            remove(child.directory)
         now = self.engine.clock.monotonic()
         said = parse_text(exit_.stdout) if exit_ is not None and exit_.rc == 0 else None
         if not isinstance(said, dict) or not isinstance(said.get("orders"), list):
@@ -112,8 +113,9 @@ class GatewayOrders:
             return
         for order in self._told:
             self.answers.pop(order, None)
-        self.take(said["orders"][:_MOST])
+        # first, because an order that fails must not be the last one that is asked for
         self.service.mark(now + _RETRY if not said["orders"] and now - self._asked_at < _SOON else 0.0)
+        self.take(said["orders"][:_MOST])
 
     def take(self, orders: Sequence[Any]) -> None:
         """Carry out these orders, as they were handed over; inside a batch."""
