@@ -156,7 +156,7 @@ def plugin_parts(_: Facts, found: PluginParts) -> Iterator[CheckResult]:
     """What the running gateway itself says of the plugin: a part that a version refuses is missed by people only."""
     if found.problem:
         text = f"the running gateway does not have this mailboxd's plugin: {found.problem}"
-        yield error("plugin-parts", text, "openclaw plugins reload mailboxd  # or: openclaw gateway restart")
+        yield error("plugin-parts", text, "mailboxd connect plugin install", "openclaw gateway restart")
         return
     refused = {name: why for name, why in found.refused.items() if why}
     for name, why in refused.items():

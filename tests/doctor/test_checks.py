@@ -170,7 +170,7 @@ BROKEN = [
     ({"plugin_answer": PluginAnswer(False, "Done.", True)}, "plugin", "error", "reached the model", "gateway restart"),
     ({"plugin_answer": PluginAnswer(False, "it is full")}, "plugin", "error", "did not answer", "plugin install"),
     ({"plugin_answer": None}, "plugin", "note", "not tested", "mailboxd doctor"),
-    ({"plugin_parts": PluginParts({}, "unknown method")}, "plugin-parts", "error", "unknown method", "plugins reload"),
+    ({"plugin_parts": PluginParts({}, "unknown method")}, "plugin-parts", "error", "unknown method", "plugin install"),
     (
         {"plugin_parts": PluginParts({"receive": "", "tab": "no controls"})},
         "plugin-parts", "warning", "part tab: no controls", "openclaw logs",
