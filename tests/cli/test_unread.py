@@ -161,10 +161,10 @@ def test_a_file_that_has_been_unfinished_for_long_is_named(stage: Stage) -> None
 
 NOBODY = """
 import os, sys, json
-os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 from pathlib import Path
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import unread
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 found = unread(Workspace(Path(sys.argv[1])), lambda _: {"known": True}, 0.0)
 print(json.dumps([[one.path, one.why, one.command] for one in found]))
 """
@@ -284,10 +284,10 @@ def test_a_file_rejected_as_unreadable_is_sent_again_as_pasted(
 
 AGAIN = """
 import os, sys
-os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 from pathlib import Path
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import sent_again
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 ws = Workspace(Path(sys.argv[1]))
 print(sent_again(ws, ws.mailbox / "rejected" / "m 1.md", "m 1.md"))
 """
