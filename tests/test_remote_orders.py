@@ -131,7 +131,9 @@ def test_an_order_that_is_handed_over_again_is_not_carried_out_again(stage: Stag
 
 def test_the_same_words_of_one_person_soon_after_are_one_task(stage: Stage) -> None:
     order(stage, "send", "", "Write it.")
-    assert "count once" in order(stage, "send", "", "Write it.")
+    again = order(stage, "send", "", "Write it.")
+    assert again.startswith("Once only: ")
+    assert order(stage, "send", "", "Write it.") == again, "a third time says no more, and is no reason for a fourth"
     order(stage, "send", "", "Write it.", OWNER)
     stage.clock.advance(121)
     order(stage, "send", "", "Write it.")

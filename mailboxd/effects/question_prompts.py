@@ -147,6 +147,7 @@ class QuestionPrompts:
         self.calls.discard_when_recorded(call.id)
         if call.id == self._listing:
             listed = at(parse_text(exit_.stdout), "questions")
+            self._is_listed = isinstance(listed, list)  # else it is asked again: what is left there would answer nobody
             ids = [text_at(entry, "id") for entry in listed] if isinstance(listed, list) else []
             self._left = {id_ for id_ in ids if id_.startswith(self._prefix)}
             return

@@ -29,6 +29,7 @@ from mailboxd.errors import ConfigError, MessageError, PlanError, Refused, Unava
 from mailboxd.ids import readable
 from mailboxd.intake import decisions, held_orders
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.remote_orders import REPEATED, SENT
 from mailboxd.store.reports import Report
 
 _ID = re.compile(r"[0-9A-Za-z-]{8,64}")
@@ -246,7 +247,7 @@ def _send(engine: Engine, ws: Workspace, order: RemoteOrder) -> _Done:
         raise Refused("bad-form", "a task needs instructions", "`/mailbox send AGENT TEXT`")
     title = first_line(order.said, _MOST_TITLE)
     if (again := engine.store.remote_orders.sent(_words(order), plus(engine.now, -_SAME_SECONDS))) is not None:
-        return f"{again} These words came twice within two minutes, and count once.", None
+        return f"{REPEATED}these words came twice within two minutes. {again}", None
     draft = sending.with_plan(sending.Draft(title, order.said), ws)
     digest = hashlib.sha256(order.id.encode()).hexdigest()
     task_id = readable(digest[:6], title)
@@ -255,7 +256,7 @@ def _send(engine: Engine, ws: Workspace, order: RemoteOrder) -> _Done:
         sending.put(ws, task_id, sending.signed_by(ws, OPERATOR, sending.compose(draft, identity)))
     except WorldError as error:
         raise UnavailableError(str(error)) from error
-    return f"Sent to {engine.settings.agent} as {task_id}.", None
+    return f"{SENT}{engine.settings.agent} as {task_id}.", None
 
 
 _VERBS: Mapping[str, Callable[[Engine, Workspace, RemoteOrder], _Done]] = {

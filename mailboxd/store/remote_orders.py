@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+SENT, REPEATED = "Sent to ", "Once only: "
+"""How the answers to `send` begin: there is a task, or there was one of these words just before."""
 _LATEST = 500
 """The gateway hands an order over again for seconds only."""
 
@@ -22,11 +24,11 @@ class RemoteOrders:
         return next((str(data["answer"]) for _, data in self._latest() if data["id"] == order_id), None)
 
     def sent(self, words: str, since: str) -> str | None:
-        """What was answered since then to an order `send` of these words; None without one that was not refused."""
+        """What was answered since then to an order `send` of these words that made a task; None without one."""
         found = (
             data
             for at, data in self._latest()
-            if at >= since and data["order"] == "send" and not str(data["answer"]).startswith("Refused: ")
+            if at >= since and data["order"] == "send" and str(data["answer"]).startswith(SENT)
         )
         return next((str(data["answer"]) for data in found if data["words"] == words), None)
 

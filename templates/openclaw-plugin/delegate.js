@@ -36,7 +36,7 @@ export function register(api) {
       if (place === null) return null;
       return toolFor(place.standing, async (callId, args) => {
         const asked = keyOf(ctx.sessionKey, args);
-        const answer = given.get(asked)?.shift();
+        const answer = given.get(asked)?.shift()?.answer;
         if (answer !== undefined) return answer;
         const runId = runs.get(`${ctx.sessionKey}\0${callId}`) ?? ctx.sessionId ?? "";
         const place = placeOf(ctx, ctx.workspaceDir);
@@ -71,7 +71,7 @@ export function register(api) {
       const call = { tool: wanted.tool, sessionKey: ctx.sessionKey, sessionId: ctx.sessionId ?? "", runId, callId };
       const whole = { ...call, by: personOf(ctx.requester) };
       const answer = await withDeadline(DEADLINE_MS, (moment) => give(place, whole, args, delegations, moment));
-      return wanted.bySearch ? rewritten(given, ctx.sessionKey, args, answer) : { block: true, blockReason: answer };
+      return wanted.bySearch ? rewritten(given, call, args, answer) : { block: true, blockReason: answer };
     } catch (problem) {
       // nothing is in place: the native tool does it
       api.logger.warn(`a sub-agent is not durable: ${problem?.code ?? problem?.message ?? "unexpected error"}`);
@@ -83,7 +83,7 @@ export function register(api) {
   api.registerAgentToolResultMiddleware(
     (event, ctx) => {
       if (event?.toolName !== BY_SEARCH || event.args?.id !== TOOL || !event.isError) return undefined;
-      const answer = given.get(keyOf(ctx?.sessionKey, event.args.args))?.shift();
+      const answer = given.get(keyOf(ctx?.sessionKey, event.args.args))?.shift()?.answer;
       return answer === undefined ? undefined : { result: answer };
     },
     { runtimes: ["openclaw"] },
@@ -173,8 +173,9 @@ function calledTool(event) {
 }
 
 // Has the call end as one of our tool, which gives this answer.
-function rewritten(given, sessionKey, args, answer) {
-  remember(given, keyOf(sessionKey, args), [...(given.get(keyOf(sessionKey, args)) ?? []), result(answer)]);
+function rewritten(given, { sessionKey, runId }, args, answer) {
+  const key = keyOf(sessionKey, args);
+  remember(given, key, [...(given.get(key) ?? []), { runId, answer: result(answer) }]);
   return { params: { id: TOOL, args } };
 }
 
