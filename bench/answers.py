@@ -87,36 +87,40 @@ def play(company: LiveCompany, by: str) -> dict[str, list[Call]]:
     """Have all tasks done, and return the calls of each kind."""
     said = IN_TEXT if by == "text" else BY_TOOL
     alpha, model = company["alpha"], company.model
+
+    def name(task_id: str) -> str:  # of its own for each way: sessions of OpenClaw outlive a company
+        return f"{by}-{task_id}"
+
     model.on(said["result"])
     model.on(said["approval"], kind="review")
-    model.on(said["plan"], task="many", kind="work")
+    model.on(said["plan"], task=name("many"), kind="work")
     model.on(said["synthesis"], kind="synthesis")
     model.on(said["vote"], task=".*p1", kind="work")
-    for name, answer in (("asks", "question"), ("fails", "failure"), ("acts", "actions")):
-        model.on(said[answer], task=name, kind="work")
-    model.on(said["changes"], task="bad", kind="review", times=1)
-    model.on(said["wrong"], said["plan"], task="wrong", kind="work")
+    for one, answer in (("asks", "question"), ("fails", "failure"), ("acts", "actions")):
+        model.on(said[answer], task=name(one), kind="work")
+    model.on(said["changes"], task=name("bad"), kind="review", times=1)
+    model.on(said["wrong"], said["plan"], task=name("wrong"), kind="work")
     if by == "text":
-        model.on(said["plan"], task="wrong", kind="work", text="was not taken")
+        model.on(said["plan"], task=name("wrong"), kind="work", text="was not taken")
     alpha.start()
     # the plugin tells a daemon of its tools in the first turn, if the gateway is older than the mailbox
-    model.on(Text("The first line."), task="first")
-    alpha.drop("first.md", task("first"))
-    alpha.until("first")
-    for name in ("one", "many", "wrong"):
-        alpha.drop(f"{name}.md", task(name))
-    for name in ("asks", "fails", "acts"):
-        alpha.drop(f"{name}.md", task(name, max_attempts=1))
-    for name in ("good", "bad"):
-        alpha.drop(f"{name}.md", task(name, gates=["quality_gate"], reviewers=["beta"]))
-    for name in ("one", "many", "wrong", "good", "bad"):
-        alpha.until(name)
-    alpha.until("fails", "failed")
-    alpha.until("acts", "awaiting_approval")
+    model.on(Text("The first line."), task=name("first"))
+    alpha.drop("first.md", task(name("first")))
+    alpha.until(name("first"))
+    for one in ("one", "many", "wrong"):
+        alpha.drop(f"{one}.md", task(name(one)))
+    for one in ("asks", "fails", "acts"):
+        alpha.drop(f"{one}.md", task(name(one), max_attempts=1))
+    for one in ("good", "bad"):
+        alpha.drop(f"{one}.md", task(name(one), gates=["quality_gate"], reviewers=["beta"]))
+    for one in ("one", "many", "wrong", "good", "bad"):
+        alpha.until(name(one))
+    alpha.until(name("fails"), "failed")
+    alpha.until(name("acts"), "awaiting_approval")
     calls = list(model.calls)
     return {
-        kind: [call for call in calls if (call.task, call.kind, call.attempt, call.agent) == of]
-        for kind, of in KINDS.items()
+        kind: [call for call in calls if (call.task, call.kind, call.attempt, call.agent) == (name(of), *rest)]
+        for kind, (of, *rest) in KINDS.items()
     }
 
 
