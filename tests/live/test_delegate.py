@@ -14,7 +14,7 @@ import pytest
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from tests.e2e.support import eventually, message, task
 from tests.live.company import LiveCompany
-from tests.live.conftest import FoundApart
+from tests.live.conftest import FoundApart, some_of
 from tests.live.gateway import Gateway
 from tests.live.install import OPENCLAW, standard
 from tests.live.model import Exec, Hang, Step, Text, Tool
@@ -173,7 +173,7 @@ def company_on(found_apart: FoundApart, release: str, mode: str) -> LiveCompany:
     return company
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", some_of(RELEASES, OPENCLAW))
 def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApart, release: str) -> None:
     """The gateway is killed in it. Every result comes into the chat once, and no work is done twice."""
     company = company_on(found_apart, release, "takeover")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.support import eventually
 from tests.live.company import LiveCompany
-from tests.live.conftest import FoundApart
+from tests.live.conftest import FoundApart, some_of
 from tests.live.gateway import Gateway, run_of
 from tests.live.install import OPENCLAW, standard
 from tests.live.model import Hang, Text
@@ -52,7 +52,7 @@ def paired(company: LiveCompany, *more: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", some_of(RELEASES, OPENCLAW))
 def test_a_result_is_in_the_chat_once_over_deaths_and_resets(found_apart: FoundApart, release: str) -> None:
     company = found_apart(
         run_of(["alpha"]), plugin=True, release=release, openclaw={"transport": "auto", "turn_timeout_seconds": 90},
