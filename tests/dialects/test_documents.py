@@ -9,7 +9,7 @@ from mailboxd.core.vocabulary import Turn
 from mailboxd.protocol.answer import Asked, read_answer
 from tests.dialects.documents import LIST, NotFetched, documents
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 AGENTS = ("alpha", "beta", "gamma", "delta", "self")
 

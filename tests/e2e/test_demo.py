@@ -64,6 +64,7 @@ def test_the_demo_answers_over_two_levels_and_four_daemons(tmp_path: Path) -> No
     assert daemons(directory) == []
 
 
+@pytest.mark.soak
 def test_agents_that_answer_in_dialects_come_to_the_same_answer(tmp_path: Path) -> None:
     """Seed 3 refuses, thinks without an answer, is silent, and writes forms in fences, JSON and other words."""
     directory = tmp_path / "company"

@@ -18,14 +18,14 @@ PLAN = {
 }
 
 
-def reasons(alpha: Agent, kind: str) -> dict[str, str]:
-    """Kind and words of why each open child waits; empty while none waits for `kind`."""
+def reasons(alpha: Agent, *kinds: str) -> dict[str, str]:
+    """Kind and words of why each open child waits; empty unless each of `kinds` is among them."""
     found = {}
     for name in ("job.one", "job.two"):
         if alpha.phase(name) in ("execution_ready", "executing"):
             cause = alpha.json("why", name)["because"][0]
             found[cause["kind"]] = cause["text"]
-    return found if kind in found else {}
+    return found if found.keys() >= set(kinds) else {}
 
 
 def test_a_call_waits_for_memory_and_the_first_one_never(found: Found) -> None:
@@ -37,7 +37,7 @@ def test_a_call_waits_for_memory_and_the_first_one_never(found: Found) -> None:
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job", plan=PLAN))
-    told = eventually(lambda: reasons(alpha, "memory"), 15, alpha.last_words)
+    told = eventually(lambda: reasons(alpha, "memory", "turn"), 15, alpha.last_words)
     assert told["memory"].startswith("waits for memory: ")
     assert "a call needs 65536 MiB; busy: " in told["memory"]
     assert "working on it" in told["turn"]

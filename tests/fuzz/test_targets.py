@@ -35,7 +35,7 @@ PIECES = [
     *(b"[", b"{", b"}", b"]", b": ", b", ", b'"', b"'", b"&a ", b"*a", b"<<: ", b"!!x ", b"|\n", b"\t", b"\0", b"\\"),
     *(b"\xe2\x80\xa8", b"\xef\xbb\xbf"),
 ]
-MOST_EXPOSED = ("message", "plan", "answer")
+MOST_EXPOSED = ("answer",)
 """What anybody may send, and what an agent says."""
 FRAMES = (
     *(b"%s", b"---\ntype: task\ntask_id: a\nfrom: b\n---\n%s", b"---\nx: %s\n---\n", b"- id: a\n  command: %s\n"),
