@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.support import Agent, eventually, task
 from tests.live.company import LiveCompany
-from tests.live.conftest import FoundApart
+from tests.live.conftest import FoundApart, some_of
 from tests.live.install import OPENCLAW, standard
 from tests.live.model import Exec, Hang, Several, Text, Tool
 
@@ -59,7 +59,7 @@ def statuses(alpha: Agent, local_id: str) -> list[str]:
     return [row["status"] for row in alpha.attempts(local_id)]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", some_of(RELEASES, OPENCLAW))
 def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
     """Reviewers are beta, who has the tool, and gamma, from whom OpenClaw's configuration hides it."""
     company = settled(found_apart, release)
@@ -140,7 +140,8 @@ def test_a_day_of_answers(found_apart: FoundApart, release: str) -> None:
     assert sorted(path.name for path in (alpha.root / ".mailboxd/answers").iterdir()) == ["plugin.json"]
 
 
-@pytest.mark.parametrize("release", [OPENCLAW, pytest.param("2026.8.1", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("release", RELEASES)
 def test_what_was_submitted_counts_although_the_gateway_died_before_it_said_so(
     found_apart: FoundApart, release: str
 ) -> None:

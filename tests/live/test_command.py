@@ -234,7 +234,8 @@ def test_a_day_by_mailbox(day: Day, tmp_path: Path) -> None:
     assert len(alpha.query("SELECT seq FROM v_events")) == before
 
 
-@pytest.mark.parametrize("release", some_of([OPENCLAW, "2026.8.1"], OPENCLAW))
+@pytest.mark.soak
+@pytest.mark.parametrize("release", [OPENCLAW, "2026.8.1"])
 def test_no_order_is_done_twice_when_gateway_and_daemon_die(day: Day) -> None:
     """Both are killed while orders are on their way; whoever ordered is never told what is not true."""
     alpha, ann = day.alpha, day.ann

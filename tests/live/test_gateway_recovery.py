@@ -56,7 +56,7 @@ def killed_with(company: LiveCompany, begun: int, fresh: int) -> list[str]:
     return [*names, *late]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", some_of(RELEASES, OPENCLAW))
 def test_every_turn_of_a_gateway_that_is_killed_ends_once_and_nobody_is_asked(
     found_apart: FoundApart, release: str
 ) -> None:

@@ -99,7 +99,7 @@ def without_meta(gateway: Gateway) -> Any:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", some_of((1, 4, 12), 4))
-@pytest.mark.parametrize("release", BOTH)
+@pytest.mark.parametrize("release", some_of(BOTH, OPENCLAW))
 def test_a_strict_setup_is_taken_back_completely(found_apart: FoundApart, release: str, count: int) -> None:
     agents = [f"agent{number}" for number in range(count)]
     gateway = found_apart(run_of(agents), daemons=[], release=release).gateway
@@ -122,7 +122,7 @@ def test_a_strict_setup_is_taken_back_completely(found_apart: FoundApart, releas
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("release", BOTH)
+@pytest.mark.parametrize("release", some_of(BOTH, OPENCLAW))
 def test_where_nobody_may_be_asked_the_printed_change_lets_a_strict_workspace_be_reviewed(
     found_apart: FoundApart, release: str
 ) -> None:
@@ -145,7 +145,7 @@ def test_where_nobody_may_be_asked_the_printed_change_lets_a_strict_workspace_be
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("release", BOTH)
+@pytest.mark.parametrize("release", some_of(BOTH, OPENCLAW))
 def test_a_task_that_nobody_may_review_goes_on_by_itself_with_what_doctor_prints(
     found_apart: FoundApart, release: str
 ) -> None:
