@@ -321,7 +321,7 @@ def _effect_runner(
     notifying = PeopleNotifier(core, calls, ws, config.notify, GatewayCalls(openclaw.command, transport), reports)
     boot = system.boot_id()
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub, tools)
-    steering = Steering(core, calls, ws)
+    steering = Steering(core, ws)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying, steering)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 

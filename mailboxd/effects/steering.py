@@ -1,9 +1,9 @@
 """New instructions for turns that run: files that the gateway's plugin appends to the next result of a tool.
 
-`.mailboxd/steering/<session>.json` is there while a turn runs whose attempt has instructions that its agent has not
-read. The plugin writes `<session>.given` beside it, durably, before the model can see them. When the turn has ended,
-what was given counts as read; the rest goes into another turn. The agent could forge that file, about itself only: it
-would be as good to ignore what it is told.
+`.mailboxd/steering/<session>.json` is there as long as a running attempt has instructions that its agent has not read:
+until the end of the turn is recorded, which may be after the turn itself. The plugin writes `<session>.given` beside
+it, durably, before the model can see them. When the turn has ended, what was given counts as read; the rest goes into
+another turn. The agent could forge that file, about itself only: it would be as good to ignore what it is told.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core.vocabulary import same_agent
-from mailboxd.effects.process_table import CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.mailbox.files import directory, read_file, replace
 from mailboxd.mailbox.layout import STATE, Workspace
@@ -30,7 +29,6 @@ class Steering:
     """The files of one workspace."""
 
     engine: Engine
-    calls: ProcessTable
     ws: Workspace
     _written: dict[str, str] = field(default_factory=dict)
     """The instructions that are there, by session."""
@@ -39,6 +37,8 @@ class Steering:
 
     def heard(self, session_key: str) -> str:
         """The instructions that were given in the turn of this session; empty if none were. Never raises."""
+        if self._is_clean and session_key not in self._written:
+            return ""
         with suppress(OSError, ValueError, RecursionError), directory(self.ws.root, STATE, _DIRECTORY) as fd:
             said: Any = json.loads(read_file(fd, f"{_name(session_key)}.given", _LARGEST) or b"{}")
             if isinstance(said, dict) and isinstance(said.get("text"), str):
@@ -46,7 +46,7 @@ class Steering:
         return ""
 
     def perform(self) -> None:
-        """Write what is new for the turns that run, and remove what is for none. What fails goes into another turn."""
+        """Write what is new, and remove what has been read. What fails goes into another turn."""
         wanted = self._wanted()
         if wanted == self._written and self._is_clean:
             return
@@ -63,15 +63,8 @@ class Steering:
         self._written, self._is_clean = wanted, True
 
     def _wanted(self) -> dict[str, str]:
-        found = {}
-        for call in list(self.calls.running.values()):
-            if call.kind is not CallKind.TURN or not same_agent(call.agent, self.engine.settings.agent):
-                continue
-            task = self.engine.store.tasks.get(call.task)
-            attempt = self.engine.store.tasks.attempt(task.id, task.attempt) if task and task.attempt else None
-            if attempt is not None and attempt.steered and attempt.session_key == call.session_key:
-                found[call.session_key] = attempt.steered
-        return found
+        agent, unread = self.engine.settings.agent, self.engine.store.tasks.unread_instructions()
+        return {session: text for executor, session, text in unread if same_agent(executor, agent)}
 
     def _remove_others(self, fd: int, wanted: dict[str, str]) -> None:
         kept = {_name(session) for session in wanted}

@@ -557,6 +557,13 @@ class Tasks:
         )
         return [row[0] for row in rows]
 
+    def unread_instructions(self) -> list[tuple[str, str, str]]:
+        """The executor, session and instructions of each running attempt whose agent has not read them."""
+        return self._db.execute(
+            "SELECT executor, session_key, steered FROM attempts INDEXED BY attempts_steered"
+            " WHERE steered <> '' AND status = 'running'"
+        ).fetchall()
+
     def reported(self, after: int, most: int) -> tuple[list[tuple[str, str]], int]:
         """Open tasks of peers and sessions, at most `most` after the event `after`, each with what its sender was told.
 
