@@ -6,7 +6,7 @@
 // and never afterwards: then the work would be done twice. OpenClaw blocks a call whose hook throws or takes 15 s.
 
 import { Delegations } from "./delegations.js";
-import { deliver, withInbox } from "./inbox.js";
+import { deliver, INBOX, withDirectory } from "./files.js";
 import { isSelf, mayReach, peerNamed, readStanding, refusalOf } from "./standing.js";
 import { asDelegation } from "./takeover.js";
 import { callDigest, canAnswer, renderTask, taskId, textProblem, titleOf } from "./taskfile.js";
@@ -131,7 +131,7 @@ async function give({ standing, workspace }, call, args, delegations, moment) {
     if (moment.isLate) throw Object.assign(new Error("too slow"), { code: "ETIMEDOUT" });
     moment.isPlaced = true;
   };
-  const done = await withInbox(workspace, (inbox) => put(inbox, `task-${entry.id}.md`, raw, placing));
+  const done = await withDirectory(workspace, INBOX, (inbox) => put(inbox, `task-${entry.id}.md`, raw, placing));
   if (done === null) throw new Error("there is no directory mailbox/inbox");
   return JSON.stringify({
     status: "accepted",

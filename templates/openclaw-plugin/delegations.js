@@ -6,7 +6,7 @@
 import { randomUUID } from "node:crypto";
 import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 
-import { deliver, inside, readSmall, withDirectory } from "./inbox.js";
+import { deliver, inside, readJson, withDirectory } from "./files.js";
 import { callDigest } from "./taskfile.js";
 
 const LIFE = randomUUID(); // of this gateway
@@ -85,10 +85,6 @@ async function forget(directory, names) {
 }
 
 async function read(path) {
-  try {
-    const kept = JSON.parse(await readSmall(path, MOST_BYTES));
-    return ID.test(kept.id) && !Number.isNaN(Date.parse(kept.at)) ? kept : null;
-  } catch {
-    return null;
-  }
+  const kept = await readJson(path, MOST_BYTES);
+  return kept !== null && ID.test(kept.id) && !Number.isNaN(Date.parse(kept.at)) ? kept : null;
 }

@@ -5,7 +5,7 @@
 // is durable. A failed delivery is answered with an error, which the sender's mailboxd treats as a failed turn. It never
 // logs the contents of messages.
 
-import { deliver, withInbox } from "./inbox.js";
+import { deliver, INBOX, withDirectory } from "./files.js";
 import { acknowledge, fileName, isFor, MOST_BYTES, readMessage, restore } from "./message.js";
 
 // The sender's mailboxd recognizes the first by its prefix and sends the message again.
@@ -51,7 +51,7 @@ export function register(api) {
       const message = readMessage(event.cleanedBody);
       if (message === null || !isFor(message, agentId)) return undefined;
       try {
-        return (await withInbox(workspaceDir, (inbox) => receive(message, agentId, inbox))) ?? undefined;
+        return (await withDirectory(workspaceDir, INBOX, (inbox) => receive(message, agentId, inbox))) ?? undefined;
       } catch (problem) {
         const reason = problem?.code ?? "unexpected error";
         api.logger.error(`a message for ${agentId} was not delivered: ${reason}`);

@@ -2,9 +2,9 @@
 // Without that file nothing is offered: no daemon that takes such work has ever run there. An agent with a shell can
 // write the file, but it only decides what is offered to this agent itself; the daemon judges all work again.
 
-import { constants as c } from "node:fs";
-import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+
+import { readJsonSync } from "./files.js";
 
 const MOST_BYTES = 256 * 1024;
 const ID = /^(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
@@ -13,26 +13,16 @@ const MODES = new Set(["tool", "takeover"]);
 // `{mode, agent, peers: {id: role} or null if not known yet, models, bytes, closed}`, or null if nothing is offered.
 // Synchronous, because OpenClaw asks for its tools so. Never throws.
 export function readStanding(workspace) {
-  let file;
-  try {
-    file = openSync(join(workspace, ".mailboxd", "delegation.json"), c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
-    const found = fstatSync(file);
-    if (!found.isFile() || found.size > MOST_BYTES) return null;
-    const said = JSON.parse(readFileSync(file, "utf8"));
-    if (!MODES.has(said?.mode) || typeof said.agent !== "string") return null;
-    return {
-      mode: said.mode,
-      agent: said.agent,
-      peers: isTable(said.peers) ? said.peers : null,
-      models: Array.isArray(said.models) ? said.models : [],
-      bytes: Number.isInteger(said.bytes) ? said.bytes : MOST_BYTES,
-      closed: typeof said.closed === "string" ? said.closed : "",
-    };
-  } catch {
-    return null;
-  } finally {
-    if (file !== undefined) closeSync(file);
-  }
+  const said = readJsonSync(join(workspace, ".mailboxd", "delegation.json"), MOST_BYTES);
+  if (!MODES.has(said?.mode) || typeof said.agent !== "string") return null;
+  return {
+    mode: said.mode,
+    agent: said.agent,
+    peers: isTable(said.peers) ? said.peers : null,
+    models: Array.isArray(said.models) ? said.models : [],
+    bytes: Number.isInteger(said.bytes) ? said.bytes : MOST_BYTES,
+    closed: typeof said.closed === "string" ? said.closed : "",
+  };
 }
 
 // Why this agent may not be given work, or "".

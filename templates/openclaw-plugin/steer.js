@@ -5,11 +5,10 @@
 // in another turn. A gateway that died may have lost a result that it had not kept, so a resumed run is given them again.
 
 import { createHash, randomUUID } from "node:crypto";
-import { constants as c } from "node:fs";
-import { open, unlink } from "node:fs/promises";
+import { unlink } from "node:fs/promises";
 
 import { NAMES } from "./answers.js";
-import { deliver, inside, withDirectory } from "./inbox.js";
+import { deliver, inside, readJson, withDirectory } from "./files.js";
 import { noteWorkspace, workspaceOf } from "./workspaces.js";
 
 const PLACE = [".mailboxd", "steering"];
@@ -76,15 +75,6 @@ function nameOf(sessionKey) {
   return createHash("sha256").update(sessionKey).digest("hex").slice(0, 32);
 }
 
-async function read(place, name) {
-  let file;
-  try {
-    file = await open(inside(place, name), c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
-    const found = await file.stat();
-    return found.isFile() && found.size <= MOST_BYTES ? JSON.parse(await file.readFile("utf8")) : null;
-  } catch {
-    return null;
-  } finally {
-    await file?.close();
-  }
+function read(place, name) {
+  return readJson(inside(place, name), MOST_BYTES);
 }

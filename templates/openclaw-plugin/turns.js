@@ -8,13 +8,15 @@
 // KEY is a hash of the session's key. A review runs in the reviewer's session, but its daemon has another workspace: the
 // own one is looked at first, then those of the other agents. Two files about one session are believed by nobody.
 
-import { createHash, randomUUID } from "node:crypto";
-import { constants as c, lstatSync, openSync, closeSync, fstatSync, readFileSync, writeFileSync } from "node:fs";
-import { lstat, mkdir, open, rename, unlink } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { constants as c, lstatSync, writeFileSync } from "node:fs";
+import { lstat, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 
-import { readSmall } from "./inbox.js";
+import { deliver, inside, readJson, readJsonSync, withDirectory } from "./files.js";
+import { agentsByWorkspace } from "./workspaces.js";
 
+const PLACE = [".mailboxd", "answers"];
 const MOST_BYTES = 4 * 1024 * 1024;
 const MOST_SAID = 16 * 1024 * 1024; // as the daemon reads
 const VERSION = 1; // of these files
@@ -23,14 +25,15 @@ const VERSION = 1; // of these files
 export function findTurn(api, ctx) {
   const key = createHash("sha256").update(ctx.sessionKey.toLowerCase()).digest("hex").slice(0, 32);
   const own = ctx.workspaceDir;
-  const others = workspaces(api, ctx).filter((one) => one !== own);
+  const config = ctx.runtimeConfig ?? ctx.config ?? api.config;
+  const others = [...agentsByWorkspace(api, config).keys()].filter((one) => one !== own);
   const found = [];
   if (own) announceIn(own).catch(() => {}); // a mailbox that is younger than this gateway
   for (const workspace of own ? [own, ...others] : others) {
     const folder = folderIn(workspace);
     if (folder === null) continue;
     const turn = readTurn(join(folder, `${key}.json`));
-    if (turn !== null) found.push({ ...turn, folder, key });
+    if (turn !== null) found.push({ ...turn, workspace, folder, key });
   }
   if (found.length !== 1) return null;
   try {
@@ -44,29 +47,33 @@ export function findTurn(api, ctx) {
 
 // Writes what was taken, and returns whether it is the first of its turn. It is durable then.
 export async function keep(turn, what) {
-  const name = join(turn.folder, `${turn.key}.said.json`);
-  const before = await readSaid(name, turn.token);
-  if (before !== null && (what.refusals || before.calls.some((one) => same(one, what)))) return before.calls.length > 0;
-  const calls = [...(before?.calls ?? []), ...(what.refusals ? [] : [what])];
-  const refusals = what.refusals ? { refusals: what.refusals, problems: what.problems } : {};
-  await writeDurably(turn.folder, name, JSON.stringify({ token: turn.token, calls, ...refusals }));
-  return before === null;
+  const name = `${turn.key}.said.json`;
+  const isFirst = await withDirectory(turn.workspace, PLACE, async (place) => {
+    const before = await readSaid(inside(place, name), turn.token);
+    if (before !== null && (what.refusals || before.calls.some((one) => same(one, what)))) return before.calls.length > 0;
+    const calls = [...(before?.calls ?? []), ...(what.refusals ? [] : [what])];
+    const refusals = what.refusals ? { refusals: what.refusals, problems: what.problems } : {};
+    await deliver(place, name, JSON.stringify({ token: turn.token, calls, ...refusals }));
+    return before === null;
+  });
+  if (isFirst === null) throw Object.assign(new Error("there is no directory .mailboxd/answers"), { code: "ENOENT" });
+  return isFirst;
 }
 
 // Tells every daemon whose agent is here that its turns can have tools. It waits for nothing.
 export function announce(api) {
-  for (const workspace of workspaces(api, {})) announceIn(workspace).catch(() => {});
+  for (const workspace of agentsByWorkspace(api, api.config).keys()) announceIn(workspace).catch(() => {});
 }
 
 async function announceIn(workspace) {
   const state = join(workspace, ".mailboxd");
   if (!(await lstat(state)).isDirectory()) return;
-  const folder = join(state, "answers");
-  await mkdir(folder, { mode: 0o700 }).catch(() => {});
-  if (folderIn(workspace) === null) return;
-  const name = join(folder, "plugin.json");
-  const text = JSON.stringify({ version: VERSION, gateway: process.pid });
-  if ((await readSmall(name, MOST_BYTES).catch(() => "")) !== text) await writeDurably(folder, name, text);
+  await mkdir(join(state, "answers"), { mode: 0o700 }).catch(() => {});
+  await withDirectory(workspace, PLACE, async (place) => {
+    const said = await readJson(inside(place, "plugin.json"), MOST_BYTES);
+    if (said?.version === VERSION && said.gateway === process.pid) return;
+    await deliver(place, "plugin.json", JSON.stringify({ version: VERSION, gateway: process.pid }));
+  });
 }
 
 function folderIn(workspace) {
@@ -76,73 +83,16 @@ function folderIn(workspace) {
   return isReal(state) && isReal(folder) ? folder : null;
 }
 
-function workspaces(api, ctx) {
-  const config = ctx.runtimeConfig ?? ctx.config ?? api.config ?? {};
-  const { entries, list } = config.agents ?? {};
-  const ids = [...Object.keys(entries ?? {}), ...(list ?? []).map((one) => one?.id)].filter(Boolean);
-  const resolve = api.runtime?.agent?.resolveAgentWorkspaceDir;
-  const said = (id) => entries?.[id]?.workspace ?? (list ?? []).find((one) => one?.id === id)?.workspace;
-  const found = ids.map((id) => {
-    try {
-      return resolve ? resolve(config, id) : said(id);
-    } catch {
-      return said(id);
-    }
-  });
-  return [...new Set(found.filter((one) => typeof one === "string" && one.startsWith("/")))];
-}
-
 function readTurn(path) {
-  let handle;
-  try {
-    handle = openSync(path, c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
-  } catch {
-    return null;
-  }
-  try {
-    const { size, isFile } = ((seen) => ({ size: seen.size, isFile: seen.isFile() }))(fstatSync(handle));
-    if (!isFile || size > MOST_BYTES) return null;
-    const turn = JSON.parse(readFileSync(handle, "utf8"));
-    return turn?.version === VERSION && typeof turn.token === "string" && Array.isArray(turn.tools) ? turn : null;
-  } catch {
-    return null;
-  } finally {
-    closeSync(handle);
-  }
+  const turn = readJsonSync(path, MOST_BYTES);
+  return turn?.version === VERSION && typeof turn.token === "string" && Array.isArray(turn.tools) ? turn : null;
 }
 
 async function readSaid(path, token) {
-  try {
-    const said = JSON.parse(await readSmall(path, MOST_SAID));
-    return said?.token === token && Array.isArray(said.calls) ? said : null;
-  } catch {
-    return null;
-  }
+  const said = await readJson(path, MOST_SAID);
+  return said?.token === token && Array.isArray(said.calls) ? said : null;
 }
 
 function same(one, other) {
   return JSON.stringify([one.name, one.arguments]) === JSON.stringify([other.name, other.arguments]);
-}
-
-async function writeDurably(folder, name, text) {
-  const hidden = join(folder, `.${randomUUID()}.tmp`);
-  try {
-    const file = await open(hidden, c.O_WRONLY | c.O_CREAT | c.O_EXCL | c.O_NOFOLLOW, 0o600);
-    try {
-      await file.writeFile(text);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    await rename(hidden, name);
-  } catch (problem) {
-    await unlink(hidden).catch(() => {});
-    throw problem;
-  }
-  const directory = await open(folder, c.O_RDONLY | c.O_DIRECTORY);
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }

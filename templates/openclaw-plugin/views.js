@@ -2,16 +2,18 @@
 // The files are written by the agents' own user and prove nothing: they are shown, and who may read them is asked of
 // them, but whether an order counts is decided by the daemon alone.
 
-import { constants as c } from "node:fs";
-import { open } from "node:fs/promises";
 import { join } from "node:path";
+
+import { readJson } from "./files.js";
+import { agentsByWorkspace } from "./workspaces.js";
 
 const MOST_BYTES = 4 * 1024 * 1024;
 const SILENT_MS = 45_000; // without a heartbeat for so long, the daemon does not run
 
 // The mailboxes of this gateway: `{ agent, view, daemon: { runs, at } }`. Agents without one are left out.
 export async function readViews(api) {
-  const found = await Promise.all(workspaces(api).map(([workspace, agents]) => readView(agents, workspace)));
+  const config = api.runtime?.config?.current?.() ?? api.config;
+  const found = await Promise.all([...agentsByWorkspace(api, config)].map(([workspace, agents]) => readView(agents, workspace)));
   return found.filter((one) => one !== null);
 }
 
@@ -21,12 +23,12 @@ export async function viewsFor(api, who) {
 }
 
 async function readView(agents, workspace) {
-  const view = await readJson(join(workspace, ".mailboxd", "view.json"));
+  const view = await readJson(join(workspace, ".mailboxd", "view.json"), MOST_BYTES);
   if (!isView(view)) return null;
   // an agent that names another one would have orders about its mailbox go to the daemon of that other one
   const agent = agents.find((one) => one.toLowerCase() === view.agent.toLowerCase());
   if (agent === undefined) return null;
-  const health = await readJson(join(workspace, ".mailboxd", "health.json"));
+  const health = await readJson(join(workspace, ".mailboxd", "health.json"), MOST_BYTES);
   const at = Date.parse(health?.at ?? "");
   const runs = health?.over === null && Math.abs(Date.now() - at) < SILENT_MS;
   return { agent, view, daemon: { runs, at: Number.isNaN(at) ? null : health.at } };
@@ -45,37 +47,4 @@ function isView(view) {
 
 function isTable(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-// The agents of each workspace.
-function workspaces(api) {
-  const config = api.runtime?.config?.current?.() ?? api.config;
-  const agents = config?.agents ?? {};
-  const listed = Array.isArray(agents.list) ? agents.list.map((one) => one?.id) : [];
-  const names = new Set([...Object.keys(agents.entries ?? {}), ...listed].filter((id) => typeof id === "string"));
-  if (names.size === 0) names.add("main");
-  const places = new Map();
-  for (const agent of names) {
-    try {
-      const place = api.runtime.agent.resolveAgentWorkspaceDir(config, agent);
-      if (place) places.set(place, [...(places.get(place) ?? []), agent]);
-    } catch {
-      // an agent without a workspace has no mailbox
-    }
-  }
-  return [...places];
-}
-
-async function readJson(path) {
-  let file;
-  try {
-    file = await open(path, c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
-    const stat = await file.stat();
-    if (!stat.isFile() || stat.size > MOST_BYTES) return null;
-    return JSON.parse(await file.readFile("utf8"));
-  } catch {
-    return null;
-  } finally {
-    await file?.close().catch(() => {});
-  }
 }

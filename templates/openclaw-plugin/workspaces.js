@@ -25,3 +25,25 @@ export function workspaceOf(agentId) {
 export function workspaceWithTools(agentId) {
   return globalThis[TABLE].asked.get((agentId ?? "").toLowerCase()) ?? "";
 }
+
+// The ids of the agents of each workspace, by its path, as this configuration has them.
+export function agentsByWorkspace(api, config) {
+  const { entries = {}, list } = config?.agents ?? {};
+  const listed = Array.isArray(list) ? list : [];
+  const said = new Map([...listed.map((one) => [one?.id, one]), ...Object.entries(entries)]);
+  const names = [...said.keys()].filter((id) => typeof id === "string" && id !== "");
+  const found = new Map();
+  for (const agent of names.length > 0 ? names : ["main"]) {
+    const place = placeOf(api, config, agent) ?? said.get(agent)?.workspace;
+    if (typeof place === "string" && place.startsWith("/")) found.set(place, [...(found.get(place) ?? []), agent]);
+  }
+  return found;
+}
+
+function placeOf(api, config, agent) {
+  try {
+    return api.runtime.agent.resolveAgentWorkspaceDir(config, agent);
+  } catch {
+    return undefined; // OpenClaw does not say
+  }
+}

@@ -1,20 +1,20 @@
-// Writes to the receiver's mailbox/inbox/ without following links below the workspace. A file appears there complete and
-// durable, or not at all. Linux only: Node has no openat, but /proc/self/fd/N/name is equivalent.
+// Files in a workspace, where an agent can put anything: no links are followed, no pipe blocks, nothing too large is read.
+// What is written appears complete and durable, or not at all. Linux only: Node has no openat, but /proc/self/fd/N/name is
+// equivalent.
 
 import { randomUUID } from "node:crypto";
-import { constants as c } from "node:fs";
+import { closeSync, constants as c, fstatSync, openSync, readFileSync } from "node:fs";
 import { open, rename, unlink } from "node:fs/promises";
 
 const DIRECTORY = c.O_RDONLY | c.O_DIRECTORY;
-const NO_MAILBOX = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
+// without O_NONBLOCK a pipe would occupy one of the gateway's four threads for files for ever
+const READ = c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK;
+const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
-// Calls `use` with a handle of the directory mailbox/inbox/ and closes it. Returns null without calling it if the
+export const INBOX = ["mailbox", "inbox"];
+
+// Calls `use` with a handle of this directory of the workspace and closes it. Returns null without calling it if the
 // directory does not exist or a part of its path is a link. Throws other errors.
-export async function withInbox(workspace, use) {
-  return withDirectory(workspace, ["mailbox", "inbox"], use);
-}
-
-// The same for another directory of the workspace.
 export async function withDirectory(workspace, names, use) {
   const opened = [];
   try {
@@ -24,7 +24,7 @@ export async function withDirectory(workspace, names, use) {
         opened.push(await open(inside(opened.at(-1), name), DIRECTORY | c.O_NOFOLLOW));
       }
     } catch (problem) {
-      if (NO_MAILBOX.has(problem.code)) return null;
+      if (MISSING.has(problem.code)) return null;
       throw problem;
     }
     return await use(opened.at(-1));
@@ -63,15 +63,32 @@ export function inside(handle, name) {
   return `/proc/self/fd/${handle.fd}/${name}`;
 }
 
-// The text of a file that an agent could have put there: no link, no pipe, whose opening would wait for ever in one of
-// the gateway's four threads for files, and not more than `most` bytes. Throws.
-export async function readSmall(path, most) {
-  const file = await open(path, c.O_RDONLY | c.O_NOFOLLOW | c.O_NONBLOCK);
+// What a JSON file says; null if there is none, or anything else in its place.
+export async function readJson(path, most) {
+  let file;
   try {
-    const found = await file.stat();
-    if (!found.isFile() || found.size > most) throw Object.assign(new Error("no file to read"), { code: "EINVAL" });
-    return await file.readFile("utf8");
+    file = await open(path, READ);
+    return isSmall(await file.stat(), most) ? JSON.parse(await file.readFile("utf8")) : null;
+  } catch {
+    return null;
   } finally {
-    await file.close();
+    await file?.close().catch(() => {});
   }
+}
+
+// The same where OpenClaw cannot wait: when it asks for the tools of an agent.
+export function readJsonSync(path, most) {
+  let file;
+  try {
+    file = openSync(path, READ);
+    return isSmall(fstatSync(file), most) ? JSON.parse(readFileSync(file, "utf8")) : null;
+  } catch {
+    return null;
+  } finally {
+    if (file !== undefined) closeSync(file);
+  }
+}
+
+function isSmall(found, most) {
+  return found.isFile() && found.size <= most;
 }
