@@ -23,8 +23,6 @@ MAX_MESSAGE_BYTES = 4_194_304
 
 _HISTORY = {"limit": 10, "maxChars": 500_000}
 """`maxChars`: by default OpenClaw truncates texts at 8,000 characters; 500,000 is its maximum."""
-WHOLE_HISTORY = {"limit": 200, "maxChars": 500_000}
-"""More than the turns of one piece of work leave in a session."""
 _WAIT_MS = 500
 
 _PERSON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LANGUAGE", "TMPDIR")
@@ -66,9 +64,9 @@ class OpenClaw:
         """The reply of a run since the gateway's start, for about 10 minutes; truncated at 4,096 characters."""
         return self._gateway("agent.wait", {"runId": run_id, "timeoutMs": _WAIT_MS})
 
-    def history_argv(self, session_key: str, *, whole: bool = False) -> tuple[str, ...]:
-        """The latest messages of a session, or all, up to 500,000 characters each; kept for 30 days."""
-        return self._gateway("chat.history", {"sessionKey": session_key, **(WHOLE_HISTORY if whole else _HISTORY)})
+    def history_argv(self, session_key: str) -> tuple[str, ...]:
+        """The latest messages of a session, up to 500,000 characters each; kept for 30 days."""
+        return self._gateway("chat.history", {"sessionKey": session_key, **_HISTORY})
 
     def _gateway(self, method: str, parameters: Mapping[str, object]) -> tuple[str, ...]:
         return self.argv("gateway", "call", method, "--params", json.dumps(parameters), "--json")

@@ -38,13 +38,13 @@ from mailboxd.effects.answers_by_tool import AnswersByTool
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.lost_turns import TurnLookup
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import PeopleNotifier
 from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.question_prompts import QuestionPrompts
-from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.effects.steering import Steering
 from mailboxd.effects.turns import TurnStarter
 from mailboxd.effects.workboard import Workboard
@@ -204,13 +204,15 @@ def put_together(
     quota = SenderQuota(config.limits.sender_messages, config.limits.sender_bytes)
     watcher = Watcher(ws, wake, polls)
     carrier = calls.launcher if isinstance(calls.launcher, GatewayTransport) else None
+    gateway_calls = GatewayCalls(openclaw.command, carrier)
     inbox, patience = _inbox(ws, config, watcher), config.inbox.incomplete_seconds
     return Daemon(
         engine=core,
         arrivals=Arrivals(core, intake, inbox, patience, quota, partial(require_directories, ws)),
-        effects=_effect_runner(ws, config, peers, templates, taskmd, reports, hub),
-        prompts=_prompts(config, peers),
-        workboard=_workboard(config, peers),
+        effects=_effect_runner(ws, config, peers, templates, taskmd, reports, hub, gateway_calls),
+        prompts=QuestionPrompts(core, calls, gateway_calls, config.notify.prompts and _may_ask(carrier)),
+        # only over the connection do cards cost less than a process each
+        workboard=Workboard(core, calls, gateway_calls, config.notify.workboard and carrier is not None),
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         index=DailyIndex(core.store, ws, core.clock),
@@ -301,24 +303,25 @@ def _effect_runner(
     taskmd: TaskMarkdown,
     reports: Reports,
     hub: HubMail,
+    gateway_calls: GatewayCalls,
 ) -> EffectRunner:
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)
     bytes_ = (config.limits.context_bytes, config.limits.background_bytes)
     prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, *bytes_, keep, peers.offered)
     outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting, hub)
-    dispatcher = calls.launcher if isinstance(calls.launcher, GatewayTransport) else openclaw
+    transport = gateway_calls.transport
+    dispatcher = transport or openclaw
     sign = signer(Keyring.of(ws.root, os.environ))
     posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, hub, sign, peers.gateway)
     dispatches = DispatchedMessages(core, ws, reports)
-    transport = dispatcher if isinstance(dispatcher, GatewayTransport) else None
     by_tools = config.answers.by == "auto"
-    tools = AnswersByTool(core, calls, ws, openclaw, transport, reports, by_tools, peers.hides_tools)
+    tools = AnswersByTool(core, calls, ws, gateway_calls, reports, by_tools, peers.hides_tools)
     recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway, transport, tools.hold)
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
-    notifying = PeopleNotifier(core, calls, ws, config.notify, GatewayCalls(openclaw.command, transport), reports)
+    notifying = PeopleNotifier(core, calls, ws, config.notify, gateway_calls, reports)
     boot = system.boot_id()
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub, tools)
     steering = Steering(core, ws)
@@ -326,20 +329,9 @@ def _effect_runner(
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 
 
-def _prompts(config: Config, peers: Peers) -> QuestionPrompts:
-    """The prompts of open questions, which only a device with their scope may have."""
-    carrier = peers.calls.launcher
-    transport = carrier if isinstance(carrier, GatewayTransport) else None
-    enabled = config.notify.prompts and transport is not None and QUESTIONS in granted(transport.pairing)
-    return QuestionPrompts(peers.engine, peers.calls, GatewayCalls(peers.openclaw.command, transport), enabled)
-
-
-def _workboard(config: Config, peers: Peers) -> Workboard:
-    """The cards, which only the gateway's connection can make for less than a process each."""
-    carrier = peers.calls.launcher
-    transport = carrier if isinstance(carrier, GatewayTransport) else None
-    gateway = GatewayCalls(peers.openclaw.command, transport)
-    return Workboard(peers.engine, peers.calls, gateway, config.notify.workboard and transport is not None)
+def _may_ask(carrier: GatewayTransport | None) -> bool:
+    """Whether the paired device has the scope for prompts."""
+    return carrier is not None and QUESTIONS in granted(carrier.pairing)
 
 
 def _harnesses(config: Config) -> Mapping[str, HarnessSection]:

@@ -27,6 +27,7 @@ from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import parse_text
 from mailboxd.agents.process import Child, NotStarted
 from mailboxd.daemon.services import Service
+from mailboxd.effects.gateway_calls import is_unknown_method
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.intake.remote_orders import carry_out, read
@@ -109,7 +110,7 @@ class GatewayOrders:
         now = self.engine.clock.monotonic()
         said = parse_text(exit_.stdout) if exit_ is not None and exit_.rc == 0 else None
         if not isinstance(said, dict) or not isinstance(said.get("orders"), list):
-            self.service.mark(now + (_MISSING if exit_ is not None and _is_unknown(exit_) else _RETRY))
+            self.service.mark(now + (_MISSING if exit_ is not None and _has_no_plugin(exit_) else _RETRY))
             return
         for order in self._told:
             self.answers.pop(order, None)
@@ -145,7 +146,5 @@ class GatewayOrders:
             self._child = None
 
 
-def _is_unknown(exit_: Exit) -> bool:
-    """Whether the gateway has no such method: its plugin is missing or older. A device with few rights is refused."""
-    refusals = (b"unknown method", b"missing scope: operator.admin")
-    return any(said in output for said in refusals for output in (exit_.stdout, exit_.stderr))
+def _has_no_plugin(exit_: Exit) -> bool:
+    return is_unknown_method((exit_.stdout + exit_.stderr).decode("utf-8", "replace"))

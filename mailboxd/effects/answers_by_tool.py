@@ -14,21 +14,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mailboxd.agents.answer_calls import Claim, Refused, Submitted, parse_claim, prove
-from mailboxd.agents.call_dir import PROMPT, Exit
-from mailboxd.agents.gateway.transport import GatewayTransport
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, parse_object, parse_text, text_at
-from mailboxd.agents.openclaw import WHOLE_HISTORY, OpenClaw
 from mailboxd.agents.process import NotStarted
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Succeeded, Unclear, Unknown
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Turn
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Postponed, Reports
@@ -46,6 +45,8 @@ FOLDER = "answers"
 _PLUGIN = "plugin.json"
 _MOST_BYTES = 16 * 1024 * 1024
 _MOST_MARK = 4096
+_HISTORY = {"limit": 200, "maxChars": 500_000}
+"""More than the turns of one piece of work leave in a session, and OpenClaw's largest text."""
 _SECONDS = 60.0
 _LATER = 3.0
 """Before the session is asked for once more."""
@@ -71,8 +72,7 @@ class AnswersByTool:
     engine: Engine
     calls: ProcessTable
     ws: Workspace
-    openclaw: OpenClaw
-    transport: GatewayTransport | None
+    gateway: GatewayCalls
     reports: Reports
     enabled: bool
     hides: Callable[[str], bool]
@@ -175,12 +175,9 @@ class AnswersByTool:
         call = Call(f"{one.order.id}.proof", CallKind.PROOF, "", f"proof:{effect.session_key}", _SECONDS, one.order)
         call.task, call.without_slot = one.order.task, True
         self.calls.discard(call.id)
-        params = {"sessionKey": effect.session_key, **WHOLE_HISTORY}
+        params = {"sessionKey": effect.session_key, **_HISTORY}
+        argv, files = self.gateway.request("chat.history", params, int(_SECONDS))
         try:
-            if self.transport is not None:
-                argv, files = self.transport.request_argv("chat.history", int(_SECONDS)), {PROMPT: _json(params)}
-            else:
-                argv, files = self.openclaw.history_argv(effect.session_key, whole=True), {}
             self.calls.start(call, argv, self.engine.clock.monotonic(), files=files)
         except (NotStarted, WorldError):
             self._again(one)
@@ -280,7 +277,3 @@ def _may_count(how: Outcome) -> bool:
 
 def _key(session_key: str) -> str:
     return hashlib.sha256(session_key.lower().encode()).hexdigest()[:32]
-
-
-def _json(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value).encode()

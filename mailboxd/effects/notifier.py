@@ -36,8 +36,9 @@ from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import SESSION, WAKE, Notice, Phase
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
-from mailboxd.effects.session_notes import NOTE, GatewayCalls, NoteEnd, Written, note_params, read_note
+from mailboxd.effects.session_notes import NOTE, NoteEnd, Written, note_params, read_note
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.explain import why

@@ -19,12 +19,11 @@ from typing import Any
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, complaint, parse_text, text_at
-from mailboxd.agents.process import NotStarted
 from mailboxd.core.model import Task
 from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.vocabulary import SESSION, WAKE
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable
-from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.engine import operator_commands
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
@@ -128,9 +127,9 @@ class QuestionPrompts:
         now, wanted = self.engine.clock.monotonic(), {prompt.id: prompt for prompt in self._wanted()}
         if not self._is_listed:
             self._is_listed = True
-            self._listing = self._start("question.list", {}, _SECONDS, now)
+            self._listing = self._start("question.list", {})
         for id_ in self._left - wanted.keys():
-            self._start(Stage.WITHDRAW, {"id": id_, "cancel": True}, _SECONDS, now)
+            self._start(Stage.WITHDRAW, {"id": id_, "cancel": True})
         self._left = set()
         for one in [one for id_, one in self._open.items() if id_ not in wanted and one.stage is not Stage.WITHDRAW]:
             self._withdraw(one, now)
@@ -212,19 +211,11 @@ class QuestionPrompts:
                 call.child.terminate()
 
     def _begin(self, one: _Open, stage: Stage, params: Mapping[str, object], now: float) -> None:
-        one.call = self._start(stage, params, WAIT + _SECONDS if stage is Stage.WAIT else _SECONDS, now)
+        one.call = self._start(stage, params, WAIT + _SECONDS if stage is Stage.WAIT else _SECONDS)
         one.stage, one.due = (stage, 0.0) if one.call else (Stage.PAUSED, now + AGAIN)
 
-    def _start(self, method: str, params: Mapping[str, object], seconds: int, now: float) -> str:
-        """Begin this request; returns its call, empty if that is not possible."""
-        name = f".{self.engine.new_id('trn')}"  # no order's: what a daemon leaves that dies is removed
-        call = Call(name, CallKind.PROMPT, "", f"prompt:{name}", float(seconds), without_slot=True)
-        argv, files = self.gateway.request(method, params, seconds)
-        try:
-            self.calls.start(call, argv, now, files=files)
-        except NotStarted:
-            return ""
-        return call.id
+    def _start(self, method: str, params: Mapping[str, object], seconds: int = _SECONDS) -> str:
+        return self.gateway.begin(self.engine, self.calls, method, params, seconds)
 
     @property
     def _prefix(self) -> str:

@@ -6,19 +6,15 @@ belongs to a messenger's chat has its row for the model; the person there is sen
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.agents.call_dir import PROMPT
-from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, parse_text, text_at
+from mailboxd.effects.gateway_calls import is_unknown_method
 
 NOTE = "mailboxd.note"
 """The plugin's method."""
-_UNKNOWN_METHOD = ("unknown method", "missing scope: operator.admin")
-"""How the gateway refuses a method that no plugin has registered: to a device without all rights as one for those."""
 
 
 class Written(StrEnum):
@@ -41,24 +37,6 @@ class NoteEnd:
     """Where the session's person is, if that is a messenger: `channel`, `to`, and perhaps account and thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayCalls:
-    """How requests reach the gateway: over the connection of a paired workspace, else by OpenClaw's CLI."""
-
-    openclaw: tuple[str, ...]
-    transport: GatewayTransport | None = None
-
-    def request(
-        self, method: str, params: Mapping[str, object], seconds: int
-    ) -> tuple[tuple[str, ...], dict[str, bytes]]:
-        """What makes this request, and the files for it."""
-        said = json.dumps(params, ensure_ascii=False)
-        if self.transport is not None:
-            raw = said.encode("utf-8", "backslashreplace")
-            return self.transport.request_argv(method, seconds), {PROMPT: raw}
-        return (*self.openclaw, "gateway", "call", method, f"--params={json.dumps(params)}", "--json"), {}
-
-
 def note_params(key: str, session: str, agent: str, text: str) -> Mapping[str, object]:
     """The parameters of a note to a session; one without an agent is this `agent`'s."""
     return {
@@ -72,7 +50,7 @@ def read_note(rc: int | None, stdout: bytes, problem: str) -> NoteEnd:
     """The plugin's answer in the output of a request; `problem`: the error in a line, if it failed."""
     said = parse_text(stdout.decode("utf-8", "replace"))
     if rc != 0:
-        is_unknown = any(words in text_at(said, "error", "message") for words in _UNKNOWN_METHOD)
+        is_unknown = is_unknown_method(text_at(said, "error", "message"))
         return NoteEnd(Written.NO_PLUGIN) if is_unknown else NoteEnd(Written.FAILED, problem or "it failed")
     chat = at(said, "chat")
     match text_at(said, "status"):

@@ -13,11 +13,10 @@ from typing import Any
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, complaint, parse_text, text_at
-from mailboxd.agents.process import NotStarted
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
-from mailboxd.effects.process_table import Call, CallKind, ProcessTable
-from mailboxd.effects.session_notes import GatewayCalls
+from mailboxd.effects.gateway_calls import GatewayCalls
+from mailboxd.effects.process_table import Call, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.store.attention_queries import GivenTask, given_tasks
 from mailboxd.store.reports import Report
@@ -113,15 +112,10 @@ class Workboard:
         card.status = text_at(found, "status") or card.asked
 
     def _start(self, card: _Card, status: str, method: str, params: Mapping[str, object], now: float) -> None:
-        name = f".{self.engine.new_id('trn')}"
-        call = Call(name, CallKind.PROMPT, "", f"card:{name}", float(_SECONDS), without_slot=True)
-        argv, files = self.gateway.request(method, params, _SECONDS)
-        try:
-            self.calls.start(call, argv, now, files=files)
-        except NotStarted:
-            self._due = now + AGAIN
-        else:
+        if name := self.gateway.begin(self.engine, self.calls, method, params, _SECONDS):
             card.call, card.asked = name, status
+        else:
+            self._due = now + AGAIN
 
 
 def column(task: GivenTask) -> str:

@@ -13,9 +13,9 @@ from mailboxd import config
 from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.effects import notifier
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.notifier import MOST_AT_ONCE, PeopleNotifier, Sending
 from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
-from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mailboxd.agents.answer_calls import Refused, Submitted, ToolCall
-from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Results, Succeeded, Unclear, Unknown
 from mailboxd.effects.answers_by_tool import (
@@ -24,6 +23,7 @@ from mailboxd.effects.answers_by_tool import (
     counted,
     read_submitted,
 )
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.reports import Reports
 from mailboxd.mailbox.layout import Workspace
@@ -38,7 +38,7 @@ _PROGRAM = """\
 import json, pathlib, sys
 root = pathlib.Path(sys.argv[1])
 assert sys.argv[2:5] == ["gateway", "call", "chat.history"], sys.argv
-asked = json.loads(sys.argv[6])
+asked = json.loads(sys.argv[5].removeprefix("--params="))
 assert asked["limit"] == 200, asked
 session = root / "session.json"
 if not session.exists():
@@ -66,7 +66,7 @@ class Turns:
         self.reports = Reports(self.desk.engine)
         self.hidden: set[str] = set()
         self.tools = AnswersByTool(
-            self.desk.engine, self.calls, Workspace(root), OpenClaw(command), None, self.reports, True,
+            self.desk.engine, self.calls, Workspace(root), GatewayCalls(command), self.reports, True,
             self.hidden.__contains__,
         )  # fmt: skip
         self.found: list[tuple[Outcome, Submitted | Refused | None]] = []

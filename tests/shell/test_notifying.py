@@ -22,6 +22,7 @@ from mailboxd.core.outcomes import Failed
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice
 from mailboxd.daemon.health_writer import Health
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.notifier import (
     CHAT_CHARS,
     MOST_AT_ONCE,
@@ -31,7 +32,6 @@ from mailboxd.effects.notifier import (
     chat_text,
 )
 from mailboxd.effects.senders import SenderNotifier
-from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.engine.reports import Reports
 from mailboxd.health import Component, Grade
 from mailboxd.host.sdnotify import Notifier

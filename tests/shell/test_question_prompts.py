@@ -15,9 +15,9 @@ import pytest
 
 from mailboxd import config
 from mailboxd.core.effects import RunTurn
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.question_prompts import AGAIN, BY, QuestionPrompts, offered
-from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from tests.cli.stage import Stage, make

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mailboxd import config
+from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import Caps, ProcessTable
-from mailboxd.effects.session_notes import GatewayCalls
 from mailboxd.effects.workboard import AGAIN, Workboard, column
 from mailboxd.engine import open
 from mailboxd.store.attention_queries import GivenTask
