@@ -112,18 +112,16 @@ class Native:
     """`sessions_spawn` for each part; results are announced to the session that spawned."""
 
     stage: Stage
-    name: str = "native"
     done: bool = False
     _given_up: set[str] = field(default_factory=set)
     """The ends of sub-agents that failed, each answered with another one for its part."""
 
     def begin(self) -> None:
-        ask(self.stage.gateway, "Do the plan: ten parts over beta, gamma and delta.")
+        ask(self.stage.gateway, PLAN)
 
     def choose(self, call: Call) -> Step:
         if call.agent != "alpha":
-            part = _PART.search(call.text)
-            return self.stage.work(call, part[1]) if part else Text("NO_REPLY")
+            return _sub_agent(self.stage, call)
         seen = self.stage.model.seen
         if not call.steps and not seen:
             return Several(tuple(_spawn(call, part) for part in PARTS))
@@ -150,16 +148,14 @@ class Swarm:
     """`sessions_spawn` for each part; each `agents_wait` brings what is there, and is a reply of the model."""
 
     stage: Stage
-    name: str = "swarm"
     done: bool = False
 
     def begin(self) -> None:
-        ask(self.stage.gateway, "Do the plan: ten parts over beta, gamma and delta.")
+        ask(self.stage.gateway, PLAN)
 
     def choose(self, call: Call) -> Step:
         if call.agent != "alpha":
-            part = _PART.search(call.text)
-            return self.stage.work(call, part[1]) if part else Text("NO_REPLY")
+            return _sub_agent(self.stage, call)
         said = "\n".join(call.results)
         if not call.steps:
             return Several(tuple(_spawn(call, part, collect=True) for part in PARTS))
@@ -172,6 +168,14 @@ class Swarm:
 
 
 _RUN = re.compile(r'runId\\*": \\*"([0-9a-f-]{36})')
+
+
+PLAN = "Do the plan: ten parts over beta, gamma and delta."
+
+
+def _sub_agent(stage: Stage, call: Call) -> Step:
+    part = _PART.search(call.text)
+    return stage.work(call, part[1]) if part else Text("NO_REPLY")
 
 
 def _spawn(call: Call, part: str, **more: object) -> Tool:
@@ -192,7 +196,6 @@ class Skill:
     """The published loop: each agent logs messages, keeps task.md, dispatches and replies by shell commands."""
 
     stage: Stage
-    name: str = "skill"
     done: bool = False
     _home: dict[str, Path] = field(default_factory=dict)
 
@@ -289,7 +292,6 @@ class Mailboxd:
     """A plan, its parts and a synthesis, by daemons beside the agents."""
 
     stage: Stage
-    name: str
     settings: Settings
     done: bool = False
     company: LiveCompany | None = None
@@ -297,7 +299,7 @@ class Mailboxd:
     def begin(self) -> None:
         self.company = LiveCompany(self.stage.gateway, self.stage.model, ["alpha", *HANDS])
         for agent in ("alpha", *HANDS):
-            self.company.employ(agent, _with_transport(self.settings))
+            self.company.employ(agent, {**self.settings, "openclaw": {"turn_timeout_seconds": 120}})
             self.company[agent].call(
                 "connect", "gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": self.stage.gateway.token}
             )
@@ -341,10 +343,6 @@ def _finished(call: Call, said: Text) -> Step:
     return Tool("mailboxd_finish", {"result": said.text}, said.seconds)
 
 
-def _with_transport(settings: Settings) -> Settings:
-    return {**settings, "openclaw": {**settings.get("openclaw", {}), "turn_timeout_seconds": 120}}
-
-
 # ---------------------------------------------------------------- one run
 
 
@@ -383,9 +381,9 @@ WAYS: Mapping[str, Callable[[Stage], Any]] = {
     "native": Native,
     "swarm": Swarm,
     "skill": Skill,
-    "text": lambda stage: Mailboxd(stage, "text", {"answers": {"by": "text"}}),
-    "tools": lambda stage: Mailboxd(stage, "tools", {}),
-    "strict": lambda stage: Mailboxd(stage, "strict", STRICT),
+    "text": lambda stage: Mailboxd(stage, {"answers": {"by": "text"}}),
+    "tools": lambda stage: Mailboxd(stage, {}),
+    "strict": lambda stage: Mailboxd(stage, STRICT),
 }
 
 

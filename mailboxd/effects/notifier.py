@@ -3,7 +3,7 @@
 The end of a task and its questions also go to its `reply_to`, a chat or session that the configuration has to allow; to
 a session also what the task waits for. A session gets a row of its transcript (`session_notes`), without a call of the
 model; its agent gets a turn if the address says so (`wake:KEY`), if the gateway has no plugin that writes rows, or if
-nobody has begun that session.
+that session has not begun.
 
 A notice is a courtesy. Nothing waits for it, it takes no slot, and a duplicate does no harm: its `id` is the same, and
 OpenClaw drops a reply that it has just sent. It has the text and command of `mailboxd inbox`. For an approval, a

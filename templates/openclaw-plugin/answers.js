@@ -30,7 +30,7 @@ export function register(api) {
   announce(api);
 }
 
-// What has happened in a run, by the turn's token: the tools are made anew for each model call, and 2026.8.1 registers a
+// What has happened in a run, by the turn's token: the tools are made again for each model call, and 2026.8.1 registers a
 // plugin several times.
 const RUNS = Symbol.for("mailboxd.answers");
 const runs = (globalThis[RUNS] ??= new Map());
