@@ -59,7 +59,7 @@ SCANNED = re.compile(
 events only the last one is looked up, by key."""
 INDEXES_OF_OPEN_WORK = frozenset(
     {
-        "approvals_pending", "breakers_open", "messages_unfiled_by_name", "outbox_open",
+        "approvals_pending", "attempts_steered", "breakers_open", "messages_unfiled_by_name", "outbox_open",
         "tasks_due", "tasks_deadline", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
         "tasks_runnable_by_children", "sqlite_autoindex_held_orders_1", "messages_rejected", "messages_noticed",
         "doubts_open",
