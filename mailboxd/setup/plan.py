@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from mailboxd import config, integration, user_state
 from mailboxd.agents.ask import ask
-from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, pairing_file
+from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, QUESTIONS, pairing_file
 from mailboxd.agents.json_output import complaint
 from mailboxd.agents.openclaw import CONFIG_FILE, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.openclaw_versions import shown, why_too_old
@@ -370,6 +370,8 @@ class ToolsPart(Part):
 class GatewayPart(Part):
     """The workspace as a device of the gateway, so that its turns need no process each."""
 
+    questions: bool = True
+    """The device may ask open questions at OpenClaw's prompts, too."""
     kind: ClassVar[str] = "gateway"
 
     @property
@@ -387,7 +389,10 @@ class GatewayPart(Part):
 
         paired = pairing.read(self.path)
         if paired is not None and paired.token is not None:
-            return PartState(PartStatus.DONE, f"it is paired with {paired.url}")
+            more = (
+                "" if QUESTIONS in paired.scopes else f"; to ask open questions there: {self.by_hand[:-1]} --questions`"
+            )
+            return PartState(PartStatus.DONE, f"it is paired with {paired.url}{more}")
         if self.ws.config.is_file() and config.load(self.ws.config).openclaw.transport == "cli":
             return PartState(PartStatus.LEFT_OUT, f"`openclaw.transport` is cli in {self.ws.config}")
         url, approves = self.installation.gateway()
@@ -398,6 +403,8 @@ class GatewayPart(Part):
             text = f"needs the gateway's token in OPENCLAW_GATEWAY_TOKEN; or run {self.by_hand}"
             return PartState(PartStatus.LEFT_OUT, text)
         text = f"pair it with {url}: turns cost far less, but do not get OpenClaw's owner-only tools ({OWNER_TOOLS})"
+        if self.questions:
+            text += f"; with {QUESTIONS}, so that open questions are prompts in its chats (--skip questions: without)"
         return PartState(PartStatus.DUE, text)
 
     def do(self) -> str:
@@ -407,7 +414,8 @@ class GatewayPart(Part):
         secret = self.installation.secret() if self.installation.secret is not None else ""
         if not secret:
             return f"no token was given, so it is not paired; {self.by_hand} does it later"
-        found = client.pair(self.path, url, self.agent, secret, self.installation.clock)
+        scopes = (QUESTIONS,) if self.questions else ()
+        found = client.pair(self.path, url, self.agent, secret, self.installation.clock, scopes)
         if isinstance(found, client.ApprovalPending):
             return f"run `openclaw devices approve {found.request}`, then {self.by_hand}"
         return f"paired with {url} as {found.pairing.name}"
@@ -654,7 +662,8 @@ def make_plan(
         WorkspacePart(installation, agent, root, next(ports), *reviews.get(agent, ())) for agent, root in homes.items()
     ]
     parts.append(PluginPart(installation))
-    for kind in (SkillPart, ToolsPart, GatewayPart, ServicePart):
+    asks = "questions" not in skip
+    for kind in (SkillPart, ToolsPart, partial(GatewayPart, questions=asks), ServicePart):
         parts += [kind(installation, agent, root) for agent, root in homes.items()]
     steps = []
     for part in parts if homes else ():

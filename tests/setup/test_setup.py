@@ -226,7 +226,21 @@ def test_a_workspace_is_paired_with_a_gateway_that_approves_by_itself(beside: Be
     assert "owner-only tools (automations, gateway, plugins" in plan
     assert steps["gateway", "alpha"]["done"].startswith(f"paired with {url} as mailboxd alpha")
     assert {said["params"].get("auth", {}).get("token") for said in replay.heard} >= {token}
+    assert "with operator.questions, so that open questions are prompts" in plan
+    assert replay.heard[0]["params"]["scopes"] == ["operator.write", "operator.questions"]
     assert beside.steps("--dry-run", *words, token=token)["gateway", "alpha"]["standing"] == "done"
+
+
+def test_the_device_asks_no_questions_where_the_person_leaves_them_out(beside: Beside) -> None:
+    pair = [{"sent": None} if "sent" in frame else frame for frame in conversation("pair")]
+    with Replay(pair, after=[pair, pair]) as replay:
+        beside.configure(gateway={"port": int(replay.url.rpartition(":")[2])})
+        words = ("--no-canary", "--agent", "alpha", "--skip", "questions")
+        step = beside.steps("--yes", *words, token="the-gateways-own")["gateway", "alpha"]
+    assert "questions" not in step["says"]
+    assert [said["params"]["scopes"] for said in replay.heard][:1] == [["operator.write"]]
+    again = beside.steps("--dry-run", *words)["gateway", "alpha"]
+    assert (again["standing"], again["says"].endswith("connect gateway pair --questions`")) == ("done", True)
 
 
 def test_a_gateway_that_wants_a_person_or_is_elsewhere_is_left_to_the_person(beside: Beside) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mailboxd.setup.plan import Installation, Part, Plan, Result, SetupRecord
 
 
-_SKIPPABLE = ("plugin", "skill", "tools", "gateway", "service")
+_SKIPPABLE = ("plugin", "skill", "tools", "gateway", "questions", "service")
 _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
 
 
@@ -53,6 +53,7 @@ def setup_command(
     skill      teaches the agent to answer, plan and delegate
     tools      typed MCP tools for the agent (needs the extra `mcp`)
     gateway    turns over the gateway's WebSocket, far cheaper (extra `gateway`; asks for its token)
+    questions  with it, open questions are prompts in OpenClaw's chats (scope operator.questions)
     service    the daemon, under systemd or launchd
 
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
