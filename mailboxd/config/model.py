@@ -369,6 +369,14 @@ class LimitsSection(Section):
     output_bytes: Whole = number(16_777_216, "bytes", 65_536, 1_073_741_824, "A turn that prints more is stopped.")
 
 
+class SchedulingSection(Section):
+    """Which ready task is next: by priority, people's before agents', then by age."""
+
+    ageing: Number = number(
+        0.0, "seconds", 0.0, _YEAR, "For each such time that a task has waited, it rises by one priority; 0: never."
+    )
+
+
 class SpecSection(Section):
     """Requirements for specifications."""
 
@@ -507,6 +515,7 @@ class Config(Section):
     openclaw: OpenClawSection = OpenClawSection()
     answers: AnswersSection = AnswersSection()
     limits: LimitsSection = LimitsSection()
+    scheduling: SchedulingSection = SchedulingSection()
     retry: RetrySection = RetrySection()
     circuit: CircuitSection = CircuitSection()
     acp: AcpSection = AcpSection()

@@ -34,6 +34,8 @@ class Settings:
     """Unfinished tasks per sender; 0 = no limit."""
     turns_per_hour: int = 0
     """Turns per agent in any hour; 0 = no limit."""
+    ageing: float = 0.0
+    """Seconds after which a ready task that waits rises by one priority; 0 = never."""
     escalation: Escalation = field(default_factory=Escalation)
     breaker: BreakerRules = field(default_factory=BreakerRules)
     heartbeat: float = 0.0
@@ -99,6 +101,7 @@ def settings(config: Config) -> Settings:
         slots_per_agent=config.limits.turns_per_agent or config.limits.turns,
         open_per_sender=config.limits.sender_open_tasks,
         turns_per_hour=config.limits.turns_per_agent_hour,
+        ageing=config.scheduling.ageing,
         escalation=Escalation(escalation.from_attempt, escalation.model, escalation.agent, escalation.harness),
         breaker=BreakerRules(
             breaker.failures, breaker.open_seconds, max(breaker.open_seconds, breaker.open_max_seconds)

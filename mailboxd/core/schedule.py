@@ -23,6 +23,18 @@ class Ready:
     """It had an attempt before: a retry, or rework."""
     after_again: bool = False
     """The latest turn of its executor went to such work."""
+    by_person: bool = False
+    """It is work of a person, which comes before that of agents at equal priority."""
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Higher comes first."""
+        return self.priority, self.by_person
+
+
+def raised(priority: int, waited: float, ageing: float) -> int:
+    """The priority of a task that has waited for so many seconds: one more for each `ageing` of them; 0 = never."""
+    return priority + int(max(waited, 0.0) // ageing) if ageing else priority
 
 
 @dataclass(slots=True)
@@ -137,16 +149,16 @@ def pick(
 
 
 def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
-    """The queue of one agent, in the order in which it is served: by priority, then new work and retries in turn.
+    """The queue of one agent, in the order in which it is served: by rank, then new work and retries in turn.
 
-    While new work waits, at most every second turn goes to work of the same priority that had one before. So of one
-    priority, new work with n others before it that are new as well starts after at most 2n + 1 other turns, however
+    While new work waits, at most every second turn goes to work of the same rank that had one before. So of one
+    rank, new work with n others before it that are new as well starts after at most 2n + 1 other turns, however
     much fails and is tried again. It is the rule by which Postfix's queue manager takes deferred mail.
     """
     new, again = (deque(item for item in waiting if item.again is kind) for kind in (False, True))
     last_was_again = bool(waiting) and waiting[0].after_again
     while new and again:
-        first, second = new[0].priority, again[0].priority
+        first, second = new[0].rank, again[0].rank
         last_was_again = second > first or (second == first and not last_was_again)
         yield (again if last_was_again else new).popleft()
     yield from new or again

@@ -203,6 +203,7 @@ class Daemon:
             self._poll_peers()
         with self.engine.batch():
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
+            self.engine.store.meta.set_ageing(self.engine.settings.ageing)
             self.engine.store.meta.report("agent", self.engine.settings.agent)
             if not self._misplaced():
                 self._try(Component.SCANNING, self.taskmd.restore)

@@ -432,7 +432,7 @@ class Engine:
         """
         started, slots = 0, self.settings.slots if capacity is None else capacity.in_all
         while True:
-            ready = list(self.store.schedule.ready(self.now, self.settings.slots))
+            ready = list(self.store.schedule.ready(self.now, self.settings.slots, self.settings.ageing))
             busy = self.store.schedule.busy(self.now)
             allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
             busy = {agent: count for agent, count in busy.items() if not self.is_remote(agent)}

@@ -116,6 +116,23 @@ class OpenBreaker:
     reason: str = ""
 
 
+MOST_AHEAD = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How many ready tasks of the same agent come before one."""
+
+    higher: int = 0
+    """Of higher priority."""
+    of_people: int = 0
+    """Of a person, at the same priority, if it is an agent's."""
+    earlier: int = 0
+    """Those that came before it, else equal to it."""
+    more: bool = False
+    """More than `MOST_AHEAD`, which were not counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """A task, as an explanation needs it. `needs` and `children` are ids and may be cut; the counts are complete."""
@@ -162,6 +179,8 @@ class TaskSnapshot:
     """The options that raise the budget that holds it, with the same amount again."""
     held_by: str = ""
     """The local id of the task above it that is on hold."""
+    ahead: Ahead = Ahead()
+    """What comes before it, if it is ready."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,17 @@ from mailboxd.core.vocabulary import (
     WaitsFor,
     same_agent,
 )
-from mailboxd.explain.model import AttemptSummary, Cause, Ending, LastEvent, PendingEffect, Snapshot, TaskSnapshot
+from mailboxd.explain.model import (
+    MOST_AHEAD,
+    Ahead,
+    AttemptSummary,
+    Cause,
+    Ending,
+    LastEvent,
+    PendingEffect,
+    Snapshot,
+    TaskSnapshot,
+)
 
 # Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
 
@@ -343,7 +353,21 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     if task.coordinates or not (snapshot.calls or (snapshot.room is not None and snapshot.room.is_short)):
         return Cause(task.local_id, "ready", "is about to start", then=start)
     kind, text = _no_room(snapshot, task.executor)
-    return Cause(task.local_id, kind, text, then=f"{start} when a call ends")
+    behind = _behind(task.ahead)
+    then = f"{start} {'in its turn' if behind else 'when a call ends'}"
+    return Cause(task.local_id, kind, f"{text}; {behind}" if behind else text, then=then)
+
+
+def _behind(ahead: Ahead) -> str:
+    """What gets its turn before a task, in words; empty if nothing does."""
+    if ahead.more:
+        return f"behind more than {MOST_AHEAD} tasks"
+    parts = [f"{ahead.higher} {'task' if ahead.higher == 1 else 'tasks'} of higher priority"] if ahead.higher else []
+    parts += [f"{ahead.of_people} of a person" if ahead.of_people == 1 else f"{ahead.of_people} of people"] * bool(
+        ahead.of_people
+    )
+    parts += [f"{ahead.earlier} that came before"] if ahead.earlier else []
+    return f"behind {', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else f"behind {parts[0]}" if parts else ""
 
 
 def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:

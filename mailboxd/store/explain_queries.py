@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -28,6 +29,7 @@ from mailboxd.explain.model import (
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import ABOVE, OPEN
 from mailboxd.store.meta import Meta
+from mailboxd.store.precedence import ahead_of
 
 NEIGHBOURS = 10
 TASKS = 1000
@@ -50,6 +52,8 @@ def load(
 ) -> Snapshot:
     """Load these tasks by id, with `neighbours` also those that they wait for. Unknown ids are skipped."""
     found = _tasks(db, tasks, neighbours=neighbours)
+    if neighbours:
+        found = {name: _placed(db, task, now) for name, task in found.items()}
     sign = latest_sign(db, list(found)) if neighbours else None
     meta = Meta(db)
     down = "" if daemon is None else meta.gateway()
@@ -59,6 +63,12 @@ def load(
     recovering = {} if daemon is None else meta.recovering()
     reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, meta.openclaw(), recovering)
     return Snapshot(now, daemon, found, _calls(db), sign, *reported, endings(db))
+
+
+def _placed(db: sqlite3.Connection, task: TaskSnapshot, now: str) -> TaskSnapshot:
+    """The task with what comes before it, if it waits for its turn."""
+    is_ready = task.phase is Phase.EXECUTION_READY and not task.unmet and task.parent_live and not task.coordinates
+    return replace(task, ahead=ahead_of(db, task.id, now, Meta(db).ageing())) if is_ready else task
 
 
 def load_lasting(db: sqlite3.Connection, task_id: str, now: str) -> Snapshot:

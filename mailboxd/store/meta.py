@@ -90,6 +90,13 @@ class Meta:
         text = self.get("limits")
         return None if text is None else dict(json.loads(text))
 
+    def set_ageing(self, seconds: float) -> None:
+        """After how many seconds a ready task rises by one priority; 0 = never."""
+        self.report("ageing", str(seconds))
+
+    def ageing(self) -> float:
+        return float(self.get("ageing") or 0.0)
+
     def set_gone(self, gone: Mapping[str, str]) -> bool:
         """Which agents that tasks wait for do not exist, and how that is known; whether this changed."""
         return self.report("gone", json.dumps(gone, sort_keys=True))

@@ -13,7 +13,7 @@ from mailboxd.core.events import OF_TASKS, Event, Kind, passed
 from mailboxd.core.following import name_of_unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Task, Usage
-from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss, WaitsFor
+from mailboxd.core.vocabulary import OPERATORS, TERMINAL, Phase, ReviewLoss, WaitsFor
 from mailboxd.store.conditions import ABOVE
 from mailboxd.store.row_mapping import (
     APPROVAL_COLUMNS,
@@ -43,7 +43,17 @@ _ONE_CANCELLED = (
 
 _PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
 _LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
-_INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", UNMET), ("parent_live", _LIVE)))
+_SENDER = f"?{TASK_COLUMNS.index('sender') + 1}"
+_PEOPLE = ", ".join(f"'{name}'" for name in sorted(OPERATORS))
+_BY_PERSON = (
+    f"CASE WHEN {_PARENT} IS NULL THEN {_SENDER} IN ({_PEOPLE})"
+    f" ELSE (SELECT by_person FROM tasks WHERE id = {_PARENT}) END"
+)
+_INSERT = insert(
+    "tasks",
+    (*TASK_COLUMNS, "seq", "priority", "deadline"),
+    (("unmet", UNMET), ("parent_live", _LIVE), ("by_person", _BY_PERSON)),
+)
 
 
 def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:

@@ -450,9 +450,12 @@ _ANY_OR_LABELLED = f"(?1 IS NULL OR {LABELLED.replace('?', '?1')})"
 
 
 def ready(report: Report, label: str | None, limit: int) -> list[Row]:
-    """Tasks that start as soon as a slot is free, in scheduling order; those with the label, if one is given."""
+    """Tasks that start as soon as a slot is free, in scheduling order but for ageing; those with the label, if one is
+    given.
+    """
     sql = (
-        f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} AND {_ANY_OR_LABELLED} ORDER BY t.priority DESC, t.seq LIMIT ?2"
+        f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} AND {_ANY_OR_LABELLED}"
+        " ORDER BY t.priority DESC, t.by_person DESC, t.seq LIMIT ?2"
     )
     return [with_state(row) for row in report.rows(sql, label, limit)]
 

@@ -15,6 +15,7 @@ from mailboxd.core.schedule import Ready
 from mailboxd.core.times import plus
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import OPEN, RUNNABLE, is_not_held
+from mailboxd.store.precedence import RESTED, UNCLAIMED, first_of
 from mailboxd.store.row_mapping import TASK, read_task
 from mailboxd.store.task_cache import FOREVER, TaskCache
 from mailboxd.store.tasks import Tasks
@@ -24,8 +25,6 @@ _PARKED = (
     "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
     " WHERE status = 'pending' AND purpose = 'permission')"
 )
-_RESTED = "(not_before IS NULL OR not_before <= :now)"
-_UNCLAIMED = "id NOT IN (SELECT value FROM json_each(:claims))"
 _NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
 # One index seek per executor instead of per task: SQLite has no skip scan for this.
 _EXECUTORS = (
@@ -58,27 +57,22 @@ class Schedule:
         self._some_were_due = False
         """Whether it found any then: they may still be due, if the time had not come to decide about them."""
 
-    def ready(self, now: str, per_executor: int) -> Iterator[Ready]:
-        """Tasks that may start, by priority and age. Of those that need a turn at most `per_executor` new ones and as
-        many repeated ones per executor.
+    def ready(self, now: str, per_executor: int, ageing: float = 0.0) -> Iterator[Ready]:
+        """Tasks that may start, in the order of `precedence`. Of those that need a turn at most `per_executor` new ones
+        and as many repeated ones per executor. `ageing`: seconds after which one that waits rises; 0 = never.
         """
         by_children = (
-            f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_NOT_HELD} ORDER BY seq"
+            f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {RESTED} AND {_NOT_HELD} ORDER BY seq"
         )
         yield from (
             Ready(task, executor, True) for task, executor in self._db.execute(by_children, {"now": now}).fetchall()
         )
-        turns = (
-            f"SELECT id, priority FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_NOT_HELD}"
-            f" AND {_UNCLAIMED} AND executor = :executor AND (attempt > 0) = :again"
-            " ORDER BY priority DESC, seq LIMIT :most"
-        )
-        given = {"now": now, "most": per_executor, "claims": self._waiting_for_claims()}
+        claims = self._waiting_for_claims()
         for executor, after_again in self._db.execute(_EXECUTORS).fetchall():
             for again in (False, True):
-                given |= {"executor": executor, "again": again}
-                for task, priority in self._db.execute(turns, given).fetchall():
-                    yield Ready(task, executor, False, priority, again, bool(after_again))
+                found = first_of(self._db, executor, now, ageing, again=again, most=per_executor, claims=claims)
+                for one in found:
+                    yield Ready(one.id, executor, False, one.priority, again, bool(after_again), one.by_person)
 
     def busy(self, now: str) -> dict[str, int]:
         """The number of calls per agent, pending or running.
@@ -150,7 +144,7 @@ class Schedule:
     def has_backoff(self) -> bool:
         """Whether a runnable task waits only for its backoff or a slot."""
         some = " UNION ALL ".join(
-            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_NOT_HELD} AND {_UNCLAIMED}"
+            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_NOT_HELD} AND {UNCLAIMED}"
             for how in ("=", ">")
         )
         return self._db.execute(f"{some} LIMIT 1", {"claims": self._waiting_for_claims()}).fetchone() is not None
