@@ -25,6 +25,7 @@ from pydantic import (
 
 from mailboxd.core.people import is_person
 from mailboxd.core.vocabulary import ADDRESS, MODEL, NOTICES, OPERATORS, Notice, is_id
+from mailboxd.host import zone
 
 _DAY = 86_400
 _WEEK = 7 * _DAY
@@ -78,6 +79,11 @@ def _is_address(value: str) -> bool:
     return is_web and len(value) <= 500 and value.isprintable() and " " not in value
 
 
+def _known_zone(value: str) -> str:
+    zone.named(value)
+    return value
+
+
 ID_FORM = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -"
 _LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 _MANY, _WORDS = Field(max_length=100), Field(max_length=64)
@@ -85,6 +91,7 @@ Whole = Annotated[int, _parsed(r"[0-9]{1,15}", int, "write a whole number in dig
 Number = Annotated[
     float, _parsed(r"[0-9]{1,15}(\.[0-9]{1,9})?", float, "write a number, like 5 or 0.5"), Field(allow_inf_nan=False)
 ]
+Zone = Annotated[str, AfterValidator(_known_zone)]
 Flag = Annotated[bool, _parsed("true|false", "true".__eq__, "write true or false")]
 Sender = Annotated[str, such(is_id, f"write an agent id: {ID_FORM}, without ..")]
 Senders = Annotated[tuple[Sender, ...], _LIST, _MANY]
@@ -509,6 +516,7 @@ class Config(Section):
         _DAY, "seconds", 1, _YEAR, "Lease: how long a peer may be silent after its `ack`."
     )
     heartbeat_seconds: Whole = number(300, "seconds", 0, _WEEK, "Interval of heartbeats to a mailboxd peer; 0: none.")
+    zone: Zone = value("", "Your time zone, like Europe/Berlin, for dates and schedules; empty: that of the machine.")
     synthesis: Literal["agent", "concat", "none"] = value(
         "agent", "How children's results are combined: a turn, concatenation, or not."
     )

@@ -57,6 +57,8 @@ class Settings:
     notices: frozenset[Notice] = frozenset()
     approvers: tuple[str, ...] = ()
     chat_approves_all: bool = False
+    zone: str = ""
+    """The operator's time zone; empty = the machine's (`host.zone.named`)."""
 
     def refused_reply(self, address: str, sender: str) -> str | None:
         """Why a task of this sender may not have its replies sent there; None = it may.
@@ -118,6 +120,7 @@ def settings(config: Config) -> Settings:
         notices=config.notify.notices,
         approvers=config.approvals.approvers,
         chat_approves_all=config.approvals.by_chat == "all",
+        zone=config.zone,
     )
 
 

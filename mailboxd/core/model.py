@@ -206,6 +206,8 @@ class Policy:
     """Its children are shown this task's goal and Context."""
     priority: int = 0
     deadline: str | None = None
+    not_before: str | None = None
+    """The work begins at this time at the earliest; not inherited, as a subtask begins after its parent."""
     budget_usd: float | None = None
     budget_tokens: int | None = None
     max_turns: int = 0
@@ -239,6 +241,7 @@ class Overrides:
     background: bool | None = None
     priority: int | None = None
     deadline: str | None = None
+    not_before: str | None = None
     budget_usd: float | None = None
     budget_tokens: int | None = None
     runtime: Runtime | None = None
@@ -417,7 +420,7 @@ class Task:
     rework: int = 0
     circuit_open: bool = False
     not_before: str | None = None
-    """Backoff: no attempt starts earlier."""
+    """No attempt starts earlier: it pauses after a failure, or is to begin later (`begins_later`)."""
     due: str | None = None
     """When the next lease, hold or deadline ends."""
     reason: str = ""
@@ -462,6 +465,11 @@ class Task:
     """The plan that each of its rounds repeats."""
     skipped: bool = False
     """Cancelled because its condition does not hold, or because what it needs was skipped: a retry can reopen it."""
+
+    @property
+    def begins_later(self) -> bool:
+        """Whether `not_before` is the beginning that was ordered, and not a pause after a failure."""
+        return self.not_before is not None and self.not_before == self.policy.not_before
 
     @property
     def composes(self) -> bool:

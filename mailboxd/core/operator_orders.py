@@ -222,7 +222,8 @@ def retry(builder: DecisionBuilder, order: Retry) -> None:
     """Run the task again, end its pause after a failure, or ask reviewers whom nobody could ask. Raises Refused."""
     task = builder.task
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
-        builder.amend("the operator skipped the backoff", not_before=None, reason="retried by the operator")
+        what = "let it begin now" if task.begins_later else "skipped the backoff"
+        builder.amend(f"the operator {what}", not_before=None, reason="retried by the operator")
         return
     if reviews.ask_again(builder, order.reviewers):
         return

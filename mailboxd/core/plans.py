@@ -347,12 +347,18 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
         created_at=new.created_at or ctx.now,
         updated_at=ctx.now,
         origin=new.origin,
+        not_before=_begins(new.policy, ctx.now),
         heartbeat=plus(ctx.now, ctx.heartbeat) if reports else None,
         planned_actions=spec.planned_actions,
         extra=new.extra,
         sections=new.sections,
         flow=Flow(answers=new.answers) if new.answers else NO_FLOW,
     )
+
+
+def _begins(policy: Policy, now: str) -> str | None:
+    """When the work may begin; None if that is now."""
+    return policy.not_before if policy.not_before is not None and policy.not_before > now else None
 
 
 def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bool = False) -> None:
@@ -505,6 +511,7 @@ class _Creation:
             policy=policy,
             created_at=ctx.now,
             updated_at=ctx.now,
+            not_before=_begins(policy, ctx.now),
             broadcast=several and body is None,
             said=planned.overrides,
             extra=planned.extra,

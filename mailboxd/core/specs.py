@@ -289,7 +289,7 @@ def inherit(policy: Policy, said: Overrides) -> Policy:
     plan can only tighten the deadline and lower the priority.
     """
     fresh = Policy()
-    base = replace(policy, join=fresh.join, budget_usd=None, budget_tokens=None)
+    base = replace(policy, join=fresh.join, budget_usd=None, budget_tokens=None, not_before=None)
     if policy.synthesis not in tuple(Synthesis):  # it names a child of the parent
         base = replace(base, synthesis=fresh.synthesis)
     base = replace(base, runtime=fresh.runtime, harness=fresh.harness, model="", max_tree_turns=0, max_tree_tasks=0)

@@ -57,6 +57,7 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
 from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
+from mailboxd.host.zone import named
 from mailboxd.hub.membership import HostKeys, Membership
 from mailboxd.hub.protocol import permits
 from mailboxd.hub.spool import HubView
@@ -308,7 +309,9 @@ def _effect_runner(
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)
     bytes_ = (config.limits.context_bytes, config.limits.background_bytes)
-    prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, *bytes_, keep, peers.offered)
+    prompting = PromptBuilder(
+        config.agent, core.store, templates, core.settings.limits, *bytes_, keep, peers.offered, named(config.zone)
+    )
     outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting, hub)
     transport = gateway_calls.transport
     dispatcher = transport or openclaw

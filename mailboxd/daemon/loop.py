@@ -514,7 +514,7 @@ class Daemon:
             or store.stale_files.exist()
             or self.archiving.waiting()
             or store.schedule.has_pending()
-            or store.schedule.has_backoff()
+            or store.schedule.has_backoff(self.engine.clock.now())
             or store.schedule.next_asked(self.engine.now) is not None
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -106,6 +107,8 @@ class PromptBuilder:
     background_bytes: int
     keep: Keep
     peers: Callable[[], Sequence[Peer]]
+    zone: tzinfo | None = None
+    """The operator's, for dates in plans; None = the machine's."""
 
     _decided_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The answers that were asked of tasks whose turns have not ended, by task: what `asked` would have to query."""
@@ -128,6 +131,7 @@ class PromptBuilder:
             answers=self.store.tasks.declared_answers(task.id) if decided_by is None else decided_by,
             may_plan=effect.turn is not Turn.DISPATCH and self._levels_below(task) > 0,
             correction=effect.correction,
+            zone=self.zone,
         )
 
     def prompt(self, effect: RunTurn, task: Task, *, by_tools: bool = False) -> Prompt:

@@ -67,9 +67,11 @@ def kept(store: Store, now: str, jump: float) -> Iterator[Event]:
     """The events that move all waits by `jump` seconds; inside a transaction."""
     since = min(now, plus(now, -jump))  # waits that were over before the jump stay over
     for task in store.schedule.with_timers(since):
-        moments = {"due": task.due, "not_before": task.not_before, "heartbeat": task.heartbeat}
+        pause = None if task.begins_later else task.not_before  # an ordered beginning is a time of the clock's
+        moments = {"due": task.due, "not_before": pause, "heartbeat": task.heartbeat}
         moved: dict[str, Any] = {name: plus(at, jump) for name, at in moments.items() if at is not None and at > since}
-        yield lifecycle.amend(task, now, _NOTE, **moved)[0]
+        if moved:
+            yield lifecycle.amend(task, now, _NOTE, **moved)[0]
     store.outbox.shift_delays(since, jump)
     if jump > 0:
         return  # breakers become half open through the tick

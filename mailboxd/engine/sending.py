@@ -16,6 +16,7 @@ from mailboxd.mailbox.layout import Workspace
 if TYPE_CHECKING:
     from mailboxd.core.model import Plan
     from mailboxd.hub.spool import HubView
+    from mailboxd.protocol.deadlines import Calendar
     from mailboxd.protocol.plan import Dag
     from mailboxd.protocol.recipe import Recipe
     from mailboxd.store.reports import Report
@@ -34,11 +35,16 @@ class Draft:
     dag: str = ""
 
 
-def filled_in(ws: Workspace, recipe: Recipe, given: Sequence[tuple[str, str]]) -> Draft:
-    """The draft that a recipe makes of these values. Raises MessageError; as `admitted`."""
+def filled_in(
+    ws: Workspace, recipe: Recipe, given: Sequence[tuple[str, str]], calendar: Calendar | None = None
+) -> Draft:
+    """The draft that a recipe makes of these values; `calendar` says what its dates mean.
+
+    Raises MessageError; as `admitted`.
+    """
     from mailboxd.protocol.recipe import expand, values_of
 
-    made = expand(recipe, values_of(recipe, given))
+    made = expand(recipe, values_of(recipe, given), calendar)
     texts = {"instructions": made.title, **made.texts}
     return Draft(made.title, **texts, criteria=made.criteria, dag=admitted(made.dag, ws))
 
@@ -69,8 +75,9 @@ def admitted(dag: Dag, ws: Workspace) -> str:
     return f"```yaml\n{render_dag(dag)}```"
 
 
-def with_plan(draft: Draft, ws: Workspace) -> Draft:
-    """The draft, whose plan is also the one that a person typed into its instructions as `## DAG`.
+def with_plan(draft: Draft, ws: Workspace, calendar: Calendar | None = None) -> Draft:
+    """The draft, whose plan is also the one that a person typed into its instructions as `## DAG`; `calendar` says what
+    its dates mean.
 
     Raises MessageError for two plans; as `admitted`.
     """
@@ -86,7 +93,7 @@ def with_plan(draft: Draft, ws: Workspace) -> Draft:
     (plan,), body = typed, split_body(text)
     rest = [section for section in body.sections if section != plan]
     instructions = join_body(body.title, body.preamble, rest).strip()
-    dag = parse_dag(plan.text, path="## DAG", first_line=plan.line)
+    dag = parse_dag(plan.text, path="## DAG", first_line=plan.line, calendar=calendar)
     return replace(draft, instructions=instructions, dag=admitted(dag, ws))
 
 
@@ -189,6 +196,40 @@ def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
         return raw
     require_extra()
     return signed(raw, key)
+
+
+def calendar_of(ws: Workspace, now: str) -> Calendar:
+    """What `tomorrow` means for the operator of this workspace. Raises ConfigError."""
+    from mailboxd import config
+    from mailboxd.host import zone
+    from mailboxd.protocol.deadlines import Calendar
+
+    return Calendar(now, zone.named(config.load(ws.config).zone if ws.config.exists() else ""))
+
+
+def read_moments(given: Mapping[str, str | None], calendar: Calendar) -> dict[str, str]:
+    """The `deadline` and the `not_before` that a person wrote, as times; those that are not given are left out.
+
+    Raises MessageError for one that is unclear, a deadline that is over, and a beginning that is not before it.
+    """
+    from mailboxd.protocol.deadlines import read_beginning, read_deadline
+
+    found: dict[str, str] = {}
+    for name, read in (("deadline", read_deadline), ("not_before", read_beginning)):
+        if text := (given.get(name) or "").strip():
+            try:
+                found[name] = read(text, calendar)
+            except MessageError as error:
+                error.field = name
+                raise
+    deadline, begins = found.get("deadline"), found.get("not_before")
+    if deadline is not None and deadline <= calendar.now:
+        problem = f"the deadline {calendar.told(deadline)} has passed"
+        raise MessageError("past-deadline", problem, "Write a later one.", field="deadline")
+    if deadline is not None and begins is not None and begins >= deadline:
+        problem = f"it is to begin at {calendar.told(begins)}, and its deadline is {calendar.told(deadline)}"
+        raise MessageError("past-deadline", problem, "Write a later deadline.", field="not_before")
+    return found
 
 
 def file_name(task_id: str) -> str:

@@ -149,6 +149,8 @@ class TaskSnapshot:
     """Maximum seconds of its call; 0 if none is ordered."""
     due: str | None = None
     not_before: str | None = None
+    begins_later: bool = False
+    """`not_before` is the beginning that was ordered."""
     has_result: bool = False
     asks: tuple[tuple[str, str, str], ...] = ()
     """Its pending approvals: short id, action, expiry."""

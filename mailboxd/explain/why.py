@@ -347,6 +347,9 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         text = f"waits for {task.claimed[0]}, which writes {task.claimed[1]} in the same workspace"
         return Cause(task.local_id, "claim", text, then=f"{start} when that has ended")
     if task.not_before is not None and task.not_before > snapshot.now:
+        if task.begins_later:
+            hint = f"mailboxd retry {task.local_id}  # begins now"
+            return Cause(task.local_id, "later", "is to begin later", at=task.not_before, then=start, hint=hint)
         text = f"pauses after a failure: {first_line(task.error or task.reason)}"
         hint = f"mailboxd retry {task.local_id}  # skips the pause"
         return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)

@@ -50,6 +50,7 @@ from mailboxd.core.vocabulary import (
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.host.zone import named
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.keys import OPERATOR, Proof, Trust, name_here, require_operator
@@ -98,7 +99,7 @@ class Intake:
         zone: tzinfo | None = None,
     ) -> None:
         self._engine = engine
-        self._zone = zone
+        self._zone = zone or named(engine.settings.zone)
         self._accept_plain = accept_plain
         self._trust = trust
         self._store = engine.store

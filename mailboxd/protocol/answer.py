@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 
 from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Spec
@@ -102,6 +103,8 @@ class Asked:
     """The turn asked again, for these reasons."""
     now: str = ""
     """When the answer was given, for a plan that says `tomorrow`; empty: such words are not read."""
+    zone: tzinfo | None = None
+    """Whose time that is; None = the machine's."""
 
 
 def read_answer(text: str, asked: Asked = Asked()) -> Answer:
@@ -806,7 +809,7 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
             "This task cannot be divided further: the limit of depth or of subtasks is reached. Do it and send the "
             f"work, or answer {evasions.FAILED}."
         )
-    known = Known(asked.agents, asked.subtasks, Calendar(asked.now) if asked.now else None)
+    known = Known(asked.agents, asked.subtasks, Calendar(asked.now, asked.zone) if asked.now else None)
     return Planned(parse_plan(text, path=PATH, first_line=line, known=known))
 
 

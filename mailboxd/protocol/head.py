@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from mailboxd.core.sanitize import excerpt, storable_line
-from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import POOL, SELF, is_agent, is_id, same_agent
 from mailboxd.errors import MessageError
 from mailboxd.protocol import quantities
@@ -149,6 +148,7 @@ class _HeadReader:
                 self._put(name, key, value)
             else:
                 self._unknown(key, value)
+        self._require_order()
         if self.unknown:
             self._doubt_unknown()
         if self.sections:
@@ -226,32 +226,44 @@ class _HeadReader:
                 self.head.doubts.append(f"{key}: {said}: here 0 is normal and a higher number is more urgent")
 
     def _deadline(self, key: str, value: Yaml) -> None:
-        calendar = self.place.calendar
-        if not isinstance(value, str) or calendar is None:
-            self._put("deadline", key, value)
-            return
-        if spelled(value) in _NOTHING:
-            return
-        if not self.by_person and _FULL_TIME.fullmatch(value):
-            self._put("deadline", key, value)  # another agent's time without a zone is UTC, as the protocol has it
-            return
-        try:
-            at = CONVERTERS["deadline"](value, _strict)
-        except (MessageError, _InPart):
-            at = self._read_deadline(key, value, calendar)
-        now = self.place.now or calendar.now
-        if self.by_person and at <= now:
-            problem = f"its deadline was {moment(at, now)}, and it is {moment(now, now)} now"
+        at = self._moment("deadline", key, value, read_deadline)
+        now = self._now
+        if at and self.by_person and at <= now:
+            problem = f"its deadline was {self._told(at)}, and it is {self._told(now)} now"
             hint = f"If it is to be done all the same, write a later `{key}:`, or remove the line, and send it again."
             self._fail("past-deadline", key, problem, hint)
-        self._put("deadline", key, at)
 
-    def _read_deadline(self, key: str, value: str, calendar: Calendar) -> str:
+    def _not_before(self, key: str, value: Yaml) -> None:
+        self._moment("not_before", key, value, read_beginning)
+
+    def _moment(self, name: str, key: str, value: Yaml, read: Callable[[str, Calendar], str]) -> str:
+        """Put a time, as it was read; returns it, or nothing if it is not for us to read here."""
+        calendar = self.place.calendar
+        if not isinstance(value, str) or calendar is None:
+            self._put(name, key, value)
+            return ""
+        if spelled(value) in _NOTHING:
+            return ""
+        if not self.by_person and _FULL_TIME.fullmatch(value):
+            self._put(name, key, value)  # another agent's time without a zone is UTC, as the protocol has it
+            return ""
         try:
-            return read_deadline(value, calendar)
-        except MessageError as error:
-            error.field = key
-            raise
+            at = CONVERTERS[name](value, _strict)
+        except (MessageError, _InPart):
+            try:
+                at = read(value, calendar)
+            except MessageError as error:
+                error.field = key
+                raise
+        self._put(name, key, at)
+        return str(at)
+
+    @property
+    def _now(self) -> str:
+        return self.place.now or (self.place.calendar.now if self.place.calendar else "")
+
+    def _told(self, at: str) -> str:
+        return self.place.calendar.told(at) if self.place.calendar else at
 
     def _agent(self, key: str, value: Yaml) -> None:
         names = self._listed(key, value)
@@ -356,8 +368,7 @@ class _HeadReader:
             self.head.header[key] = value
             return
         odd = foreign_letter(key)
-        if spelled(key) in STARTS and self._has_begun(key, value):
-            self.head.header[key] = value
+        if spelled(key) in STARTS and "not_before" in self.known and self._begins(key, value):
             return
         said = value.casefold() if isinstance(value, str) else str(value)
         if restrains(key) and (said not in _NOTHING or odd):
@@ -368,8 +379,8 @@ class _HeadReader:
             return
         self.unknown[key] = value
 
-    def _has_begun(self, key: str, value: Yaml) -> bool:
-        """Whether a day on which the work may begin is over. Raises MessageError for one to come."""
+    def _begins(self, key: str, value: Yaml) -> bool:
+        """Whether a word of another tool is the day on which the work may begin; one that is over is kept as it is."""
         calendar = self.place.calendar
         if not isinstance(value, str) or calendar is None:
             return False
@@ -377,11 +388,19 @@ class _HeadReader:
             at = read_beginning(value, calendar)
         except MessageError:
             return False
-        now = self.place.now or calendar.now
-        if at > now:
-            hint = f"What is in the inbox begins at once. Send it then, or remove the line `{key}:`."
-            self._fail("not-open", key, f"it is to begin on {value[:80]}, and it is {moment(now, now)} now", hint)
+        if at > self._now:
+            self._put("not_before", key, at)
+        else:
+            self.head.header[key] = value
         return True
+
+    def _require_order(self) -> None:
+        """Raises MessageError for work that is to begin after its deadline."""
+        begins, deadline = self.head.header.get("not_before"), self.head.header.get("deadline")
+        if isinstance(begins, str) and isinstance(deadline, str) and begins >= deadline and self.place.calendar:
+            key = self.head.written.get("not_before", "not_before")
+            problem = f"it is to begin at {self._told(begins)}, and its deadline is {self._told(deadline)}"
+            self._fail("past-deadline", key, problem, "Write a later deadline, or an earlier beginning.")
 
     def _stop(self, key: str, value: Yaml, odd: tuple[int, str] | None) -> NoReturn:
         plain = spelled(skeleton(key))
@@ -428,6 +447,7 @@ _READERS: dict[str, Callable[[_HeadReader, str, Yaml], None]] = {
     **dict.fromkeys(("done", "completed", "closed", "finished", "archived"), _HeadReader._done),
     "priority": _HeadReader._priority,
     "deadline": _HeadReader._deadline,
+    "not_before": _HeadReader._not_before,
     "agent": _HeadReader._agent,
     "depends_on": _HeadReader._depends_on,
     "needs": _HeadReader._depends_on,

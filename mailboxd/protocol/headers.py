@@ -246,7 +246,7 @@ CONVERTERS: dict[str, Convert] = {
     **dict.fromkeys(("task_id", "subtask_id", "from", "message_id", "in_reply_to", "attempt_id"), identifier),
     **dict.fromkeys(("root_task_id", "approval_id"), identifier),
     "to": agent,
-    **dict.fromkeys(("deadline", "sent_at", "completed_at"), time),
+    **dict.fromkeys(("deadline", "not_before", "sent_at", "completed_at"), time),
     **{name: integer(low, high) for name, (low, high) in RANGES.items()},
     "protocol": pattern(PROTOCOL, "a version like 2"),
     "reply_token": pattern(TOKEN, "1 to 256 printable ASCII characters without spaces"),

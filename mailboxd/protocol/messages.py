@@ -26,6 +26,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -40,6 +41,7 @@ from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, Wa
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import findings
+from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.dropped import read_sections, read_text
 from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
@@ -54,7 +56,7 @@ from mailboxd.protocol.headers import (
     override_headers,
 )
 from mailboxd.protocol.markdown import MAX_MARKS, Body, Section, join_body, split_body, trim
-from mailboxd.protocol.plan import parse_plan
+from mailboxd.protocol.plan import Known, parse_plan
 from mailboxd.protocol.spec import SPEC_NAMES, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import Yaml, value_text
 from mailboxd.protocol.words import SENDERS, meant, spelled
@@ -209,6 +211,9 @@ class TaskMessage(Message):
 
     expected = ("sent_at",)
 
+    _calendar: Calendar | None = PrivateAttr(None)
+    """When and where it was written: the dates in its plan are meant so."""
+
     type: Literal["task"] = "task"
     title: Annotated[str, _if_text(_task_title), Field(max_length=MAX_TITLE)] = ""
     synthesis: str | None = None
@@ -221,6 +226,8 @@ class TaskMessage(Message):
     harness: str | None = None
     model: str | None = None
     reply_to: str | None = None
+    not_before: str | None = None
+    """The work does not begin earlier."""
     delegation_path: tuple[str, ...] | None = None
     """The ancestors' agents, from the root to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
@@ -233,7 +240,9 @@ class TaskMessage(Message):
     def plan(self) -> Plan | None:
         """The plan in `## DAG`, if there is one. Raises MessageError."""
         dag = self.section("DAG")
-        return parse_plan(dag, path="DAG", is_file=True) if dag.strip() else None
+        if not dag.strip():
+            return None
+        return parse_plan(dag, path="DAG", known=Known(calendar=self._calendar), is_file=True)
 
     def spec(self) -> Spec:
         """The spec in its sections; missing parts are derived."""
@@ -461,8 +470,11 @@ def parse_message(
     reader = _Reader(document, path, digest, place)
     if not document.has_header:
         task = reader.plain_task()
+        task._calendar = place.calendar
         return Parsed(task, tuple(reader.warnings), digest, plain=True, assumed=("type", *TaskMessage.required))
     message = reader.message()
+    if isinstance(message, TaskMessage):
+        message._calendar = place.calendar
     return Parsed(message, tuple(reader.warnings), digest, omitted=reader.omitted, assumed=reader.assumed)
 
 

@@ -131,9 +131,11 @@ def parse_plan(
     return _parse(yaml_text, path, first_line, known, is_file=is_file, has_state=False).plan
 
 
-def parse_dag(yaml_text: str, *, path: str, first_line: int = 1, is_file: bool = False) -> Dag:
+def parse_dag(
+    yaml_text: str, *, path: str, first_line: int = 1, is_file: bool = False, calendar: Calendar | None = None
+) -> Dag:
     """Like `parse_plan`, with the state of the children."""
-    return _parse(yaml_text, path, first_line, NOTHING_KNOWN, is_file=is_file, has_state=True)
+    return _parse(yaml_text, path, first_line, Known(calendar=calendar), is_file=is_file, has_state=True)
 
 
 def _parse(yaml_text: str, path: str, first_line: int, known: Known, *, is_file: bool, has_state: bool) -> Dag:

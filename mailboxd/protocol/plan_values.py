@@ -21,7 +21,7 @@ from mailboxd.core.vocabulary import SELF, is_agent
 from mailboxd.errors import MessageError
 from mailboxd.protocol import quantities, words
 from mailboxd.protocol.deadlines import HINT as DEADLINES
-from mailboxd.protocol.deadlines import Calendar, read_deadline
+from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
 from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, integer
 from mailboxd.protocol.spec import actions_of, checks_of
 from mailboxd.protocol.strict_yaml import Path, Yaml, flow
@@ -223,19 +223,20 @@ class Values:
             self._graded[text] = number
             entry.values[name], entry.graded = number, True
             return
-        elif name == "deadline" and text and not _FULL_TIME.fullmatch(text):
-            entry.values[name] = self.source.convert(lambda one, _: self._deadline(str(one)), value, where)
+        elif name in ("deadline", "not_before") and text and not _FULL_TIME.fullmatch(text):
+            read = read_beginning if name == "not_before" else read_deadline
+            entry.values[name] = self.source.convert(lambda one, _: self._moment(str(one), read), value, where)
             return
         elif text and (convert := quantities.LIMITS.get(name)):
             value = convert(text)
         entry.values[name] = self.source.header(name, value, where)
 
-    def _deadline(self, text: str) -> str:
+    def _moment(self, text: str, read: Callable[[str, Calendar], str]) -> str:
         if self._calendar is not None:
-            return read_deadline(text, self._calendar)
+            return read(text, self._calendar)
         if not any(letter.isdigit() for letter in text[:4]):
             raise MessageError("bad-time", f"{excerpt(text)} is not a definite time", DEADLINES)
-        return read_deadline(text, _ANY_DAY)
+        return read(text, _ANY_DAY)
 
     def unknown(
         self, word: str, value: Yaml, where: Path, whose: str, own: tuple[str, ...], entry: Entry | None = None

@@ -32,6 +32,7 @@ from mailboxd.core.sanitize import excerpt
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import prompts, strict_yaml
+from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.headers import Source
 from mailboxd.protocol.plan import Dag, parse_dag
 from mailboxd.protocol.strict_yaml import Yaml, flow
@@ -190,8 +191,11 @@ def values_of(recipe: Recipe, given: Sequence[tuple[str, str]]) -> dict[str, Yam
     return values
 
 
-def expand(recipe: Recipe, values: Values) -> Expanded:
-    """The task that the recipe describes. Raises MessageError as for any plan, with the field."""
+def expand(recipe: Recipe, values: Values, calendar: Calendar | None = None) -> Expanded:
+    """The task that the recipe describes; `calendar` says what its dates mean.
+
+    Raises MessageError as for any plan, with the field.
+    """
     subtasks, synthesis = recipe.body.get("subtasks", ""), _filled(recipe.body.get("synthesis", ""), values)
     if not isinstance(subtasks, dict):
         raise MessageError("wrong-type", "the subtasks are not a mapping", path=recipe.path, field="subtasks")
@@ -203,7 +207,7 @@ def expand(recipe: Recipe, values: Values) -> Expanded:
     title = " ".join(_text(_filled(recipe.body["title"], values)).split())
     criteria = _filled(recipe.body.get("acceptance_criteria", []), values)
     listed = tuple(map(_text, criteria if isinstance(criteria, list) else [criteria]))
-    return Expanded(title, texts, listed, parse_dag(flow(plan), path=recipe.path))
+    return Expanded(title, texts, listed, parse_dag(flow(plan), path=recipe.path, calendar=calendar))
 
 
 def _children(subtasks: Values, values: Values) -> tuple[dict[str, Yaml], dict[str, list[str]]]:

@@ -22,6 +22,7 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import OPERATORS, Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter, no_task
+from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.dropped import read_sections, read_text
 from mailboxd.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
@@ -227,7 +228,7 @@ def parse_task_file(raw: bytes, path: str, *, is_new: bool = False, place: Place
         head.header |= said.header
         head.doubts += said.doubts
     values = _read_headers(source, head.header)
-    values |= _read_sections(parts, path)
+    values |= _read_sections(parts, path, place.calendar)
     values |= _read_top(parts, values.get("instructions", ""))
     if title and parts.title in (None, ""):
         values["title"] = title
@@ -284,7 +285,7 @@ def _in_our_words(source: Source, header: Mapping[str, Yaml], place: Place, line
         source.fail(error.rule, error.problem, () if error.field is None else (error.field,), error.hint)
 
 
-def _read_sections(found: Outline, path: str) -> dict[str, Any]:
+def _read_sections(found: Outline, path: str, calendar: Calendar | None) -> dict[str, Any]:
     values: dict[str, Any] = {}
     extra = []
     for section in found.sections:
@@ -297,7 +298,7 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
             raise MessageError("duplicate-section", problem, "Keep one of them.", path, section.line - 1)
         if name == "dag":
             try:
-                dag = parse_dag(section.text, path=path, first_line=section.line, is_file=True)
+                dag = parse_dag(section.text, path=path, first_line=section.line, is_file=True, calendar=calendar)
             except MessageError as error:
                 names = blank_children(section.text, path=path, first_line=section.line)
                 if error.rule != "missing-field" or not names:

@@ -139,6 +139,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         timeout=_timeout(policy) if any(order.kind in _CALLS for order in pending) else 0,
         due=due,
         not_before=not_before,
+        begins_later=not_before is not None and json.loads(policy).get("not_before") == not_before,
         has_result=bool(has_result),
         asks=_asks(db, task_id) if phase in (Phase.EXECUTING, Phase.AWAITING_APPROVAL) else (),
         coordinates=kids > 0,

@@ -25,6 +25,8 @@ _PARKED = (
     "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
     " WHERE status = 'pending' AND purpose = 'permission')"
 )
+_PAUSES = "coalesce(json_extract(policy, '$.not_before'), '') <> not_before"
+"""Its `not_before` is a pause after a failure."""
 _NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
 # One index seek per executor instead of per task: SQLite has no skip scan for this.
 _EXECUTORS = (
@@ -141,13 +143,15 @@ class Schedule:
         """The ids of runnable tasks that would write what live work writes, as JSON."""
         return json.dumps([conflict.task for conflict in conflicts(self._db)])
 
-    def has_backoff(self) -> bool:
-        """Whether a runnable task waits only for its backoff or a slot."""
+    def has_backoff(self, now: str) -> bool:
+        """Whether a runnable task waits only for its backoff or a slot, and not for a beginning that was ordered."""
         some = " UNION ALL ".join(
             f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_NOT_HELD} AND {UNCLAIMED}"
+            f" AND ({RESTED} OR {_PAUSES})"
             for how in ("=", ">")
         )
-        return self._db.execute(f"{some} LIMIT 1", {"claims": self._waiting_for_claims()}).fetchone() is not None
+        given = {"claims": self._waiting_for_claims(), "now": now}
+        return self._db.execute(f"{some} LIMIT 1", given).fetchone() is not None
 
     def next_due(self, now: str) -> str | None:
         """The time of the next timer after `now`, or since `due` was asked; None if there is none."""

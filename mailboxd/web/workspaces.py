@@ -36,6 +36,7 @@ from mailboxd.intake import decisions, held_orders
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import unread
+from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
 from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
@@ -147,11 +148,16 @@ class FormActions:
 
         Returns what was done, and the id of the message. Raises MailboxdError.
         """
-        draft = _of_recipe(workspace, form) if form.get("recipe") else _written(workspace, form)
         now = self.clock.now()
+        calendar = sending.calendar_of(workspace.ws, now)
+        draft = (_of_recipe if form.get("recipe") else _written)(workspace, form, calendar)
         message_id = Ids().new("msg", now)
         task_id = readable(message_id[-6:].lower(), draft.title)
-        identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now}
+        times = sending.read_moments(
+            {name: _text(form, name, _MAX_TITLE) for name in ("deadline", "not_before")},
+            calendar,
+        )
+        identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now, **times}
         sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
         return ("sent" if lock.holder(workspace.ws) is not None else "left"), message_id
 
@@ -288,23 +294,23 @@ def _order(form: Form) -> tuple[OperatorOrder, dict[str, Any]]:
     return order, order.read({name: _plain(text) for name, text in form.items()})
 
 
-def _written(workspace: WebWorkspace, form: Form) -> sending.Draft:
+def _written(workspace: WebWorkspace, form: Form, calendar: Calendar) -> sending.Draft:
     title, instructions = _text(form, "title", _MAX_TITLE), _text(form, "instructions", _MAX_ANSWER)
     if not instructions:
         raise Refused("bad-form", "a task needs instructions", "Write what is to be done.")
     title = title or first_line(instructions)
     draft = sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
-    return sending.with_plan(draft, workspace.ws)
+    return sending.with_plan(draft, workspace.ws, calendar)
 
 
-def _of_recipe(workspace: WebWorkspace, form: Form) -> sending.Draft:
+def _of_recipe(workspace: WebWorkspace, form: Form, calendar: Calendar) -> sending.Draft:
     """A field holds a value; of a list, one on each line. An empty one is the default."""
     recipe = recipes(workspace).load(form["recipe"])
     said = [(one, _text(form, f"with-{one.name}", _MAX_ANSWER)) for one in recipe.parameters]
     if missing := [one.name for one, text in said if not text and one.default is None]:
         raise Refused("bad-form", f"{recipe.name} needs {', '.join(missing)}", "Fill it in.")
     given = [(one.name, line) for one, text in said for line in (text.splitlines() if one.is_list else [text]) if line]
-    return sending.filled_in(workspace.ws, recipe, given)
+    return sending.filled_in(workspace.ws, recipe, given, calendar)
 
 
 def _plain(text: str) -> str:

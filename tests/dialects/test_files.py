@@ -68,6 +68,7 @@ def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, A
     assert case.get("title", task.title) == task.title
     assert task.sender == case.get("sender", "operator")
     assert task.policy.deadline == case.get("deadline")
+    assert task.not_before == case.get("not_before")
     assert case.get("priority", task.policy.priority) == task.policy.priority
     assert len(task.spec.acceptance_criteria) == case.get("criteria", 1)
     assert [child.executor for child in desk.children(task)] == case.get("executors", [])

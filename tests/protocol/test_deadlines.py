@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from mailboxd.core.local_time import instant, local_of
 from mailboxd.errors import MessageError
-from mailboxd.protocol.deadlines import Calendar, read_deadline
+from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
 
 THURSDAY = Calendar("2026-11-26T09:00:00.000Z", ZoneInfo("Europe/Berlin"))
 
@@ -35,6 +36,27 @@ THURSDAY = Calendar("2026-11-26T09:00:00.000Z", ZoneInfo("Europe/Berlin"))
         ("2026-12-01 17:00 America/New_York", "2026-12-01T22:00:00.000Z"),
         ("2026-12-01 17:00 UTC", "2026-12-01T17:00:00.000Z"),
         ("2026-12-01T17:00+02:00", "2026-12-01T15:00:00.000Z"),
+        ("Thu 17:00", "2026-11-26T16:00:00.000Z"),  # today, and still to come
+        ("17:00", "2026-11-26T16:00:00.000Z"),
+        ("tomorrow noon", "2026-11-27T11:00:00.000Z"),
+        ("Fri, 5pm", "2026-11-27T16:00:00.000Z"),
+        ("Monday, 30 November 2026 at 9:30", "2026-11-30T08:30:00.000Z"),
+        ("Nov 30", "2026-11-30T22:59:59.000Z"),
+        ("5 January", "2027-01-05T22:59:59.000Z"),
+        ("30.11. 17:00", "2026-11-30T16:00:00.000Z"),
+        ("30/11/2026", "2026-11-30T22:59:59.000Z"),
+        ("11/30/2026 5 pm", "2026-11-30T16:00:00.000Z"),
+        ("12/12/2026", "2026-12-12T22:59:59.000Z"),
+        ("2026/12/1", "2026-12-01T22:59:59.000Z"),
+        ("30-Nov-2026", "2026-11-30T22:59:59.000Z"),
+        ("in 2 months", "2027-01-26T22:59:59.000Z"),
+        ("in two weeks at 17:00", "2026-12-10T16:00:00.000Z"),
+        ("in 1.5 hours", "2026-11-26T10:30:00.000Z"),
+        ("90 min", "2026-11-26T10:30:00.000Z"),
+        ("in half an hour", "2026-11-26T09:30:00.000Z"),
+        ("end of the month", "2026-11-30T22:59:59.000Z"),
+        ("2027-03-28 02:30", "2027-03-28T01:00:00.000Z"),  # skipped: the next valid minute
+        ("2027-10-31 02:30", "2027-10-31T00:30:00.000Z"),  # twice: the first
     ],
 )
 def test_what_can_mean_one_time_only_is_read(text: str, moment: str) -> None:
@@ -46,6 +68,17 @@ def test_what_can_mean_one_time_only_is_read(text: str, moment: str) -> None:
     [
         *("thursday", "11/12/2026", "end of week", "asap", "soon", "december", "2026-02-30", "2026-12-04 17", "17"),
         *("2026-12-01 17:00 CET", "2026-12-01 25:00", "2026-12-01 13pm", "next friday", "Q4", "0", "2026-13-45", ""),
+        *(
+            "thu 9:00",
+            "9:00",
+            "midnight",
+            "tomorrow morning",
+            "Tue 30 Nov 2026",
+            "July 1",
+            "31 Nov 2026",
+            "in 3 months ago",
+        ),
+        *("in 0.5 days", "in 99 moons", "before friday", "friday 17", "30 Nov 26", "11-12-2026", "2026-W49", "fri sat"),
         *("2026-12-01 17:00+99:00", "2026-12-01 17:00 Mars/Olympus", "2026-12-01 17:00 ../etc/passwd", "9" * 5000),
     ],
 )
@@ -56,7 +89,42 @@ def test_what_may_mean_two_times_or_none_is_refused_with_what_to_write(text: str
     assert "Europe/Berlin" in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-12-01", "2026-11-30T23:00:00.000Z"),
+        ("tomorrow", "2026-11-26T23:00:00.000Z"),
+        ("in 2 weeks", "2026-12-10T09:00:00.000Z"),
+        ("mon 8:00", "2026-11-30T07:00:00.000Z"),
+        ("in 1 day", "2026-11-27T09:00:00.000Z"),
+        ("from friday", "2026-11-26T23:00:00.000Z"),
+    ],
+)
+def test_a_day_on_which_something_begins_means_its_first_minute_and_in_a_day_this_time_of_the_day(
+    text: str, moment: str
+) -> None:
+    assert read_beginning(text, THURSDAY) == moment
+
+
+def test_a_time_is_told_as_it_is_at_the_place_of_the_person() -> None:
+    assert THURSDAY.told("2026-12-04T16:00:00.000Z") == "Fri 4 Dec 2026 17:00 CET"
+    assert Calendar(THURSDAY.now, ZoneInfo("Asia/Kathmandu")).told(THURSDAY.now) == "Thu 26 Nov 2026 14:45 UTC+05:45"
+
+
 def test_a_day_is_that_of_the_person_and_not_that_of_the_machine() -> None:
     late = Calendar("2026-11-26T23:30:00.000Z", ZoneInfo("Europe/Berlin"))  # there it is Friday already
     assert read_deadline("today", late) == "2026-11-27T22:59:59.000Z"
     assert read_deadline("today", Calendar(late.now, UTC)) == "2026-11-26T23:59:59.000Z"
+
+
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/St_Johns", "UTC"]
+)
+def test_each_minute_of_a_year_means_one_time_and_later_ones_never_an_earlier_time(zone: str) -> None:
+    place, minute, before = ZoneInfo(zone), datetime(2026, 1, 1), ""
+    while minute.year == 2026:
+        at = instant(minute, place)
+        assert at >= before
+        there = local_of(at, place).replace(tzinfo=None)
+        assert there == minute or (there > minute and at == instant(there, place))  # that minute does not exist
+        before, minute = at, minute + timedelta(minutes=10)

@@ -221,6 +221,8 @@ def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
     assert refused.status == 409
     assert 'value="Empty"' in refused.text
     assert "A task needs instructions" in refused.words
+    unclear = page.form("/new", send="task", workspace=key, instructions="Count", not_before="11/12/2027")
+    assert (unclear.status, "11 December or 12 November" in unclear.text) == (409, True)
     sent = page.form("/new", send="task", workspace=key, title="", instructions="Count <b>all</b>\nof them")
     assert sent.headers["location"].startswith(f"/w/{key}?done=left&sent=msg_")
     company["alpha"].run()

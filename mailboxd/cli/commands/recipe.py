@@ -138,7 +138,7 @@ def run_recipe(
 ) -> int | None:
     """Send the task that a recipe describes: an ordinary task with a plan."""
     ws = receiver(session, to)
-    draft = sending.filled_in(ws, _recipes(ws).load(name), given)
+    draft = sending.filled_in(ws, _recipes(ws).load(name), given, sending.calendar_of(ws, session.clock.now()))
     if dry_run:
         say(for_terminal(draft.dag))
         return None

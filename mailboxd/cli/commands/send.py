@@ -20,7 +20,18 @@ from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, t
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, Runtime, is_id
-from mailboxd.engine.sending import Draft, admitted, compose, file_name, put, signed_by, unknown_reviewer, with_plan
+from mailboxd.engine.sending import (
+    Draft,
+    admitted,
+    calendar_of,
+    compose,
+    file_name,
+    put,
+    read_moments,
+    signed_by,
+    unknown_reviewer,
+    with_plan,
+)
 from mailboxd.errors import (
     EXIT_BAD_MESSAGE,
     EXIT_NO,
@@ -100,8 +111,6 @@ def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[
 
 def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], task_id: str) -> None:
     """Raises Refused for a task that exists; UsageError for values that can only be mistakes."""
-    if said["deadline"] is not None and said["deadline"] <= session.clock.now():
-        raise click.UsageError(f"the deadline {said['deadline']} has passed")
     if ws.config.exists() and any(said[name] for name in ("harness", "model", "reply_to")):
         _require_allowed(ws, said)
     program = session.program(ws)
@@ -225,8 +234,8 @@ def _accepted(session: Session, ws: Workspace, report: Report, message_id: str) 
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
 _HEADERS = (
-    "labels", "gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent", "budget_usd",
-    "budget_tokens", "harness", "model", "reply_to",
+    "labels", "gates", "reviewers", "priority", "deadline", "not_before", "max_attempts", "timeout", "idempotent",
+    "budget_usd", "budget_tokens", "harness", "model", "reply_to",
 )  # fmt: skip
 TO = click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
 TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
@@ -239,7 +248,12 @@ _HEADER_OPTIONS = (
     click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none."),
     click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents."),
     click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first."),
-    click.option("--deadline", type=Header("deadline", "TIME"), help="RFC 3339, for example 2026-11-21T18:00:00Z."),
+    click.option(
+        "--deadline", type=Text(), metavar="TIME", help='2026-12-01 (its end), "fri 17:00", tomorrow, "in 3 days".'
+    ),
+    click.option(
+        "--not-before", type=Text(), metavar="TIME", help='When it may begin: 2026-12-01, "mon 8:00", "in 2 weeks".'
+    ),
     click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks."),
     click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens."),
     click.option(
@@ -301,7 +315,7 @@ def send_command(session: Session, **said: Any) -> int | None:
     """
     require_operator(said["sender"])
     ws = receiver(session, said["to"])
-    return send(session, ws, _draft(ws, said), said)
+    return send(session, ws, _draft(ws, said, session.clock.now()), said)
 
 
 def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) -> int | None:
@@ -309,6 +323,8 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
     if said["wait_timeout"] is not None and not said["wait"]:
         raise click.UsageError("--wait-timeout requires --wait; --timeout limits one turn")
     message_id, task_id = _ids(session, draft.title, said["task_id"])
+    times = _times(session, ws, said)
+    said = {**said, **times}
     _require_sensible(session, ws, said, task_id)
     headers = {name: said[name] for name in _HEADERS if said[name] is not None}
     if said["harness"] is not None:
@@ -317,7 +333,7 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
     raw = signed_by(ws, said["sender"], compose(draft, {**headers, **identity, "sent_at": session.clock.now()}))
     runs = lock.holder(ws) is not None
     file = str(ws.inbox / put(ws, task_id, raw))
-    sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": runs}}
+    sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": runs}, **times}
     if not runs:
         start = f"`{session.program(ws)} run` starts the task"
         say(for_terminal(f"no daemon is running there: {(attention.cannot_run(ws, None) or (start,))[0]}"), err=True)
@@ -325,6 +341,23 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
         return _wait(session, ws, sent, said["wait_timeout"])
     session.answer(sent, f"{task_id}\n{file}")
     return None
+
+
+def _times(session: Session, ws: Workspace, said: dict[str, Any]) -> dict[str, str]:
+    """The times among the options, as they were read, which is said. Raises UsageError."""
+    if not any(said[name] for name in _TIMES):
+        return {}
+    calendar = calendar_of(ws, session.clock.now())
+    try:
+        times = read_moments(said, calendar)
+    except MessageError as error:
+        raise click.UsageError(f"--{error.field}: {error.problem}. {error.hint}") from None
+    for name, at in times.items():
+        session.tell(f"{_TIMES[name]} {calendar.told(at)}", err=True)
+    return times
+
+
+_TIMES = {"deadline": "its deadline is", "not_before": "it begins"}
 
 
 def _require_allowed(ws: Workspace, said: dict[str, Any]) -> None:
@@ -342,7 +375,7 @@ def _require_allowed(ws: Workspace, said: dict[str, Any]) -> None:
         raise click.UsageError(why)
 
 
-def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
+def _draft(ws: Workspace, said: dict[str, Any], now: str) -> Draft:
     words = list(said["instructions"])
     source = said["file"] or ("-" if words == ["-"] else None)
     if source is not None and words not in ([], ["-"]):
@@ -363,8 +396,10 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
     if said["plan"] is not None:
         from mailboxd.protocol.plan import parse_dag
 
-        dag = admitted(parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"]), ws)
-    return with_plan(Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag), ws)
+        plan = parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"], calendar=calendar_of(ws, now))
+        dag = admitted(plan, ws)
+    draft = Draft(title, text, said["context"], said["expected_output"], said["criteria"], dag)
+    return with_plan(draft, ws, calendar_of(ws, now) if "DAG" in text else None)
 
 
 def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
