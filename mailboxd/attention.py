@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mailboxd import health
 from mailboxd.core.sanitize import first_line, one_line
+from mailboxd.core.standstill import OVER, Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import NO_SUCH_AGENT, OPERATORS, STATES, State, WaitsFor, state_words
 from mailboxd.errors import ConfigError, MailboxdError
@@ -69,6 +70,7 @@ class Need(StrEnum):
     FAILED = "failed"
     NOTICE = "notice"
     ENDING = "ending"
+    PAUSED = "paused"
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
@@ -141,10 +143,20 @@ def program_for(ws: Workspace) -> str:
     return f"mailboxd -w {shlex.quote(str(ws.root))}"
 
 
-def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *, most: int | None = MOST) -> Attention:
+def of(
+    ws: Workspace,
+    report: Report,
+    clock: Clock,
+    program: str,
+    seen: Seen,
+    *,
+    most: int | None = MOST,
+    paused: Standstill | None = None,
+) -> Attention:
     """Everything that waits for a person in this workspace, at most `most` of each sort; None: all.
 
-    `seen` is what that person has seen (`user_state.seen`). `program` begins the commands: `mailboxd`, with -w where
+    `seen` is what that person has seen (`user_state.seen`). `paused` is the standstill of all agents
+    (`user_state.standstill`), where it is to be an item. `program` begins the commands: `mailboxd`, with -w where
     that is needed.
     """
     from mailboxd.store.attention_queries import waiting_for_person
@@ -159,6 +171,8 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
     elif pid is not None and is_change_unread(ws):
         text = "the changed configuration counts after a restart of the daemon"
         broken.append(Item(Need.DAEMON, text, _restart(pid, program)))
+    if paused is not None:
+        broken.insert(invalid is not None, of_standstill(paused, program))
     found = unread_files(ws, report.are_live, to_epoch(now))
     unread = [_of_unread(ws, one, program) for one in found if not seen.has_file(one.path, one.changed)]
     lying = {one.path for one in found}
@@ -172,6 +186,11 @@ def of(ws: Workspace, report: Report, clock: Clock, program: str, seen: Seen, *,
     waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
     return Attention((*broken, *endings, *told), total, waiting.phases, waiting.snapshot)
+
+
+def of_standstill(paused: Standstill, program: str) -> Item:
+    """The standstill of all agents of the host."""
+    return Item(Need.PAUSED, one_line(paused.text), OVER.replace("mailboxd", program, 1), paused.at)
 
 
 _PLAIN = re.compile(rb"agent:[ ]+([\"']?)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\1[ ]*")

@@ -12,13 +12,15 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from mailboxd.core.times import plus
-from mailboxd.errors import ConfigError, MailboxdError
+from mailboxd.core.sanitize import first_line
+from mailboxd.core.standstill import OVER, Standstill
+from mailboxd.core.times import plus, to_epoch, to_text
+from mailboxd.errors import ConfigError, MailboxdError, Refused
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.attention_queries import Seen
@@ -229,6 +231,79 @@ def _seen_text(seen: Seen) -> bytes:
     files = sorted(((at, path) for path, at in seen.files.items()), reverse=True)[:_MOST_SEEN]
     known = {"since": since, "tasks": kept, "files": {path: at for at, path in files}}
     return json.dumps(known).encode() + b"\n"
+
+
+# The standstill: `standstill`, a JSON object with the latest word. It is not removed when it is over, so that each
+# daemon learns who ended it. One that cannot be read holds everything: what restrains is never dropped.
+
+STANDSTILL = "standstill"
+_MOST_NOTE = 1_000
+
+
+def standstill(environ: Mapping[str, str]) -> Standstill | None:
+    """The standstill of this user's agents; None if there is none. Raises nothing."""
+    latest = latest_standstill(environ)
+    return None if latest is None or latest.over else latest
+
+
+def latest_standstill(environ: Mapping[str, str]) -> Standstill | None:
+    """The latest word about a standstill, also that it is over; None if there never was one. Raises nothing."""
+    state = UserState.of(environ)
+    try:
+        status = (state.folder / STANDSTILL).lstat()
+    except OSError:
+        return None
+    try:
+        said = json.loads(state.read(STANDSTILL, secret=False) or b"")
+        found = Standstill(str(said["by"]), str(said["at"]), str(said["note"]), said["over"] is True)
+        to_epoch(found.at)
+    except (MailboxdError, ValueError, TypeError, KeyError) as problem:
+        why = first_line(str(problem) if isinstance(problem, MailboxdError) else "it is damaged")
+        return Standstill("somebody", to_text(status.st_mtime), f"{state.folder / STANDSTILL} cannot be read: {why}")
+    return found
+
+
+@dataclass(slots=True)
+class StandstillWatch:
+    """Returns the latest word, and reads it again only when the file has changed."""
+
+    environ: Mapping[str, str]
+    _path: str = field(init=False)
+    _seen: tuple[int, int, int] | None = None
+    _latest: Standstill | None = None
+
+    def __post_init__(self) -> None:
+        self._path = str(UserState.of(self.environ).folder / STANDSTILL)
+
+    def __call__(self) -> Standstill | None:
+        try:
+            status = os.lstat(self._path)
+            seen = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+        except OSError:
+            self._seen = self._latest = None
+            return None
+        if seen != self._seen:
+            self._seen, self._latest = seen, latest_standstill(self.environ)
+        return self._latest
+
+
+def say_standstill(environ: Mapping[str, str], said: Standstill) -> None:
+    """Pause every agent of this user, or (`over`) end that. The daemons have to be woken.
+
+    Raises Refused if it is so already, ConfigError for root in the home of another user, WorldError.
+    """
+    state = UserState.of(environ)
+    if not _may_keep(state):
+        raise ConfigError(f"{state.folder} belongs to another user, whose agents these are; do it as that user")
+    with state.writing() as folder:
+        now = standstill(environ)
+        if said.over and now is None:
+            hint = "`mailboxd status` says what they wait for."
+            raise Refused("not-paused", "the agents are not paused together", hint)
+        if not said.over and now is not None:
+            raise Refused("held", f"{now.text} already, since {now.at}", f"`{OVER}` ends that.")
+        kept = {"by": said.by, "at": said.at, "note": said.note[:_MOST_NOTE], "over": said.over}
+        state.write(folder, STANDSTILL, json.dumps(kept).encode() + b"\n")
 
 
 def _listed(state: UserState) -> list[Path]:

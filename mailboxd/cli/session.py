@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.config import Config
+    from mailboxd.core.standstill import Standstill
     from mailboxd.store.attention_queries import Seen
     from mailboxd.store.reports import Report
 
@@ -81,6 +82,12 @@ class Session:
         from mailboxd import user_state
 
         return user_state.seen(ws.root, os.environ, self.clock.now())
+
+    def paused(self) -> Standstill | None:
+        """The standstill of all agents of this user; None if there is none. Raises nothing."""
+        from mailboxd import user_state
+
+        return user_state.standstill(os.environ)
 
     def see(self, failed: Mapping[str, str] | None, files: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Note that this user has seen these failed tasks (id -> end; None: all), and files that are not read (path ->

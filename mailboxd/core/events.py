@@ -84,6 +84,8 @@ class Kind(StrEnum):
     MESSAGE_FILED = "message.filed"  # the file is now in archive/ or rejected/
     MESSAGE_SENT = "message.sent"  # -> a row in messages
     INBOX_REARMED = "inbox.rearmed"  # its directory was replaced, and is watched again
+    HOST_PAUSED = "host.paused"  # a person has paused every agent of the host, and this daemon has heard of it
+    HOST_RESUMED = "host.resumed"  # that is over
     MESSAGE_UNDELIVERED = "message.undelivered"  # the peer could not be reached; the file stays in outbox/
     NOTICE_SENT = "notice.sent"  # people were told; its row in untold_notices goes
     NOTICE_FAILED = "notice.failed"  # -> a row in untold_notices: people could not be told yet, or at all

@@ -58,6 +58,8 @@ class Capacity:
     """How many of them each agent has."""
     sessions: set[str] = field(default_factory=set)
     """The sessions in which one runs: there is never a second one."""
+    is_shut: bool = False
+    """A person has paused everything: no work begins, but what has become of it may be asked."""
 
     @property
     def left(self) -> int:
@@ -76,6 +78,10 @@ class Capacity:
     def is_short(self) -> bool:
         """Whether it is memory, not their number, that keeps the next call from starting."""
         return self.left == 0 and len(self.running) < self.most
+
+    def may_begin(self, agent: str = "", session: str = "") -> bool:
+        """Whether work may begin in another call, as `has_slot`."""
+        return not self.is_shut and self.has_slot(agent, session)
 
     def has_slot(self, agent: str = "", session: str = "") -> bool:
         """Whether another call may start: of `agent`, or, without one, a question or a message."""

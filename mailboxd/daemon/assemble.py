@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import attention, signed_heads, stale_database
+from mailboxd import attention, signed_heads, stale_database, user_state
 from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
@@ -232,6 +232,7 @@ def put_together(
         configuration=_WhyInvalid(ws),
         orders=GatewayOrders(core, ws, calls.selector, carrier, calls.environment),
         view=ViewWriter(core, ws),
+        standstill=user_state.StandstillWatch(os.environ),
         on_events=EventLogger(core.store).log_after,
     )
 

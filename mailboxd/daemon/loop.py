@@ -15,13 +15,14 @@ import logging
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from mailboxd import log
 from mailboxd.agents.sidecar import Sidecar
 from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
-from mailboxd.core.events import Kind
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.standstill import OVER, Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.gateway_orders import GatewayOrders
@@ -88,10 +89,14 @@ class Daemon:
     """Returns why the daemon could not start again with its configuration, else an empty string."""
     orders: GatewayOrders
     view: ViewWriter
+    standstill: Callable[[], Standstill | None]
+    """Returns the latest word about a standstill of all agents."""
     on_events: Callable[[int], int]
     """Logs the events after this number; returns the number of the last one."""
     services: list[Sidecar] = field(default_factory=list)
     """Processes that the daemon keeps running: page, tools, metrics."""
+    paused: Standstill | None = None
+    """The standstill, as this round has found it: nothing begins."""
     _logged_event: int = 0
     _stopping: int = 0
     _schedule: ScanSchedule = field(default_factory=ScanSchedule)
@@ -204,6 +209,8 @@ class Daemon:
         with self.engine.batch():
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
             self.engine.store.meta.set_ageing(self.engine.settings.ageing)
+            self.paused = self.engine.store.meta.standstill()
+            self.calls.is_shut = self.paused is not None
             self.engine.store.meta.report("agent", self.engine.settings.agent)
             if not self._misplaced():
                 self._try(Component.SCANNING, self.taskmd.restore)
@@ -234,6 +241,7 @@ class Daemon:
         db = self.engine.store.db
         recorded, mail = db.total_changes, self._read_mail() if look else None
         with self.engine.batch():
+            self._hear_of_standstill()
             self._try(Component.COLLECTING, self._collect)
             if (at := self.peers.gateway.due) is not None:  # perhaps because of how a turn has ended
                 self._surroundings.gateway.mark(at)
@@ -253,13 +261,28 @@ class Daemon:
         with self.engine.batch():
             return self._begin() or more
 
+    def _hear_of_standstill(self) -> None:
+        """Take over, and record, that a person has paused all agents or let them go on; inside a batch."""
+        latest = self.standstill()
+        said = None if latest is None or latest.over else latest
+        if said != self.paused:
+            kind = Kind.HOST_PAUSED if said is not None else Kind.HOST_RESUMED
+            told = said or latest or Standstill("somebody", self.engine.now, over=True)
+            self.engine.record(Event(kind, None, {"at": self.engine.now, "said": asdict(told)}, actor=told.by))
+            self.engine.store.meta.set_standstill(said)
+            self.paused, self.calls.is_shut = said, said is not None
+            if said is not None:
+                _log.warning("%s: nothing begins; `%s` ends that", said.text, OVER)
+
     def _begin(self) -> bool:
         """Start ready work, inside a batch; returns whether there is more to do at once."""
         over, clock, store = 0, self.engine.clock, self.engine.store
         capacity = self.calls.measure_capacity(clock.monotonic())
         if not (self._stopping or self.arrivals.is_catching_up):
-            self.engine.schedule(capacity)
-            over = self.effects.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down))
+            if self.paused is None:
+                self.engine.schedule(capacity)
+            begins = not (self.reserve.why or self.peers.gateway.is_down or self.paused)
+            over = self.effects.mark(capacity, begins=begins)
         due = store.schedule.next_due(self.engine.now)
         self._next_due = NEVER if due is None else clock.monotonic() + to_epoch(due) - to_epoch(clock.now())
         return over > 0
@@ -505,7 +528,10 @@ class Daemon:
                 return reason
 
     def _is_idle(self) -> bool:
-        """Whether nothing runs, nothing is ordered, no retry is pending, and nothing is about to become a question."""
+        """Whether nothing runs, nothing is ordered, no retry is pending, and nothing is about to become a question.
+
+        What is ordered does not count while everything is paused: it would keep this daemon until a person resumes it.
+        """
         store = self.engine.store
         return not (
             (self.calls.has_work() or self.reports)
@@ -513,8 +539,8 @@ class Daemon:
             or self._schedule.file_ready_at is not None
             or store.stale_files.exist()
             or self.archiving.waiting()
-            or store.schedule.has_pending()
-            or store.schedule.has_backoff(self.engine.clock.now())
+            or (self.paused is None and store.schedule.has_pending())
+            or (self.paused is None and store.schedule.has_backoff(self.engine.clock.now()))
             or store.schedule.next_asked(self.engine.now) is not None
         )
 

@@ -76,7 +76,8 @@ def _view(engine: Engine, ws: Workspace) -> dict[str, Any]:
     report, settings = Report(engine.store.db), engine.settings
     seen = user_state.seen(ws.root, os.environ, engine.clock.now())
     program = attention.program_for(ws)
-    found = attention.of(ws, report, engine.clock, program, seen, most=_MOST)
+    paused = user_state.standstill(os.environ)
+    found = attention.of(ws, report, engine.clock, program, seen, most=_MOST, paused=paused)
     return {
         "version": VERSION,
         "agent": settings.agent,

@@ -131,6 +131,8 @@ class Daemon:
     """Why the latest one could not start; empty if it could."""
     outdated: bool = False
     """Whether the configuration was changed, validly, since it began."""
+    paused: str = ""
+    """That all agents are paused, in a clause."""
 
 
 @dataclass(frozen=True, slots=True)

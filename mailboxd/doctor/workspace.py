@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from mailboxd import attention
-from mailboxd.core.sanitize import for_file_name
+from mailboxd import attention, user_state
+from mailboxd.core.sanitize import first_line, for_file_name
+from mailboxd.core.standstill import OVER
 from mailboxd.core.times import to_epoch
 from mailboxd.doctor.facts import (
     CheckResult,
@@ -172,6 +173,8 @@ def database(facts: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
 
 
 def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
+    if found.paused:
+        yield warning("paused", f"{found.paused}: nothing begins in any workspace", OVER)
     if found.gave_up:
         record = facts.database is not None and recreation(Path(facts.database.path)) in found.gave_up
         fix = _REBUILD if record else _start(facts)
@@ -269,15 +272,17 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     """The process that holds the lock, and how it was started; without one, its installed unit and why the latest one
     could not start. Raises WorldError.
     """
-    pid = lock.holder(ws)
+    pid, standstill = lock.holder(ws), user_state.standstill(environ)
+    paused = "" if standstill is None else first_line(standstill.text)
     if not pid:
         unit_name = unit_of(ws.root)
         gave_up = failed_starts(ws, clock.now(), clock.monotonic()).why if pid is None else ""
-        return Daemon(pid, unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else "", gave_up=gave_up)
+        installed = unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else ""
+        return Daemon(pid, installed, gave_up=gave_up, paused=paused)
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
-    return Daemon(pid, unit[1] if unit else "", is_inside, outdated=attention.is_change_unread(ws))
+    return Daemon(pid, unit[1] if unit else "", is_inside, outdated=attention.is_change_unread(ws), paused=paused)
 
 
 def probe_mailbox(ws: Workspace, now: str) -> MailboxFacts:

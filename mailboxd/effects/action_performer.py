@@ -122,7 +122,7 @@ class ActionPerformer:
         call = Call(order.id, CallKind.GATE, "", f"gate:{order.id}", _SECONDS, order)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        if not self.calls.capacity.has_slot():
+        if not self.calls.capacity.may_begin():
             return
         self.calls.discard(order.id)
         place = GateDir(self.setting.root, effect.approval_id)
@@ -197,7 +197,7 @@ class ActionPerformer:
         if found is not State.NEVER_STARTED or row.state is Performed.STARTED:
             self.reports.append(RunnerEnded(order, effect, "mailboxd was not running when it ended"))
             return
-        if not self.calls.capacity.has_slot():
+        if not self.calls.capacity.may_begin():
             return
         environment = plain_environment(self.setting.environ) | export_environment(self.setting)
         words = effect_argv(place)

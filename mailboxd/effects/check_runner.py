@@ -90,7 +90,7 @@ class CheckRunner:
         files = self._named(effect.check)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        if not effect.check.file and not self.calls.capacity.has_slot():
+        if not effect.check.file and not self.calls.capacity.may_begin():
             return
         self.calls.discard(order.id)  # the end of an earlier run was not observed: run it again
         try:

@@ -180,7 +180,7 @@ class MessageDelivery:
     def _may_begin(self, to: str) -> bool:
         if self.gateway.is_down or self.engine.pacing.is_shut(to):
             return False
-        return self.calls.capacity.has_slot()
+        return self.calls.capacity.may_begin()
 
     def _settle(self, handed: HandedOver) -> None:
         """Record that a message was handed over, will be retried, or is given up; inside a batch."""

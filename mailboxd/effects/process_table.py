@@ -128,6 +128,8 @@ class ProcessTable:
     lane: int | None = None
     """How many turns the gateway runs at once, for all clients; this daemon uses at most half of them."""
     running: dict[str, Call] = field(default_factory=dict)
+    is_shut: bool = False
+    """A person has paused everything, so no work begins."""
     capacity: Capacity = field(init=False)
     """The free capacity in this round of the loop; each call that starts takes its slot."""
     _root: str = field(init=False)
@@ -310,6 +312,7 @@ class ProcessTable:
             min(self.caps.per_agent, most),
             Counter(call.agent for call in turns),
             {call.session_key for call in self.running.values()},
+            self.is_shut,
         )
         return self.capacity
 

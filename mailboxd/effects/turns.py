@@ -339,9 +339,10 @@ class TurnStarter:
     def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity, *, by_hub: bool) -> bool:
         """Whether a turn may start now: there is a slot, the agent's breaker allows it, and the task is not held."""
         if by_hub:
-            return self.engine.pacing.starts(order.agent) > 0 and not self.engine.store.tasks.is_held(order.task)
+            may_start = not capacity.is_shut and self.engine.pacing.starts(order.agent) > 0
+            return may_start and not self.engine.store.tasks.is_held(order.task)
         return (
-            capacity.has_slot(order.agent, effect.session_key)
+            capacity.may_begin(order.agent, effect.session_key)
             and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)
             and (not effect.model or self.calls.free_cli_processes() > len(self._programs))
             and not self.engine.store.tasks.is_held(order.task)

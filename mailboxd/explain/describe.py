@@ -10,6 +10,7 @@ from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.sanitize import first_line, one_line
+from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting, WaitsFor
 
@@ -102,6 +103,8 @@ def _headline(event: Event, name: str) -> str:
             return f"{data['local_id']}: archived: its directory is now {data['path']}"
         case Kind.INBOX_REARMED:
             return f"{data['path']} was replaced and is watched again"
+        case Kind.HOST_PAUSED | Kind.HOST_RESUMED:
+            return first_line(Standstill(**data["said"]).text)
         case Kind.ALARM:
             return f"ALARM {data['what']}: {data['why']}"
     if "message" in data or event.kind in _ABOUT_MESSAGES:

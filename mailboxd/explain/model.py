@@ -216,3 +216,5 @@ class Snapshot:
     """Turns (the ids of their effects) whose gateway died, and how far their recovery is."""
     endings: tuple[Ending, ...] = ()
     """The held orders of the workspace, the next first."""
+    standstill: str = ""
+    """That a person has paused everything, as the daemon has heard, in a clause."""

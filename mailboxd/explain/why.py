@@ -15,6 +15,7 @@ from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.endings import becomes, until
 from mailboxd.core.following import is_in_vain
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
+from mailboxd.core.standstill import OVER
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import (
     CANNOT_HELP,
@@ -72,6 +73,8 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         hint += f"; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is on hold: {task.held}", hint=hint)
     agent = _next_agent(task, snapshot)
+    if snapshot.standstill and (agent or _is_to_begin(task)):
+        return Cause(task.local_id, "paused", f"waits: {first_line(snapshot.standstill)}", hint=OVER)
     if not agent:
         return None
     if task.held_by:
@@ -101,6 +104,13 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
         return Cause(task.local_id, "pace", text, at=at, then="its next turn may start", hint=hint)
     return None
+
+
+def _is_to_begin(task: TaskSnapshot) -> bool:
+    """Whether what comes next for the task begins something other than a turn: its subtasks, a check, an action."""
+    if task.phase is Phase.EXECUTION_READY:
+        return not task.unmet and task.parent_live
+    return any(order.kind in ("run_check", "prepare", "perform") for order in task.pending)
 
 
 _GATES = frozenset({Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE})

@@ -62,7 +62,9 @@ def load(
     known = tuple(sorted(meta.agents()))
     recovering = {} if daemon is None else meta.recovering()
     reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, meta.openclaw(), recovering)
-    return Snapshot(now, daemon, found, _calls(db), sign, *reported, endings(db))
+    paused = None if daemon is None else meta.standstill()
+    standstill = paused.text if paused is not None else ""
+    return Snapshot(now, daemon, found, _calls(db), sign, *reported, endings(db), standstill)
 
 
 def _placed(db: sqlite3.Connection, task: TaskSnapshot, now: str) -> TaskSnapshot:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from mailboxd.core.schedule import Capacity
+from mailboxd.core.standstill import Standstill
 from mailboxd.core.vocabulary import POOL, SELF
 from mailboxd.store.written import Written
 
 PEERS = "peers"
 """The agents that OpenClaw listed."""
+_STANDSTILL = "standstill"
 _PLANNED = "planned"
 """The plans of agents within the last hour, as [time, number of tasks]."""
 
@@ -96,6 +99,14 @@ class Meta:
 
     def ageing(self) -> float:
         return float(self.get("ageing") or 0.0)
+
+    def set_standstill(self, said: Standstill | None) -> None:
+        """That everything is paused, as the daemon has heard; None: it is not."""
+        self.set(_STANDSTILL, json.dumps(asdict(said)) if said is not None else "")
+
+    def standstill(self) -> Standstill | None:
+        text = self.get(_STANDSTILL)
+        return Standstill(**json.loads(text)) if text else None
 
     def set_gone(self, gone: Mapping[str, str]) -> bool:
         """Which agents that tasks wait for do not exist, and how that is known; whether this changed."""

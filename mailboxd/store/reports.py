@@ -23,7 +23,7 @@ from mailboxd.store.database import connect, mark_of, other_schema, recreation, 
 from mailboxd.store.meta import PEERS, Meta
 
 if TYPE_CHECKING:
-    pass
+    from mailboxd.core.standstill import Standstill
 
 Row = dict[str, Any]
 
@@ -342,6 +342,10 @@ class Report:
         """These tasks at `now`, for `explain.why`."""
         with self.snapshot():
             return explain_queries.load(self.db, tasks, now, daemon, neighbours=neighbours)
+
+    def standstill(self) -> Standstill | None:
+        """That everything is paused, as the daemon has heard; None: it is not."""
+        return Meta(self.db).standstill()
 
     def endings(self) -> tuple[Ending, ...]:
         """The orders that are held to end a task, the next first."""

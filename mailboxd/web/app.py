@@ -56,6 +56,8 @@ _DONE = {
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "dismissed": "Dismissed and recorded under your name.",
+    "pause-all": "Every agent of this host is paused: running turns end, and nothing begins.",
+    "resume-all": "Every agent goes on.",
     "carried": "Signed and on its way. The other host takes it as soon as it can: mailboxd hub status.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
     **{order.name: order.done for order in OPERATOR_ORDERS if order.done},
@@ -294,7 +296,9 @@ class WebApp:
         named = {"workspace": request.path_params.get("key", ""), **request.path_params, **form}
         workspace = self.models.workspaces.find(named["workspace"])
         try:
-            if workspace is None:
+            if "standstill" in form:
+                done = self.actions.stand_still(form["standstill"], form)
+            elif workspace is None:
                 done = self._elsewhere(named)
             elif "send" in form:
                 done, message = self.actions.send(workspace, form)

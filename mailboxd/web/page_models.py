@@ -109,7 +109,10 @@ class PageModels:
         except MailboxdError as error:
             hosts = []
             _log.warning("the other hosts cannot be shown: %s", error)
-        return {"workspaces": workspaces, "hosts": hosts} | _together([*workspaces, *map(_of_host, hosts)])
+        paused = user_state.standstill(self.workspaces.environ)
+        return {"workspaces": workspaces, "hosts": hosts, "paused": paused} | _together(
+            [*workspaces, *map(_of_host, hosts)]
+        )
 
     def summary(self, workspace: WebWorkspace) -> Row:
         """One workspace; if it cannot be read, `error` says why. Raises nothing."""
@@ -167,6 +170,7 @@ class PageModels:
                 rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
                 found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
                 found["events_shown"] = task_queries.latest_events(report, None, 12)
+        found["paused"] = user_state.standstill(self.workspaces.environ)
         return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
 
     def became_of(self, workspace: WebWorkspace, message_id: str) -> Row | None:

@@ -22,6 +22,7 @@ from mailboxd.core.approvals import ApprovalDecision
 from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import first_line, storable_text
+from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
@@ -128,6 +129,7 @@ def recipes(workspace: WebWorkspace) -> Recipes:
 
 Form = Mapping[str, str]
 
+STANDSTILLS = ("pause-all", "resume-all")
 HELD = "held"
 """What became of an order that ends a task: it is held for some seconds."""
 _MAX_NOTE = 4_000
@@ -142,6 +144,7 @@ class FormActions:
     """What forms do: they record an order and leave effects to the daemon."""
 
     clock: Clock
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def send(self, workspace: WebWorkspace, form: Form) -> tuple[str, str]:
         """Send a task to the agent of this workspace, as `mailboxd send` and `recipe run` do.
@@ -214,6 +217,16 @@ class FormActions:
                 ordered(engine, found, order, values, process.name())
         wakeup.poke(workspace.ws.state)
         return HELD if order.ends else order.name
+
+    def stand_still(self, word: str, form: Form) -> str:
+        """Pause every agent of this user, or let them go on (`word`); returns what was done. Raises MailboxdError."""
+        if word not in STANDSTILLS:
+            raise Refused("bad-form", "the form says neither pause nor resume", "Open the page again.")
+        said = Standstill(process.name(), self.clock.now(), _text(form, "note", _MAX_NOTE), word == "resume-all")
+        user_state.say_standstill(self.environ, said)
+        for ws in user_state.workspaces(self.environ):
+            wakeup.poke(ws.state)
+        return word
 
     def undo(self, workspace: WebWorkspace, task: str) -> str:
         """Take back what is held about this task. Raises MailboxdError."""

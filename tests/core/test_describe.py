@@ -73,6 +73,8 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.MESSAGE_UNDELIVERED: {"to": "bob", "reason": EVIL},
     Kind.TASK_PUT_AWAY: {"local_id": "t", "path": EVIL},
     Kind.INBOX_REARMED: {"path": "mailbox/inbox"},
+    Kind.HOST_PAUSED: {"said": {"by": "ann", "at": "2026-11-01T00:00:00.000Z", "note": EVIL, "over": False}},
+    Kind.HOST_RESUMED: {"said": {"by": "ann", "at": "2026-11-01T00:00:00.000Z", "note": "", "over": True}},
     Kind.NOTICE_SENT: {"to": EVIL, "what": "question", "text": EVIL},
     Kind.NOTICE_FAILED: {"to": EVIL, "what": "question", "why": EVIL, "again": None},
     Kind.NOTICE_SETTLED: {"id": "trn_1", "how": "it applies no longer"},

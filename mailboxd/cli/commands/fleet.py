@@ -109,7 +109,8 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
     with opened(ws.database) as report, report.snapshot():
         found = workspace_summary(report)
         seen = user_state.seen(ws.root, os.environ, now)
-        waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS)
+        paused = user_state.standstill(os.environ)
+        waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS, paused=paused)
         agent = agent_of(ws) or report.agent()
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
     return {

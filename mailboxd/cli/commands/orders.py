@@ -184,14 +184,38 @@ accept_command = _command(
     "accept q3-report.extract",
     "Complete a blocked task with its last good result.",
 )
-pause_command = _command(
+ALL = click.option("--all", "everything", is_flag=True, help="Every agent of this user on this host (instead of TASK).")
+
+
+@verb(
     "pause",
     'pause q3-report --note "until the audit is over"',
-    """Pause a task and everything below it: running turns finish, and no other starts.
-
-    Deadlines still pass, answers and replies still count, and an approved action still runs.
-    """,
+    'pause --all --note "the provider is being changed"',
+    exits={1: "with --all: a daemon that runs has not heard it"},
 )
+@task_argument(required=False)
+@fields_of("pause")
+@ALL
+def pause_command(session: Session, task: str | None, everything: bool, **values: Any) -> int | None:
+    """Pause a task and everything below it, or every agent of the host: running turns finish, and no other starts.
+
+    Deadlines still pass, answers and replies still count. An approved action of a paused task still runs; with --all it
+    waits, as checks, schedules and messages to other agents do, also in daemons that are started later. Mail is taken.
+    """
+    if (task is None) is not everything:
+        raise click.UsageError("give a task, or --all")
+    if everything:
+        from mailboxd.cli import standstill
+
+        return standstill.say(session, values["note"], over=False)
+    from mailboxd.engine import operator_commands
+
+    carry_out(
+        session,
+        task or "",
+        lambda engine, found, user: operator_commands.give(engine, found, BY_NAME["pause"], values, user),
+    )
+    return None
 
 
 @verb("fail", 'fail q3-report.extract --note "the source is gone"', "fail q3-report.extract --now")
@@ -206,18 +230,32 @@ def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
     _ending("unblock-fail", session, task, now, values)
 
 
-@verb("resume", "resume q3-report", "resume --agent analyst")
+@verb(
+    "resume",
+    "resume q3-report",
+    "resume --agent analyst",
+    "resume --all",
+    exits={1: "with --all: a daemon that runs has not heard it"},
+)
 @task_argument(required=False)
 @fields_of("resume")
 @click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
-def resume_command(session: Session, task: str | None, agent: str | None, **values: Any) -> None:
-    """Resume a paused task, or close an agent's circuit breaker."""
-    if (task is None) is (agent is None):
-        raise click.UsageError("give a task, or an agent with --agent")
+@ALL
+def resume_command(
+    session: Session, task: str | None, agent: str | None, everything: bool, **values: Any
+) -> int | None:
+    """Resume a paused task, or every agent of the host, or close an agent's circuit breaker."""
+    if (task is not None) + (agent is not None) + everything != 1:
+        raise click.UsageError("give a task, or an agent with --agent, or --all")
+    if everything:
+        from mailboxd.cli import standstill
+
+        return standstill.say(session, values["note"], over=True)
     if agent is not None:
         carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user), {})
     elif task is not None:
         give(session, task, BY_NAME["resume"].given(values))
+    return None
 
 
 @verb(

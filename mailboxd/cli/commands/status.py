@@ -81,7 +81,8 @@ def _found(
     """
     pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
-    waiting = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws))
+    paused, program = session.paused(), session.program(ws)
+    waiting = attention.of(ws, report, session.clock, program, session.seen(ws), paused=paused)
     counts = waiting.states(tasks)
     snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
     messages, unjudged = _messages(ws, report)
@@ -97,6 +98,7 @@ def _found(
         "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
         "open_tasks": [{name: row[name] for name in _OF_TASK} for row in open_tasks],
         "open_tasks_count": open_count,
+        "paused": None if paused is None else {"by": paused.by, "at": paused.at, "note": paused.note},
         "attention": waiting.as_json(),
         "attention_count": waiting.total,
         "breakers": [
@@ -242,10 +244,10 @@ def inbox_command(session: Session, dismissed: tuple[str, ...], edited: str | No
         _edit(session, edited)
         return
     ws = session.workspace()
+    program, paused = session.program(ws), session.paused()
     with session.report() as report:
-        found = attention.of(ws, report, session.clock, session.program(ws), session.seen(ws), most=None)
+        found = attention.of(ws, report, session.clock, program, session.seen(ws), most=None, paused=paused)
     items, now = found.as_json(), session.clock.now()
-    program = session.program(ws)
     lines = folded_list(
         items, lambda some: attention_lines(some, now, room(), program), everything, f"{program} inbox --all"
     )

@@ -1,0 +1,88 @@
+"""`mailboxd pause --all` and `resume --all`: every agent of this user on this host stands still, or goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mailboxd.cli.operator_actions import require_operator
+from mailboxd.cli.session import POLL_INTERVAL
+from mailboxd.core.sanitize import for_terminal, storable_text
+from mailboxd.core.standstill import OVER, Standstill
+from mailboxd.errors import MailboxdError
+from mailboxd.host import process, wakeup
+from mailboxd.mailbox import lock
+
+if TYPE_CHECKING:
+    from mailboxd.cli.session import Session
+    from mailboxd.mailbox.layout import Workspace
+
+_PATIENCE = 5.0
+"""Seconds to wait until each daemon has heard it."""
+UNHEARD = 1
+"""Exit status: a daemon that runs has not heard it."""
+
+
+def say(session: Session, note: str | None, *, over: bool) -> int | None:
+    """Write it down, wake every daemon, and wait until each has heard it. Raises Refused, ConfigError, WorldError."""
+    from mailboxd import user_state
+
+    require_operator()
+    said = Standstill(process.name(), session.clock.now(), storable_text(note or "").strip(), over)
+    user_state.say_standstill(os.environ, said)
+    places = list(dict.fromkeys(_places(session)))
+    running = [ws for ws in places if lock.holder(ws) is not None]
+    for ws in running:
+        wakeup.poke(ws.state)
+    unheard = _wait(session, running, said)
+    rows = [
+        {"workspace": str(ws.root), "daemon": {"running": ws in running}, "heard": ws not in unheard} for ws in places
+    ]
+    session.show(
+        {"said": {"by": said.by, "at": said.at, "note": said.note, "over": over}, "daemons": rows}, _lines(said, rows)
+    )
+    return UNHEARD if unheard else None
+
+
+def _places(session: Session) -> Iterator[Workspace]:
+    """The workspaces of this user, and the one where this is said."""
+    from mailboxd import user_state
+
+    yield from user_state.workspaces(os.environ)
+    with suppress(MailboxdError):
+        yield session.workspace()
+
+
+def _wait(session: Session, running: list[Workspace], said: Standstill) -> list[Workspace]:
+    """The workspaces whose daemon has not heard it in time."""
+    left, until = running, session.clock.monotonic() + _PATIENCE
+    while left := [ws for ws in left if not _has_heard(ws, said)]:
+        if session.clock.monotonic() >= until:
+            break
+        session.pause(POLL_INTERVAL)
+    return left
+
+
+def _has_heard(ws: Workspace, said: Standstill) -> bool:
+    from mailboxd.store.reports import opened
+
+    with suppress(MailboxdError), opened(ws.database) as report:
+        return (report.standstill() is None) is said.over
+    return False
+
+
+def _lines(said: Standstill, rows: list[dict[str, Any]]) -> Iterator[str]:
+    if said.over:
+        yield "every agent goes on"
+    else:
+        yield f"every agent of this user on this host is paused: running turns end, nothing begins; `{OVER}` ends that"
+    for row in rows:
+        if not row["daemon"]["running"]:
+            how = "no daemon runs" + ("" if said.over else "; one that is started holds as well")
+        elif row["heard"]:
+            how = "its daemon has heard it"
+        else:
+            how = "ITS DAEMON HAS NOT HEARD IT: another state directory (XDG_STATE_HOME), or stuck; see mailboxd doctor"
+        yield for_terminal(f"  {row['workspace']}: {how}")

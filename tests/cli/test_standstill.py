@@ -1,0 +1,165 @@
+"""`pause --all` and `resume --all`: one word holds every agent of the host, and every view says so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mailboxd import user_state
+from mailboxd.core.schedule import Capacity
+from mailboxd.core.standstill import Standstill
+from mailboxd.doctor.facts import Level
+from mailboxd.doctor.workspace import daemon as checked
+from mailboxd.doctor.workspace import probe_daemon
+from mailboxd.errors import Refused
+from mailboxd.mailbox import lock
+from mailboxd.web.page_models import PageModels
+from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+from tests.cli.stage import Stage
+from tests.cli.test_hints import run_as_printed
+from tests.doctor.facts import but
+
+NOTE = "the provider is being changed"
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def file_of_it() -> Path:
+    return user_state.UserState.of(os.environ).folder / user_state.STANDSTILL
+
+
+def test_everything_is_paused_with_a_note_and_resumed(stage: Stage) -> None:
+    said = stage.json("pause", "--all", "--note", NOTE)
+    assert (said["said"]["note"], said["said"]["over"]) == (NOTE, False)
+    assert said["daemons"] == [{"workspace": str(stage.ws.root), "daemon": {"running": False}, "heard": True}]
+    paused = user_state.standstill(os.environ)
+    assert paused is not None
+    assert paused.text.endswith(f": {NOTE}")
+    shown = stage.run("resume", "--all")
+    assert shown.exit_code == 0, shown.output
+    assert "every agent goes on" in shown.stdout
+    assert user_state.standstill(os.environ) is None
+    latest = user_state.latest_standstill(os.environ)
+    assert latest is not None
+    assert latest.over
+
+
+def test_it_is_said_once(stage: Stage) -> None:
+    assert stage.run("pause", "--all").exit_code == 0
+    again = stage.run("pause", "--all")
+    assert "everything is paused by" in again.stderr
+    assert f"`{stage.program} resume --all`" in again.stderr
+    assert stage.run("resume", "--all").exit_code == 0
+    assert "not paused together" in stage.run("resume", "--all").stderr
+
+
+@pytest.mark.parametrize("words", [("pause",), ("pause", "job", "--all"), ("resume",), ("resume", "--all", "job")])
+def test_it_is_either_a_task_or_everything(stage: Stage, words: tuple[str, ...]) -> None:
+    assert stage.run(*words).exit_code == 2
+
+
+def test_an_agent_may_neither_pause_nor_resume_everything(stage: Stage) -> None:
+    inside: dict[str, str | None] = {"OPENCLAW_SHELL": "exec"}
+    assert "permission-denied" in stage.run("pause", "--all", env=inside).stderr
+    assert not file_of_it().exists()
+    stage.run("pause", "--all")
+    assert "permission-denied" in stage.run("resume", "--all", env=inside).stderr
+    assert user_state.standstill(os.environ) is not None
+
+
+def test_status_and_inbox_name_it_with_the_command_that_ends_it(stage: Stage) -> None:
+    stage.run("pause", "--all", "--note", NOTE)
+    assert stage.json("status")["paused"]["note"] == NOTE
+    item = stage.item("paused")
+    assert NOTE in item["text"]
+    assert NOTE in stage.run("status").stdout
+    assert run_as_printed(stage, item["command"]) == 0
+    assert stage.json("status")["paused"] is None
+    assert not [one for one in stage.json("inbox") if one["kind"] == "paused"]
+
+
+def test_doctor_warns_of_it(stage: Stage) -> None:
+    stage.run("pause", "--all", "--note", NOTE)
+    found = probe_daemon(stage.ws, os.environ, stage.clock)
+    first, *_ = checked(but(), found)
+    assert (first.id, first.level, first.fixes) == ("paused", Level.WARNING, ("mailboxd resume --all",))
+    assert NOTE in first.text
+
+
+def test_the_page_shows_it_and_has_a_button_for_both(stage: Stage) -> None:
+    models = PageModels(WebWorkspaces([stage.ws.root]), stage.clock)
+    actions = FormActions(stage.clock)
+    assert models.overview()["paused"] is None
+    assert actions.stand_still("pause-all", {"note": NOTE}) == "pause-all"
+    assert models.overview()["paused"].note == NOTE
+    assert not [item for item in models.overview()["attention"] if item["kind"] == "paused"], "it is shown once, above"
+    with pytest.raises(Refused):
+        actions.stand_still("pause-all", {})
+    assert actions.stand_still("resume-all", {}) == "resume-all"
+    assert models.summary(WebWorkspace(stage.ws))["attention"] == []
+    with pytest.raises(Refused):
+        actions.stand_still("stop", {})
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"by": 1}', b"[]", b"\xff"])
+def test_a_word_that_cannot_be_read_holds_everything(stage: Stage, damage: bytes) -> None:
+    stage.run("pause", "--all")
+    file_of_it().write_bytes(damage)
+    paused = user_state.standstill(os.environ)
+    assert paused is not None
+    assert "cannot be read" in paused.text
+    assert stage.run("resume", "--all").exit_code == 0
+    assert user_state.standstill(os.environ) is None
+
+
+def test_one_that_others_may_write_holds_and_says_so(stage: Stage) -> None:
+    stage.run("pause", "--all")
+    file_of_it().chmod(0o666)
+    paused = user_state.standstill(os.environ)
+    assert paused is not None
+    assert "cannot be read" in paused.text
+
+
+def test_a_daemon_reads_it_again_only_when_it_has_changed(stage: Stage) -> None:
+    watch = user_state.StandstillWatch(os.environ)
+    assert watch() is None
+    stage.run("pause", "--all")
+    first = watch()
+    assert first is not None
+    assert watch() is first
+    stage.run("resume", "--all")
+    assert watch() == user_state.latest_standstill(os.environ)
+    file_of_it().unlink()
+    assert watch() is None
+
+
+def test_a_daemon_that_has_not_heard_it_is_named(stage: Stage) -> None:
+    stage.pause = lambda seconds: None if stage.clock.advance(seconds) else None
+    with lock.acquire(stage.ws, stage.clock.now()):
+        shown = stage.run("pause", "--all")
+        assert shown.exit_code == 1
+        assert "HAS NOT HEARD IT" in shown.stdout
+        with stage.engine() as engine:
+            engine.store.meta.set_standstill(user_state.standstill(os.environ))
+        assert "HAS NOT HEARD IT" in stage.run("resume", "--all").stdout
+
+
+def test_work_waits_and_questions_about_work_do_not() -> None:
+    shut, open_ = Capacity(4, is_shut=True), Capacity(4)
+    assert (shut.has_slot("a"), shut.may_begin("a")) == (True, False)
+    assert (open_.has_slot("a"), open_.may_begin("a")) == (True, True)
+
+
+def test_why_says_what_holds_a_task_that_is_ready(stage: Stage) -> None:
+    stage.create("job")
+    with stage.engine() as engine:
+        engine.store.meta.set_standstill(Standstill("ann", stage.clock.now(), NOTE))
+    with lock.acquire(stage.ws, stage.clock.now()):
+        (cause,) = stage.json("why", "job")["because"]
+    assert (cause["kind"], cause["hint"]) == ("paused", f"{stage.program} resume --all")
+    assert cause["text"] == f"waits: everything is paused by ann: {NOTE}"
