@@ -139,7 +139,7 @@ def test_a_daemon_reads_it_again_only_when_it_has_changed(stage: Stage) -> None:
 
 
 def test_a_daemon_that_has_not_heard_it_is_named(stage: Stage) -> None:
-    stage.pause = lambda seconds: None if stage.clock.advance(seconds) else None
+    stage.pause = lambda seconds: [stage.clock.advance(seconds)].clear()
     with lock.acquire(stage.ws, stage.clock.now()):
         shown = stage.run("pause", "--all")
         assert shown.exit_code == 1
