@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, UnavailableError, WorldError
@@ -35,8 +36,10 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import Stamp, publish, world_errors
 from mailboxd.protocol.front_matter import MAX_FILE, canonical, with_signature
-from mailboxd.protocol.messages import Message
 from mailboxd.user_state import UserState
+
+if TYPE_CHECKING:
+    from mailboxd.protocol.messages import Message
 
 # Text formats:
 #

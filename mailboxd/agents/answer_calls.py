@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.agents.json_output import at, count, parse_text, text, text_at
-from mailboxd.protocol.answer_tools import MAX_REFUSALS, NAMES
+from mailboxd.core.vocabulary import ANSWER_TOOLS
 
 _PROMPT = "[mailboxd] "
 """In the beginning of every prompt of ours; OpenClaw may put a time before it."""
 _BEGINNING = 200
+MAX_REFUSALS = 5
+"""Refused calls in one turn after which its attempt fails: OpenClaw has no bound."""
 _MOST_PROBLEMS = 20
 _DEEPEST = 100
 """Levels of a call's arguments; the plugin refuses deeper ones, and comparing them would end in a RecursionError."""
@@ -112,7 +114,7 @@ def _parts(message: object, kind: str = "") -> list[object]:
 
 def _call(value: object) -> ToolCall | None:
     name, arguments = text_at(value, "name"), at(value, "arguments")
-    if name not in NAMES or not isinstance(arguments, dict) or _is_too_deep(arguments):
+    if name not in ANSWER_TOOLS or not isinstance(arguments, dict) or _is_too_deep(arguments):
         return None
     return ToolCall(name, arguments)
 

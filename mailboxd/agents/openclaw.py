@@ -15,8 +15,7 @@ from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, cli_error, count, parse, parse_object, text_at
 from mailboxd.agents.openclaw_versions import Version, offer
 from mailboxd.core.outcomes import Failed, Permanence
-from mailboxd.core.vocabulary import is_id
-from mailboxd.protocol.answer_tools import NAMES
+from mailboxd.core.vocabulary import ANSWER_TOOLS, is_id
 
 MAX_MESSAGE_BYTES = 4_194_304
 """OpenClaw's limit for a message file."""
@@ -246,7 +245,7 @@ def hides_plugin(tools: object) -> bool:
         return False
     allow, deny = at(tools, "allow"), at(tools, "deny")
     named = {*_texts(allow or []), *_texts(at(tools, "alsoAllow") or [])}
-    denied = any(name in _ALL_TOOLS or name in NAMES or "*" in name for name in _texts(deny or []))
+    denied = any(name in _ALL_TOOLS or name in ANSWER_TOOLS or "*" in name for name in _texts(deny or []))
     if denied or at(tools, "byProvider") is not None or not isinstance(tools, dict):
         return True
     if allow is not None and not named & _ALL_TOOLS:

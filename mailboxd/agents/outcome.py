@@ -20,7 +20,7 @@ from mailboxd.agents.call_dir import LOOKED_UP, Exit
 from mailboxd.agents.json_output import amount, at, brief, complaint, count, parse_object, reference, text, text_at
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
-from mailboxd.protocol.answer_tools import NAMES
+from mailboxd.core.vocabulary import ANSWER_TOOLS
 
 _ABORT_CODES = {143: "SIGTERM", 130: "SIGINT"}
 _UNCONFIRMED = re.compile(
@@ -211,7 +211,7 @@ def _from_result(
 def _has_submitted(meta: dict[str, Any]) -> bool:
     """Whether the run was ended by a tool of ours, which took an answer."""
     tools = at(meta, "toolSummary", "tools")
-    by_ours = isinstance(tools, list) and any(name in tools for name in NAMES)
+    by_ours = isinstance(tools, list) and any(name in tools for name in ANSWER_TOOLS)
     return by_ours and isinstance(meta.get("intentionalTerminalCompletion"), str)
 
 

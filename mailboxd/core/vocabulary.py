@@ -20,6 +20,11 @@ ADDRESS = re.compile(r"[a-z][a-z0-9-]{0,31}:[!-~]{1,200}")
 POOL = "pool:"
 """The prefix of pools: roles that agents on several hosts serve, like `pool:reviewer`."""
 
+ANSWER_TOOLS = (
+    "mailboxd_finish", "mailboxd_plan", "mailboxd_ask", "mailboxd_fail", "mailboxd_verdict", "mailboxd_answer",
+)  # fmt: skip
+"""By which an agent may answer a turn inside OpenClaw; the plugin's manifest declares them."""
+
 NO_SUCH_AGENT = "OpenClaw has no agent "
 """The beginning of the trouble of a daemon whose own agent OpenClaw does not know."""
 CANNOT_HELP = "retrying cannot help"

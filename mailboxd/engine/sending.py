@@ -81,9 +81,8 @@ def with_plan(draft: Draft, ws: Workspace, calendar: Calendar | None = None) -> 
 
     Raises MessageError for two plans; as `admitted`.
     """
-    from mailboxd.protocol.answer import claimed_plans
     from mailboxd.protocol.markdown import join_body, split_body
-    from mailboxd.protocol.plan import parse_dag
+    from mailboxd.protocol.plan import claimed_plans, parse_dag
 
     text = storable_text(draft.instructions)
     if not (typed := claimed_plans(text)):

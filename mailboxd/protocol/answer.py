@@ -44,7 +44,7 @@ from mailboxd.protocol.forms import MAX_DEPTH, PATH, Form
 from mailboxd.protocol.headers import Source
 from mailboxd.protocol.markdown import Body, Section, block_end, fenced, join_body, split_body
 from mailboxd.protocol.messages import AckMessage, AnyMessage, PlanMessage, QuestionMessage, ReplyMessage, ReviewMessage
-from mailboxd.protocol.plan import MAX_BYTES, Known, parse_plan
+from mailboxd.protocol.plan import MAX_BYTES, SUBTASKS, Known, claimed_plans, parse_plan
 from mailboxd.protocol.residue import SILENT_TOKENS, block_around, cleaned
 from mailboxd.protocol.spec import actions_in, actions_of, claims, rewritten
 from mailboxd.protocol.strict_yaml import Yaml, flow, load
@@ -55,9 +55,7 @@ _NO_SUMMARY = "The tool run finished, but no final summary was produced."
 """OpenClaw's text for an agent that ran a tool and then wrote nothing."""
 
 _ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
-_DAG = re.compile(r"^ {0,3}##[ \t]+(?:DAG|Plan|Subtasks)\b", re.MULTILINE | re.IGNORECASE)
 _OBJECT = re.compile(r"\{\s*\"type\"\s*:\s*\"(?:plan|reply|question|review|ack)\"", re.IGNORECASE)
-_SUBTASKS = re.compile(r"(?:^|\{)[ \t]*[\"']?sub[_-]?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
 _TASKS = re.compile(r"(?:^|[{,])[ \t]*[\"']?(?:sub[_-]?)?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
 _WRAPPED = re.compile(r"\A[{\s]*[\"']?(?:plan|dag)[\"']?[ \t]*:", re.IGNORECASE)
 _CHILD = re.compile(r"[ \t]+[\"']?[A-Za-z0-9_][A-Za-z0-9._-]*[\"']?[ \t]*:|[ \t]*-[ \t]")
@@ -194,7 +192,7 @@ def _alone(text: str, asked: Asked, first_line: int = 1) -> Answer | None:
     """The answer that this text is, outside fenced code; None if it is none."""
     if (form := forms.mapping(text)) is not None and (meant := _of_object(form, asked)) is not None:
         return meant
-    if text.startswith("{") and _SUBTASKS.search(text[:200]) and form is None:
+    if text.startswith("{") and SUBTASKS.search(text[:200]) and form is None:
         return _planned(text, first_line, asked)
     if form is None and _OBJECT.match(text):
         return _unclear(f"This is not a whole JSON object; it may have been cut off. Write {_FORM}. {_QUOTING}")
@@ -294,7 +292,7 @@ def _in_a_block(lines: list[str], blocks: list[tuple[int, int]], asked: Asked) -
     start, end, answer = found[0]
     before, after = "\n".join(lines[:start]).strip(), "\n".join(lines[end + 1 :]).strip()
     plan = isinstance(answer, Planned) or (
-        isinstance(answer, Unclear) and _SUBTASKS.search("\n".join(lines[start : end + 1])) is not None
+        isinstance(answer, Unclear) and SUBTASKS.search("\n".join(lines[start : end + 1])) is not None
     )
     headed = _HEADING.fullmatch(before) is not None and not after and plan
     if not headed and any(re.match(r" {0,3}#{1,6}[ \t]|<h[1-6]", line) for line in (*lines[:start], *lines[end + 1 :])):
@@ -330,7 +328,7 @@ def _in_a_block(lines: list[str], blocks: list[tuple[int, int]], asked: Asked) -
 
 def _tried(inner: str, line: int, asked: Asked) -> Answer | None:
     """The structured answer that a block is. Its errors are its meaning too."""
-    if not inner or not (inner[0] in '{-\u2014#sStTpPdD"' or _SUBTASKS.search(inner)):
+    if not inner or not (inner[0] in '{-\u2014#sStTpPdD"' or SUBTASKS.search(inner)):
         return None
     try:
         return _alone(inner, asked, line + 1)
@@ -642,7 +640,7 @@ def _plan_form(form: Form, body: Body, problems: list[str], asked: Asked) -> Ans
         None,
     ):
         text, line = dag.text, dag.line
-        if any(_SUBTASKS.search(section.text) for section in body.sections if section is not dag):
+        if any(SUBTASKS.search(section.text) for section in body.sections if section is not dag):
             problems.append("There are two plans in one answer. Write one `## DAG`.")
         problems += _restrained(section for section in body.sections if section is not dag)
     else:
@@ -811,22 +809,6 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
         )
     known = Known(asked.agents, asked.subtasks, Calendar(asked.now, asked.zone) if asked.now else None)
     return Planned(parse_plan(text, path=PATH, first_line=line, known=known))
-
-
-def claimed_plans(text: str) -> list[Section]:
-    """The sections `## DAG` of a text that have subtasks."""
-    if not _DAG.search(text):
-        return []
-    try:
-        sections = split_body(text, path=PATH).sections
-    except MessageError:
-        return []  # too many headings to be a plan: a long result
-    own = ("dag", "subtasks")
-    return [
-        section
-        for section in sections
-        if words.spelled(section.heading.strip(" :#")) in own and _SUBTASKS.search(section.text)
-    ]
 
 
 # Text

@@ -16,19 +16,14 @@ from typing import Any
 
 from mailboxd.core.outcomes import Answer, Unclear
 from mailboxd.core.sanitize import storable_text
-from mailboxd.core.vocabulary import SELF, Turn, Verdict
+from mailboxd.core.vocabulary import ANSWER_TOOLS, SELF, Turn, Verdict
 from mailboxd.protocol.answer import Asked, read_form
 from mailboxd.protocol.headers import OVERRIDES
 from mailboxd.protocol.plan_values import OWN
 from mailboxd.protocol.prompts import AnyPrompt, CorrectionPrompt, ReviewPrompt, SynthesisPrompt, WorkPrompt
 from mailboxd.protocol.words import SEVERITIES
 
-FINISH, PLAN, ASK, FAIL = "mailboxd_finish", "mailboxd_plan", "mailboxd_ask", "mailboxd_fail"
-VERDICT, ANSWER = "mailboxd_verdict", "mailboxd_answer"
-NAMES = (FINISH, PLAN, ASK, FAIL, VERDICT, ANSWER)
-"""All tools; the plugin's manifest declares them."""
-MAX_REFUSALS = 5
-"""Refused calls in one turn after which its attempt fails: OpenClaw has no bound."""
+FINISH, PLAN, ASK, FAIL, VERDICT, ANSWER = ANSWER_TOOLS
 _MANY = 1000
 """From so many subtasks on, neither their number nor their names are told."""
 _CHOICES = 10

@@ -45,7 +45,7 @@ from mailboxd.protocol.headers import (
     Source,
     override_headers,
 )
-from mailboxd.protocol.markdown import block_end, fenced
+from mailboxd.protocol.markdown import Section, block_end, fenced, split_body
 from mailboxd.protocol.plan_values import FLOW_VALUES, QUOTES, STATE, TEXTS, Entry, Values, name_of
 from mailboxd.protocol.spec import action_lines, render_checks
 from mailboxd.protocol.strict_yaml import Path, Value, Yaml, block, flow, scalar, value_text
@@ -65,10 +65,28 @@ _AROUND = ("plan", "dag")
 _TOLD = frozenset({"goal", "title", "type", "task_id", "from"})
 """Keys beside the subtasks that say nothing new: of the task whose plan it is, and of the form."""
 _START = re.compile(r"[\"']?(?:sub_?-?tasks|tasks|synthesis|plan|dag|type|goal|title)[\"']? *:|\{|\[|- ", re.IGNORECASE)
+SUBTASKS = re.compile(r"(?:^|\{)[ \t]*[\"']?sub[_-]?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
+_DAG = re.compile(r"^ {0,3}##[ \t]+(?:DAG|Plan|Subtasks)\b", re.MULTILINE | re.IGNORECASE)
 _GAPS = re.compile(r"[^\w]+|_+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 48
 _SHOWN = 10
+
+
+def claimed_plans(text: str) -> list[Section]:
+    """The sections `## DAG` of a text that have subtasks."""
+    if not _DAG.search(text):
+        return []
+    try:
+        sections = split_body(text, path="plan").sections
+    except MessageError:
+        return []  # too many headings to be a plan: a long result
+    own = ("dag", "subtasks")
+    return [
+        section
+        for section in sections
+        if words.spelled(section.heading.strip(" :#")) in own and SUBTASKS.search(section.text)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

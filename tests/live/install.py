@@ -66,6 +66,12 @@ class Installation:
         return self.cache / f"openclaw-{self.release}"
 
     @property
+    def compiled(self) -> Path:
+        """Where Node keeps what it compiled of OpenClaw, made if it is missing."""
+        (kept := self.cache / "node-compile-cache").mkdir(parents=True, exist_ok=True)
+        return kept
+
+    @property
     def path(self) -> str:
         """What has to stand first in PATH."""
         return f"{self.node.parent}{os.pathsep}{self.openclaw.parent}"

@@ -39,13 +39,13 @@ def manager() -> Iterator[UserManager | None]:
 def runner(gateway: Gateway, manager: UserManager | None) -> Run:
     """Runs a command of mailboxd as the operator of this gateway does."""
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         if manager is None:
             return subprocess.run(
-                [*MAILBOXD, *words], env=gateway.env, cwd=gateway.root, stdin=subprocess.DEVNULL,
+                [*MAILBOXD, *words], env=gateway.env | more, cwd=gateway.root, stdin=subprocess.DEVNULL,
                 capture_output=True, text=True, timeout=SECONDS,
             )  # fmt: skip
-        env = {**gateway.exports, "HOME": manager.env["HOME"]}
+        env = {**gateway.exports, "HOME": manager.env["HOME"], **more}
         return manager.call(*MAILBOXD, *words, cwd=gateway.root, env=env, seconds=SECONDS)
 
     return run
@@ -97,19 +97,29 @@ def without_meta(gateway: Gateway) -> Any:
     return {name: value for name, value in said(gateway).items() if name != "meta"}
 
 
+def devices(gateway: Gateway) -> list[tuple[str, tuple[str, ...]]]:
+    """The agent and the scopes of each device of mailboxd that the gateway knows."""
+    listed = json.loads(gateway.openclaw("devices", "list", "--json").stdout)
+    ours = [one for one in listed["paired"] if one["displayName"].startswith("mailboxd ")]
+    return [(one["displayName"].split()[1], tuple(sorted(one["scopes"]))) for one in ours]
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", some_of((1, 4, 12), 4))
 @pytest.mark.parametrize("release", some_of(BOTH, OPENCLAW))
 def test_a_strict_setup_is_taken_back_completely(found_apart: FoundApart, release: str, count: int) -> None:
     agents = [f"agent{number}" for number in range(count)]
     gateway = found_apart(run_of(agents), daemons=[], release=release).gateway
-    run = runner(gateway, None)
+    run, token = runner(gateway, None), {"OPENCLAW_GATEWAY_TOKEN": gateway.token}
     change = gateway.openclaw("config", "set", "agents.defaults.maxConcurrent", "8", "--strict-json", seconds=300)
     assert change.returncode == 0, change.stderr
     before = without_meta(gateway)
 
-    done = run("setup", "--strict", "--yes", "--json", "--no-canary")
+    done = run("setup", "--strict", "--yes", "--json", "--no-canary", **token)
     assert done.returncode == 0, done.stdout + done.stderr
+    paired = devices(gateway)
+    assert sorted(name for name, _ in paired) == sorted(agents)
+    assert {scopes for _, scopes in paired} == {("operator.questions", "operator.write")}
     servers = said(gateway)["mcp"]["servers"]
     denied = [
         one for entry in said(gateway)["agents"]["entries"].values() for one in entry.get("tools", {}).get("deny", [])
@@ -118,6 +128,7 @@ def test_a_strict_setup_is_taken_back_completely(found_apart: FoundApart, releas
     undone = run("setup", "--undo", "--yes", "--json")
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert without_meta(gateway) == before
+    assert devices(gateway) == []
     assert list(gateway.config.parent.glob("*.rejected*")) == []
 
 

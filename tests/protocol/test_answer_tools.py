@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Correction, Failure, Planned, Question, Results, Reviewed, Unclear
-from mailboxd.core.vocabulary import Gate, Turn
+from mailboxd.core.vocabulary import ANSWER_TOOLS, Gate, Turn
 from mailboxd.protocol.answer import Asked, read_answer
 from mailboxd.protocol.answer_tools import (
     ANSWER,
     ASK,
     FAIL,
     FINISH,
-    NAMES,
     PLAN,
     VERDICT,
     AnswerTool,
@@ -251,7 +250,7 @@ def test_a_call_reads_as_the_published_form(first: str, second: str) -> None:
 
 def test_every_tool_is_known_by_its_name() -> None:
     offered = {tool.name for prompt in (work(), work(answers=("a", "b")), review()) for tool in tools_for(prompt)}
-    assert offered == {*NAMES}
+    assert offered == {*ANSWER_TOOLS}
 
 
 # What the prompt says
