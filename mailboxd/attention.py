@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mailboxd import health
+from mailboxd.core.handovers import is_held as is_handed_over
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import OVER, Standstill
 from mailboxd.core.times import to_epoch
@@ -347,6 +348,8 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
         yield Item(Need.AGENT, text, command, row["at"], id=row["agent"])
     for row in found.circuits:
         yield of_circuits(row["why"], row["names"], row["at"], program)
+    for row in found.handed_over:
+        yield _of_handovers(row, program)
     for task_id, ended in found.failed:
         yield replace(_of_task(found.snapshot.tasks[task_id], found.snapshot, program), since=ended, id=task_id)
     for row in found.approvals:
@@ -375,6 +378,8 @@ def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
         Need.FAILED if cause.kind == "ended" else _OF_CAUSES.get(cause.kind, Need.REVIEW),
         cause.command.replace("mailboxd", program, 1),
     )
+    if is_handed_over(task.held):  # both ways, since either may be meant
+        command = f"{command}  # lets it go on; or {program} cancel {task.local_id}"
     since = task.question.at if task.question else task.since
     mend = cause.hint.partition("  # ")[2] if kind is Need.FAILED else ""
     text = f"{cause.text.rstrip('.')}; {mend.replace('mailboxd', program)}" if mend else cause.text
@@ -388,6 +393,16 @@ def of_circuits(reason: str, names: Sequence[str], since: str, program: str) -> 
     cause, details = f"cause:{cause_of(reason)}", _bounded(", ".join(names))
     text = one_line(f"{len(names)} circuits are open for one reason: {first_line(reason)}")
     return Item(Need.CIRCUIT, text, f"{program} retry {cause}", since, id=cause, details=details)
+
+
+def _of_handovers(row: Row, program: str) -> Item:
+    """Many hand-overs that are held for one reason: one command lets all of them go on, one rejects them."""
+    from mailboxd.store.attention_queries import cause_of
+
+    cause, details = f"cause:{cause_of(row['why'])}", _bounded(", ".join(row["names"]))
+    text = one_line(f"{row['count']} tasks are on hold: {first_line(row['why'])}")
+    command = f"{program} retry {cause}  # lets them go on; or {program} cancel {cause}"
+    return Item(Need.HOLD, text, command, row["at"], id=cause, details=details)
 
 
 def _bounded(text: str) -> str:

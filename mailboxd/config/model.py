@@ -373,6 +373,12 @@ class LimitsSection(Section):
     sender_open_tasks: Whole = number(
         0, "tasks", 0, 10_000_000, "Unfinished tasks of one sender; more are refused. 0: no limit."
     )
+    sender_hour_tasks: Whole = number(
+        500, "tasks", 0, 1_000_000, "Tasks that one sender writes into the inbox in an hour, then held; 0: no limit."
+    )
+    sender_hour_turns: Whole = number(
+        1_000, "turns", 0, 1_000_000, "Turns that one sender's tasks of an hour take, then held; 0: no limit."
+    )
     output_bytes: Whole = number(16_777_216, "bytes", 65_536, 1_073_741_824, "A turn that prints more is stopped.")
 
 

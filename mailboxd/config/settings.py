@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mailboxd.core.approvals import Action, ActionRules, may_not_perform
 from mailboxd.core.checks import CheckRules
+from mailboxd.core.handovers import Bounds
 from mailboxd.core.model import BreakerRules, Escalation, Policy
 from mailboxd.core.session_keys import is_chat_of
 from mailboxd.core.specs import refused_address
@@ -34,6 +35,8 @@ class Settings:
     """Unfinished tasks per sender; 0 = no limit."""
     turns_per_hour: int = 0
     """Turns per agent in any hour; 0 = no limit."""
+    handovers: Bounds = field(default_factory=Bounds)
+    """The limits on tasks that agents write into the inbox."""
     ageing: float = 0.0
     """Seconds after which a ready task that waits rises by one priority; 0 = never."""
     escalation: Escalation = field(default_factory=Escalation)
@@ -78,6 +81,8 @@ class Settings:
             "turns_per_task": self.limits.turns,
             "turns_per_tree": self.limits.tree_turns,
             "turns_per_agent_hour": self.turns_per_hour,
+            "sender_hour_tasks": self.handovers.tasks,
+            "sender_hour_turns": self.handovers.turns,
             "depth": self.limits.depth,
         }
 
@@ -103,6 +108,7 @@ def settings(config: Config) -> Settings:
         slots_per_agent=config.limits.turns_per_agent or config.limits.turns,
         open_per_sender=config.limits.sender_open_tasks,
         turns_per_hour=config.limits.turns_per_agent_hour,
+        handovers=Bounds(config.limits.depth, config.limits.sender_hour_tasks, config.limits.sender_hour_turns),
         ageing=config.scheduling.ageing,
         escalation=Escalation(escalation.from_attempt, escalation.model, escalation.agent, escalation.harness),
         breaker=BreakerRules(

@@ -102,6 +102,8 @@ class NewTask:
     """When the work was created, if that was before mailboxd had it."""
     doubts: tuple[str, ...] = ()
     """What may have been meant otherwise in the head of its task.md."""
+    held: str = ""
+    """Why it is on hold from the start; empty = it is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,6 +353,24 @@ class GivenVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Handover:
+    """Where a task comes from that an agent, or whoever says to be one, wrote into the inbox (`core.handovers`)."""
+
+    source: str
+    """Whose limits it counts towards: the sender in lower case, or one name for all whom nobody knows."""
+    text: str = ""
+    """A digest of what the task is."""
+    began: str = ""
+    """What its chain began with: the id of a task, or the run of a chat; empty = unknown."""
+    passed: tuple[str, ...] = ()
+    """A step for each agent that had the work before, from the first one down to the sender."""
+    counts: bool = True
+    """Whether it counts towards the limits of an hour."""
+    let_go: str = ""
+    """When a person let it go on; empty = nobody had to."""
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """The identifiers of the sender's latest dispatch; a reply echoes them (protocol section 2, "Repeats")."""
 
@@ -374,6 +392,8 @@ class Origin:
     """The SHA-256 of the task.md that the task was created from; empty = none."""
     spec: str = ""
     """`core.specs.digest` of the specification that it was dispatched with; empty = unknown."""
+    handover: Handover | None = None
+    """Who handed it over; None for what a person, a schedule or mailboxd itself gave."""
 
 
 R = TypeVar("R")

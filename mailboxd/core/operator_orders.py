@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from mailboxd.core import conversation, reviews, spec_drafting, specs
+from mailboxd.core import conversation, handovers, reviews, spec_drafting, specs
 from mailboxd.core.budget import is_paused, over, paused_by, raised
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
@@ -291,8 +291,9 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
     held = task.held if is_paused(task.held) else ""
     if is_in_vain(task.held):
         let_go(builder)
+    freed = {"origin": handovers.let_go(task, builder.ctx.now)} if handovers.is_held(task.held) else {}
     if changes or task.held != held:
-        builder.amend("released by the operator", policy=policy, held=held)
+        builder.amend("released by the operator", policy=policy, held=held, **freed)
 
 
 def _more(policy: Policy, spent: Spent) -> str:

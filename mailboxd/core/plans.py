@@ -30,7 +30,18 @@ from mailboxd.core.specs import (
 )
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, Synthesis, as_id, distinct, is_agent, is_id, local_id_of
+from mailboxd.core.vocabulary import (
+    OPERATORS,
+    Mode,
+    Notice,
+    Phase,
+    Synthesis,
+    as_id,
+    distinct,
+    is_agent,
+    is_id,
+    local_id_of,
+)
 from mailboxd.errors import PlanError
 
 # Admission: which plans can be carried out.
@@ -313,6 +324,9 @@ def create(new: NewTask, ctx: Context) -> Decision:
         builder.move(Trigger.REFUSED, new.refused, error=new.refused)
         announce_end(builder)
         return builder.done()
+    if new.held:
+        builder.amend(new.held, held=new.held)
+        builder.notify(Notice.HOLD)
     run_to_fixpoint(builder)
     if new.plan is not None:
         adopt(builder, new.plan, Family(Level({}), above=(task,)), by_person=by_person)

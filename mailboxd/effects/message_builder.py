@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from mailboxd import ids
-from mailboxd.core import plans
+from mailboxd.core import handovers, plans
 from mailboxd.core.approvals import Performed
 from mailboxd.core.corrections import MOST
 from mailboxd.core.decision_builder import sha256_of
@@ -34,6 +34,7 @@ from mailboxd.protocol.answer_tools import AnswerTool, tools_for
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
+    HANDED_ON,
     VERDICTS,
     WAITS_FOR,
     AnswerMessage,
@@ -70,7 +71,7 @@ from mailboxd.protocol.prompts import (
     render_prompt,
     shorten,
 )
-from mailboxd.protocol.strict_yaml import load
+from mailboxd.protocol.strict_yaml import Yaml, load
 from mailboxd.store.store import Store
 from mailboxd.store.tasks import declared_answers
 
@@ -508,8 +509,11 @@ class MessageBuilder:
         line = self.store.tasks.lineage(task)
         sender, path = self.agent, tuple(dict.fromkeys(plans.delegation_path(line[:-1])))
         files = self.hub.attached(effect.agent, effect.message_id)
+        chain: dict[str, Yaml] = {}
         if files is not None:
             sender, path = self.hub.name_for(effect.agent), self.hub.path_for(effect.agent, path)
+            began, passed = handovers.handed_on(line[0])
+            chain[HANDED_ON] = [began, *self.hub.path_for(effect.agent, passed)]
             prompting = replace(prompting, keep=partial(self._keep, files))
         # The receiver can derive a derived criterion. Planned actions are performed here and nowhere else.
         said = () if task.spec.acceptance_criteria == (DERIVED_CRITERION,) else task.spec.acceptance_criteria
@@ -546,7 +550,7 @@ class MessageBuilder:
             "delegation_path": path,
         }
         own = {name: load(text, path=name).value for name, text in task.extra if name.startswith("x-")}
-        return write_message(headers, own, body), cuts
+        return write_message(headers, own | chain, body), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""

@@ -18,18 +18,21 @@ from mailboxd.core.vocabulary import Phase
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import UnavailableError
 from mailboxd.protocol.spec import rewritten
-from mailboxd.store.attention_queries import circuits_of
+from mailboxd.store.attention_queries import waiting_because_of
 from mailboxd.store.reports import Report
 from mailboxd.store.task_queries import find_approval
 
 ALL = "all"
 CAUSE = "cause:"
-"""Begins the name of all circuits that are open for one reason."""
+"""Begins the name of all circuits that are open, and of all hand-overs that are held, for one reason."""
 
 
 def tasks_of(engine: Engine, cause: str) -> list[Task]:
-    """The tasks whose circuits are open for this reason (`cause:ID`), oldest first. Raises UnavailableError."""
-    found = circuits_of(Report(engine.store.db), cause.removeprefix(CAUSE))
+    """The tasks whose circuits are open, or that are held as hand-overs, for this reason (`cause:ID`), oldest first.
+
+    Raises UnavailableError.
+    """
+    found = waiting_because_of(Report(engine.store.db), cause.removeprefix(CAUSE))
     if not found:
         raise UnavailableError(f"no circuit is open for {ascii(cause)[1:-1][:100]}: `mailboxd inbox` lists what is")
     return [task for task_id in found if (task := engine.store.tasks.get(task_id)) is not None]

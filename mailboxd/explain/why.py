@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.endings import becomes, until
 from mailboxd.core.following import is_in_vain
+from mailboxd.core.handovers import is_held as is_handed_over
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
 from mailboxd.core.standstill import OVER
 from mailboxd.core.times import moment, plus, to_epoch
@@ -65,6 +66,9 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return Cause(task.local_id, "paused", f"is {task.held}", hint=f"mailboxd resume {task.local_id}")
     if is_in_vain(task.held):
         hint = f"mailboxd retry {task.local_id}  # begins without that; or mailboxd cancel {task.local_id}"
+        return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
+    if is_handed_over(task.held):
+        hint = f"mailboxd retry {task.local_id}  # lets it go on; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
     if task.held:
         hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"

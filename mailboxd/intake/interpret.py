@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 
+from mailboxd.core import handovers
 from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
 from mailboxd.core.corrections import MOST
@@ -52,13 +53,16 @@ from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.host.zone import named
 from mailboxd.ids import earliest
+from mailboxd.intake import provenance
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
+from mailboxd.intake.provenance import Claims, Provenance
 from mailboxd.keys import OPERATOR, Proof, Trust, name_here, require_operator
 from mailboxd.protocol import left_aside, no_task
 from mailboxd.protocol.answer import answer_of, summary_of
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import (
+    HANDED_ON,
     AckMessage,
     AnswerMessage,
     AnyMessage,
@@ -145,7 +149,7 @@ class Intake:
         try:
             if self._trust:
                 self._trust.admit(proof, message.from_)
-            verdict, task = self._interpret(message, parsed.sha256, proof)
+            verdict, task = self._interpret(message, parsed.sha256, proof, file.stamp.get("mtime_ns"))
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
             return "rejected"
@@ -291,7 +295,9 @@ class Intake:
 
     # Verdicts
 
-    def _interpret(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
+    def _interpret(
+        self, message: AnyMessage, sha256: str, proof: Proof, written_ns: int | None
+    ) -> tuple[str, str | None]:
         earlier = self._store.messages.first_arrival(message.message_id, sha256)
         if earlier is not None:
             if earlier.sha256 != sha256:
@@ -299,7 +305,7 @@ class Intake:
             return "duplicate", earlier.task
         match message:
             case TaskMessage():
-                return self._task(message)
+                return self._task(message, proof, written_ns)
             case ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage():
                 return self._report(message, proof)
             case ReviewMessage():
@@ -325,12 +331,13 @@ class Intake:
         self._engine.handle(asked.task, decided, Role.OPERATOR, actor)
         return "accepted", asked.task
 
-    def _task(self, message: TaskMessage) -> tuple[str, str | None]:
+    def _task(self, message: TaskMessage, proof: Proof, written_ns: int | None) -> tuple[str, str | None]:
         """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if known is None:
-            return "accepted", self.new_task(message, actor=message.from_).id
-        origin = self._origin(message)
+            came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
+            return "accepted", self.new_task(message, actor=message.from_, came=came).id
+        origin = replace(self._origin(message), handover=known.origin.handover)
         latest = max(known.origin.attempt, 1)
         if message.attempt is None:
             origin = replace(origin, attempt=known.origin.attempt)
@@ -349,7 +356,13 @@ class Intake:
             self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
         return "duplicate", known.id
 
-    def new_task(self, message: TaskMessage, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd") -> Task:
+    def new_task(
+        self,
+        message: TaskMessage,
+        role: Role = Role.ORCHESTRATOR,
+        actor: str = "mailboxd",
+        came: Provenance = provenance.BY_PERSON,
+    ) -> Task:
         """Record new work. Raises Refused, MessageError, PlanError."""
         settings = self._engine.settings
         depth = message.depth or 0
@@ -374,13 +387,14 @@ class Intake:
             title=message.title or message.task_id,
             spec=spec,
             policy=apply(settings.policy, message.overrides()),
-            origin=self._origin(message),
+            origin=replace(self._origin(message), handover=came.handover),
             depth=depth,
             plan=self._plan(message, spec),
             needs=self.needs(message.depends_on, local_id, message.title) if message.depends_on else (),
             answers=message.answers or (),
             cancelled=f"cancelled by {message.from_} before it arrived" if is_cancelled else "",
-            extra=tuple((name, flow(value)) for name, value in message.own_headers().items()),
+            extra=tuple((name, flow(value)) for name, value in message.own_headers().items() if name != HANDED_ON),
+            held="" if is_cancelled else self.held(came),
         )
         task = self.create(new, actor, role)
         if before.recovered and not task.phase.is_terminal:  # it ended after the backup that was restored
@@ -388,6 +402,14 @@ class Intake:
             why = f"{assigned}, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
         return task
+
+    def held(self, came: Provenance) -> str:
+        """Why a task that came so is put on hold; empty if it is not."""
+        engine, given = self._engine, came.handover
+        if given is None or came.is_ours:
+            return ""
+        earlier, settings = self._store.handovers.earlier(given, engine.now), engine.settings
+        return handovers.why_held(given, settings.agent, earlier, settings.handovers)
 
     def _plan(self, message: TaskMessage, spec: Spec) -> Plan | None:
         """The plan of a task; one that names another agent is given to it. Raises MessageError."""

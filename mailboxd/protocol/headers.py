@@ -49,6 +49,8 @@ REFERENCE = re.compile(r"\S(?:.{0,198}\S)?")
 """The id or title of a task, or the name of the file that brought it."""
 STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
 """An ancestor's agent and a digest of its goal: `core.plans.step`."""
+ADDRESS_OF_WORK = re.compile(r"[!-~]{1,220}")
+"""The id of a task, or of a run."""
 ENDING = re.compile(r"\.[a-z0-9]{1,8}")
 ATTACHMENT = re.compile(rf"[0-9a-f]{{64}}(?:{ENDING.pattern})?")
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
@@ -226,6 +228,16 @@ def given_verdicts(value: Yaml, given_at: str) -> tuple[GivenVerdict, ...]:
     if not isinstance(value, list) or len(value) > MAX_NAMES:
         raise MessageError("wrong-type", f"this is no list of at most {MAX_NAMES} verdicts", "Leave it to mailboxd.")
     return tuple(_given_verdict(item, given_at) for item in value)
+
+
+def handed_on(value: Yaml) -> tuple[str, ...]:
+    """What a chain of hand-overs began with, and its steps, as `core.handovers.handed_on` has them. Raises
+    MessageError.
+    """
+    if not isinstance(value, list) or len(value) > MAX_NAMES:
+        raise MessageError("wrong-type", f"this is no list of at most {MAX_NAMES} steps", "Leave it to mailboxd.")
+    kinds = (pattern(ADDRESS_OF_WORK, "the id of a task"), pattern(STEP, "steps like `agent:0123456789abcdef`"))
+    return tuple(kinds[number > 0](one, _no_warning) for number, one in enumerate(value))
 
 
 def _given_verdict(item: Yaml, given_at: str) -> GivenVerdict:

@@ -213,6 +213,11 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+HANDED_ON = "x-handed-on"
+"""The header of a task for another host with the chain of hand-overs that it is part of, which the host signs. Versions
+that do not know it keep it like any header of the sender's own."""
+
+
 class TaskMessage(Message):
     """A task, with a plan for it if there is a section `## DAG`."""
 

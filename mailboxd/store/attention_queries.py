@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mailboxd.core.handovers import HELD, reason_of
 from mailboxd.core.vocabulary import FOR_PERSON, NO_SUCH_AGENT
 from mailboxd.explain.model import Snapshot
 from mailboxd.store.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
@@ -43,8 +44,13 @@ _CIRCUITS = (
     f"SELECT w.id, t.local_id, t.reason, w.updated_at AS at FROM {WAITING_FOR_PERSON} w JOIN tasks t ON t.id = w.id"
     " WHERE w.need = 'circuit' ORDER BY w.updated_at, w.seq"
 )
+_HANDED_OVER = (
+    f"SELECT w.id, t.local_id, t.held AS reason, w.updated_at AS at FROM {WAITING_FOR_PERSON} w"
+    f" JOIN tasks t ON t.id = w.id WHERE w.need = 'hold' AND t.held GLOB '{HELD}*' ORDER BY w.updated_at, w.seq"
+)
+"""Tasks that were handed over too often; of many only their reasons are items."""
 MANY = 3
-"""Circuits that are open for one reason, from which on they are one item."""
+"""Circuits that are open, or hand-overs that are held, for one reason, from which on they are one item."""
 _FAILED = (
     "SELECT id, completed_at FROM tasks t"
     " WHERE phase = 'failed' AND parent IS NULL AND subtask_id IS NULL AND completed_at > ? AND NOT EXISTS"
@@ -90,6 +96,8 @@ class Waiting:
     """Agents that are gone and for which several tasks wait: `agent`, `why`, `count`, `at`."""
     circuits: Sequence[Row]
     """Reasons for which many circuits are open: `why`, `count`, `at`, `names`."""
+    handed_over: Sequence[Row]
+    """Reasons for which many hand-overs are held, in the same form."""
     failed: Sequence[tuple[str, str]]
     """Failed tasks that the user has not seen: their ids, and when they ended."""
     approvals: Sequence[Row]
@@ -113,10 +121,13 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     limit = -1 if most is None else most
     with report.snapshot():
         counts = report.db.execute(WAITING_BY_PHASE).fetchall()
+        rows = _handed_over(report)
+        alone, handed_over = _grouped(rows)
+        together = {row["id"] for row in rows} - {*alone}
         tasks = report.db.execute(
             f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need NOT IN ('approval', 'agent', 'circuit')"
-            " ORDER BY updated_at, seq LIMIT ?",
-            (limit,),
+            " AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY updated_at, seq LIMIT ?",
+            (json.dumps(sorted(together)), limit),
         ).fetchall()
         agents, (circuits, common) = report.rows(_MISSING), _grouped(report.rows(_CIRCUITS))
         approvals = report.rows(f"{_APPROVALS} ORDER BY p.at, p.id LIMIT ?", limit)
@@ -151,6 +162,8 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
             + len(common)
             + sum(count for _, need, count in counts if need not in elsewhere)
             + report.pending_approvals()
+            + len(handed_over)
+            - len(together)
         )
         total += (
             len(unseen)
@@ -165,7 +178,8 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     several = [row for row in agents if row["count"] > 1][:most]
     others = (refused[:most], untold[:most], at_peers[:most])
     doubted = noticed[:most]
-    return Waiting(found, several, common[:most], failed, approvals, parsed, doubted, *others, snapshot, phases, total)
+    reasons = (common[:most], handed_over[:most])
+    return Waiting(found, several, *reasons, failed, approvals, parsed, doubted, *others, snapshot, phases, total)
 
 
 def unseen_failures(report: Report, seen: Seen) -> list[tuple[str, str]]:
@@ -188,9 +202,14 @@ def _grouped(circuits: Sequence[Row]) -> tuple[list[str], list[Row]]:
     return alone, common
 
 
-def circuits_of(report: Report, cause: str) -> list[str]:
-    """The tasks whose circuit is open for this cause (`cause_of`), oldest first."""
-    return [row["id"] for row in report.rows(_CIRCUITS) if cause_of(row["reason"]) == cause]
+def waiting_because_of(report: Report, cause: str) -> list[str]:
+    """The tasks whose circuit is open, or that are held as hand-overs, for this cause (`cause_of`), oldest first."""
+    rows = [*report.rows(_CIRCUITS), *_handed_over(report)]
+    return [row["id"] for row in rows if cause_of(row["reason"]) == cause]
+
+
+def _handed_over(report: Report) -> list[Row]:
+    return [row | {"reason": reason_of(row["reason"])} for row in report.rows(_HANDED_OVER)]
 
 
 def opened_together(report: Report, task_id: str) -> dict[str, str]:

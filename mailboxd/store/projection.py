@@ -12,7 +12,7 @@ from mailboxd.core.budget import tokens
 from mailboxd.core.events import OF_TASKS, Event, Kind, passed
 from mailboxd.core.following import name_of_unknown
 from mailboxd.core.json_codec import from_json
-from mailboxd.core.model import Attempt, Task, Usage
+from mailboxd.core.model import Attempt, Handover, Task, Usage
 from mailboxd.core.vocabulary import OPERATORS, TERMINAL, Phase, ReviewLoss, WaitsFor
 from mailboxd.store.conditions import ABOVE
 from mailboxd.store.row_mapping import (
@@ -62,6 +62,8 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCac
     policy: Mapping[str, Any] = task.get("policy", {})
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
     db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
+    if "handover" in task.get("origin", ()):
+        _handed_over(db, task["id"], event.data["at"], task["origin"])
     if "flow" in task:
         cache.some_choose = True
         db.execute(_CANCELLED_COUNTS, (task["id"],))
@@ -69,6 +71,16 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCac
         for above, name in ((task["parent"], "kids"), (task["root"], "tree_tasks")):
             db.execute(f"UPDATE tasks SET {name} = {name} + 1 WHERE id = ?", (above,))
             cache.count(above, name, 1)
+
+
+def _handed_over(db: sqlite3.Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
+    """Record who handed a task over; it keeps its time when a person lets it go on."""
+    row = from_json(Handover, origin["handover"])
+    db.execute(
+        "INSERT INTO handovers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+        " ON CONFLICT (task) DO UPDATE SET began = ?4, let_go = ?7",
+        (task, at, row.source, row.began, row.text, int(row.counts), row.let_go or None),
+    )
 
 
 # Usage up the tree, and the breakers of agents.
@@ -204,6 +216,8 @@ def _task_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> Non
         columns["priority"] = changes["policy"].get("priority", 0)
         columns["deadline"] = changes["policy"].get("deadline")
     db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
+    if event.task is not None and "handover" in changes.get("origin", ()):
+        _handed_over(db, event.task, event.data["at"], changes["origin"])
 
 
 def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str, cache: TaskCache) -> None:

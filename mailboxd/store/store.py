@@ -26,6 +26,7 @@ from mailboxd.store.database import (
     transaction,
 )
 from mailboxd.store.doubts import Doubts
+from mailboxd.store.handovers import Handovers
 from mailboxd.store.held_orders import HeldOrders
 from mailboxd.store.integrity import DatabaseFile, Seal, changed
 from mailboxd.store.journal import Journal
@@ -63,6 +64,7 @@ class Store:
         self.stale_files = StaleFiles(db, self.tasks)
         self.refused_files = RefusedFiles(db)
         self.doubts = Doubts(db)
+        self.handovers = Handovers(db)
         self.untold_notices = UntoldNotices(db)
         self.held_orders = HeldOrders(db, self.cache)
         self.remote_orders = RemoteOrders(db)

@@ -39,7 +39,9 @@ from mailboxd.engine.reports import Reports, TaskFileWritten
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, StoreError, WorldError
 from mailboxd.explain.model import Cause
 from mailboxd.explain.why import explain
+from mailboxd.intake import provenance
 from mailboxd.intake.interpret import Intake
+from mailboxd.intake.provenance import Claims
 from mailboxd.mailbox.files import MANY, ObstructedError
 from mailboxd.mailbox.task_files import ChangedFile, TaskFileChanges, TaskFiles
 from mailboxd.protocol.headers import time
@@ -499,6 +501,9 @@ class TaskMarkdown:
         known = {heading.lower() for heading, _ in (*shown_sections(written.spec(), written.title), (HEADING, ""))}
         task_id = written.task_id or local_id
         subtask_id, message_id = self.engine.store.messages.imported_work(sender, task_id) or (None, None)
+        is_new = written.status in ("", "pending") and not message_id
+        work = sha256(f"{written.title}\0{written.instructions}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        came = provenance.of(self.engine, Claims(sender, work)) if is_new else provenance.BY_PERSON
         new = NewTask(
             task_id if message_id or subtask_id else local_id,
             subtask_id,
@@ -510,11 +515,12 @@ class TaskMarkdown:
             plan=plan,
             needs=self.intake.needs(written.depends_on, local_id, written.title),
             answers=written.answers,
-            origin=Origin(message_id=message_id, file=digest),
+            origin=Origin(message_id=message_id, file=digest, handover=came.handover),
             created_at=_past(written.created_at, self.engine.now),
             extra=written.extra_headers,
             sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
             doubts=written.head_doubts,
+            held=self.intake.held(came),
         )
         adopt_status(self.engine, self.intake.create(new, actor=sender), written)
 

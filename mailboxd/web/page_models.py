@@ -351,8 +351,9 @@ def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> R
         row |= {"question": question.text if question else "", "orders": offered(now)}
         row["coordinates"] = task.coordinates
     elif item.id.startswith(operator_commands.CAUSE):
-        order, now = BY_NAME["unblock-retry"], Situation(Phase.CIRCUIT_OPEN)
-        row["orders"] = ((order, order.offered(now)),)
+        names = ("unblock-retry", "cancel") if item.kind is Need.HOLD else ("unblock-retry",)
+        now = Situation(Phase.CIRCUIT_OPEN)
+        row["orders"] = tuple((BY_NAME[name], BY_NAME[name].offered(now)) for name in names)
     return row
 
 

@@ -36,6 +36,11 @@ def test_work_goes_to_another_host_and_its_result_comes_back(joined: Joined) -> 
     assert (arrived["sender"], arrived["verified"]) == ("alpha.main", "yes")
     known = json.loads((farm["alpha"].folder / "peers.json").read_text())
     assert known["peers"] == {"beta.writer": {"permitted": True, "role": "Writes poems"}}
+    (there,) = farm["beta"]["writer"].query("SELECT origin, extra FROM tasks")
+    handover = json.loads(there["origin"])["handover"]
+    assert handover["began"] == main.task("job")["id"]
+    assert [step.partition(":")[0] for step in handover["passed"]] == ["alpha.main"], "the chain goes on there"
+    assert "x-handed-on" not in there["extra"]
     farm.at_rest()
 
 

@@ -70,12 +70,30 @@ def _ending(order: str, session: Session, task: str, now: bool, values: Mapping[
     carry_out(session, task, act)
 
 
+def _ending_all(order: str, session: Session, cause: str, now: bool, values: Mapping[str, Any]) -> None:
+    """As `_ending`, for all tasks that wait for one reason."""
+    from mailboxd.engine import operator_commands
+    from mailboxd.intake import held_orders
+
+    later = not now and lock.holder(session.workspace()) is not None
+    ordered = held_orders.hold if later else held_orders.give_now
+    facts: dict[str, object] = {}
+
+    def act(engine: Engine, user: str) -> Sequence[Event]:
+        tasks = operator_commands.tasks_of(engine, cause)
+        facts["tasks"] = [known.local_id for known in tasks]
+        return [event for known in tasks for event in ordered(engine, known, BY_NAME[order], values, user)]
+
+    carry_out_any(session, act, facts)
+
+
 @verb(
     "cancel",
     "cancel q3-report",
     'cancel q3-report.extract --reason "the figures have changed"',
     "cancel q3-report --now",
     "cancel beta.writer:q3-report",
+    "cancel cause:1f3a9c",
 )
 @task_argument()
 @fields_of("cancel")
@@ -85,11 +103,18 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
 
     The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; then it is final. Without a daemon it
     is final at once. So it is for a task of an agent on another host, which is called HOST.AGENT:TASK.
+
+    cause:ID, from `mailboxd inbox`, is every task that is held for that one reason.
     """
     if place := elsewhere.found(task):
         from mailboxd.protocol.messages import CancelMessage
 
         return elsewhere.decide(session, place[0], CancelMessage, place[1], preamble=values["reason"] or "")
+    from mailboxd.engine.operator_commands import CAUSE
+
+    if task.startswith(CAUSE):
+        _ending_all("cancel", session, task, now, values)
+        return None
     _ending("cancel", session, task, now, values)
     return None
 
@@ -129,7 +154,7 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
     failure runs immediately. `mailboxd why TASK` explains what blocks it.
 
-    cause:ID, from `mailboxd inbox`, is every task whose circuit is open for that one reason.
+    cause:ID, from `mailboxd inbox`, is every task whose circuit is open, or that is held, for that one reason.
     """
     from mailboxd.core.vocabulary import Phase
     from mailboxd.engine import operator_commands
