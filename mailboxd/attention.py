@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mailboxd import health
+from mailboxd.core import spending
 from mailboxd.core.handovers import is_held as is_handed_over
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import OVER, Standstill
@@ -72,6 +73,7 @@ class Need(StrEnum):
     NOTICE = "notice"
     ENDING = "ending"
     PAUSED = "paused"
+    CAP = "cap"
 
 
 OF_TASKS = frozenset({Need.QUESTION, Need.CIRCUIT, Need.HOLD, Need.SPEC, Need.REVIEW, Need.AGENT})
@@ -183,6 +185,7 @@ def of(
         Item(Need.ENDING, cause.text, cause.command.replace("mailboxd", program, 1), None, cause.task, until=cause.at)
         for cause in why.endings(waiting.snapshot)
     ]
+    broken += [item for _, item in of_caps(report, now, program)]
     total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken) + len(endings)
     waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
@@ -272,6 +275,27 @@ def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: 
     urgent = [trouble for trouble in troubles if trouble.needs_person(now)]
     away = report.task_snapshot([], now, pid, neighbours=False).away if urgent else {}
     return [*_troubled(urgent, away, program, runs=pid is not None)]
+
+
+def of_caps(report: Report, now: str, program: str) -> list[tuple[str, Item]]:
+    """The caps of the day of which most is spent, or all, each with a name that is the same as long as that is so."""
+    standing = report.spending(now)
+    if standing is None:
+        return []
+    found = [account for account in standing.accounts if account.warns]
+    return [
+        (
+            f"cap {standing.day} {account.whose or 'host'} {'reached' if account.is_reached else 'nearly'}",
+            Item(
+                Need.CAP,
+                spending.sentence(account).replace("`mailboxd", f"`{program}"),
+                spending.raising(account).replace("mailboxd", program, 1),
+                id=account.whose or "host",
+                until=standing.until,
+            ),
+        )
+        for account in found
+    ]
 
 
 def of_task(report: Report, task_id: str, now: str, program: str) -> Item | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import time as time_
 from typing import Protocol
 
 from mailboxd.core.times import plus, to_epoch, to_text
@@ -17,6 +19,28 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never decrease, for timeouts within one process."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A calendar day at some place: its name, `2026-11-28`, and its bounds in UTC. It may have 23 or 25 hours."""
+
+    name: str
+    start: str
+    end: str
+
+
+def day_of(now: str, zone: tzinfo | None = None) -> Day:
+    """The day of a time in this zone; None: that of this machine.
+
+    A midnight that does not exist is the moment of the change, of one that occurs twice the first counts.
+    """
+    today = datetime.fromtimestamp(to_epoch(now), UTC).astimezone(zone).date()
+
+    def midnight(day: date) -> str:
+        return to_text(datetime.combine(day, time_(0), zone).astimezone(UTC).timestamp())
+
+    return Day(today.isoformat(), midnight(today), midnight(today + timedelta(days=1)))
 
 
 JUMP = 5.0

@@ -61,6 +61,7 @@ class Component(StrEnum):
     DISCOVERY = "asking OpenClaw"
     COLLECTING = "collecting results"
     CLEANUP = "cleaning up"
+    SPENDING = "counting what is spent"
 
 
 class Halt(StrEnum):

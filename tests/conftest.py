@@ -19,7 +19,8 @@ settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test notes its workspaces, keys or tokens in the state directory of whoever runs it."""
+    """No test notes its workspaces, keys or tokens in the state directory of whoever runs it, nor heeds their caps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield

@@ -44,7 +44,7 @@ COMMANDS = {
     },
     "Decide": {
         "inbox": "status", "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders",
-        "fail": "orders",
+        "fail": "orders", "caps": "caps",
     },
     "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
     "Connect": {

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mailboxd.config.file import by_key, default_text, fingerprint, load, reference
+    from mailboxd.config.file import CAPS, by_key, default_of, default_text, fingerprint, load, reference
     from mailboxd.config.model import Config
 
-__all__ = ["Config", "by_key", "default_text", "fingerprint", "load", "reference"]
+__all__ = ["CAPS", "Config", "by_key", "default_of", "default_text", "fingerprint", "load", "reference"]
 
 
 def __getattr__(name: str) -> Any:

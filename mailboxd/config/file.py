@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import shlex
 import stat
 import textwrap
@@ -44,6 +45,8 @@ _REMEDIES = {
     "literal_error": "write one of {expected}",
 }
 
+CAPS = ("limits.day_usd", "limits.day_tokens", "limits.day_turns")
+"""The keys that the daemon reads again while it runs."""
 _Section = TypeVar("_Section", bound=Section)
 KeyPath = tuple[str | int, ...]
 """A key by its groups, like `("limits", "turns")`; in a list, the last part is a position."""
@@ -192,6 +195,11 @@ def keys() -> Iterator[tuple[str, FieldInfo]]:
                     yield from ((f"{name}.{inner}.NAME.{key}", nested) for key, nested in entry.model_fields.items())
 
 
+def default_of(key: str) -> Any:
+    """The default of a key. Raises KeyError for an unknown one."""
+    return dict(keys())[key].default
+
+
 def bounds(key: str) -> tuple[float, float]:
     """The smallest and the largest value of a key that is a number. Raises KeyError for any other key."""
     return _ends(dict(keys())[key])
@@ -224,6 +232,57 @@ def default_text(agent: str, given: Mapping[str, Any] = MappingProxyType({})) ->
     return "\n".join(lines)
 
 
+def with_values(path: Path, given: Mapping[str, Any], kind: type[Section] = Config) -> str:
+    """The text of the file with these keys, like `limits.day_usd`, set to these numbers; the rest stays as it is.
+
+    Raises ConfigError if it is invalid, or not written with a line for each key.
+    """
+    load_section(path, kind)
+    text = _read(path).decode("utf-8-sig")
+    lines = text.splitlines()
+    for key, value in reversed([*given.items()]):
+        group, _, name = key.rpartition(".")
+        first, last = _place_of(lines, group)
+        own = re.compile(rf"#?\s*{name}\s*:")
+        # the line that counts comes before a comment that shows the default
+        found = sorted((lines[at].startswith("#"), at) for at in range(first, last) if own.match(lines[at]))
+        indent = next((re.split(r"\S", line)[0] for line in lines[first:last] if line[:1].isspace()), "  ")
+        said = f"{indent if group else ''}{name}: {json.dumps(value)}"
+        if found:
+            lines[found[0][1]] = said
+        else:
+            lines.insert(first if group else last, said)
+    changed = "\n".join(lines) + "\n"
+    by_hand = ConfigError(f"{path}: write there yourself: {', '.join(f'{key}: {one}' for key, one in given.items())}")
+    try:
+        loaded = strict_yaml.load(changed, path=str(path), max_events=_LARGEST, max_depth=_DEEPEST)
+    except MessageError:
+        raise by_hand from None
+    for key, value in given.items():
+        at: Any = loaded.value
+        for part in key.split("."):
+            at = at.get(part) if isinstance(at, dict) else None
+        if at != json.dumps(value):
+            raise by_hand
+    return changed
+
+
+def _place_of(lines: list[str], group: str) -> tuple[int, int]:
+    """Where the lines of a group begin and end; its heading is made, or made to count, if there is none."""
+    if not group:
+        return 0, len(lines)
+    heading = re.compile(rf"{group}\s*:\s*(#.*)?$")
+    at = next((at for at, line in enumerate(lines) if heading.match(line)), None)
+    if at is None and f"#{group}:" in lines:
+        at = lines.index(f"#{group}:")
+        lines[at] = f"{group}:"
+    if at is None:
+        lines.append(f"{group}:")
+        at = len(lines) - 1
+    end = next((end for end in range(at + 1, len(lines)) if re.match(r"[^\s#]|#[^\s]", lines[end])), len(lines))
+    return at + 1, end
+
+
 def reference() -> str:
     """A Markdown table of all keys: default, unit and range, meaning."""
     rows = ["| key | default | unit, range | meaning |", "| --- | --- | --- | --- |"]
@@ -243,8 +302,11 @@ def by_key(config: Config, *, everything: bool = False) -> dict[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """The same for configurations that say the same, however they are written."""
-    said = {"agent": config.agent, **by_key(config)}
+    """The same for configurations that say the same, however they are written.
+
+    Without the caps of a day: the daemon takes those without a restart.
+    """
+    said = {"agent": config.agent, **{key: value for key, value in by_key(config).items() if key not in CAPS}}
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -350,6 +350,15 @@ class LimitsSection(Section):
     turns_per_agent_hour: Whole = number(
         1_000, "turns", 0, 1_000_000, "Turns of an agent in an hour, then it waits; 0: no limit."
     )
+    day_usd: Number = number(
+        20.0,
+        "dollars",
+        0.0,
+        1_000_000.0,
+        "What all turns of a calendar day may cost (US); then none begins. Holds once it stands here; 0: no cap.",
+    )
+    day_tokens: Whole = number(20_000_000, "tokens", 0, 10**12, "The same in tokens, where no cost is reported too.")
+    day_turns: Whole = number(1_000, "turns", 0, 1_000_000, "The same in turns that report neither cost nor tokens.")
     call_bytes: Whole = number(
         225_443_840,
         "bytes",
@@ -388,6 +397,14 @@ class SchedulingSection(Section):
     ageing: Number = number(
         0.0, "seconds", 0.0, _YEAR, "For each such time that a task has waited, it rises by one priority; 0: never."
     )
+
+
+class HostCaps(Section):
+    """What all agents of a user on one machine may spend together in a day; 0: no cap."""
+
+    day_usd: Number = number(50.0, "dollars", 0.0, 1_000_000.0, "What their turns may cost (US).")
+    day_tokens: Whole = number(50_000_000, "tokens", 0, 10**12, "The same in tokens.")
+    day_turns: Whole = number(2_500, "turns", 0, 1_000_000, "The same in turns that report neither.")
 
 
 class SpecSection(Section):

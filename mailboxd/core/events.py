@@ -75,6 +75,7 @@ class Kind(StrEnum):
     STEERED = "task.steered"
     ORDER_HELD = "order.held"  # -> a row in held_orders: an order that ends work, for some seconds
     ORDER_RELEASED = "order.released"  # the row is gone: carried out, taken back, or refused
+    CAP_RAISED = "cap.raised"  # -> a row in raised_caps: an operator raised what a day may cost
     REMOTE_ORDER = "order.remote"  # an order that came over OpenClaw's gateway, and what was answered
     REPLY_LATE = "reply.late"  # recorded, changes nothing
     TASK_PUT_AWAY = "task.put_away"  # its directory is now in tasks/.archive/

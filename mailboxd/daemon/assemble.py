@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import attention, signed_heads, stale_database, user_state
+from mailboxd import attention, signed_heads, spending, stale_database, user_state
 from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
@@ -22,7 +22,7 @@ from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
-from mailboxd.config import Config, fingerprint
+from mailboxd.config import Config, fingerprint, load
 from mailboxd.config.model import HarnessSection
 from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
@@ -36,6 +36,7 @@ from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.answers_by_tool import AnswersByTool
 from mailboxd.effects.check_runner import CheckRunner
+from mailboxd.effects.day_caps import DayCaps
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.gateway_calls import GatewayCalls
@@ -327,7 +328,13 @@ def _effect_runner(
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
     notifying = PeopleNotifier(core, calls, ws, config.notify, gateway_calls, reports)
     boot = system.boot_id()
-    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub, tools)
+    of_agent = spending.LiveCaps(ws.config, lambda: spending.of_agent(load(ws.config)), spending.of_agent(config))
+    host_file, of_user = spending.host_file(os.environ), partial(spending.of_host, os.environ)
+    of_host = spending.LiveCaps(host_file, of_user, spending.UNCONFIRMED)
+    caps = DayCaps(core, calls, spending.Ledger.of(os.environ, ws), of_agent, of_host, named(config.zone))
+    starting = TurnStarter(
+        core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub, tools, caps
+    )
     steering = Steering(core, ws)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying, steering)
     return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)

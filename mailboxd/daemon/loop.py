@@ -31,6 +31,7 @@ from mailboxd.daemon.scan_schedule import ScanSchedule
 from mailboxd.daemon.services import NEVER, RELAXED, Checkpoints, Service
 from mailboxd.daemon.surroundings import Surroundings
 from mailboxd.daemon.view_writer import ViewWriter
+from mailboxd.effects.day_caps import SOON
 from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.process_table import CallKind, ProcessTable
 from mailboxd.effects.question_prompts import QuestionPrompts
@@ -104,6 +105,8 @@ class Daemon:
     _surroundings: Surroundings = field(init=False)
     _work: Service = field(init=False)
     """Time passes for tasks, ready ones begin, and what was ordered is performed: whenever anything was recorded."""
+    _capping: Service = field(init=False)
+    """Whether what the day may cost lets turns begin: when one has ended, and from time to time."""
     _prompting: Service = field(init=False)
     _filing: Service = field(init=False)
     _writing: Service = field(init=False)
@@ -142,6 +145,7 @@ class Daemon:
             is_troubled=lambda: self.health.is_troubled(Component.RENDERING),
             last_event=lambda: self._logged_event,
         )
+        self._capping = Service(self._look_at_caps, slack=RELAXED)
         self._prompting = Service(self.prompts.perform, slack=RELAXED)
         self._filing = Service(self._file, Component.FILING)
         self._writing = Service(self._write)
@@ -163,7 +167,11 @@ class Daemon:
             self.view.service,
             self.orders.service,
         )
-        self._inquiries = (*self._surroundings.inquiries, Service(SenderNotifier(self.engine).perform, slack=RELAXED))
+        self._inquiries = (
+            *self._surroundings.inquiries,
+            self._capping,
+            Service(SenderNotifier(self.engine).perform, slack=RELAXED),
+        )
 
     def run(self, *, until_idle: bool = False) -> None:
         """Serve until a signal asks to stop, or, with `until_idle`, until there is nothing left to do.
@@ -243,6 +251,8 @@ class Daemon:
         with self.engine.batch():
             self._hear_of_standstill()
             self._try(Component.COLLECTING, self._collect)
+            if self.engine.costs:
+                self._capping.mark()
             if (at := self.peers.gateway.due) is not None:  # perhaps because of how a turn has ended
                 self._surroundings.gateway.mark(at)
             mono = self.engine.clock.monotonic()
@@ -296,7 +306,9 @@ class Daemon:
         try:
             self.effects.perform()
         finally:
-            self._work.mark(min(self._next_due, self.effects.starting.dispatches.due or NEVER))
+            soon = self.engine.clock.monotonic() + SOON if self.effects.starting.caps.waits else NEVER
+            self._capping.mark(soon)
+            self._work.mark(min(self._next_due, self.effects.starting.dispatches.due or NEVER, soon))
             if self.effects.posting.hub.is_changed:
                 self._surroundings.hub.mark()
         return None
@@ -395,6 +407,16 @@ class Daemon:
 
     # what a transaction records
 
+    def _look_at_caps(self) -> float:
+        """See what is spent of the day's caps; turns that waited for them may begin."""
+        caps, was_capped = self.effects.starting.caps, self.engine.is_capped
+        waited = bool(caps.waits)
+        again = caps.perform()
+        if waited or was_capped is not self.engine.is_capped:
+            self._work.mark()
+        self.health.report(Component.SPENDING, caps.trouble, Grade.AMBER)
+        return again
+
     def _collect(self) -> None:
         """Record the results of calls, and what was done since the last transaction."""
         try:
@@ -426,6 +448,7 @@ class Daemon:
         if schedule.tasks:  # something outside has changed that is not known, or may have
             self._surroundings.rules.mark()
             self._surroundings.hub.mark()
+            self._capping.mark()
         if schedule.tasks or not self.health.is_green:  # else only mail has come, which does not wait for these checks
             self._check_environment(mono)
         schedule.restart_timer(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _RETRY))
@@ -531,16 +554,17 @@ class Daemon:
         """Whether nothing runs, nothing is ordered, no retry is pending, and nothing is about to become a question.
 
         What is ordered does not count while everything is paused: it would keep this daemon until a person resumes it.
+        Nor do turns count while a cap is reached: until the day ends or a person raises it.
         """
-        store = self.engine.store
+        store, turns_wait = self.engine.store, self.engine.is_capped
         return not (
             (self.calls.has_work() or self.reports)
             or self._schedule.mail
             or self._schedule.file_ready_at is not None
             or store.stale_files.exist()
             or self.archiving.waiting()
-            or (self.paused is None and store.schedule.has_pending())
-            or (self.paused is None and store.schedule.has_backoff(self.engine.clock.now()))
+            or (self.paused is None and store.schedule.has_pending(turns=not turns_wait))
+            or (self.paused is None and not turns_wait and store.schedule.has_backoff(self.engine.clock.now()))
             or store.schedule.next_asked(self.engine.now) is not None
         )
 

@@ -159,7 +159,8 @@ class PeopleNotifier:
         """The current problems, by stable names."""
         program, report = attention.program_for(self.ws), Report(self.engine.store.db)
         items = attention.of_troubles(self.ws, report, self.engine.clock, program, 0)
-        return {f"{item.kind} {item.id}".strip(): item for item in items}
+        named = {f"{item.kind} {item.id}".strip(): item for item in items}
+        return named | dict(attention.of_caps(report, self.engine.now or self.engine.clock.now(), program))
 
     def begin(self, order: Order, effect: Notify) -> None:
         """Send the notice to all targets that have not had it; later if memory is short or many are being sent."""

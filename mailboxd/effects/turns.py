@@ -29,6 +29,7 @@ from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import Mode, Turn
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.answers_by_tool import AnswersByTool, read_submitted
+from mailboxd.effects.day_caps import DayCaps
 from mailboxd.effects.delivery import DispatchedMessages, undelivered
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder
@@ -163,6 +164,7 @@ class TurnStarter:
     reports: Reports
     hub: HubMail
     tools: AnswersByTool
+    caps: DayCaps
     trouble: WorldError | None = None
     """The error that kept turns from being marked; the next round retries."""
     _fresh: dict[str, _Marked] = field(default_factory=dict)
@@ -190,7 +192,7 @@ class TurnStarter:
             if order.begun is not None or not isinstance(effect, RunTurn) or effect.harness:
                 continue
             by_hub = self.hub.serves(effect.agent)
-            if not self._has_slot(order, effect, capacity, by_hub=by_hub):
+            if not self._has_slot(order, effect, capacity, by_hub=by_hub) or not self.caps.reserve(order):
                 continue
             try:
                 marked = self._mark(order, effect, by_hub=by_hub)
@@ -274,6 +276,8 @@ class TurnStarter:
             case Next.WAIT:
                 return
         if not self._has_slot(order, effect, self.calls.capacity, by_hub=by_hub and not effect.harness):
+            return
+        if not self.caps.reserve(order):
             return
         task, attempt = self._task_and_attempt(order)
         if task is None or not is_wanted(task, attempt, effect):

@@ -27,7 +27,7 @@ from mailboxd.core.checks import may_not_run
 from mailboxd.core.decide import decide
 from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
-from mailboxd.core.events import Event, Kind, Role, passed
+from mailboxd.core.events import OF_TASKS, Event, Kind, Role, passed
 from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.following import LOST
 from mailboxd.core.inputs import (
@@ -43,11 +43,13 @@ from mailboxd.core.inputs import (
     TimePassed,
     TurnEnded,
 )
+from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
-from mailboxd.core.model import Plan, PlannedChild, Task
+from mailboxd.core.model import Plan, PlannedChild, Task, Usage
 from mailboxd.core.outcomes import Planned
 from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.specs import unknown_harness
+from mailboxd.core.spending import Spend
 from mailboxd.core.task_view import Context, Level, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import TERMINAL, Join, Phase, Waiting
@@ -97,6 +99,8 @@ class Pacing:
     per_hour: int
     gone: Callable[[str], str | None] = lambda _agent: None
     """Why the agent no longer exists or may not be given work; None = it may."""
+    is_capped: Callable[[str], bool] = lambda _agent: False
+    """Whether its turns would exceed what a day may cost."""
 
     def allowed(self, agents: Iterable[str], now: str) -> dict[str, int]:
         """How many turns each agent may have; the reasons for none are stored for `why` and `status`."""
@@ -113,7 +117,9 @@ class Pacing:
 
     def starts(self, agent: str) -> int:
         """How many turns of the agent its breaker allows at once."""
-        return 0 if self.gone(agent) else turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
+        if self.gone(agent) or self.is_capped(agent):
+            return 0
+        return turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
 
     def is_shut(self, agent: str) -> bool:
         """Whether the agent's breaker is open: nothing is sent to it."""
@@ -259,6 +265,10 @@ class Engine:
     is_gone: Callable[[str], str | None] = lambda _agent: None
     is_remote: Callable[[str], bool] = lambda _agent: False
     """Whether an agent is on another host: what it is given needs no slot here."""
+    is_capped: bool = False
+    """Whether a cap on what a day may cost is reached: no new turn begins."""
+    costs: list[tuple[str, Spend]] = field(default_factory=list)
+    """By agent, what turns have cost that ended and that nobody has taken account of yet."""
     now: str = ""
     broken: Sequence[breaker.Breaker] = ()
     """The breakers that were not closed at the latest `tick`."""
@@ -370,6 +380,7 @@ class Engine:
     def record(self, event: Event) -> None:
         """Record an event that needs no decision (a message received, filed, sent); inside a batch."""
         self.store.append([event], self.now)
+        self._note_cost(event)
         if event.task is not None:
             self._touched.add(event.task)
 
@@ -381,7 +392,11 @@ class Engine:
 
     @property
     def pacing(self) -> Pacing:
-        return Pacing(self.store, self.settings.slots_per_agent, self.settings.turns_per_hour, self.is_gone)
+        per_agent, per_hour = self.settings.slots_per_agent, self.settings.turns_per_hour
+        return Pacing(self.store, per_agent, per_hour, self.is_gone, self._is_capped)
+
+    def _is_capped(self, agent: str) -> bool:
+        return self.is_capped and not self.is_remote(agent)  # what another host does is its own cost
 
     def close_breaker(self, agent: str, actor: str) -> list[Event]:
         """Close a breaker by the operator's order; inside a batch. Raises Refused if it is closed."""
@@ -497,6 +512,7 @@ class Engine:
             self.store.append(decision.events, self.now, decision.left)
             events += decision.events
         for event in decision.events:
+            self._note_cost(event)
             if event.task is None:
                 continue
             self._touched.add(event.task)
@@ -518,6 +534,10 @@ class Engine:
                 worklist.append(event.task)
         for task_id, effect in decision.effects:
             self.order(task_id, effect)
+
+    def _note_cost(self, event: Event) -> None:
+        if (turn := event.data.get("turn")) is not None and event.kind in OF_TASKS:
+            self.costs.append((turn["agent"], Spend.of(from_json(Usage, turn["usage"]), ran=turn["ran"])))
 
     def _woken(self, task_id: str, source: str, target: str, changes: Mapping[str, Any]) -> list[str]:
         """The neighbours that this task's way from one phase to another may affect."""

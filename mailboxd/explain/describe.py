@@ -105,6 +105,8 @@ def _headline(event: Event, name: str) -> str:
             return f"{data['path']} was replaced and is watched again"
         case Kind.HOST_PAUSED | Kind.HOST_RESUMED:
             return first_line(Standstill(**data["said"]).text)
+        case Kind.CAP_RAISED:
+            return f"{event.actor} set the cap of {data['day']} to {data['text']}"
         case Kind.ALARM:
             return f"ALARM {data['what']}: {data['why']}"
     if "message" in data or event.kind in _ABOUT_MESSAGES:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mailboxd.core.schedule import Capacity
+from mailboxd.core.spending import Standing
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting, WaitsFor
 
 
@@ -218,3 +219,7 @@ class Snapshot:
     """The held orders of the workspace, the next first."""
     standstill: str = ""
     """That a person has paused everything, as the daemon has heard, in a clause."""
+    spending: Standing | None = None
+    """What is spent of the caps of the day; None until a daemon has reported it."""
+    reserved: str = ""
+    """Whose cap (`agent`, `host`) has no room beside the turns that run; empty: there is room."""

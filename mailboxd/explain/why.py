@@ -16,6 +16,7 @@ from mailboxd.core.endings import becomes, until
 from mailboxd.core.following import is_in_vain
 from mailboxd.core.handovers import is_held as is_handed_over
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
+from mailboxd.core.spending import of_cap, raising, sentence
 from mailboxd.core.standstill import OVER
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import (
@@ -23,6 +24,7 @@ from mailboxd.core.vocabulary import (
     FOR_PERSON,
     LOOKUP_SECONDS,
     NO_SUCH_AGENT,
+    POOL,
     AttemptStatus,
     Phase,
     Waiting,
@@ -95,6 +97,8 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if snapshot.gateway:
         then = "it continues within seconds once the gateway is back"
         return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(snapshot.gateway)}", then=then)
+    if (cause := _capped(task, agent, snapshot)) is not None:
+        return cause
     breaker = snapshot.breakers.get(agent.lower())
     if breaker is not None and breaker.until is not None:
         text = f"waits for the breaker of {agent}, which is open: {first_line(breaker.reason)}"
@@ -115,6 +119,21 @@ def _is_to_begin(task: TaskSnapshot) -> bool:
     if task.phase is Phase.EXECUTION_READY:
         return not task.unmet and task.parent_live
     return any(order.kind in ("run_check", "prepare", "perform") for order in task.pending)
+
+
+def _capped(task: TaskSnapshot, agent: str, snapshot: Snapshot) -> Cause | None:
+    """That its turn would exceed what a day may cost; what another host does is not counted here."""
+    if snapshot.spending is None or "." in agent or agent.startswith(POOL):
+        return None
+    if (account := snapshot.spending.reached) is not None:
+        text = f"waits for the cap of the day: {sentence(account)}"
+        then = "a new day begins, and turns with it"
+        return Cause(task.local_id, "cap", text, at=snapshot.spending.until, then=then, hint=raising(account))
+    if snapshot.reserved:
+        account = snapshot.spending.agent if snapshot.reserved == "agent" else snapshot.spending.host
+        text = f"waits for running turns, for which the rest of the cap is reserved ({of_cap(account)})"
+        return Cause(task.local_id, "reserved", text, then="what they did not need is free for it")
+    return None
 
 
 _GATES = frozenset({Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE})
@@ -175,6 +194,7 @@ _TOLD: Mapping[str, WaitsFor] = {
     "order": WaitsFor.PERSON,
     "reviewers": WaitsFor.REVIEWER,
     "budget": WaitsFor.BUDGET,
+    "cap": WaitsFor.BUDGET,
     "pace": WaitsFor.LIMIT,
     "gone": WaitsFor.AGENT,
     "breaker": WaitsFor.BREAKER,

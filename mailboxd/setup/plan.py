@@ -70,6 +70,7 @@ def create_workspace(
 
 def _config_text(agent: str, tools_port: int, reviewers: Sequence[str] | None) -> str:
     given: dict[str, Any] = {"mcp.port": tools_port} if tools_port else {}
+    given |= {key: config.default_of(key) for key in config.CAPS}  # a cap holds where it is written
     if reviewers is not None:
         given["profile"] = "strict"
     if reviewers:

@@ -27,7 +27,7 @@ GENESIS = "0" * 64
 REPLAYED = (
     "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
     "approvals", "messages", "refused_files", "untold_notices",
-    "waits_told", "waits_at_peers", "held_orders", "doubts", "handovers",
+    "waits_told", "waits_at_peers", "held_orders", "doubts", "handovers", "spending", "raised_caps",
 )  # fmt: skip
 """The tables that are derived from events."""
 _AT_ONCE = 200

@@ -64,7 +64,9 @@ def load(
     reported = (meta.room(), breakers(db), paced, down, away, held_up, known, gone, meta.openclaw(), recovering)
     paused = None if daemon is None else meta.standstill()
     standstill = paused.text if paused is not None else ""
-    return Snapshot(now, daemon, found, _calls(db), sign, *reported, endings(db), standstill)
+    spending, reserved = meta.spending(now) or (None, "")
+    said = (standstill, spending, reserved if daemon is not None else "")
+    return Snapshot(now, daemon, found, _calls(db), sign, *reported, endings(db), *said)
 
 
 def _placed(db: sqlite3.Connection, task: TaskSnapshot, now: str) -> TaskSnapshot:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mailboxd.core.schedule import Capacity
+from mailboxd.core.spending import Standing
 from mailboxd.core.standstill import Standstill
 from mailboxd.core.vocabulary import POOL, SELF
 from mailboxd.store.written import Written
@@ -174,6 +175,19 @@ class Meta:
 
     def holders(self) -> dict[str, str]:
         return self._mapping("holders")
+
+    def set_spending(self, standing: Standing, waits: str) -> None:
+        """What is spent of the caps of the day. `waits`: for whose reservations turns wait; empty: they do not."""
+        self.report("spending", json.dumps(standing.as_json() | {"waits": waits}, sort_keys=True))
+
+    def spending(self, now: str) -> tuple[Standing, str] | None:
+        """None before the first daemon. Once that day is over nothing is spent yet."""
+        text = self.get("spending")
+        if text is None:
+            return None
+        stored = json.loads(text)
+        standing = Standing.read(stored)
+        return (standing, str(stored["waits"])) if now < standing.until else (standing.of_new_day(), "")
 
     def set_gateway(self, why: str) -> None:
         """Why the gateway accepts no turns; empty if it does, as far as is known."""

@@ -127,6 +127,11 @@ class Outbox:
         )
         return [self._order(row) for row in rows]
 
+    def begun_turns(self) -> list[tuple[str, str, str]]:
+        """The turns that have begun and not ended: the ids of their orders, with their tasks and agents."""
+        sql = "SELECT id, task, agent FROM outbox INDEXED BY outbox_open WHERE state = 'pending'"
+        return self._db.execute(f"{sql} AND kind = 'run_turn' AND begun IS NOT NULL").fetchall()
+
     def children_due(self) -> tuple[Order, CreateChildren] | None:
         """The next children of large plans that are to be created, or None."""
         if self._cache.all_children_exist and self._cache.is_current():

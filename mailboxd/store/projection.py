@@ -24,6 +24,7 @@ from mailboxd.store.row_mapping import (
     row_of,
     update,
 )
+from mailboxd.store.spending import cap_raised, turn_spent
 from mailboxd.store.task_cache import TaskCache
 
 UNMET = (
@@ -114,6 +115,7 @@ def usage_recorded(db: sqlite3.Connection, event: Event, cache: TaskCache) -> No
                 if task.parent is None:
                     cache.count(task.id, "tree_turns", 1)
         _count_fault(db, turn, cache)
+        turn_spent(db, event)
 
 
 def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any], cache: TaskCache) -> None:
@@ -440,6 +442,7 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.PEER_WAITS: _peer_waits,
     Kind.ORDER_HELD: _order_held,
     Kind.ORDER_RELEASED: _order_released,
+    Kind.CAP_RAISED: cap_raised,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,

@@ -23,6 +23,7 @@ from mailboxd.store.database import connect, mark_of, other_schema, recreation, 
 from mailboxd.store.meta import PEERS, Meta
 
 if TYPE_CHECKING:
+    from mailboxd.core.spending import Standing
     from mailboxd.core.standstill import Standstill
 
 Row = dict[str, Any]
@@ -364,6 +365,11 @@ class Report:
     def limits(self) -> dict[str, int] | None:
         """The limits of the latest daemon, by their names in the configuration; None before the first daemon."""
         return Meta(self.db).limits()
+
+    def spending(self, now: str) -> Standing | None:
+        """What is spent of the caps of the day, as the latest daemon counted; None before the first daemon."""
+        found = Meta(self.db).spending(now)
+        return None if found is None else found[0]
 
     def received(self, message_id: str) -> Row | None:
         """The verdict on a received message, its task (id) and the reason; None if it was not judged yet."""

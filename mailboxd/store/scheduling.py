@@ -130,12 +130,13 @@ class Schedule:
         )
         return [read_task(row) for row in rows]
 
-    def has_pending(self) -> bool:
-        """Whether an effect is pending and not held, or an order is held for some seconds.
+    def has_pending(self, *, turns: bool = True) -> bool:
+        """Whether an effect is pending and not held, or an order is held for some seconds; without `turns`, no turns.
 
         A notice that failed counts no more: nothing waits for it.
         """
-        counts = f"(kind <> 'run_turn' OR {is_not_held('task')}) AND (kind <> 'notify' OR tries = 0)"
+        may_begin = is_not_held("task") if turns else "0"
+        counts = f"(kind <> 'run_turn' OR {may_begin}) AND (kind <> 'notify' OR tries = 0)"
         sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND {counts} UNION ALL SELECT 1 FROM held_orders LIMIT 1"
         return self._db.execute(sql).fetchone() is not None
 

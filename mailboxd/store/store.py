@@ -37,6 +37,7 @@ from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.remote_orders import RemoteOrders
 from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
+from mailboxd.store.spending import Spending
 from mailboxd.store.task_cache import TaskCache
 from mailboxd.store.tasks import Approvals, Tasks
 from mailboxd.store.untold_notices import UntoldNotices
@@ -58,6 +59,7 @@ class Store:
         self.tasks = Tasks(db, self.cache, self.approvals)
         self.budgets = Budgets(self.tasks)
         self.breakers = Breakers(db, self.cache)
+        self.spending = Spending(db)
         self.schedule = Schedule(db, self.cache)
         self.messages = Messages(db, self.written)
         self.outbox = Outbox(db, self.cache, self.written)

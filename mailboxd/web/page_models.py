@@ -17,6 +17,7 @@ from mailboxd import search as search_of
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
+from mailboxd.core.spending import caps_json
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
@@ -139,7 +140,7 @@ class PageModels:
         return user_state.seen(workspace.ws.root, self.workspaces.environ, self.clock.now())
 
     def _counts(self, workspace: WebWorkspace, report: Report, shown: Row) -> Row:
-        phases = report.phases()
+        phases, standing = report.phases(), report.spending(self.clock.now())
         waiting = attention.of(
             workspace.ws, report, self.clock, attention.program_for(workspace.ws), self.seen(workspace), most=_MAX_ITEMS
         )
@@ -160,6 +161,7 @@ class PageModels:
             "held": [row | {"key": workspace.key} for row in _held(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
+            "spending": [] if standing is None else [caps_json(account, standing) for account in standing.accounts],
         }
 
     def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:

@@ -50,6 +50,7 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.QUESTION_ASKED: {"to": "boss", "text": EVIL, "turn": 1},
     Kind.ORDER_HELD: {"name": EVIL, "approval": "apr_1", "by": EVIL},
     Kind.ORDER_RELEASED: {"name": EVIL, "approval": None, "how": EVIL},
+    Kind.CAP_RAISED: {"day": "2026-01-01", "caps": {"usd": 1}, "text": "1 USD"},
     Kind.REMOTE_ORDER: {"id": "1", "by": EVIL, "order": "answer t", "answer": EVIL},
     Kind.STEERED: {"by": "boss", "text": EVIL, "into": EVIL},
     Kind.REPLY_LATE: {"said": "results: x", "agent": "bob", "attempt": None},

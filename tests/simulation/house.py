@@ -56,6 +56,11 @@ class House:
     crashes: Counter[str] = field(default_factory=Counter)
     boots: int = 1
     """How often its machine was started."""
+    limits: dict[str, str] = field(default_factory=dict)
+    """What its configuration has below `limits`."""
+    zone: str = "UTC"
+    per_agent: int = 1
+    """How many calls of one agent its table lets run at once."""
 
     @classmethod
     def build(cls, name: str, root: Path, clock: ManualClock, random: Random, processes: Processes) -> House:
@@ -142,9 +147,8 @@ class House:
                 shutil.rmtree(self.ws.turns / call.id, ignore_errors=True)
 
     def _start(self) -> Daemon:
-        config = Config.model_validate(
-            {"agent": self.name, "inbox": {"settle_seconds": "0"}, "openclaw": {"discovery": "false"}}
-        )
+        given = {"agent": self.name, "inbox": {"settle_seconds": "0"}, "openclaw": {"discovery": "false"}}
+        config = Config.model_validate({**given, "zone": self.zone, "limits": self.limits})
         raw = self.store.db
         db = cast(sqlite3.Connection, Tapped(getattr(raw, "_db", raw), self.fuse))
         self.store = Store(db)
@@ -159,7 +163,7 @@ class House:
             new_token=lambda: f"{bits.getrandbits(64):x}",
         )
         self.health = Health(self.ws, self.clock, Notifier({}), self.name).__enter__()
-        table = Table(self.name, self.ws.turns, self.processes, self.fuse.moment)
+        table = Table(self.name, self.ws.turns, self.processes, self.fuse.moment, self.per_agent)
         self.daemon = assemble.put_together(self.ws, config, core, table, self.health, "it is a simulation")
         self.daemon.effects.starting.boot = f"boot {self.boots}"
         self.daemon.pace = Pace(rescan=30.0, render=0.0, drain=0.0)

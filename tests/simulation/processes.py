@@ -113,8 +113,10 @@ class FakeChild(Child):
 class Table(ProcessTable):
     """The calls of one daemon in one house."""
 
-    def __init__(self, house: str, turns: Path, processes: Processes, before: Callable[[str], None]) -> None:
-        super().__init__(turns, selectors.DefaultSelector(), {}, OUTPUT_CAP, 5.0, Caps(calls=4))
+    def __init__(
+        self, house: str, turns: Path, processes: Processes, before: Callable[[str], None], per_agent: int = 1
+    ) -> None:
+        super().__init__(turns, selectors.DefaultSelector(), {}, OUTPUT_CAP, 5.0, Caps(4, per_agent))
         self._house = house
         self._processes = processes
         self._before = before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,13 +37,15 @@ _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
 @click.option("--agent", "agents", type=Id(), multiple=True, help="Set up only this agent (repeatable; default: all).")
 @click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Skip this step (repeatable).")
 @click.option("--strict", is_flag=True, help="New workspaces get `profile: strict`, reviewed by agents in reach.")
+@click.option("--day-usd", type=click.FloatRange(0), help="What an agent may cost a day (default 20; 0: no cap).")
+@click.option("--host-day-usd", type=click.FloatRange(0), help="The same of all agents together (default 50).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
 @click.option("--undo", is_flag=True, help="Revert what setup did. Mail, tasks and databases are kept.")
 def setup_command(
-    session: Session, agents: tuple[str, ...], skip: tuple[str, ...], strict: bool, yes: bool, dry_run: bool,
-    no_canary: bool, undo: bool,
+    session: Session, agents: tuple[str, ...], skip: tuple[str, ...], strict: bool, day_usd: float | None,
+    host_day_usd: float | None, yes: bool, dry_run: bool, no_canary: bool, undo: bool,
 ) -> int:  # fmt: skip
     """Find OpenClaw and its agents, and give each agent a mailbox and a daemon.
 
@@ -55,6 +57,7 @@ def setup_command(
     gateway    turns over the gateway's WebSocket, far cheaper (extra `gateway`; asks for its token)
     questions  with it, open questions are prompts in OpenClaw's chats (scope operator.questions)
     service    the daemon, under systemd or launchd
+    caps       what turns may cost in a day (`mailboxd caps`), asked on a terminal
 
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
     `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
@@ -72,9 +75,93 @@ def setup_command(
     _show(session, plan)
     if not strict and any(step.part.kind == "workspace" for step in plan.due):
         session.tell("tasks are not reviewed; with --strict the other agents review specification and result of each")
-    if dry_run or (plan.due and not _agreed(yes, session)):
+    caps = DayCaps.of(plan, day_usd, host_day_usd)
+    caps.show(session)
+    if dry_run or ((plan.due or caps.due) and not _agreed(yes, session)):
         return _unapplied(session, plan, dry_run=dry_run)
-    return _carry_out(session, plan, record, canary=not no_canary)
+    if caps.due and not yes:
+        caps = caps.asked()
+    return _carry_out(session, plan, record, caps, canary=not no_canary)
+
+
+@dataclass(frozen=True)
+class DayCaps:
+    """What setup does about the caps of a day: they are written, and so confirmed, where they are not."""
+
+    roots: tuple[Path, ...]
+    """The workspaces whose cap nobody has confirmed, also those that are to be made."""
+    host: bool
+    """Whether nobody has confirmed the one of all agents of this machine."""
+    usd: float | None
+    host_usd: float | None
+
+    @classmethod
+    def of(cls, plan: Plan, usd: float | None, host_usd: float | None) -> DayCaps:
+        from mailboxd import config, spending
+        from mailboxd.mailbox.layout import Workspace
+
+        found = [Workspace(root) for root in plan.homes.values()]
+        open_ = [ws for ws in found if not ws.config.is_file() or not spending.of_agent(config.load(ws.config)).holds]
+        roots = [ws.root for ws in (open_ if usd is None else found)]
+        host = bool(plan.homes) and (host_usd is not None or not spending.host_file(os.environ).exists())
+        return cls(tuple(roots), host, usd, host_usd)
+
+    @property
+    def due(self) -> bool:
+        return bool(self.roots) or self.host
+
+    def show(self, session: Session) -> None:
+        if self.roots:
+            session.tell(
+                f"  {_MARKS['due']} caps      {len(self.roots)} workspace(s): at most {self._agent:g} USD a day each"
+            )
+        if self.host:
+            session.tell(f"  {_MARKS['due']} caps      all agents together: at most {self._host:g} USD a day")
+
+    def asked(self) -> DayCaps:
+        """With what the person says on the terminal."""
+        usd, host_usd, kind = self.usd, self.host_usd, click.FloatRange(0)
+        if self.roots and usd is None:
+            usd = click.prompt(
+                "What may one agent's turns cost a day, in USD (0: no cap)?", default=self._agent, type=kind
+            )
+        if self.host and host_usd is None:
+            host_usd = click.prompt("And those of all agents together?", default=self._host, type=kind)
+        return replace(self, usd=usd, host_usd=host_usd)
+
+    def write(self, session: Session) -> list[str]:
+        """Write them; returns where."""
+        from mailboxd import config, spending
+        from mailboxd.mailbox.layout import Workspace
+
+        written = []
+        for ws in map(Workspace, self.roots):
+            if ws.config.is_file():  # else its workspace could not be made
+                caps = spending.with_amounts(
+                    spending.of_agent(config.load(ws.config)).most, {**_NONE, "usd": self._agent}
+                )
+                written.append(str(spending.write_agent(ws, caps)))
+        if self.host:
+            caps = spending.with_amounts(spending.of_host(os.environ).most, {**_NONE, "usd": self._host})
+            written.append(str(spending.write_host(os.environ, caps)))
+        for path in written:
+            session.tell(f"  ✓ caps: {path}")
+        return written
+
+    @property
+    def _agent(self) -> float:
+        from mailboxd import config
+
+        return float(config.default_of("limits.day_usd") if self.usd is None else self.usd)
+
+    @property
+    def _host(self) -> float:
+        from mailboxd import spending
+
+        return spending.UNCONFIRMED.most.usd / 1_000_000 if self.host_usd is None else self.host_usd
+
+
+_NONE = dict.fromkeys(("usd", "tokens", "turns"))
 
 
 def _secret(session: Session) -> Callable[[], str] | None:
@@ -86,12 +173,13 @@ def _secret(session: Session) -> Callable[[], str] | None:
     return cache(ask_secret) if sys.stdin.isatty() and not session.as_json else None
 
 
-def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
+def _carry_out(session: Session, plan: Plan, record: SetupRecord, caps: DayCaps, *, canary: bool) -> int:
     from mailboxd.mailbox.layout import Workspace
     from mailboxd.setup import plan as planning
 
     results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
     failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
+    capped = caps.write(session)
     checked, healthy = ([], True) if failed else _examined(session, plan, canary=canary)
     lines = []
     if failed:
@@ -104,7 +192,7 @@ def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: boo
         lines = [f"ready: drop a file into an agent's mailbox/inbox/, or {example}"]
         idle = [agent for agent in programs if agent not in served]
         lines += [f"{agent} works while a daemon runs: `{programs[agent]} run`" for agent in idle]
-    session.show(_facts(plan, results) | {"applied": True, "doctor": checked}, lines)
+    session.show(_facts(plan, results) | {"applied": True, "caps": capped, "doctor": checked}, lines)
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
 

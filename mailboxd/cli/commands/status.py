@@ -15,6 +15,7 @@ from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.spending import caps_json
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError, UnavailableError
@@ -107,10 +108,17 @@ def _found(
         ],
         "paced": dict(snapshot.paced),
         "limits": report.limits(),
+        "spending": _spending(report, now),
         "messages": messages,
         "next": _next(snapshot, unjudged - len(unread_mail(ws))),
     }
     return found, counts, waiting.graded(grade, pid)
+
+
+def _spending(report: Report, now: str) -> list[dict[str, Any]]:
+    """What is spent of the caps of the day: the agent's, and that of all agents of this machine."""
+    standing = report.spending(now)
+    return [] if standing is None else [caps_json(account, standing) for account in standing.accounts]
 
 
 def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
@@ -161,6 +169,7 @@ def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Ite
     filed = f"{files['archived']} archived + {files['rejected']} rejected + {files['pending']} pending"
     yield "messages", [f"{files['received']} received = {filed}; {files['sent']} sent"]
     yield "open", _open(found["open_tasks"], found["open_tasks_count"])
+    yield "today", [for_terminal(f"{one['bar']}  {one['text']}") for one in found["spending"]]
     yield "breakers", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
     yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]
     if found["limits"]:
