@@ -275,6 +275,19 @@ class Id(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ve
         return str(value)
 
 
+class Dollars(click.FloatRange):
+    """An amount that may be 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1_000_000)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        amount = float(super().convert(value, param, ctx))
+        if amount != amount:  # "nan" is a number to Python
+            self.fail(f"{value!r} is not an amount", param, ctx)
+        return amount
+
+
 class Text(click.ParamType):  # type: ignore[type-arg]
     """The operator's text, made storable."""
 

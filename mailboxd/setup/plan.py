@@ -87,7 +87,14 @@ def lacks_reviewers(ws: Workspace, agent: str) -> bool:
     if not ws.config.is_file():
         return False
     port = config.load(ws.config).mcp.port
-    return ws.config.read_text(encoding="utf-8", errors="replace") == _config_text(agent, port, ())
+    written = ws.config.read_text(encoding="utf-8", errors="replace")
+    return _without_caps(written) == _without_caps(_config_text(agent, port, ()))
+
+
+def _without_caps(text: str) -> list[str]:
+    """The lines of a configuration apart from those that setup asks a person about."""
+    keys = tuple(f"{key.rpartition('.')[2]}:" for key in config.CAPS)
+    return [line for line in text.splitlines() if not line.strip().startswith(keys)]
 
 
 def require_same_agent(path: Path, configured: str, agent: str) -> None:

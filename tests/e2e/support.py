@@ -386,6 +386,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours, without what would tell a program that it runs in somebody's service or agent, or on a terminal."""
     foreign = ("OPENCLAW_", "MAILBOXD_", "NOTIFY_", "WATCHDOG_", "COLUMNS")  # a worker of pytest-xdist has COLUMNS
     plain = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    if "HOME" in (extra or {}):
+        plain.pop("XDG_CONFIG_HOME", None)  # it is that of another home
     return {**plain, **(extra or {})}
 
 

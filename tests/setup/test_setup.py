@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd import config
+from mailboxd import config, spending
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup import plan
 from mailboxd.setup.plan import SetupRecord
@@ -183,6 +183,28 @@ def test_a_person_is_asked_and_no_is_the_default(beside: Beside) -> None:
     assert asked.wait(60 * PATIENCE) == 1
     os.close(ours)
     assert not (beside.workspace("alpha") / ".mailboxd").exists()
+
+
+def test_setup_writes_the_caps_of_a_day_where_nobody_has_confirmed_them(beside: Beside) -> None:
+    old = Workspace(beside.workspace("alpha"))
+    plan.create_workspace(old.root, "alpha", "2026-11-27T00:00:00.000Z", beside.env)
+    old.config.write_text("agent: alpha\n")  # as an earlier mailboxd may have left it
+    assert "at most 15 USD a day" in beside.setup("--dry-run", "--day-usd", "15").stdout
+    assert not spending.of_agent(config.load(old.config)).holds
+    words = ("--yes", "--no-canary", "--skip", "plugin", "--skip", "service", "--skip", "tools")
+    beside.steps(*words)
+    assert {
+        (caps.holds, caps.most.usd)
+        for agent in ("alpha", "beta")
+        for caps in [spending.of_agent(config.load(Workspace(beside.workspace(agent)).config))]
+    } == {(True, 20_000_000)}
+    assert spending.of_host(beside.env).most.usd == 50_000_000
+    beside.steps(*words, "--day-usd", "7", "--host-day-usd", "9")
+    assert spending.of_agent(config.load(old.config)).most.usd == 7_000_000
+    beside.steps(*words)
+    assert spending.of_agent(config.load(old.config)).most.usd == 7_000_000, "what somebody has said is kept"
+    assert spending.of_host(beside.env).most.usd == 9_000_000
+    assert spending.of_host(beside.env).holds
 
 
 def test_setup_is_idempotent_and_can_be_undone(beside: Beside) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.clock import ManualClock
@@ -59,6 +59,7 @@ class House:
     limits: dict[str, str] = field(default_factory=dict)
     """What its configuration has below `limits`."""
     zone: str = "UTC"
+    notify: dict[str, Any] = field(default_factory=dict)
     per_agent: int = 1
     """How many calls of one agent its table lets run at once."""
 
@@ -148,7 +149,7 @@ class House:
 
     def _start(self) -> Daemon:
         given = {"agent": self.name, "inbox": {"settle_seconds": "0"}, "openclaw": {"discovery": "false"}}
-        config = Config.model_validate({**given, "zone": self.zone, "limits": self.limits})
+        config = Config.model_validate({**given, "zone": self.zone, "limits": self.limits, "notify": self.notify})
         raw = self.store.db
         db = cast(sqlite3.Connection, Tapped(getattr(raw, "_db", raw), self.fuse))
         self.store = Store(db)

@@ -11,13 +11,16 @@ from random import Random
 import pytest
 
 from mailboxd import spending
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.scripted import program
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.spending import Spend, Standing
+from mailboxd.mailbox.watcher import Watcher
 from mailboxd.store import event_log
 from tests.simulation.house import House
 from tests.simulation.processes import Processes, said
+from tests.simulation.test_services import let_pass
 
 USD = 1_000_000
 HOUR = 3600.0
@@ -53,7 +56,10 @@ def give(house: House, count: int, first: int = 1) -> None:
 
 def end_turns(houses: Sequence[House], cost: float | None, most: int = 1_000) -> int:
     """End the turns that run, each at this cost (None: neither cost nor tokens are reported); returns how many."""
-    running = houses[0].processes.running()[:most]
+    processes = houses[0].processes
+    for notice in [one for one in processes.running() if not one.is_turn]:
+        processes.end(notice, Exit(0, b""))
+    running = processes.running()[:most]
     for process in running:
         told = process.session_key, "x" * 400, "The result is 42."
         made = program.success(process.id, *told, cost, by_model=cost is not None)
@@ -237,3 +243,36 @@ def test_the_account_may_be_lost_and_comes_back(tmp_path: Path) -> None:
         (tmp_path / "state" / "mailboxd" / "spending.json").write_bytes(b"{damaged")
         run(houses, 0.1, seconds=60.0)
         assert [standing(house).host.spent.usd for house in houses] == [600_000, 600_000]
+
+
+def test_people_are_told_at_80_percent_and_at_the_cap_once_each(tmp_path: Path) -> None:
+    with town(tmp_path, "ada", day_usd="1") as (ada,):
+        ada.notify = {"command": ["tell"], "kinds": ["trouble"]}
+        give(ada, 7)
+        run([ada], 0.1, seconds=60.0)
+        assert told(ada) == []
+        give(ada, 1, first=8)
+        run([ada], 0.1, seconds=60.0)
+        assert told(ada) == ["cap 2026-11-28 ada nearly"]
+        give(ada, 5, first=9)
+        run([ada], 0.1, seconds=120.0)
+        assert told(ada) == ["cap 2026-11-28 ada nearly", "cap 2026-11-28 ada reached"]
+
+
+def told(house: House) -> list[str]:
+    """The caps that people were notified of."""
+    rows = house.store.db.execute(
+        "SELECT json_extract(data, '$.trouble') FROM outbox WHERE kind = 'notify' ORDER BY seq"
+    ).fetchall()
+    return [name for (name,) in rows if name.startswith("cap ")]
+
+
+def test_a_capped_daemon_is_idle_and_wakes_up_no_oftener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with town(tmp_path, "ada", day_turns="1") as (ada,):
+        give(ada, 3)
+        assert run([ada], None, seconds=60.0) == 1
+        assert ada.daemon is not None
+        assert ada.daemon._is_idle(), "`run --until-idle` ends: nothing happens today without a person"
+        monkeypatch.setattr(Watcher, "reason", "")  # else it scans every five seconds
+        let_pass(ada, 60.0)
+        assert let_pass(ada, 600.0) <= 40

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Dollars, Session, verb
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import NOTHING, Account, Spend, Standing, caps_json, of_caps
 from mailboxd.errors import MailboxdError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mailboxd.config.model import Config
     from mailboxd.core.events import Event
     from mailboxd.engine.engine import Engine
-    from mailboxd.spending import Caps, Ledger
+    from mailboxd.spending import Book, Caps, Ledger, Row
     from mailboxd.store.spending import Spending
 
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "caps", "caps", "caps --usd 40 --today", "caps --usd 30 --tokens 30000000", "caps --host --usd 100 --today",
     "caps --confirm",
 )  # fmt: skip
-@click.option("--usd", type=click.FloatRange(0, 1_000_000), metavar="N", help="US dollars a day; 0: no cap.")
+@click.option("--usd", type=Dollars(), metavar="N", help="US dollars a day; 0: no cap.")
 @click.option("--tokens", type=click.IntRange(0, 10**12), metavar="N", help="Tokens a day; 0: no cap.")
 @click.option(
     "--turns", type=click.IntRange(0, 1_000_000), metavar="N", help="Turns a day that report neither; 0: no cap."
@@ -121,11 +121,18 @@ class _Book:
         from mailboxd import spending
 
         account = self.ledger.book()
-        row = account.rows.get(self.ledger.own) or spending.Row()
-        row.day, row.spent = self.day.name, spent.between(self.day.start, self.day.end)
+        row = self.row(spent, account)
         scope = spending.Scope(self.config.agent, self.ledger.own, self.day, self.of_agent, self.of_host)
         self.raised = (spent.raised(self.day.name), account.raised.get(self.day.name, NOTHING))
         return spending.standing(scope, row, self.raised[0], account, self.now)
+
+    def row(self, spent: Spending, account: Book) -> Row:
+        """What this workspace has spent, with what its daemon has reserved."""
+        from mailboxd.spending import Row
+
+        row = account.rows.get(self.ledger.own) or Row()
+        row.day, row.spent = self.day.name, spent.between(self.day.start, self.day.end)
+        return row
 
     def show(self, session: Session) -> None:
         told = [caps_json(account, self.standing()) for account in self.standing().accounts]
@@ -150,15 +157,18 @@ class _Book:
             _in_engine(session, self.config, lambda engine, user: _raise(engine, user, self.day.name, to))
 
     def recount(self, session: Session) -> None:
-        """Tell `status` and `inbox` at once, for there may be no daemon that does."""
+        """Tell `status`, `inbox` and other daemons at once, for there may be no daemon here that does."""
         from mailboxd.store.spending import Spending
 
         fresh = _Book(session, session.config())
-        _in_engine(
-            session,
-            fresh.config,
-            lambda engine, _user: engine.store.meta.set_spending(fresh.count(Spending(engine.store.db)), ""),
-        )
+
+        def count(engine: Engine, _user: str) -> None:
+            spent = Spending(engine.store.db)
+            with fresh.ledger.changing(fresh.day.name, fresh.now) as account:
+                account.rows[fresh.ledger.own] = fresh.row(spent, account)
+            engine.store.meta.set_spending(fresh.count(spent), "")
+
+        _in_engine(session, fresh.config, count)
 
 
 def _in_engine(session: Session, config: Config, act: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.bars import bars, checking
-from mailboxd.cli.session import Id, Session, verb
+from mailboxd.cli.session import Dollars, Id, Session, verb
 from mailboxd.cli.text import folded_list, to_json
 from mailboxd.core.vocabulary import NO_SUCH_AGENT
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, UnavailableError
@@ -37,8 +37,8 @@ _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
 @click.option("--agent", "agents", type=Id(), multiple=True, help="Set up only this agent (repeatable; default: all).")
 @click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Skip this step (repeatable).")
 @click.option("--strict", is_flag=True, help="New workspaces get `profile: strict`, reviewed by agents in reach.")
-@click.option("--day-usd", type=click.FloatRange(0), help="What an agent may cost a day (default 20; 0: no cap).")
-@click.option("--host-day-usd", type=click.FloatRange(0), help="The same of all agents together (default 50).")
+@click.option("--day-usd", type=Dollars(), help="What an agent may cost a day (default 20; 0: no cap).")
+@click.option("--host-day-usd", type=Dollars(), help="The same of all agents together (default 50).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
@@ -120,7 +120,7 @@ class DayCaps:
 
     def asked(self) -> DayCaps:
         """With what the person says on the terminal."""
-        usd, host_usd, kind = self.usd, self.host_usd, click.FloatRange(0)
+        usd, host_usd, kind = self.usd, self.host_usd, Dollars()
         if self.roots and usd is None:
             usd = click.prompt(
                 "What may one agent's turns cost a day, in USD (0: no cap)?", default=self._agent, type=kind
@@ -137,10 +137,10 @@ class DayCaps:
         written = []
         for ws in map(Workspace, self.roots):
             if ws.config.is_file():  # else its workspace could not be made
-                caps = spending.with_amounts(
-                    spending.of_agent(config.load(ws.config)).most, {**_NONE, "usd": self._agent}
-                )
-                written.append(str(spending.write_agent(ws, caps)))
+                now = spending.of_agent(config.load(ws.config))
+                caps = spending.with_amounts(now.most, {**_NONE, "usd": self._agent})
+                if not now.holds or caps != now.most:  # what was made just now has the defaults
+                    written.append(str(spending.write_agent(ws, caps)))
         if self.host:
             caps = spending.with_amounts(spending.of_host(os.environ).most, {**_NONE, "usd": self._host})
             written.append(str(spending.write_host(os.environ, caps)))
