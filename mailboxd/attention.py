@@ -264,7 +264,13 @@ def _is_sound(ws: Workspace) -> bool:
         with directory(ws.root, ws.state.name) as state:
             raw = read_file(state, ws.config.name, status.st_size) or b""
         lines = [line.rstrip(b"\r") for line in raw.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#")]
-        return not status.st_mode & stat.S_IWOTH and len(lines) == 1 and _PLAIN.fullmatch(lines[0]) is not None
+        plain = [line for line in lines if line != b'caps: "hold"']
+        return (
+            not status.st_mode & stat.S_IWOTH
+            and len(plain) == 1
+            and len(lines) <= 2
+            and _PLAIN.fullmatch(plain[0]) is not None
+        )
     return False
 
 

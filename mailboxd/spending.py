@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mailboxd.clock import Day
-from mailboxd.config.file import load_section, with_values
+from mailboxd.config.file import load, load_section, with_values
 from mailboxd.config.model import Config, HostCaps, LimitsSection
 from mailboxd.core.spending import MEASURES, NOTHING, Account, Spend, Standing, micro, total
 from mailboxd.errors import ConfigError
@@ -49,14 +49,15 @@ def caps_of(section: LimitsSection | HostCaps, *, holds: bool) -> Caps:
 
 
 def of_agent(config: Config) -> Caps:
-    """The caps of the agent. They hold if one of them is written in its configuration."""
-    return caps_of(config.limits, holds=not _KEYS.keys().isdisjoint(config.limits.model_fields_set))
+    """The caps of the agent. Unless it says otherwise they hold if one of them is written in its configuration."""
+    is_set = not _KEYS.keys().isdisjoint(config.limits.model_fields_set)
+    return caps_of(config.limits, holds=is_set if config.caps == "auto" else config.caps == "hold")
 
 
-def keys_of(caps: Spend, group: str = "") -> dict[str, Any]:
+def keys_of(caps: Spend) -> dict[str, Any]:
     """These caps as the configuration has them, by key."""
     said = {"usd": caps.usd / 1_000_000, "tokens": caps.tokens, "turns": caps.turns}
-    values = {group + key: said[name] for key, name in _KEYS.items()}
+    values = {key: said[name] for key, name in _KEYS.items()}
     return {key: int(value) if value == int(value) else value for key, value in values.items()}
 
 
@@ -97,8 +98,10 @@ def write_host(environ: Mapping[str, str], caps: Spend) -> Path:
 
 
 def write_agent(ws: Workspace, caps: Spend) -> Path:
-    """Write the caps of the agent into its configuration; returns where. Raises ConfigError, WorldError."""
-    _put(ws.config, with_values(ws.config, keys_of(caps, "limits.")))
+    """Write into the configuration that these caps of the agent hold; returns where. Raises ConfigError, WorldError."""
+    before = keys_of(of_agent(load(ws.config)).most)
+    changed = {f"limits.{key}": value for key, value in keys_of(caps).items() if value != before[key]}
+    _put(ws.config, with_values(ws.config, {"caps": "hold", **changed}))
     return ws.config
 
 

@@ -45,7 +45,7 @@ _REMEDIES = {
     "literal_error": "write one of {expected}",
 }
 
-CAPS = ("limits.day_usd", "limits.day_tokens", "limits.day_turns")
+CAPS = ("caps", "limits.day_usd", "limits.day_tokens", "limits.day_turns")
 """The keys that the daemon reads again while it runs."""
 _Section = TypeVar("_Section", bound=Section)
 KeyPath = tuple[str | int, ...]
@@ -233,7 +233,7 @@ def default_text(agent: str, given: Mapping[str, Any] = MappingProxyType({})) ->
 
 
 def with_values(path: Path, given: Mapping[str, Any], kind: type[Section] = Config) -> str:
-    """The text of the file with these keys, like `limits.day_usd`, set to these numbers; the rest stays as it is.
+    """The text of the file with these keys, like `limits.day_usd`, set to these values; the rest stays as it is.
 
     Raises ConfigError if it is invalid, or not written with a line for each key.
     """
@@ -247,7 +247,7 @@ def with_values(path: Path, given: Mapping[str, Any], kind: type[Section] = Conf
         # the line that counts comes before a comment that shows the default
         found = sorted((lines[at].startswith("#"), at) for at in range(first, last) if own.match(lines[at]))
         indent = next((re.split(r"\S", line)[0] for line in lines[first:last] if line[:1].isspace()), "  ")
-        said = f"{indent if group else ''}{name}: {json.dumps(value)}"
+        said = f"{indent if group else ''}{name}: {value}"
         if found:
             lines[found[0][1]] = said
         else:
@@ -262,7 +262,7 @@ def with_values(path: Path, given: Mapping[str, Any], kind: type[Section] = Conf
         at: Any = loaded.value
         for part in key.split("."):
             at = at.get(part) if isinstance(at, dict) else None
-        if at != json.dumps(value):
+        if at != str(value):
             raise by_hand
     return changed
 

@@ -355,7 +355,7 @@ class LimitsSection(Section):
         "dollars",
         0.0,
         1_000_000.0,
-        "What all turns of a calendar day may cost (US); then none begins. Holds once it stands here; 0: no cap.",
+        "What all turns of a calendar day may cost (US); then none begins (see `caps`). 0: no cap.",
     )
     day_tokens: Whole = number(20_000_000, "tokens", 0, 10**12, "The same in tokens, where no cost is reported too.")
     day_turns: Whole = number(1_000, "turns", 0, 1_000_000, "The same in turns that report neither cost nor tokens.")
@@ -534,6 +534,11 @@ class Config(Section):
     agent: Agent = Field(description="OpenClaw id of this mailbox's agent.")
     profile: Literal["standard", "strict"] = value(
         "standard", "`strict`: all reviews, weak specifications are asked about, budgets; keys that are set count."
+    )
+    caps: Literal["auto", "hold", "tell"] = value(
+        "auto",
+        "At a cap of the day (its keys are below limits) new turns wait (`hold`), or people are only told; `auto`: "
+        "they wait if one is set. `mailboxd init` writes `hold`.",
     )
     reply_within_seconds: Whole = number(
         _DAY, "seconds", 1, _YEAR, "Lease: how long a peer may be silent after its `ack`."

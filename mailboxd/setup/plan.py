@@ -70,7 +70,7 @@ def create_workspace(
 
 def _config_text(agent: str, tools_port: int, reviewers: Sequence[str] | None) -> str:
     given: dict[str, Any] = {"mcp.port": tools_port} if tools_port else {}
-    given |= {key: config.default_of(key) for key in config.CAPS}  # a cap holds where it is written
+    given["caps"] = "hold"  # in workspaces that were made before there were caps they are only told
     if reviewers is not None:
         given["profile"] = "strict"
     if reviewers:
@@ -93,8 +93,8 @@ def lacks_reviewers(ws: Workspace, agent: str) -> bool:
 
 def _without_caps(text: str) -> list[str]:
     """The lines of a configuration apart from those that setup asks a person about."""
-    keys = tuple(f"{key.rpartition('.')[2]}:" for key in config.CAPS)
-    return [line for line in text.splitlines() if not line.strip().startswith(keys)]
+    keys = ("limits:", *(f"{key.rpartition('.')[2]}:" for key in config.CAPS))
+    return [line for line in text.splitlines() if not line.lstrip("# ").startswith(keys)]
 
 
 def require_same_agent(path: Path, configured: str, agent: str) -> None:

@@ -70,6 +70,7 @@ def test_for_good_is_written_into_the_configuration_and_the_rest_of_it_stays(sta
     assert "0 of 30 USD today" in stage.run("caps", "--usd", "30", "--turns", "0").output
     loaded = config.load(stage.ws.config)
     assert of_agent(loaded).most == Spend(30_000_000, 20_000_000, 0)
+    assert "day_tokens" not in stage.ws.config.read_text()
     assert of_agent(loaded).holds
     assert loaded.limits.turns == 2
     assert "# mine\n" in stage.ws.config.read_text()

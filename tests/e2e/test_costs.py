@@ -41,6 +41,7 @@ WRITES_PER_CHILD = {
     "INSERT events": 4,
     "INSERT messages": 1,
     "INSERT outbox": 1,
+    "INSERT spending": 1,
     "INSERT tasks": 1,
     "UPDATE attempts": 1,
     "UPDATE messages": 0,
