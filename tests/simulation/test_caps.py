@@ -50,7 +50,7 @@ def town(root: Path, *names: str, at: str = "2026-11-28T12:00:00.000Z", **limits
 def give(house: House, count: int, first: int = 1) -> None:
     for number in range(first, first + count):
         head = f"type: task\ntask_id: t{number}\nfrom: operator\nmessage_id: m-{number}"
-        raw = f"---\n{head}\n---\n\n# Task: Add\n\nAdd 40 and 2.\n"
+        raw = f"---\n{head}\n---\n\n# Task: Add {number}\n\nAdd 40 and {number}.\n"
         house.drop(f"t{number}.md", raw.encode(), number)
 
 
