@@ -244,11 +244,12 @@ class Gateway:
 class PluginParts:
     """The parts of the plugin that the running gateway has, each with why it refused it, or nothing.
 
-    `problem`: why the plugin there does not say.
+    `problem`: why the plugin there does not say. `unlisted`: what the parts offer and OpenClaw itself does not list.
     """
 
     refused: Mapping[str, str]
     problem: str = ""
+    unlisted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
@@ -28,6 +29,7 @@ from mailboxd.agents.openclaw_versions import NEWEST, Version, offer, shown, why
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
 from mailboxd.core.sanitize import first_line
+from mailboxd.core.vocabulary import ANSWER_TOOLS
 from mailboxd.doctor.facts import (
     CheckResult,
     Facts,
@@ -161,7 +163,10 @@ def plugin_parts(_: Facts, found: PluginParts) -> Iterator[CheckResult]:
     refused = {name: why for name, why in found.refused.items() if why}
     for name, why in refused.items():
         yield warning("plugin-parts", f"this OpenClaw refuses the plugin's part {name}: {why}", "openclaw logs")
-    if not refused:
+    for name, what in found.unlisted.items():
+        text = f"the gateway has the plugin's part {name}, but does not list {what}"
+        yield warning("plugin-parts", text, "openclaw gateway restart", "openclaw plugins inspect mailboxd")
+    if not refused and not found.unlisted:
         yield ok("plugin-parts", f"the gateway runs all parts of the plugin: {', '.join(found.refused)}")
 
 
@@ -217,8 +222,18 @@ class OpenClawProbes:
         return _answered(parse_tools(exit_, version), exit_)
 
     def plugin_parts(self) -> PluginParts:
-        """What the plugin of the running gateway says of its parts. Raises UnavailableError."""
-        return parse_parts(self._run(self.openclaw.argv("gateway", "call", "mailboxd.parts", "--json")))
+        """What the plugin of the running gateway says of its parts, and OpenClaw of what they offer.
+
+        Raises UnavailableError.
+        """
+        parts = parse_parts(self._call("mailboxd.parts", {}))
+        if parts.problem:
+            return parts
+        listed = {method: self._call(method, {"agentId": self.agent} if self.agent else {}) for method in LISTS}
+        return replace(parts, unlisted=unlisted(parts.refused, listed))
+
+    def _call(self, method: str, params: Mapping[str, str]) -> Exit:
+        return self._run(self.openclaw.argv("gateway", "call", method, "--params", json.dumps(params), "--json"))
 
     def _run(self, argv: tuple[str, ...]) -> Exit:
         return ask(argv, self.environment, SECONDS)
@@ -279,6 +294,46 @@ def parse_parts(exit_: Exit) -> PluginParts:
     if exit_.rc != 0 or not isinstance(parts, dict):
         return PluginParts({}, _error_text(exit_))
     return PluginParts({brief(str(name)): brief(str(why)) for name, why in parts.items()})
+
+
+LISTS = ("commands.list", "tools.catalog", "plugins.uiDescriptors")
+"""The methods by which OpenClaw's own clients learn what there is."""
+_COMMANDS, _TOOLS, _TABS = LISTS
+_OFFERED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "answers": (_TOOLS, ANSWER_TOOLS),
+    "delegate": (_TOOLS, ("mailboxd_delegate",)),
+    "command": (_COMMANDS, ("mailbox",)),
+    "tab": (_TABS, ("mailbox",)),
+}
+"""By part of the plugin: the list, and what has to stand there."""
+
+
+def unlisted(parts: Mapping[str, str], lists: Mapping[str, Exit]) -> dict[str, str]:
+    """What each part that OpenClaw took offers and its own `LISTS` lack. A list that does not come accuses nobody."""
+    there = {method: _listed(method, exit_) for method, exit_ in lists.items()}
+    missing = {}
+    for part, (method, offered) in _OFFERED.items():
+        names = there.get(method)
+        if parts.get(part) == "" and names is not None and (lacking := [one for one in offered if one not in names]):
+            missing[part] = f"{', '.join(lacking)} in {method}"
+    return missing
+
+
+def _listed(method: str, exit_: Exit) -> set[str] | None:
+    answer = parse_object(exit_) if exit_.rc == 0 else None
+    if method == _TOOLS:
+        groups = _entries(answer, "groups")
+        return (
+            None if groups is None else {text_at(tool, "id") for one in groups for tool in _entries(one, "tools") or ()}
+        )
+    key, name = ("commands", "name") if method == _COMMANDS else ("descriptors", "id")
+    entries = _entries(answer, key)
+    return None if entries is None else {text_at(one, name) for one in entries}
+
+
+def _entries(value: object, key: str) -> list[dict[str, Any]] | None:
+    found = at(value, key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else None
 
 
 def parse_tools(exit_: Exit, version: Version | None) -> Tools | None:

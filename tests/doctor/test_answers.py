@@ -10,6 +10,7 @@ import pytest
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw_versions import NEWEST
+from mailboxd.core.vocabulary import ANSWER_TOOLS
 from mailboxd.doctor import openclaw
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -59,3 +60,30 @@ def test_tools_unset_set_or_unanswered() -> None:
     assert some is not None
     assert not some.messaging.enabled
     assert openclaw.parse_tools(Exit(1, b"{}"), NEWEST) is None
+
+
+LISTED = {
+    "commands.list": {"commands": [{"name": "help"}, {"name": "mailbox"}]},
+    "tools.catalog": {"groups": [{"tools": [{"id": name} for name in (*ANSWER_TOOLS, "mailboxd_delegate")]}]},
+    "plugins.uiDescriptors": {"descriptors": [{"id": "mailbox", "surface": "tab"}]},
+}
+PARTS = {"answers": "", "command": "", "delegate": "", "tab": "", "receive": ""}
+
+
+@pytest.mark.parametrize(
+    ("method", "instead", "missing"),
+    [
+        ("commands.list", {"commands": [{"name": "help"}, 3]}, {"command": "mailbox in commands.list"}),
+        ("plugins.uiDescriptors", {"descriptors": []}, {"tab": "mailbox in plugins.uiDescriptors"}),
+        ("commands.list", {"error": "unknown method"}, {}),
+        ("tools.catalog", {"groups": [{"tools": None}, {}]}, {"answers": "mailboxd_finish", "delegate": "mailboxd_d"}),
+    ],
+)
+def test_what_openclaw_does_not_list_of_a_part_is_named(method: str, instead: object, missing: dict[str, str]) -> None:
+    lists = {name: said(value) for name, value in LISTED.items()}
+    assert openclaw.unlisted(PARTS, lists) == {}
+    found = openclaw.unlisted(PARTS, lists | {method: said(instead)})
+    assert found.keys() == missing.keys()
+    assert all(found[part].startswith(begins) for part, begins in missing.items())
+    refused = dict.fromkeys(PARTS, "why")
+    assert openclaw.unlisted(refused, lists | {method: said(instead)}) == {}

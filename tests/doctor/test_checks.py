@@ -175,6 +175,10 @@ BROKEN = [
         {"plugin_parts": PluginParts({"receive": "", "tab": "no controls"})},
         "plugin-parts", "warning", "part tab: no controls", "openclaw logs",
     ),
+    (
+        {"plugin_parts": PluginParts({"command": ""}, unlisted={"command": "mailbox in commands.list"})},
+        "plugin-parts", "warning", "does not list mailbox in commands.list", "gateway restart",
+    ),
     ({"skill": SkillState(False, False, "/s", "")}, "skill", "note", "not installed", "skill install"),
     ({"skill": SkillState(True, False, "/s", "older")}, "skill", "warning", "older", "skill install"),
     ({"workspace": None, "not_a_workspace": "/x"}, "workspace", "error", "/x is not", "mailboxd setup"),
