@@ -6,20 +6,23 @@ import shlex
 
 import pytest
 
+from mailboxd.core.effects import Send
 from mailboxd.core.handovers import Bounds, Earlier, step, why_held
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Handover, Origin, Policy, Spec
+from mailboxd.effects.senders import SenderNotifier
 from tests.cli.stage import Stage
 
 TEXT = "0123456789abcdef"
 
 
-def comes(stage: Stage, name: str, *passed: str) -> None:
+def comes(stage: Stage, name: str, *passed: str, attempt_id: str | None = None) -> None:
     """A note that has gone this way, one time too often."""
     given = Handover("beta", TEXT, "tsk_1", tuple(step(one, TEXT) for one in passed))
     why = why_held(given, "alpha", Earlier(same_text=3), Bounds())
     spec = Spec(goal="News", instructions="Pass it on.")
-    stage.give(NewTask(name, None, name, "beta", "News", spec, Policy(), Origin(handover=given), held=why))
+    origin = Origin(attempt_id=attempt_id, handover=given)
+    stage.give(NewTask(name, None, name, "beta", "News", spec, Policy(), origin, held=why))
 
 
 def holds(stage: Stage) -> list[str]:
@@ -62,3 +65,15 @@ def test_many_for_one_reason_are_one_item_whatever_their_ways(stage: Stage, verb
     assert done.exit_code == 0, done.output
     assert holds(stage) == []
     assert set(phases(stage).values()) == {left}
+
+
+def test_a_peer_that_sent_it_is_told_once_that_it_waits_for_a_person(stage: Stage) -> None:
+    comes(stage, "note", "alpha", "beta", attempt_id="att_theirs")
+    for _ in range(2):
+        with stage.engine() as engine:
+            SenderNotifier(engine).perform()
+    with stage.engine() as engine:
+        sent = [order.effect for order in engine.store.outbox.pending(engine.now, 10)]
+    (progress,) = [effect for effect in sent if isinstance(effect, Send)]
+    assert (progress.type, progress.to, progress.waits_for) == ("progress", "beta", "person")
+    assert "alpha -> beta -> alpha" in progress.note

@@ -114,6 +114,13 @@ def test_claims_exempt_nobody(desk: Desk) -> None:
     assert given(of(desk, note("operator"))).counts
 
 
+def test_where_nobody_knows_the_agents_a_dispatch_may_have_the_same_text_and_counts(desk: Desk) -> None:
+    desk.knows_agents({})
+    found = of(desk, note(attempt_id="att_1", reply_token="t"))
+    assert (given(found).text, given(found).counts, found.is_ours) == ("", True, False)
+    assert given(of(desk, note())).text == note().content
+
+
 def test_a_person_is_exempt_by_a_signature_and_in_a_pile(desk: Desk) -> None:
     assert of(desk, note("operator"), SIGNED).handover is None
     assert of(desk, note("far.operator"), SIGNED).handover is None
