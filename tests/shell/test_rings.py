@@ -1,0 +1,132 @@
+"""Rooms of agents that pass notes on, with real engines and databases and a clock that is moved: when does it end?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mailboxd.clock import ManualClock
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.handovers import Bounds
+from mailboxd.mailbox.layout import Workspace
+from tests.core.desk import DONE, Desk, child, plan
+
+TASKS = 15
+"""The limit of an hour in these rooms."""
+
+
+class Room:
+    """Agents of one OpenClaw, each with its workspace. Every turn takes a second, and so does the way to the next."""
+
+    def __init__(self, root: Path, *names: str, bounds: Bounds) -> None:
+        self.clock, self.numbers = ManualClock(), count()
+        self.desks: dict[str, Desk] = {}
+        homes = {name: ("", str(root / name)) for name in names}
+        for name in names:
+            ws = Workspace(root / name)
+            ws.state.mkdir(parents=True)
+            desk = Desk(database=ws.database, clock=self.clock).configured(agent=name, handovers=bounds)
+            desk.knows_agents(homes)
+            with desk.engine.batch():
+                desk.store.meta.report("agent", name)
+            self.desks[name] = desk
+
+    def note(self, receiver: str, sender: str, text: str) -> str:
+        """A note is written into an inbox and read; returns the name of its task."""
+        name = f"note-{next(self.numbers)}"
+        said = f"type: task\nfrom: {sender}\n" if sender else ""
+        head = f"---\ntask_id: {name}\n{said}---\n"
+        raw = f"{head}\n# Task: News\n\n## Instructions\n\n{text}\n".encode()
+        verdict, rule = self.desks[receiver].receive(f"{name}.md", raw)
+        assert verdict == "accepted", rule
+        self.desks[receiver].start()
+        return name
+
+    def works(self, agent: str, name: str) -> bool:
+        """Whether the agent is in a turn of it."""
+        return bool(self.desks[agent].orders(RunTurn, name))
+
+    def ends(self, agent: str, name: str) -> None:
+        self.clock.advance(1)
+        self.desks[agent].ends(name, DONE)
+        self.clock.advance(1)
+
+    def passed_on(self, hops: Iterator[tuple[str, str, str]], most: int) -> int:
+        """How many turns it takes until a note is held: each agent writes the next one in its turn."""
+        agent = "alpha"
+        name = self.note(agent, "operator", "Begin.")
+        for turns in range(1, most + 1):
+            receiver, sender, text = next(hops)
+            note = self.note(receiver, agent if sender == "own" else sender, text)
+            self.ends(agent, name)
+            if not self.works(receiver, note):
+                assert self.desks[receiver].is_held(note)
+                return turns
+            agent, name = receiver, note
+        pytest.fail(f"it goes on after {most} turns")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_notes_of_agents_that_say_who_they_are_end_at_the_depth(tmp_path: Path, seed: int) -> None:
+    """Whomever they choose, and whatever they write."""
+    chance, names = Random(seed), ("alpha", "beta", "gamma")
+    room = Room(tmp_path, *names, bounds=Bounds())
+    hops = ((chance.choice(names), "own", chance.choice(["News.", f"News {number}."])) for number in count())
+    assert room.passed_on(hops, 20) <= 9
+
+
+@pytest.mark.parametrize("forged", ["", "many ghosts", "another"])
+def test_notes_that_hide_where_they_come_from_end_at_the_limit_of_an_hour(tmp_path: Path, forged: str) -> None:
+    room = Room(tmp_path, "alpha", "beta", bounds=Bounds(tasks=TASKS))
+
+    def hops() -> Iterator[tuple[str, str, str]]:
+        for number in count():
+            receiver = ("beta", "alpha")[number % 2]
+            sender = {"many ghosts": f"ghost-{number}", "another": receiver}.get(forged, forged)
+            yield receiver, sender, f"News {number}."
+
+    room.passed_on(hops(), 2 * TASKS + 3)
+
+
+def test_a_ring_among_much_other_work_ends_at_the_limit_of_an_hour_and_that_work_goes_on(tmp_path: Path) -> None:
+    room = Room(tmp_path, "alpha", "beta", bounds=Bounds(tasks=TASKS))
+    for name in ("alpha", "beta"):
+        room.note(name, "operator", "Something long.")
+    hops = ((("beta", "alpha")[number % 2], "own", f"News {number}.") for number in count())
+    room.passed_on(hops, 2 * TASKS + 3)
+    name = room.note("beta", "operator", "A person's task.")
+    assert room.works("beta", name)
+
+
+def test_the_hour_passes(tmp_path: Path) -> None:
+    room = Room(tmp_path, "alpha", "beta", bounds=Bounds(tasks=2))
+    for number in range(2):
+        assert room.works("beta", room.note("beta", "alpha", f"News {number}."))
+    assert not room.works("beta", room.note("beta", "alpha", "News."))
+    room.clock.advance(3601)
+    assert room.works("beta", room.note("beta", "alpha", "Other news."))
+
+
+@pytest.mark.slow
+def test_a_fan_out_of_two_hundred_is_never_held(tmp_path: Path) -> None:
+    """Neither one of a plan, nor one of notes, nor what a person drops at once."""
+    room = Room(tmp_path, "alpha", "beta", bounds=Bounds())
+    alpha, beta = room.desks["alpha"], room.desks["beta"]
+    alpha.give("fan", plan(*(child(f"c{number}", "beta") for number in range(200))), sender="operator")
+    alpha.start()
+    orders = alpha.pending(RunTurn)
+    assert len(orders) == 100, "as many as it has slots"
+    for order in orders:
+        assert isinstance(order.effect, RunTurn)
+        name = alpha.name(order)
+        raw = alpha.dispatch(order.effect, name, tmp_path).replace(b"from: main", b"from: alpha")
+        assert beta.receive(f"{name}.md", raw) == ("accepted", "")
+    for number in range(200):
+        room.note("beta", "alpha", f"Part {number}.")
+    for number in range(600):
+        room.note("beta", "operator", f"Chapter {number}.")
+    assert beta.sql("SELECT count(*) FROM tasks WHERE held <> ''") == [(0,)]
