@@ -10,6 +10,7 @@ import pytest
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Unknown
 from tests.cli.stage import Stage, make
+from tests.cli.test_handed_over import comes
 from tests.cli.test_inbox import loses, untold
 from tests.web.serve import Browser, served
 
@@ -36,6 +37,20 @@ def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage, page: Brows
     assert page.form("/", order="unblock-retry", note="it is up again").status == 303
     assert {stage.phase(name) for name in names} == {"execution_ready"}
     assert "7 circuits" not in page.get("/").words
+
+
+@pytest.mark.parametrize(("order", "phase"), [("unblock-retry", "execution_ready"), ("cancel", "cancelled")])
+def test_notes_that_are_held_for_one_reason_go_on_or_end_by_one_button(
+    stage: Stage, page: Browser, order: str, phase: str
+) -> None:
+    for number in range(3):
+        comes(stage, f"n{number}", "alpha", "beta")
+    assert "3 tasks are on hold: handed over too often" in page.get("/").words
+    assert page.form("/", order=order).status == 303
+    stage.clock.advance(10 * 365 * 86_400)  # the page has its own
+    stage.carry_out_held()
+    assert {stage.phase(f"n{number}") for number in range(3)} == {phase}
+    assert "on hold" not in page.get("/").words
 
 
 def test_circuits_that_are_closed_meanwhile_are_no_longer_there(stage: Stage, page: Browser) -> None:
