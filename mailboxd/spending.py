@@ -221,6 +221,14 @@ class Ledger:
         """Raises ConfigError, WorldError."""
         return Book.read(self.state.read(_ACCOUNT))
 
+    def stamp(self) -> tuple[int, int]:
+        """Another one after each change: a change is a new file."""
+        try:
+            status = (self.state.folder / _ACCOUNT).stat()
+        except OSError:
+            return 0, 0
+        return status.st_ino, status.st_ctime_ns
+
     @contextmanager
     def changing(self, day: str, now: str) -> Iterator[Book]:
         """The account under the lock of the host; what is changed in it is written. Raises ConfigError, WorldError."""

@@ -13,7 +13,7 @@ from datetime import tzinfo
 
 from mailboxd import spending
 from mailboxd.clock import Day, day_of
-from mailboxd.core.spending import LATEST, NOTHING, Spend, Standing, estimate
+from mailboxd.core.spending import LATEST, MEASURES, NOTHING, Spend, Standing, estimate
 from mailboxd.core.times import plus
 from mailboxd.effects.process_table import PATIENCE, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
@@ -51,6 +51,11 @@ class DayCaps:
     """By order: the estimate of a turn that runs, and when it can run no longer."""
     _others: list[Spend] = field(default_factory=list)
     """What a turn of other daemons costs."""
+    _book: Book = field(default_factory=lambda: _NO_BOOK)
+    _stamp: tuple[int, int] = (0, 0)
+    """Of the account as it was read."""
+    _next_entry: float = 0.0
+    """When this workspace's row is written again (monotonic clock), if nobody waits for that."""
     _latest: dict[str, deque[Spend]] | None = None
     """By agent: what its latest turns have cost."""
 
@@ -133,17 +138,30 @@ class DayCaps:
 
     def _enter(self) -> Book:
         """Write this workspace's row where it differs; returns the account."""
-        now, row = self.engine.now, self._row()
+        now, row, mono = self.engine.now, self._row(), self.engine.clock.monotonic()
         try:
-            book = self.ledger.book()
-            if book.rows.get(self.ledger.own) != row and (row.spent or row.reserved or self.ledger.own in book.rows):
+            if (stamp := self.ledger.stamp()) != self._stamp:
+                self._book, self._stamp = self.ledger.book(), stamp
+            known = self._book.rows.get(self.ledger.own)
+            differs = known != row and (known is not None or bool(row.spent or row.reserved))
+            # at once where nothing follows that would write it, or others may wait for it
+            if differs and (not row.reserved or mono >= self._next_entry or self._is_close(self._book)):
+                self._next_entry = mono + SOON
                 with self.ledger.changing(self._day.name, now) as book:
                     book.rows[self.ledger.own] = row
+                self._book = book
         except (WorldError, ConfigError) as error:
             self.trouble = str(error)
             return _NO_BOOK
         self.trouble = self.of_host.problem  # that of the agent's file is told as any other of the configuration
-        return book
+        return self._book
+
+    def _is_close(self, book: Book) -> bool:
+        """Whether most of the host's cap is spent or reserved: what this workspace settles may let others go on."""
+        host = self._standing(book).host
+        return host.holds and any(
+            2 * (host.spent.amount(name) + host.reserved.amount(name)) > host.caps.amount(name) > 0 for name in MEASURES
+        )
 
     def _row(self) -> Row:
         return Row(self._day.name, self._spent, dict(self._reserved), self._typical())

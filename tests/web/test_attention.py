@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.model import Policy
-from mailboxd.core.outcomes import Unknown
+from mailboxd.clock import SystemClock
+from mailboxd.core.model import Policy, Usage
+from mailboxd.core.outcomes import Succeeded, Unknown
 from tests.cli.stage import Stage, make
 from tests.cli.test_handed_over import comes
 from tests.cli.test_inbox import loses, untold
@@ -75,3 +76,19 @@ def test_notices_that_reach_nobody_are_dismissed(stage: Stage, page: Browser) ->
     assert page.form("/", dismiss="telegram:42").headers["location"] == "/?done=dismissed"
     assert "telegram:42" not in page.get("/").words
     assert [item for item in stage.json("inbox") if item["kind"] == "notice"] == []
+
+
+def test_the_page_shows_what_is_spent_of_the_caps_as_bars(
+    stage: Stage, page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    stage.clock.text = SystemClock().now()  # the page's day is today
+    stage.create("dear")
+    stage.start()
+    stage.end_turn("dear", Succeeded("Here it is: 42.", usage=Usage(10, 5, 3.1)))
+    stage.run("caps", "--usd", "3")
+    shown = page.get(f"/w/{page.key()}")
+    assert "alpha: 3.10 of 3 USD today" in shown.words
+    assert '<meter min="0" max="1" high="0.8" value="1"' in shown.text
+    assert "Alpha has spent 3.10 of 3 USD today: no new turn begins" in shown.words
+    assert "caps --usd 6.2 --today" in shown.words
