@@ -71,6 +71,7 @@ class Need(StrEnum):
     CONFIG = "config"
     FAILED = "failed"
     NOTICE = "notice"
+    REPETITION = "repetition"
     ENDING = "ending"
     PAUSED = "paused"
     CAP = "cap"
@@ -186,6 +187,19 @@ def of(
         for cause in why.endings(waiting.snapshot)
     ]
     broken += [item for _, item in of_caps(report, now, program)]
+    from mailboxd.store.later import failing
+
+    broken += [
+        Item(
+            Need.REPETITION,
+            one_line(f"{row['name']}: its latest run could not be made: {row['problem']}"),
+            f"{program} retry {row['name']}",
+            task="",
+            id=row["name"],
+            until=row["next_at"],
+        )
+        for row in failing(report)
+    ]
     total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken) + len(endings)
     waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
@@ -325,13 +339,16 @@ def of_approval(report: Report, approval_id: str, program: str) -> Item | None:
 def _work(ws: Workspace, report: Report) -> str:
     """The work that waits for a daemon, in words; empty if there is none."""
     from mailboxd.store.attention_queries import refused
+    from mailboxd.store.later import count_repeating
 
     count = report.roots_for_daemon()
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
     mail, new = len(ws.mail()) - len(unread_mail(ws)), len({*new_tasks(ws, report.are_live)} - refused(report))
+    again = count_repeating(report)
+    tasks += [f"work that repeats ({again})"] if again else []
     found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]
     found += [f"{new} new task.md" if new == 1 else f"{new} new task.md files"] if new else []
-    return f"{' and '.join(found)} wait{'s' * (count + mail + new == 1)}" if found else ""
+    return f"{' and '.join(found)} wait{'s' * (count + mail + new + again == 1)}" if found else ""
 
 
 def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, *, runs: bool) -> Iterator[Item]:

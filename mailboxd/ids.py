@@ -17,8 +17,8 @@ from anyascii import anyascii
 
 from mailboxd.core.times import to_epoch, to_text
 
-PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg", "ord", "dbt")
-"""Task, attempt, turn, review, artifact, approval, message, held order, doubt."""
+PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg", "ord", "dbt", "rpt")
+"""Task, attempt, turn, review, artifact, approval, message, held order, doubt, repetition."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80

@@ -88,6 +88,9 @@ class Kind(StrEnum):
     HOST_PAUSED = "host.paused"  # a person has paused every agent of the host, and this daemon has heard of it
     HOST_RESUMED = "host.resumed"  # that is over
     MESSAGE_UNDELIVERED = "message.undelivered"  # the peer could not be reached; the file stays in outbox/
+    REPETITION_CREATED = "repetition.created"  # -> a row in repetitions: work that is done again and again
+    REPETITION_RAN = "repetition.ran"  # -> rows in repetition_runs; its row: the next time
+    REPETITION_CHANGED = "repetition.changed"  # its row: paused, resumed, ended, or a run that could not be made
     NOTICE_SENT = "notice.sent"  # people were told; its row in untold_notices goes
     NOTICE_FAILED = "notice.failed"  # -> a row in untold_notices: people could not be told yet, or at all
     NOTICE_SETTLED = "notice.settled"  # its rows: it applies no longer, or a person dismissed it

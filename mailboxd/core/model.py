@@ -394,6 +394,8 @@ class Origin:
     """`core.specs.digest` of the specification that it was dispatched with; empty = unknown."""
     handover: Handover | None = None
     """Who handed it over; None for what a person, a schedule or mailboxd itself gave."""
+    repetition: str = ""
+    """The id of the repetition of which it is a run; empty = none."""
 
 
 R = TypeVar("R")

@@ -43,7 +43,7 @@ from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.health import Component, Grade
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, WakeReason
-from mailboxd.intake import held_orders
+from mailboxd.intake import held_orders, repetitions
 from mailboxd.intake.archive import Archiver
 from mailboxd.intake.arrivals import Arrivals, Mail
 from mailboxd.intake.daily_index import DailyIndex
@@ -266,6 +266,8 @@ class Daemon:
                 held_orders.carry_out_due(self.engine)
                 self._filing.mark()  # of the message that a rejection leaves
             more = self.engine.tick(self.arrivals.read_until()) or more
+            if not self._stopping and self.paused is None:
+                repetitions.run_due(self.arrivals.intake, self.engine)
             if self.arrivals.seen == seen:
                 return self._begin() or more
         with self.engine.batch():

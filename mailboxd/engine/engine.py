@@ -291,6 +291,17 @@ class Engine:
             yield
             self.store.stale_files.mark(self._touched)
 
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """A part of the batch of which nothing is kept if an exception leaves it."""
+        touched = {*self._touched}
+        try:
+            with self.store.savepoint():
+                yield
+        except BaseException:
+            self._touched = touched
+            raise
+
     def handle(
         self, task_id: str | None, input_: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
     ) -> list[Event]:

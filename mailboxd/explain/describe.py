@@ -9,6 +9,7 @@ from mailboxd.core import endings
 from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.repetition import told_of
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import moment
@@ -79,6 +80,8 @@ def _headline(event: Event, name: str) -> str:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.ORDER_HELD | Kind.ORDER_RELEASED:
             return f"{name}: {_held_order(event)}"
+        case Kind.REPETITION_CREATED | Kind.REPETITION_RAN | Kind.REPETITION_CHANGED:
+            return _repeated(event)
         case Kind.REMOTE_ORDER:
             return f"{one_line(data['by'])} ordered over the gateway: {data['order']}: {first_line(data['answer'])}"
         case Kind.PLAN_ADOPTED:
@@ -233,6 +236,18 @@ def _held_order(event: Event) -> str:
     if event.kind is Kind.ORDER_HELD:
         return f"{order} is held for 10 s, ordered by {data['by']}"
     return f"the held {order} is {first_line(data['how'])}"
+
+
+def _repeated(event: Event) -> str:
+    data = event.data
+    if event.kind is Kind.REPETITION_CREATED:
+        one = data["repetition"]
+        return f"{one['name']} is repeated {one['said']}, first at {moment(one['next_at'], data['at'])}"
+    if event.kind is Kind.REPETITION_CHANGED:
+        return f"{data['name']}: {first_line(data['note'])}"
+    runs = ", ".join(run["name"] for run in data["runs"])
+    missed = f", {told}" if (told := told_of(data["passed_over"])) else ""
+    return f"{data['name']}: {runs or 'no run'}{missed}; next at {moment(data['changes']['next_at'], data['at'])}"
 
 
 def _turn(turn: Mapping[str, Any]) -> str:

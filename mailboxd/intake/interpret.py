@@ -53,7 +53,7 @@ from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.host.zone import named
 from mailboxd.ids import earliest
-from mailboxd.intake import provenance
+from mailboxd.intake import provenance, repetitions
 from mailboxd.intake.archive import InboxFile, note_late_rest, record_message
 from mailboxd.intake.provenance import Claims, Provenance
 from mailboxd.keys import OPERATOR, Proof, Trust, name_here, require_operator
@@ -183,7 +183,7 @@ class Intake:
         """What a person is told who drops a text again that was taken before."""
         first = self._store.messages.first_arrival(None, sha256)
         if first is None:
-            raise AssertionError("a duplicate of nothing")
+            return "the same work is repeated already; this copy was not taken"
         task = self._store.tasks.get(first.task) if first.task else None
         work = f" as the task {task.local_id}" if task else ""
         how = f"run that again (`mailboxd retry {task.local_id}`), or" if task else ""
@@ -333,6 +333,8 @@ class Intake:
 
     def _task(self, message: TaskMessage, proof: Proof, written_ns: int | None) -> tuple[str, str | None]:
         """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
+        if message.repeat is not None:
+            return repetitions.accept(self, self._engine, message, self._zone), None
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if known is None:
             came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
@@ -362,8 +364,9 @@ class Intake:
         role: Role = Role.ORCHESTRATOR,
         actor: str = "mailboxd",
         came: Provenance = provenance.BY_PERSON,
+        repetition: str = "",
     ) -> Task:
-        """Record new work. Raises Refused, MessageError, PlanError."""
+        """Record new work, which may be a run of a repetition. Raises Refused, MessageError, PlanError."""
         settings = self._engine.settings
         depth = message.depth or 0
         most = settings.open_per_sender
@@ -387,7 +390,7 @@ class Intake:
             title=message.title or message.task_id,
             spec=spec,
             policy=apply(settings.policy, message.overrides()),
-            origin=replace(self._origin(message), handover=came.handover),
+            origin=replace(self._origin(message), handover=came.handover, repetition=repetition),
             depth=depth,
             plan=self._plan(message, spec),
             needs=self.needs(message.depends_on, local_id, message.title) if message.depends_on else (),
@@ -500,9 +503,14 @@ class Intake:
 
     def free_local_id(self, wanted: str) -> str:
         ordinal = 1
-        while not self._store.tasks.is_unused(found := distinct(wanted, ordinal)):
+        while not self._store.tasks.is_unused(found := distinct(wanted, ordinal)) or self._is_repeated(found):
             ordinal += 1
         return found
+
+    def _is_repeated(self, name: str) -> bool:
+        """Whether work that repeats is called so."""
+        found = self._store.repetitions.named(name)
+        return found is not None and not found.ended
 
     def _report(self, message: AnyMessage, proof: Proof) -> tuple[str, str | None]:
         """Take a report about an attempt from its executor."""

@@ -259,6 +259,11 @@ def _zone(name: str, text: str) -> tzinfo | None:
         return UTC
     if offset := _OFFSET.fullmatch(name):
         return datetime.strptime("".join(offset.groups()), "%z").tzinfo
+    return zone_called(name, text)
+
+
+def zone_called(name: str, text: str) -> ZoneInfo:
+    """The zone of a name in small letters, which `text` has. Raises MessageError(`bad-time`)."""
     try:
         # The names of zones are files, and their directories are named in upper case.
         return ZoneInfo("/".join("_".join(map(_capital, part.split("_"))) for part in name.split("/")))

@@ -19,6 +19,8 @@ from mailboxd.protocol import quantities
 from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
 from mailboxd.protocol.headers import CONVERTERS, near_misses
 from mailboxd.protocol.markdown import Section, join_body
+from mailboxd.protocol.repeats import HINT as REPEATED_AS
+from mailboxd.protocol.repeats import read_repeat
 from mailboxd.protocol.strict_yaml import Path, Yaml
 from mailboxd.protocol.words import (
     BOOKKEEPING,
@@ -163,6 +165,8 @@ class _HeadReader:
         name = KEYS.get(name) or KEYS.get(_OF_A_TRACKER.sub("", name), name)
         if name in SENDERS:
             return "from"
+        if name in REPEATS and "repeat" in self.known:
+            return "repeat"
         return name if name in self.known or name in _READERS else key
 
     def _twice(self, key: str, name: str) -> None:
@@ -374,10 +378,38 @@ class _HeadReader:
         if restrains(key) and (said not in _NOTHING or odd):
             self._stop(key, value, odd)
         if spelled(key) in REPEATS and said not in _NOTHING:
-            self.head.doubts.append(f"{key}: nothing is repeated here; it is done once")
-            self.head.header[key] = value
-            return
+            hint = "Drop it into mailbox/inbox/: a task.md is one task."
+            self._fail("bad-repeat", key, "a task.md is not repeated", hint)
         self.unknown[key] = value
+
+    def _repeat(self, key: str, value: Yaml) -> None:
+        """How it is repeated; a `schedule` may also be the day of its beginning."""
+        word, said = spelled(key), value.casefold().strip() if isinstance(value, str) else ""
+        if isinstance(value, str) and (said in _NOTHING or said in ("never", "once")):
+            return
+        if not isinstance(value, str):
+            self._fail("bad-repeat", key, "this does not say how it is repeated", REPEATED_AS)
+        if word == "schedule" and self._is_a_day(value):
+            try:
+                read_repeat(value)
+            except MessageError:
+                self._moment("not_before", key, value, read_beginning)
+                return
+            problem = f"{excerpt(value)} may be one day, or each such day"
+            self._fail("bad-repeat", key, problem, "Write it as `not_before:`, or as `repeat:`.")
+        text = f"every {value}" if word in ("every", "interval") and not said.startswith("every") else value
+        try:
+            read_repeat(text)
+        except MessageError as error:
+            error.field = key
+            raise
+        self._put("repeat", key, " ".join(text.split()))
+
+    def _is_a_day(self, value: str) -> bool:
+        try:
+            return self.place.calendar is not None and bool(read_beginning(value, self.place.calendar))
+        except MessageError:
+            return False
 
     def _begins(self, key: str, value: Yaml) -> bool:
         """Whether a word of another tool is the day on which the work may begin; one that is over is kept as it is."""
@@ -397,6 +429,12 @@ class _HeadReader:
     def _require_order(self) -> None:
         """Raises MessageError for work that is to begin after its deadline."""
         begins, deadline = self.head.header.get("not_before"), self.head.header.get("deadline")
+        if "repeat" not in self.head.header and (own := [n for n in ("missed", "overlap") if n in self.head.header]):
+            self._fail("bad-repeat", own[0], "it says nothing without `repeat`", REPEATED_AS)
+        if deadline is not None and "repeat" in self.head.header:
+            key = self.head.written.get("deadline", "deadline")
+            hint = "Remove the line; `timeout` limits each turn."
+            self._fail("bad-repeat", key, "every run would have this one deadline", hint)
         if isinstance(begins, str) and isinstance(deadline, str) and begins >= deadline and self.place.calendar:
             key = self.head.written.get("not_before", "not_before")
             problem = f"it is to begin at {self._told(begins)}, and its deadline is {self._told(deadline)}"
@@ -448,6 +486,7 @@ _READERS: dict[str, Callable[[_HeadReader, str, Yaml], None]] = {
     "priority": _HeadReader._priority,
     "deadline": _HeadReader._deadline,
     "not_before": _HeadReader._not_before,
+    "repeat": _HeadReader._repeat,
     "agent": _HeadReader._agent,
     "depends_on": _HeadReader._depends_on,
     "needs": _HeadReader._depends_on,

@@ -14,11 +14,13 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from mailboxd.core.model import Finding, GivenVerdict, Overrides
+from mailboxd.core.repetition import Missed
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import ADDRESS, MODEL, Gate, Join, Runtime, Verdict, is_agent, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.findings import in_header
+from mailboxd.protocol.repeats import read_repeat
 from mailboxd.protocol.strict_yaml import Path, Yaml
 from mailboxd.protocol.words import STATUS, VERDICTS, spelled
 
@@ -102,6 +104,13 @@ def time(value: Yaml, warn: Warn) -> str:
         return to_text(datetime.fromisoformat(time_text).timestamp())
     except ValueError:
         raise MessageError("bad-time", f"{excerpt(text)} is not a valid time", hint) from None
+
+
+def repeat(value: Yaml, _: Warn) -> str:
+    """How work is repeated, as it is written: see `protocol.repeats`."""
+    text = " ".join(storable_line(text_of(value, "how it is repeated")).split())
+    read_repeat(text)
+    return text
 
 
 def integer(low: int, high: int) -> Convert:
@@ -259,6 +268,9 @@ CONVERTERS: dict[str, Convert] = {
     **dict.fromkeys(("root_task_id", "approval_id"), identifier),
     "to": agent,
     **dict.fromkeys(("deadline", "not_before", "sent_at", "completed_at"), time),
+    "repeat": repeat,
+    "missed": choice(Missed, Missed),
+    "overlap": boolean,
     **{name: integer(low, high) for name, (low, high) in RANGES.items()},
     "protocol": pattern(PROTOCOL, "a version like 2"),
     "reply_token": pattern(TOKEN, "1 to 256 printable ASCII characters without spaces"),

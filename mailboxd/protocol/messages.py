@@ -36,6 +36,7 @@ from pydantic_core import PydanticCustomError
 
 from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, GivenVerdict, Overrides, Plan, Spec
+from mailboxd.core.repetition import Missed
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, WaitsFor, is_id
 from mailboxd.errors import MessageError
@@ -240,6 +241,10 @@ class TaskMessage(Message):
     reply_to: str | None = None
     not_before: str | None = None
     """The work does not begin earlier."""
+    repeat: str | None = None
+    """How it is repeated, as it is written; None = it is done once."""
+    missed: Missed | None = None
+    overlap: bool | None = None
     delegation_path: tuple[str, ...] | None = None
     """The ancestors' agents, from the root to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
@@ -262,6 +267,11 @@ class TaskMessage(Message):
         spec = derive_spec(self.title, self.preamble, self.sections, lambda name: texts.get(name.casefold(), ""))
         actions = merged(self.planned_actions, spec.planned_actions)
         return replace(spec, planned_actions=actions) if actions else spec
+
+    def once(self) -> TaskMessage:
+        """The message of one run of work that is repeated."""
+        of_all = ("repeat", "missed", "overlap", "not_before", "message_id", "sent_at", "signature")
+        return self.model_copy(update=dict.fromkeys(of_all))
 
     @property
     def content(self) -> str:

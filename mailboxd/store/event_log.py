@@ -28,6 +28,7 @@ REPLAYED = (
     "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
     "approvals", "messages", "refused_files", "untold_notices",
     "waits_told", "waits_at_peers", "held_orders", "doubts", "handovers", "spending", "raised_caps",
+    "repetitions", "repetition_runs",
 )  # fmt: skip
 """The tables that are derived from events."""
 _AT_ONCE = 200

@@ -13,11 +13,13 @@ from mailboxd.core.events import OF_TASKS, Event, Kind, passed
 from mailboxd.core.following import name_of_unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Handover, Task, Usage
+from mailboxd.core.repetition import Repetition
 from mailboxd.core.vocabulary import OPERATORS, TERMINAL, Phase, ReviewLoss, WaitsFor
 from mailboxd.store.conditions import ABOVE
 from mailboxd.store.row_mapping import (
     APPROVAL_COLUMNS,
     ATTEMPT_COLUMNS,
+    REPETITION_COLUMNS,
     TASK_COLUMNS,
     columns_of,
     insert,
@@ -205,6 +207,7 @@ def _task_event(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache
 
 _INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)
 _INSERT_ATTEMPT = insert("attempts", ATTEMPT_COLUMNS)
+_INSERT_REPETITION = insert("repetitions", REPETITION_COLUMNS)
 
 
 def _task_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
@@ -409,6 +412,21 @@ def _order_released(db: sqlite3.Connection, event: Event) -> None:
     db.execute("DELETE FROM held_orders WHERE id = ?", (event.data["id"],))
 
 
+def _repetition_created(db: sqlite3.Connection, event: Event) -> None:
+    db.execute(_INSERT_REPETITION, row_of(Repetition, event.data["repetition"]))
+
+
+def _repetition_ran(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    _repetition_changed(db, event)
+    rows = [(data["id"], run["number"], run["at"], run["task"], data["at"]) for run in data["runs"]]
+    db.executemany("INSERT INTO repetition_runs VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def _repetition_changed(db: sqlite3.Connection, event: Event) -> None:
+    _change(db, "repetitions", REPETITION_COLUMNS, event.data["id"], event.data["changes"])
+
+
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
@@ -443,6 +461,9 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ORDER_HELD: _order_held,
     Kind.ORDER_RELEASED: _order_released,
     Kind.CAP_RAISED: cap_raised,
+    Kind.REPETITION_CREATED: _repetition_created,
+    Kind.REPETITION_RAN: _repetition_ran,
+    Kind.REPETITION_CHANGED: _repetition_changed,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
     Kind.MESSAGE_REJECTED: _message_recorded,

@@ -14,6 +14,7 @@ from mailboxd.core import json_codec
 from mailboxd.core.approvals import Approval
 from mailboxd.core.json_codec import read_field
 from mailboxd.core.model import Attempt, Task
+from mailboxd.core.repetition import Repetition
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TASK_COLUMNS = tuple(field.name for field in fields(Task))
 ATTEMPT_COLUMNS = tuple(field.name for field in fields(Attempt))
 APPROVAL_COLUMNS = tuple(field.name for field in fields(Approval))
+REPETITION_COLUMNS = tuple(field.name for field in fields(Repetition))
 STRUCTURES: Mapping[str, frozenset[str]] = {
     "tasks": frozenset(
         {

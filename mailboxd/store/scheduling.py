@@ -16,6 +16,7 @@ from mailboxd.core.times import plus
 from mailboxd.store.claims import conflicts
 from mailboxd.store.conditions import OPEN, RUNNABLE, is_not_held
 from mailboxd.store.precedence import RESTED, UNCLAIMED, first_of
+from mailboxd.store.repetitions import LIVE
 from mailboxd.store.row_mapping import TASK, read_task
 from mailboxd.store.task_cache import FOREVER, TaskCache
 from mailboxd.store.tasks import Tasks
@@ -166,6 +167,7 @@ class Schedule:
             f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {OPEN} UNION ALL"
             " SELECT min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > ?1 UNION ALL"
             " SELECT min(due) FROM held_orders WHERE due > ?1 UNION ALL"
+            f" SELECT min(next_at) FROM repetitions WHERE {LIVE} AND next_at > ?1 UNION ALL"
             " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
             " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"
             " SELECT min(not_before) FROM tasks INDEXED BY tasks_pausing"
@@ -175,7 +177,8 @@ class Schedule:
         ).fetchone()[0]
         asked = self.next_asked(since)
         found: str | None = min((time for time in (at, asked) if time is not None), default=None)
-        if self._looked and not self._some_were_due and self._cache.is_current():
+        waits = self._db.execute(f"SELECT 1 FROM repetitions WHERE {LIVE} AND next_at <= ? LIMIT 1", (now,)).fetchone()
+        if self._looked and not self._some_were_due and not waits and self._cache.is_current():
             self._cache.quiet_until = found or FOREVER
         return found
 

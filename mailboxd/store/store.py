@@ -35,6 +35,7 @@ from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
 from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.remote_orders import RemoteOrders
+from mailboxd.store.repetitions import Repetitions
 from mailboxd.store.row_mapping import read_task
 from mailboxd.store.scheduling import Breakers, Budgets, Schedule
 from mailboxd.store.spending import Spending
@@ -69,6 +70,7 @@ class Store:
         self.handovers = Handovers(db)
         self.untold_notices = UntoldNotices(db)
         self.held_orders = HeldOrders(db, self.cache)
+        self.repetitions = Repetitions(db, self.cache)
         self.remote_orders = RemoteOrders(db)
         self.meta = Meta(db, self.written)
         self.file: DatabaseFile | None = None

@@ -52,6 +52,10 @@ _DONE = {
     "rejected": "Rejected and recorded under your name.",
     "held": "Nothing is stopped yet: for ten seconds, Undo takes it back.",
     "undone": "Taken back. Nothing was stopped.",
+    "repeat-pause": "Paused: no run begins until you resume it.",
+    "repeat-resume": "Resumed.",
+    "repeat-run": "A run was made.",
+    "repeat-end": "Ended: there are no more runs. One that is open goes on.",
     "cancel": "Cancelled.",
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
@@ -305,6 +309,8 @@ class WebApp:
                 return _redirect(f"/w/{workspace.key}?done={done}&sent={message}")
             elif "dismiss" in form:
                 done = self.actions.dismiss(workspace, form["dismiss"])
+            elif "repeat" in form and "repetition" in form:
+                done = self.actions.repeat(workspace, form["repetition"], form["repeat"])
             elif "undo" in form:
                 done = self.actions.undo(workspace, form["undo"])
             elif "decision" in form:

@@ -16,6 +16,7 @@ from mailboxd import attention, health, user_state
 from mailboxd import search as search_of
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
+from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.spending import caps_json
 from mailboxd.core.times import to_epoch
@@ -29,6 +30,7 @@ from mailboxd.explain import why
 from mailboxd.explain.milestones import milestones
 from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
+from mailboxd.host import zone
 from mailboxd.hub.asking import search_hosts
 from mailboxd.hub.deciding import requested
 from mailboxd.hub.membership import Membership
@@ -39,6 +41,7 @@ from mailboxd.protocol.recipe import example_values, expand
 from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.store import diagrams, task_queries
 from mailboxd.store.attention_queries import Seen
+from mailboxd.store.later import history, later, repetition_called
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
@@ -76,6 +79,8 @@ _log = logging.getLogger("mailboxd")
 PAGE_SIZE = 50
 """Tasks or messages on one page of a list."""
 MAX_EVENTS = 60
+_MAX_LATER = 50
+_MAX_RUNS = 8
 _MAX_ITEMS = 8
 """Items of each sort that wait for a person."""
 _MAX_CAUSES = 12
@@ -166,14 +171,25 @@ class PageModels:
 
     def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:
         """The workspace and one page (from 1) of its tasks."""
-        shown, found = self.summary(workspace), Row(rows=[], total=0, agents=[], events_shown=[])
+        shown, found = self.summary(workspace), Row(rows=[], total=0, agents=[], events_shown=[], later=[])
         if "error" not in shown:
             with self.report(workspace) as report:
                 rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
                 found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
                 found["events_shown"] = task_queries.latest_events(report, None, 12)
+                found["later"] = self._later(report)
         found["paused"] = user_state.standstill(self.workspaces.environ)
         return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
+
+    def _later(self, report: Report) -> list[Row]:
+        """What begins later, and what repeats, with its latest runs."""
+        rows = later(report, self.clock.now(), _MAX_LATER)
+        for row in rows:
+            place = zone.named(row.get("zone") or "")
+            row["told"] = told(row["at"], place)
+            if row["kind"] == "repetition" and (one := repetition_called(report, row["name"])) is not None:
+                row["history"] = history(report, one, _MAX_RUNS)
+        return rows
 
     def became_of(self, workspace: WebWorkspace, message_id: str) -> Row | None:
         """What became of a message that was sent: its verdict, reason and task (local id); None until it is read."""

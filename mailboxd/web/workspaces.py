@@ -26,20 +26,22 @@ from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
+from mailboxd.errors import ConfigError, MailboxdError, MessageError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
 from mailboxd.hub import deciding
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.protocol import Address
 from mailboxd.hub.report import hub_report
 from mailboxd.ids import Ids, readable
-from mailboxd.intake import decisions, held_orders
+from mailboxd.intake import decisions, held_orders, repetitions
+from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import unread
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
+from mailboxd.protocol.repeats import read_repeat
 from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
 from mailboxd.store.reports import opened
 
@@ -161,6 +163,8 @@ class FormActions:
             calendar,
         )
         identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now, **times}
+        if repeat := _text(form, "repeat", _MAX_TITLE):
+            identity |= _repeated(repeat, times)
         sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
         return ("sent" if lock.holder(workspace.ws) is not None else "left"), message_id
 
@@ -227,6 +231,27 @@ class FormActions:
         for ws in user_state.workspaces(self.environ):
             wakeup.poke(ws.state)
         return word
+
+    def repeat(self, workspace: WebWorkspace, name: str, order: str) -> str:
+        """Pause, resume, run or end work that repeats; returns what was done. Raises MailboxdError."""
+        user = process.name()
+        with _engine(workspace) as engine, engine.batch():
+            one = engine.store.repetitions.named(name)
+            if one is None:
+                raise Refused("bad-form", "there is no such work that repeats", "Open the page again.")
+            match order:
+                case "pause":
+                    repetitions.pause(engine, one, "", user)
+                case "resume":
+                    repetitions.resume(engine, one, "", user)
+                case "run":
+                    repetitions.run_now(Intake(engine), engine, one, user)
+                case "end":
+                    repetitions.end(engine, one, "", user)
+                case _:
+                    raise Refused("bad-form", "that is no order about work that repeats", "Open the page again.")
+        wakeup.poke(workspace.ws.state)
+        return f"repeat-{order}"
 
     def undo(self, workspace: WebWorkspace, task: str) -> str:
         """Take back what is held about this task. Raises MailboxdError."""
@@ -305,6 +330,14 @@ def _order(form: Form) -> tuple[OperatorOrder, dict[str, Any]]:
     if order is None or not order.label:
         raise Refused("bad-form", "the form has no valid order", "Open the task again.")
     return order, order.read({name: _plain(text) for name, text in form.items()})
+
+
+def _repeated(said: str, times: Mapping[str, str]) -> dict[str, str]:
+    """The header of work that repeats. Raises MessageError."""
+    read_repeat(said)
+    if "deadline" in times:
+        raise MessageError("bad-repeat", "every run would have this one deadline", "Leave one of both empty.")
+    return {"repeat": said}
 
 
 def _written(workspace: WebWorkspace, form: Form, calendar: Calendar) -> sending.Draft:

@@ -16,6 +16,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
+from mailboxd.intake import repetitions
 from mailboxd.intake.arrivals import Arrivals
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.inbox import Inbox
@@ -56,6 +57,7 @@ class Desk:
             with self.engine.batch():
                 self.arrivals.take(self.arrivals.read(now))
                 self.engine.tick()
+                repetitions.run_due(self.intake, self.engine)
 
     def take_task_file(self, local_id: str, raw: bytes) -> None:
         directory = self.ws.tasks / local_id
@@ -77,6 +79,7 @@ class Desk:
         with self.engine.batch():
             self.arrivals.take(self.arrivals.read(to_epoch(self.clock.now())))
             self.engine.tick()
+            repetitions.run_due(self.intake, self.engine)
 
     def may_start(self, task: Task) -> bool:
         with self.engine.batch():

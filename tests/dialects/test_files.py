@@ -55,6 +55,10 @@ def test_a_file_has_the_meaning_that_a_careful_person_gives_it(case: dict[str, A
         case "not-taken":
             assert new == []
             return
+        case "repeat":
+            (one,) = desk.engine.store.repetitions.going_on()
+            assert (verdict, doubt, new, one.next_at) == ("accepted", "", [], case["next_at"]), refused
+            return
         case "take":
             assert (verdict, doubt, held) == ("accepted", "", ""), refused
         case "wait":

@@ -232,6 +232,24 @@ def test_a_task_is_sent_from_the_page(found: Found, opened: Opened) -> None:
     assert "Count <b>all</b>" in page.get(f"/w/{key}").words
 
 
+def test_work_that_repeats_is_sent_from_the_page_and_looked_after_there(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {"default": {"reply": "Watered."}}})
+    page = opened(company)
+    key = page.key()
+    untimed = page.form("/new", send="task", workspace=key, instructions="Water", repeat="daily")
+    assert (untimed.status, "at what time of the day" in untimed.text) == (409, True)
+    page.form("/new", send="task", workspace=key, instructions="Water", repeat="daily at 07:00")
+    company["alpha"].run()
+    assert "daily at 07:00, next" in page.get(f"/w/{key}").words
+    (row,) = company["alpha"].query("SELECT name FROM v_repetitions")
+    for order, says in (("pause", "paused by"), ("resume", "daily at 07:00, next"), ("run", f"{row['name']}-1")):
+        done = page.form(f"/w/{key}", repetition=row["name"], repeat=order)
+        assert done.headers["location"].endswith(f"?done=repeat-{order}")
+        assert says in page.get(f"/w/{key}").words
+    page.form(f"/w/{key}", repetition=row["name"], repeat="end")
+    assert "daily at 07:00" not in page.get(f"/w/{key}").words.partition("Latest events")[0]
+
+
 def test_a_recipe_is_started_from_the_page(found: Found, opened: Opened) -> None:
     company = found({"alpha": {"default": {"reply": "Now."}}})
     page = opened(company)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli import elsewhere
+from mailboxd.cli import elsewhere, repeating
 from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, edited, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import say
@@ -102,7 +102,8 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
     """Cancel a task and its subtasks, and stop their running turns.
 
     The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; then it is final. Without a daemon it
-    is final at once. So it is for a task of an agent on another host, which is called HOST.AGENT:TASK.
+    is final at once. So it is for a task of an agent on another host, which is called HOST.AGENT:TASK. Work
+    that repeats has no more runs; one that is open goes on.
 
     cause:ID, from `mailboxd inbox`, is every task that is held for that one reason.
     """
@@ -114,6 +115,13 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
 
     if task.startswith(CAUSE):
         _ending_all("cancel", session, task, now, values)
+        return None
+    if repeating.is_repeated(session, task):
+        from mailboxd.intake import repetitions
+
+        repeating.order(
+            session, task, lambda engine, one, user: repetitions.end(engine, one, values["reason"] or "", user)
+        )
         return None
     _ending("cancel", session, task, now, values)
     return None
@@ -154,7 +162,8 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
     failure runs immediately. `mailboxd why TASK` explains what blocks it.
 
-    cause:ID, from `mailboxd inbox`, is every task whose circuit is open, or that is held, for that one reason.
+    cause:ID, from `mailboxd inbox`, is every task whose circuit is open, or that is held, for that one reason. Work that
+    repeats has a run now, and work that is to begin later begins.
     """
     from mailboxd.core.vocabulary import Phase
     from mailboxd.engine import operator_commands
@@ -173,6 +182,12 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
         given = {field.name: values[field.name] for field in order.fields}
         return operator_commands.give(engine, found, order, given, user)
 
+    if repeating.is_repeated(session, task):
+        from mailboxd.intake import repetitions
+        from mailboxd.intake.interpret import Intake
+
+        repeating.order(session, task, lambda engine, one, user: repetitions.run_now(Intake(engine), engine, one, user))
+        return
     if not task.startswith(operator_commands.CAUSE):
         carry_out(session, task, act)
         return
@@ -226,6 +241,7 @@ def pause_command(session: Session, task: str | None, everything: bool, **values
 
     Deadlines still pass, answers and replies still count. An approved action of a paused task still runs; with --all it
     waits, as checks, schedules and messages to other agents do, also in daemons that are started later. Mail is taken.
+    Work that repeats has no runs until it is resumed, and makes up for none of them; after --all, as its `missed` says.
     """
     if (task is None) is not everything:
         raise click.UsageError("give a task, or --all")
@@ -233,6 +249,13 @@ def pause_command(session: Session, task: str | None, everything: bool, **values
         from mailboxd.cli import standstill
 
         return standstill.say(session, values["note"], over=False)
+    if repeating.is_repeated(session, task or ""):
+        from mailboxd.intake import repetitions
+
+        repeating.order(
+            session, task or "", lambda engine, one, user: repetitions.pause(engine, one, values["note"] or "", user)
+        )
+        return None
     from mailboxd.engine import operator_commands
 
     carry_out(
@@ -269,7 +292,7 @@ def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
 def resume_command(
     session: Session, task: str | None, agent: str | None, everything: bool, **values: Any
 ) -> int | None:
-    """Resume a paused task, or every agent of the host, or close an agent's circuit breaker."""
+    """Resume a paused task, work that repeats, or every agent of the host, or close an agent's circuit breaker."""
     if (task is not None) + (agent is not None) + everything != 1:
         raise click.UsageError("give a task, or an agent with --agent, or --all")
     if everything:
@@ -278,6 +301,12 @@ def resume_command(
         return standstill.say(session, values["note"], over=True)
     if agent is not None:
         carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user), {})
+    elif task is not None and repeating.is_repeated(session, task):
+        from mailboxd.intake import repetitions
+
+        repeating.order(
+            session, task, lambda engine, one, user: repetitions.resume(engine, one, values["note"] or "", user)
+        )
     elif task is not None:
         give(session, task, BY_NAME["resume"].given(values))
     return None

@@ -17,6 +17,7 @@ from mailboxd.cli.operator_actions import edited, read_text, require_operator
 from mailboxd.cli.session import POLL_INTERVAL, Header, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, to_json
+from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, Runtime, is_id
@@ -235,7 +236,7 @@ _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
 _HEADERS = (
     "labels", "gates", "reviewers", "priority", "deadline", "not_before", "max_attempts", "timeout", "idempotent",
-    "budget_usd", "budget_tokens", "harness", "model", "reply_to",
+    "budget_usd", "budget_tokens", "harness", "model", "reply_to", "repeat", "missed", "overlap",
 )  # fmt: skip
 TO = click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
 TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
@@ -254,6 +255,13 @@ _HEADER_OPTIONS = (
     click.option(
         "--not-before", type=Text(), metavar="TIME", help='When it may begin: 2026-12-01, "mon 8:00", "in 2 weeks".'
     ),
+    click.option(
+        "--repeat", type=Header("repeat", "HOW"), help='"daily at 07:00", "every 2 h", a cron line: a run each time.'
+    ),
+    click.option(
+        "--missed", type=Header("missed", "WORD"), help="Runs that could not start in time: once (default), all, skip."
+    ),
+    click.option("--overlap", is_flag=True, default=None, help="A run may start while an earlier one is open."),
     click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks."),
     click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens."),
     click.option(
@@ -324,7 +332,10 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
         raise click.UsageError("--wait-timeout requires --wait; --timeout limits one turn")
     message_id, task_id = _ids(session, draft.title, said["task_id"])
     times = _times(session, ws, said)
-    said = {**said, **times}
+    if said["repeat"] is not None:
+        _require_repeatable(said)
+        times |= {"next_at": _first(session, ws, said, times)}
+    said = {**said, **{name: at for name, at in times.items() if name in _TIMES}}
     _require_sensible(session, ws, said, task_id)
     headers = {name: said[name] for name in _HEADERS if said[name] is not None}
     if said["harness"] is not None:
@@ -341,6 +352,27 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
         return _wait(session, ws, sent, said["wait_timeout"])
     session.answer(sent, f"{task_id}\n{file}")
     return None
+
+
+def _require_repeatable(said: dict[str, Any]) -> None:
+    """Raises UsageError."""
+    if said["wait"]:
+        raise click.UsageError("--wait waits for one task; `mailboxd show` lists the runs of work that repeats")
+    if said["deadline"]:
+        raise click.UsageError("--deadline with --repeat: every run would have this one deadline; see --timeout")
+
+
+def _first(session: Session, ws: Workspace, said: dict[str, Any], times: dict[str, str]) -> str:
+    """When work that repeats is done first, which is said."""
+    from mailboxd.host import zone
+    from mailboxd.protocol.repeats import RuleTimes, first_after, read_repeat
+
+    calendar, rule = calendar_of(ws, session.clock.now()), read_repeat(said["repeat"])
+    place = zone.named(rule.zone) if rule.zone else calendar.zone or zone.named("")
+    begins = times.get("not_before")
+    first = first_after(RuleTimes(rule, place, begins or calendar.now), calendar.now, begins)
+    session.tell(f"it repeats {said['repeat']}, first {told(first, place)}", err=True)
+    return first
 
 
 def _times(session: Session, ws: Workspace, said: dict[str, Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import click
 
 from mailboxd import attention, health
 from mailboxd.attention import Need
+from mailboxd.cli.repeating import later_lines, zone_of
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
@@ -23,6 +24,7 @@ from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.unread import unread, unread_mail
+from mailboxd.store.later import count_later, later
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -92,6 +94,7 @@ def _found(
         "at": now,
         "workspace": str(ws.root),
         "agent": agent_of(ws) or report.agent(),
+        "zone": zone_of(ws),
         "daemon": {"running": pid is not None, "pid": pid or None},
         "calls": report.room() if pid is not None else None,
         "tasks": tasks,
@@ -100,6 +103,8 @@ def _found(
         "open_tasks": [{name: row[name] for name in _OF_TASK} for row in open_tasks],
         "open_tasks_count": open_count,
         "paused": None if paused is None else {"by": paused.by, "at": paused.at, "note": paused.note},
+        "later": later(report, now, 1_000 if most is None else most)[:most],
+        "later_count": count_later(report, now),
         "attention": waiting.as_json(),
         "attention_count": waiting.total,
         "breakers": [
@@ -170,6 +175,7 @@ def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Ite
     yield "messages", [f"{files['received']} received = {filed}; {files['sent']} sent"]
     yield "open", _open(found["open_tasks"], found["open_tasks_count"])
     yield "today", [for_terminal(f"{one['bar']}  {one['text']}") for one in found["spending"]]
+    yield "later", later_lines(found["later"], found["later_count"], found["zone"])
     yield "breakers", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
     yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]
     if found["limits"]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import tzinfo
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mailboxd import attention
-from mailboxd.cli import task_output
+from mailboxd.cli import repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
 from mailboxd.core.budget import money
+from mailboxd.core.local_time import told as local
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
@@ -20,6 +23,7 @@ from mailboxd.explain.milestones import given_by
 from mailboxd.explain.why import cause_of, endings, explain
 from mailboxd.mailbox import lock
 from mailboxd.store.attention_queries import failed_at, need_of, unseen_failures
+from mailboxd.store.later import repetition_called
 
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
@@ -43,10 +47,13 @@ if TYPE_CHECKING:
 def show_command(session: Session, task: str, view: str | None) -> None:
     """Show a task: its spec, attempts, subtasks, results, reviews and messages; or one view of it.
 
-    Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count. To open a
-    failed task takes it off your inbox; --json does not.
+    Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count. Of work that
+    repeats you see when it is done next, and its runs. To open a failed task takes it off your inbox; --json does not.
     """
     with session.report() as report:
+        if view is None and (one := repetition_called(report, task)) is not None:
+            repeating.show(session, report, one)
+            return
         task_id = report.find(task)
         if not session.as_json:
             _open(session, report, task_id)
@@ -68,8 +75,11 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
                 found = details(report, task_id) | {"question": asdict(asked) if asked else None}
                 ending = [(cause.text, session.runnable(cause.hint)) for cause in endings(snapshot, found["local_id"])]
-                program = session.program(session.workspace())
-                session.show(found, _task_lines(found, standing, ending, snapshot.now, program))
+                ws = session.workspace()
+                program = session.program(ws)
+                session.show(
+                    found, _task_lines(found, standing, ending, snapshot.now, program, partial(repeating.place_of, ws))
+                )
 
 
 def _open(session: Session, report: Report, task_id: str) -> None:
@@ -107,20 +117,28 @@ _MOST_ROWS = 40
 
 
 def _task_lines(
-    found: dict[str, Any], standing: Cause, ending: Sequence[tuple[str, str]], now: str, program: str
+    found: dict[str, Any],
+    standing: Cause,
+    ending: Sequence[tuple[str, str]],
+    now: str,
+    program: str,
+    place: Callable[[], tzinfo | None] = lambda: None,
 ) -> Iterator[str]:
-    """Everything about a task; `standing` is what it waits for, `ending` what is held to end it, with its hint."""
+    """Everything about a task; `standing` is what it waits for, `ending` what is held to end it, with its hint; `place`
+    is the zone of the operator.
+    """
     yield f"{found['local_id']}: {fit(found['title'], 200)}"
     why = found["error"] if found["phase"] in TERMINAL else standing.text
     policy, spec = found["policy"], found["spec"]
+    begins = found["not_before"] if found["not_before"] == policy["not_before"] else None
     times = (
         ("created", found["created_at"]),
         ("changed", found["updated_at"]),
-        ("pauses until", found["not_before"]),
+        ("pauses until", None if begins else found["not_before"]),
         ("due", found["due"]),
         ("ended", found["completed_at"]),
-        ("deadline", policy["deadline"]),
     )
+    own_times = [("begins", begins), ("deadline", policy["deadline"])]
     needs = ", ".join(
         f"{need['local_id']} ({state_words(need['phase'], need['need'])})" for need in found["dependencies"]
     )
@@ -131,6 +149,7 @@ def _task_lines(
         ("agent", f"{found['agent']}, {found['mode']}, from {found['from']}"),
         ("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else "")),
         *((label, dated(at, now)) for label, at in times if at),
+        *((label, f"{local(at, place())}, {when(at, now)}") for label, at in own_times if at),
         ("held", found["held"]),
         ("labels", for_terminal(", ".join(policy["labels"]))),
         ("model", for_terminal(policy["model"] or "")),
@@ -271,6 +290,9 @@ def why_command(session: Session, task: str) -> None:
     """
     pid = lock.holder(session.workspace())
     with session.report() as report, report.snapshot():
+        if (one := repetition_called(report, task)) is not None:
+            repeating.show(session, report, one)
+            return
         task_id = report.find(task)
         snapshot = report.task_snapshot([task_id], session.clock.now(), pid)
         notices, need = report.notices(task_id), need_of(report, task_id)
