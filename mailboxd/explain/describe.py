@@ -87,10 +87,8 @@ def _headline(event: Event, name: str) -> str:
         case Kind.PLAN_ADOPTED:
             count = len(data["children"])
             return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}"
-        case Kind.DOUBTED:
-            return f"{name}: in doubt: {data['about']}: {first_line(data['text'])}"
-        case Kind.DOUBT_DISMISSED:
-            return f"{name}: a doubt was dismissed by {data['by']}"
+        case Kind.DOUBTED | Kind.DOUBT_DISMISSED:
+            return f"{name}: {_doubt(event)}"
         case Kind.NEEDS_CHANGED:
             return f"{name}: {data.get('note') or 'its dependencies were edited'}"
         case Kind.BREAKER_OPENED:
@@ -236,6 +234,13 @@ def _held_order(event: Event) -> str:
     if event.kind is Kind.ORDER_HELD:
         return f"{order} is held for 10 s, ordered by {data['by']}"
     return f"the held {order} is {first_line(data['how'])}"
+
+
+def _doubt(event: Event) -> str:
+    data = event.data
+    if event.kind is Kind.DOUBT_DISMISSED:
+        return f"a doubt was dismissed by {data['by']}"
+    return f"in doubt: {data['about']}: {first_line(data['text'])}"
 
 
 def _repeated(event: Event) -> str:

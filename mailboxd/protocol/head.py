@@ -165,7 +165,7 @@ class _HeadReader:
         name = KEYS.get(name) or KEYS.get(_OF_A_TRACKER.sub("", name), name)
         if name in SENDERS:
             return "from"
-        if name in REPEATS and "repeat" in self.known:
+        if name in REPEATS:
             return "repeat"
         return name if name in self.known or name in _READERS else key
 
@@ -377,9 +377,6 @@ class _HeadReader:
         said = value.casefold() if isinstance(value, str) else str(value)
         if restrains(key) and (said not in _NOTHING or odd):
             self._stop(key, value, odd)
-        if spelled(key) in REPEATS and said not in _NOTHING:
-            hint = "Drop it into mailbox/inbox/: a task.md is one task."
-            self._fail("bad-repeat", key, "a task.md is not repeated", hint)
         self.unknown[key] = value
 
     def _repeat(self, key: str, value: Yaml) -> None:
@@ -403,6 +400,9 @@ class _HeadReader:
         except MessageError as error:
             error.field = key
             raise
+        if "repeat" not in self.known:
+            hint = "Drop it into mailbox/inbox/: a task.md is one task."
+            self._fail("bad-repeat", key, "a task.md is not repeated", hint)
         self._put("repeat", key, " ".join(text.split()))
 
     def _is_a_day(self, value: str) -> bool:

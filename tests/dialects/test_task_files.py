@@ -20,7 +20,13 @@ BY_NAME = ("backup-by-editor.md", "desktop-ini.txt")
 """What is no task by its name, which a task.md does not have."""
 OTHERWISE = ("issues.jsonl", "type-bug.md", "voice-note.txt", "notes.org")
 """A list is refused for another reason, a task.md has no type, and its title is as long as its first line."""
-SAME = [case for case in CASES if "task" not in case and case["name"] not in (*BY_NAME, *OTHERWISE)]
+REPEATED = ("repeat-with-deadline.md", "repeat-of-an-agent.md", "repeat-without-a-model.md")
+"""A task.md is not repeated at all."""
+SAME = [
+    case
+    for case in CASES
+    if "task" not in case and case["name"] not in (*BY_NAME, *OTHERWISE, *REPEATED) and case["reaction"] != "repeat"
+]
 
 
 def mailed(raw: bytes, name: str) -> tuple[TaskMessage, tuple[str, ...]] | MessageError:
@@ -65,3 +71,12 @@ def test_a_task_md_of_ours_is_not_judged_by_the_words_of_people() -> None:
         read = put(text.format(status).encode(), "a-1.md")
         assert isinstance(read, TaskFile)
         assert (read.status, read.head_doubts) == (status, ())
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case["reaction"] == "repeat"], ids=lambda case: case["name"]
+)
+def test_a_task_md_is_one_task_and_refused_if_it_is_to_repeat(case: dict[str, Any]) -> None:
+    file = put(raw_of(case), case["name"])
+    assert isinstance(file, MessageError)
+    assert (file.rule, "mailbox/inbox/" in file.hint) == ("bad-repeat", True)

@@ -162,8 +162,8 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
     failure runs immediately. `mailboxd why TASK` explains what blocks it.
 
-    cause:ID, from `mailboxd inbox`, is every task whose circuit is open, or that is held, for that one reason. Work that
-    repeats has a run now, and work that is to begin later begins.
+    cause:ID, from `mailboxd inbox`, is every task whose circuit is open, or that is held, for that one reason. Work
+    that repeats has a run now, and work that is to begin later begins.
     """
     from mailboxd.core.vocabulary import Phase
     from mailboxd.engine import operator_commands
