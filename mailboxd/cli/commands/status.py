@@ -244,9 +244,9 @@ def _wrapped(text: str) -> list[str]:
 def inbox_command(session: Session, dismissed: tuple[str, ...], edited: str | None, everything: bool) -> None:
     """List everything that waits for you, each with the command that moves it on.
 
-    These are questions, approvals, open circuits, used-up budgets, specs and reviews that need help, failed tasks that
-    you have not opened, rejected files and refused edits of task.md, messages and plans that may mean something else
-    than they say, and a configuration, daemon, gateway or peer that does not work.
+    These are questions, approvals, open circuits, used-up budgets and caps of the day, specs and reviews that need
+    help, failed tasks that you have not opened, rejected files and refused edits of task.md, messages and plans that
+    may mean something else than they say, and a configuration, daemon, gateway or peer that does not work.
 
     A rejected file or refused edit leaves the list when its next version is accepted, or with --dismiss; its copy
     stays. A failed task leaves it when you open it (`mailboxd show`) or dismiss it, for you alone; so does a file that
