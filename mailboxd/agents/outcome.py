@@ -64,6 +64,7 @@ HOST_FAILURES = (
     Rule(r"OpenClaw (?:agent|state) database ", Permanence.TRANSIENT, outage=_LOCKED),
     Rule(r"Database maintenance resource ", Permanence.TRANSIENT, outage=_LOCKED),
     Rule(r"SQLite (?:actor|worker|shared actor|database) ", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"another OpenClaw process owns ", Permanence.TRANSIENT),  # for a moment, beside other commands of OpenClaw
 )
 """The gateway cannot use this agent's database. That may also happen during a run, so with a run id only OpenClaw's
 records can prove that nothing had started."""

@@ -181,6 +181,7 @@ DOWN, LOCKED = Outage.UNREACHABLE, Outage.LOCKED_OUT
         ("The server is busy. Please try again in a moment.", Permanence.TRANSIENT, None),
         ("rate limit exceeded for agent; retry after 3s", Permanence.TRANSIENT, None),
         ("agent run admission failed", Permanence.TRANSIENT, None),
+        ("another OpenClaw process owns state-lifecycle", Permanence.TRANSIENT, None),
         ('Session "agent:a:k" changed before expected work could start.', Permanence.TRANSIENT, None),
         ('Session "agent:a:k" was deleted while starting work. Retry.', Permanence.TRANSIENT, None),
         ("Gateway cannot start the turn now: something new", Permanence.TRANSIENT, None),
