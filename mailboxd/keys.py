@@ -368,6 +368,10 @@ class Trust:
         with _stopping():
             return self.host_key(host) if dot and self.host() else None
 
+    def is_of_host(self, sender: str) -> bool:
+        """Whether the sender is on another host, so that the hub delivered what it sent."""
+        return self._key_of_host(sender) is not None
+
     def person(self, proof: Proof, sender: str) -> str:
         """The person on another host who is proven to have sent a message and may decide here; empty for any other."""
         host, _, name = sender.lower().partition(".")

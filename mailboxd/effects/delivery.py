@@ -137,7 +137,13 @@ class MessageDelivery:
                 return effect.to, self.write(message_id, effect.type, task.local_id, effect.to, raw, task.id)
             case _:
                 path = self.engine.store.messages.sent_path(message_id)
-                return (task.sender if task else ""), (self._read(path) if path else b"")
+                raw = self._read(path) if path else b""
+                if raw or task is None:
+                    return (task.sender if task else ""), raw
+                # its file is gone from outbox/: what is written anew is another message, with an id of its own
+                again = Send(f"msg{order.id[3:]}", "reply", task.sender)
+                raw = self.outgoing.message(again, task, now)
+                return task.sender, self.write(again.message_id, "reply", task.local_id, task.sender, raw, task.id)
 
     def _read(self, path: str) -> bytes:
         place, name = path.rsplit("/", 1)

@@ -15,6 +15,7 @@ from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.endings import becomes, until
 from mailboxd.core.following import is_in_vain
 from mailboxd.core.handovers import is_held as is_handed_over
+from mailboxd.core.returned import is_held as is_returned
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
 from mailboxd.core.spending import of_cap, raising, sentence
 from mailboxd.core.standstill import OVER
@@ -71,6 +72,9 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
     if is_handed_over(task.held):
         hint = f"mailboxd retry {task.local_id}  # lets it go on; or mailboxd cancel {task.local_id}"
+        return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
+    if is_returned(task.held):
+        hint = f"mailboxd retry {task.local_id}  # does it; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
     if task.held:
         hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"

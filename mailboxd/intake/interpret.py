@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 
 from mailboxd.core import handovers
@@ -36,6 +36,7 @@ from mailboxd.core.lifecycle import amend
 from mailboxd.core.model import GivenVerdict, Origin, Plan, Spec, Task, Usage
 from mailboxd.core.outcomes import Answer, Results, Unclear
 from mailboxd.core.plans import given_to
+from mailboxd.core.returned import LATELY, Before, Return, judge, number_of, why_held
 from mailboxd.core.specs import apply
 from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.core.vocabulary import (
@@ -81,14 +82,27 @@ from mailboxd.protocol.messages import (
 )
 from mailboxd.protocol.spec import rewritten
 from mailboxd.protocol.strict_yaml import flow
+from mailboxd.store.messages import OfBytes
 from mailboxd.store.tasks import is_called
 
 _PASSING = frozenset({"too-many-open"})
 """Rules that may admit the same task later."""
 _MOST_DOUBTS = 1_000
+_PASSES = frozenset({Return.OPEN, Return.JUST_ENDED})
+"""Why a copy is the same work that some time later would be work of its own."""
 _REPORTS = (ReplyMessage, PlanMessage, QuestionMessage)
 """Messages with an answer to the work that their sender was given."""
 _NOT_TAKEN = "Your message was not taken"
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """An operator's file without an id whose bytes have made a task before."""
+
+    what: Return
+    known: OfBytes
+    number: int
+    """Of the next task that is made of them."""
 
 
 class Intake:
@@ -146,17 +160,28 @@ class Intake:
         proof = self._trust.verify(file.raw or b"", message) if self._trust else Proof()
         if parsed.assumed and file.in_place and (rest := self._is_rest(file)):
             return rest
+        returned = self._returned(file, parsed)
+        task: str | None
         try:
             if self._trust:
                 self._trust.admit(proof, message.from_)
-            verdict, task = self._interpret(message, parsed.sha256, proof, file.stamp.get("mtime_ns"))
+            written_ns = file.stamp.get("mtime_ns")
+            if returned is None or not isinstance(message, TaskMessage):
+                verdict, task = self._interpret(message, parsed.sha256, proof, written_ns)
+            elif returned.what.is_same:
+                verdict, task = "duplicate", returned.known.task
+            else:
+                message = self._numbered(message, returned.number)
+                held = why_held(returned.known.returns + 1) if returned.what is Return.HELD else ""
+                came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
+                verdict, task = "accepted", self.new_task(message, actor=message.from_, came=came, held=held).id
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
             return "rejected"
         doubts = self._doubts(file, parsed, proof)
         warnings = [*doubts, *(f"the header {name} is missing" for name in parsed.omitted)]
         if verdict == "duplicate" and parsed.assumed:
-            doubts = [self._again(parsed.sha256)]
+            doubts = [self._again(parsed.sha256, returned)]
         notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" or parsed.assumed else ""
         record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings, notice=notice)
         return verdict
@@ -179,17 +204,49 @@ class Intake:
             doubts.append(f"to: it names {to}, but this is the mailbox of {own}, which takes it as its own")
         return [*doubts, f"signature: {proof.problem}"] if proof.problem else doubts
 
-    def _again(self, sha256: str) -> str:
+    def _returned(self, file: InboxFile, parsed: Parsed) -> _Returned | None:
+        """What an operator's file without an id is whose bytes have made a task before; None for any other."""
+        message, now = parsed.message, self._engine.now
+        has_no_id = "task_id" in parsed.assumed and message.message_id is None and message.from_ in OPERATORS
+        if not has_no_id or not isinstance(message, TaskMessage):
+            return None
+        known = self._store.messages.of_bytes(parsed.sha256, file.stamp.get("mtime_ns"), plus(now, -LATELY))
+        task = self._store.tasks.get(known.task) if known is not None and known.task else None
+        if known is None or task is None:
+            return None
+        ended = (task.completed_at or task.updated_at) if task.phase.is_terminal else ""
+        before = Before(known.unfiled, known.put_back, not ended, ended, known.returns)
+        return _Returned(judge(before, now), known, number_of(task.task_id) + 1)
+
+    def _repeats_again(self, message: AnyMessage, sha256: str, written_ns: int | None) -> bool:
+        """Whether a file that came before is to repeat anew, because the repetition that it made has ended."""
+        if not isinstance(message, TaskMessage) or message.repeat is None or message.message_id is not None:
+            return False
+        known = self._store.messages.of_bytes(sha256, written_ns, self._engine.now)
+        is_other = known is not None and not (known.put_back or known.unfiled)
+        return is_other and self._store.repetitions.of_work(message.from_, message.task_id) is None
+
+    def _numbered(self, message: TaskMessage, ordinal: int) -> TaskMessage:
+        """The message with an id that no work has: its own, with a number from `ordinal` on."""
+        while self._store.tasks.by_work(message.from_, name := distinct(message.task_id, ordinal), None) is not None:
+            ordinal += 1
+        return message.model_copy(update={"task_id": name})
+
+    def _again(self, sha256: str, returned: _Returned | None) -> str:
         """What a person is told who drops a text again that was taken before."""
         first = self._store.messages.first_arrival(None, sha256)
         if first is None:
             return "the same work is repeated already; this copy was not taken"
         task = self._store.tasks.get(first.task) if first.task else None
         work = f" as the task {task.local_id}" if task else ""
-        how = f"run that again (`mailboxd retry {task.local_id}`), or" if task else ""
+        latest = self._store.tasks.get(returned.known.task or "") if returned is not None else task
+        name = latest.local_id if latest is not None else ""
+        why = f", because {returned.what}" if returned is not None else ""
+        how = f"run that again (`mailboxd retry {name}`), or" if name else ""
+        later = ", or drop it again later" if returned is not None and returned.what in _PASSES else ""
         return (
-            f"the same text was taken on {first.at[:10]} from inbox/{first.name}{work}; this copy was not. "
-            f"To have it done again, {how} change a word in it"
+            f"the same text was taken on {first.at[:10]} from inbox/{first.name}{work}; this copy was not{why}. "
+            f"To have it done again, {how} change a word in it{later}"
         )
 
     def _is_rest(self, file: InboxFile) -> str:
@@ -299,9 +356,11 @@ class Intake:
         self, message: AnyMessage, sha256: str, proof: Proof, written_ns: int | None
     ) -> tuple[str, str | None]:
         earlier = self._store.messages.first_arrival(message.message_id, sha256)
-        if earlier is not None:
+        if earlier is not None and not self._repeats_again(message, sha256, written_ns):
             if earlier.sha256 != sha256:
                 raise Refused("id-conflict", f"message {message.message_id} was received before with other content")
+            if isinstance(message, TaskMessage) and not (self._trust and self._trust.is_of_host(message.from_)):
+                self._answer_again(message)
             return "duplicate", earlier.task
         match message:
             case TaskMessage():
@@ -352,11 +411,26 @@ class Intake:
             again = Redispatch(message.spec(), origin, findings, message.deadline, message.text, needs)
             self._engine.handle(known.id, again, actor=message.from_)
             return "accepted", known.id
-        if known.phase.is_terminal and was_told(self._store, known):
-            self._engine.order(known.id, Resend())
-        elif known.phase.is_terminal:  # its sender had cancelled the task
-            self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
+        self._reply_again(known)
         return "duplicate", known.id
+
+    def _answer_again(self, message: TaskMessage) -> None:
+        """Send the reply of done work again whose very message has come again: the sender's copy may have been lost.
+
+        Not for a redelivery by the hub, which its receipts answer, and not about an older attempt.
+        """
+        known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
+        if known is not None and (message.attempt is None or message.attempt >= known.origin.attempt):
+            self._reply_again(known)
+
+    def _reply_again(self, known: Task) -> None:
+        """Send the stored reply of known work again, if it has ended; once, however many copies have come."""
+        if not known.phase.is_terminal or self._store.outbox.is_resent(known.id):
+            return
+        if was_told(self._store, known):
+            self._engine.order(known.id, Resend())
+        else:  # its sender had cancelled the task
+            self._engine.order(known.id, Send(self._engine.new_id("msg"), "reply", known.sender))
 
     def new_task(
         self,
@@ -365,6 +439,7 @@ class Intake:
         actor: str = "mailboxd",
         came: Provenance = provenance.BY_PERSON,
         repetition: str = "",
+        held: str = "",
     ) -> Task:
         """Record new work, which may be a run of a repetition. Raises Refused, MessageError, PlanError."""
         settings = self._engine.settings
@@ -397,7 +472,7 @@ class Intake:
             answers=message.answers or (),
             cancelled=f"cancelled by {message.from_} before it arrived" if is_cancelled else "",
             extra=tuple((name, flow(value)) for name, value in message.own_headers().items() if name != HANDED_ON),
-            held="" if is_cancelled else self.held(came),
+            held="" if is_cancelled else held or self.held(came),
         )
         task = self.create(new, actor, role)
         if before.recovered and not task.phase.is_terminal:  # it ended after the backup that was restored

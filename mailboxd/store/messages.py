@@ -32,6 +32,20 @@ class FirstArrival:
 
 
 @dataclass(frozen=True, slots=True)
+class OfBytes:
+    """What is known of the earlier arrivals of some bytes."""
+
+    task: str | None
+    """The task of the latest one."""
+    unfiled: bool
+    """One of them was not moved out of the inbox yet."""
+    put_back: bool
+    """One of them had the same modification time."""
+    returns: int
+    """How many of them came lately, without the very first one."""
+
+
+@dataclass(frozen=True, slots=True)
 class KnownWork:
     """What is known of work that has not been taken.
 
@@ -84,6 +98,12 @@ _LISTED = (
     "m.id, m.at, coalesce(m.sender, ''), coalesce(m.receiver, ''), coalesce(m.type, ''), coalesce(t.local_id,"
     " m.task_id || coalesce('.' || m.subtask_id, ''), ''), m.verdict, m.path"
 )
+_MOST_COPIES = 100
+_MTIME = "json_extract(stamp, '$.mtime_ns')"
+_SAME_TIME = (
+    f"{_MTIME} = ?2 OR ({_MTIME} / 1000000000 = ?2 / 1000000000 AND 0 IN ({_MTIME} % 1000000000, ?2 % 1000000000))"
+)
+"""Whether a file was changed at the time ?2, as far as a file system or a program that keeps whole seconds can tell."""
 _FILED = "SELECT id, path, sha256, coalesce(size, 0), task FROM messages"
 _UNFILED = "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FROM messages"
 
@@ -117,6 +137,23 @@ class Messages:
             (sha256 if message_id is None else message_id,),
         ).fetchone()
         return None if row is None else FirstArrival(*row)
+
+    def of_bytes(self, sha256: str, mtime_ns: int | None, since: str) -> OfBytes | None:
+        """What arrived with these bytes and without a message id, `mtime_ns` being the modification time of another
+        copy; None if nothing did. Rejected messages do not count. `since`: from when on returns are counted.
+
+        Only the latest `_MOST_COPIES` are looked at, so that a flood of copies costs no more for each.
+        """
+        rows = self._db.execute(
+            f"SELECT task, path IS NULL, {_SAME_TIME}, at > ?3 FROM messages WHERE sha256 = ?1 AND message_id IS NULL"
+            " AND direction = 'in' AND verdict <> 'rejected' ORDER BY rowid DESC LIMIT ?4",
+            (sha256, mtime_ns, since, _MOST_COPIES),
+        ).fetchall()
+        if not rows:
+            return None
+        tasks, unfiled, put_back, late = zip(*rows, strict=True)
+        returns = sum(late) - (late[-1] if len(rows) < _MOST_COPIES else 0)
+        return OfBytes(next(filter(None, tasks), None), any(unfiled), any(put_back), returns)
 
     def is_rejected(self, message: str) -> bool:
         """Whether this message was rejected."""

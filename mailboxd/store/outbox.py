@@ -180,6 +180,11 @@ class Outbox:
         self._write(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
         self._cache.settled(order_id)
 
+    def is_resent(self, task_id: str) -> bool:
+        """Whether the stored reply of a task is about to be sent again."""
+        sql = "SELECT 1 FROM outbox WHERE task = ? AND kind = 'resend' AND state = 'pending' LIMIT 1"
+        return self._db.execute(sql, (task_id,)).fetchone() is not None
+
     def has_look_ups(self) -> bool:
         """Whether the outcome of a lost turn is being looked up."""
         sql = "SELECT 1 FROM outbox WHERE state = 'pending' AND kind = 'look_up' LIMIT 1"

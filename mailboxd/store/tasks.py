@@ -48,10 +48,13 @@ _ACTS = "('prepare', 'perform')"
 _GATES = {Phase(gate.value) for gate in Gate}
 
 
-_DIGEST = re.compile(r"-[0-9a-f]{8}")
+_DIGEST = re.compile(r"-[0-9a-f]{8}(-[0-9]+)?$")
+_SUFFIX = "-[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
 _CALLED = (
     "SELECT id, local_id, title, seq FROM tasks WHERE parent IS NULL"
-    " AND local_id COLLATE NOCASE BETWEEN ?1 AND ?1 || '-g' AND length(local_id) IN (length(?1), length(?1) + 9)"
+    " AND local_id COLLATE NOCASE BETWEEN ?1 AND ?1 || '-g' AND (length(local_id) = length(?1)"
+    f" OR substr(local_id, length(?1) + 1) GLOB '{_SUFFIX}'"
+    f" OR substr(local_id, length(?1) + 1) GLOB '{_SUFFIX}-[0-9]*')"
     " UNION SELECT id, local_id, title, seq FROM tasks WHERE parent IS NULL AND title = ?1 COLLATE NOCASE"
 )
 
@@ -59,9 +62,9 @@ _CALLED = (
 def is_called(name: str, local_id: str, title: str) -> bool:
     """Whether a person may call this root task `name`: its local id, the file that brought it, or its title.
 
-    A dropped file `plan.md` becomes a task `plan-0a1b2c3d`.
+    A dropped file `plan.md` becomes a task `plan-0a1b2c3d`, and `plan-0a1b2c3d-2` when it is dropped again.
     """
-    stem = local_id[:-9] if _DIGEST.fullmatch(local_id[-9:]) else local_id
+    stem = _DIGEST.sub("", local_id)
     own = {local_id.casefold(), stem.casefold(), title.casefold()}
     return not own.isdisjoint({name.casefold(), slug(name) or name.casefold()})
 

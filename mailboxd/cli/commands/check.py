@@ -100,7 +100,7 @@ def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, 
             where = (name, reason.get("line"), reason.get("field"))
             raise MessageError(reason["rule"], reason["problem"], reason["hint"], *where)
         doubts = [f"{event.data['about']}: {event.data['text']}" for event in events if event.kind is Kind.DOUBTED]
-        if earlier is not None:
+        if earlier is not None and verdict == "duplicate":
             doubts.append(f"it was taken on {earlier.at[:10]} from inbox/{earlier.name}: it would not be done again")
         elif recorded.get("notice"):
             doubts.insert(0, recorded["notice"])
