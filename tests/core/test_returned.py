@@ -16,6 +16,7 @@ from mailboxd.core.inputs import Remedy, Unblock
 from mailboxd.core.returned import AT_ONCE, SAME_SECONDS, Before, Return, judge
 from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.errors import MessageError
+from mailboxd.intake import repetitions
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.arrivals import Arrivals
 from mailboxd.intake.interpret import Intake
@@ -182,6 +183,24 @@ def test_a_text_with_an_id_is_the_same_work_for_ever() -> None:
     desk.clock.advance(365 * DAY)
     assert drop(desk, raw=raw) == "duplicate"
     assert tasks(desk) == ["yearly"]
+
+
+def test_a_file_that_repeats_is_the_same_work_while_it_repeats_and_new_work_after_its_end() -> None:
+    desk, raw = Desk(), b"---\nrepeat: daily at 07:00\n---\nWater the plants.\n"
+    assert drop(desk, raw=raw, mtime_ns=1_000_000_000_000_000_001) == "accepted"
+    filed(desk)
+    desk.clock.advance(DAY)
+    assert drop(desk, raw=raw) == "duplicate"
+    filed(desk)
+    (one,) = desk.store.repetitions.going_on()
+    with desk.engine.batch():
+        repetitions.end(desk.engine, one, "", "ann")
+    assert drop(desk, raw=raw, mtime_ns=1_000_000_000_000_000_001) == "duplicate", "it was put back"
+    filed(desk)
+    desk.clock.advance(MINUTE)
+    assert drop(desk, raw=raw) == "accepted"
+    assert len(desk.store.repetitions.going_on()) == 1
+    desk.verify()
 
 
 # ---------------------------------------------------------------- a message with an id
