@@ -197,6 +197,8 @@ class Daemon:
             calls = "one running call" if running == 1 else f"{running} running calls"
             _log.info("stopping: waiting for %s; a second signal stops without waiting", calls)
         self._drain()
+        with self.engine.batch():
+            self.effects.starting.caps.leave()
         _log.info("stopped")
 
     def stop(self) -> None:

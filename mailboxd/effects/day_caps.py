@@ -13,7 +13,7 @@ from datetime import tzinfo
 
 from mailboxd import spending
 from mailboxd.clock import Day, day_of
-from mailboxd.core.spending import LATEST, MEASURES, NOTHING, Spend, Standing, estimate
+from mailboxd.core.spending import LATEST, MEASURES, NOTHING, Account, Spend, Standing, estimate
 from mailboxd.core.times import plus
 from mailboxd.effects.process_table import PATIENCE, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
@@ -51,6 +51,8 @@ class DayCaps:
     """By order: the estimate of a turn that runs, and when it can run no longer."""
     _others: list[Spend] = field(default_factory=list)
     """What a turn of other daemons costs."""
+    _is_typical: Spend | None = None
+    """The median of all of them; None = to be computed."""
     _book: Book = field(default_factory=lambda: _NO_BOOK)
     _stamp: tuple[int, int] = (0, 0)
     """Of the account as it was read."""
@@ -75,12 +77,17 @@ class DayCaps:
         engine.store.meta.set_spending(standing, "" if engine.is_capped else waits)
         return engine.clock.monotonic() + (SOON if waits else EVERY)
 
+    def leave(self) -> None:
+        """Write what is spent and reserved for other daemons, for this one ends; inside a batch."""
+        self._next_entry = 0.0
+        self.perform()
+
     def reserve(self, order: Order) -> bool:
         """Reserve the estimate of a turn that is about to begin; False if it has to wait. May be repeated."""
         if self.engine.is_remote(order.agent) or order.id in self._reserved:
             return True
         now, cost = self.engine.now, self.estimate(order.agent)
-        if not self._standing(_NO_BOOK).agent.has_room(cost):
+        if not self._own().has_room(cost):
             self.waits = "agent"
             return False
         if not self.of_host().holds:
@@ -106,8 +113,10 @@ class DayCaps:
 
     def _typical(self) -> Spend:
         """The median of the latest turns that this daemon has ordered; nothing without any."""
-        latest = [cost for costs in (self._latest or {}).values() for cost in costs]
-        return estimate(latest) if latest else NOTHING
+        if self._is_typical is None:
+            latest = [cost for costs in (self._latest or {}).values() for cost in costs]
+            self._is_typical = estimate(latest) if latest else NOTHING
+        return self._is_typical
 
     def _learn(self) -> None:
         """Take account of the turns that have ended."""
@@ -115,6 +124,7 @@ class DayCaps:
             known = self.engine.store.spending.latest()
             self._latest = {agent: deque(costs, LATEST) for agent, costs in known.items()}
             self.engine.costs.clear()  # those are among them
+        self._is_typical = None if self.engine.costs else self._is_typical
         for agent, cost in self.engine.costs:
             if cost:
                 self._latest.setdefault(agent.lower(), deque(maxlen=LATEST)).append(cost)
@@ -144,8 +154,7 @@ class DayCaps:
                 self._book, self._stamp = self.ledger.book(), stamp
             known = self._book.rows.get(self.ledger.own)
             differs = known != row and (known is not None or bool(row.spent or row.reserved))
-            # at once where nothing follows that would write it, or others may wait for it
-            if differs and (not row.reserved or mono >= self._next_entry or self._is_close(self._book)):
+            if differs and (mono >= self._next_entry or self._is_close(self._book)):
                 self._next_entry = mono + SOON
                 with self.ledger.changing(self._day.name, now) as book:
                     book.rows[self.ledger.own] = row
@@ -165,6 +174,10 @@ class DayCaps:
 
     def _row(self) -> Row:
         return Row(self._day.name, self._spent, dict(self._reserved), self._typical())
+
+    def _own(self) -> Account:
+        """The cap of the agent."""
+        return self._standing(_NO_BOOK).agent
 
     def _standing(self, book: Book) -> Standing:
         raised = self.engine.store.spending.raised(self._day.name)
