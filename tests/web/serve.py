@@ -74,7 +74,11 @@ class Browser:
     def form(self, path: str, headers: Mapping[str, str | None] | None = None, **fields: str) -> Answer:
         """Send the form of the page at `path` that has a button for these fields, with these filled in."""
         page = self.get(path).text
-        button = next(name for name in ("decision", "order", "send", "dismiss", "undo", "repetition") if name in fields)
+        button = next(
+            name
+            for name in ("decision", "order", "send", "dismiss", "undo", "repetition", "standstill")
+            if name in fields
+        )
         forms = re.findall(r'<form method="post"[^>]*>(.*?)</form>', page, re.S)
         found = next((form for form in forms if f'name="{button}"' in form), None)
         assert found, page

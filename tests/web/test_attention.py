@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,3 +93,23 @@ def test_the_page_shows_what_is_spent_of_the_caps_as_bars(
     assert '<meter min="0" max="1" high="0.8" value="1"' in shown.text
     assert "Alpha has spent 3.10 of 3 USD today: no new turn begins" in shown.words
     assert "caps --usd 6.2 --today" in shown.words
+
+
+def test_one_button_pauses_every_agent_and_one_lets_them_go_on(page: Browser) -> None:
+    assert "Pause all agents" in page.get("/").words
+    answer = page.form("/", standstill="pause-all", note="<b>an audit</b>")
+    assert (answer.status, answer.headers["location"]) == (303, "/?done=pause-all")
+    shown = page.get("/")
+    assert "Everything is paused" in shown.words
+    assert "&lt;b&gt;an audit&lt;/b&gt;" in shown.text
+    assert "Everything is paused" in page.get(f"/w/{page.key()}").words
+    again = page.post("/", {"form": _token(shown.text), "standstill": "pause-all"})
+    assert again.status == 409
+    assert page.form("/", standstill="resume-all").status == 303
+    assert "Everything is paused" not in page.get("/").words
+
+
+def _token(text: str) -> str:
+    found = re.search(r'name="form" value="([^"]+)"', text)
+    assert found
+    return found[1]
