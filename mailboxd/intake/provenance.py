@@ -69,9 +69,10 @@ def of(engine: Engine, claims: Claims, proof: Proof | None = None, written_ns: i
     if name in OPERATORS and proof.verified == YES:
         return BY_PERSON
     if sender in OPERATORS:
-        # a person may drop a thousand files; who answers each one with the next has few that are open
+        # a person may ask for the same again and again, and drop a thousand files; who answers each file with the next
+        # has few that are open
         is_pile = engine.store.tasks.has_open_from(claims.sender, _PILE)
-        return Provenance(Handover(known_as(sender), claims.content, counts=not is_pile))
+        return Provenance(Handover(known_as(sender), "", counts=not is_pile))
     homes, own = _homes(engine), engine.settings.agent
     if (chain := _given_out(engine, claims, homes)) is not None:
         return Provenance(Handover(sender, claims.content, chain.began, chain.passed, counts=False), is_ours=True)

@@ -121,9 +121,10 @@ def test_where_nobody_knows_the_agents_a_dispatch_may_have_the_same_text_and_cou
     assert given(of(desk, note())).text == note().content
 
 
-def test_a_person_is_exempt_by_a_signature_and_in_a_pile(desk: Desk) -> None:
+def test_a_person_is_exempt_by_a_signature_in_a_pile_and_for_the_same_text(desk: Desk) -> None:
     assert of(desk, note("operator"), SIGNED).handover is None
     assert of(desk, note("far.operator"), SIGNED).handover is None
+    assert given(of(desk, note("operator"))).text == "", "who asks for the same again and again is held by no rule"
     for number in range(20):
         desk.arrive(f"t{number}", sender="operator")
     assert not given(of(desk, note("operator"))).counts
