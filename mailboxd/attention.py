@@ -308,7 +308,9 @@ def of_caps(report: Report, now: str, program: str) -> list[tuple[str, Item]]:
             f"cap {standing.day} {account.whose or 'host'} {'reached' if account.is_reached else 'nearly'}",
             Item(
                 Need.CAP,
-                spending.sentence(account).replace("`mailboxd", f"`{program}"),
+                f"{spending.sentence(account)}; without --today the command raises it for good".replace(
+                    "`mailboxd", f"`{program}"
+                ),
                 spending.raising(account).replace("mailboxd", program, 1),
                 id=account.whose or "host",
                 until=standing.until,

@@ -234,7 +234,7 @@ def sentence(account: Account) -> str:
             return f"{used}; nothing is held, for nobody has confirmed this cap (`mailboxd caps --confirm`)"
         return f"{used}; at the cap nothing is held, for nobody has confirmed it (`mailboxd caps --confirm`)"
     if account.is_reached:
-        return f"{used}: no new turn begins before the day ends; without --today, the command raises it for good"
+        return f"{used}: no new turn begins before the day ends"
     return f"{used} ({account.share:.0%}); at the cap no new turn begins"
 
 

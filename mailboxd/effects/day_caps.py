@@ -154,13 +154,16 @@ class DayCaps:
                 self._book, self._stamp = self.ledger.book(), stamp
             known = self._book.rows.get(self.ledger.own)
             differs = known != row and (known is not None or bool(row.spent or row.reserved))
-            if differs and (mono >= self._next_entry or self._is_close(self._book)):
+            if differs and mono < self._next_entry and not self._is_close(self._book):
+                return self._book
+            if differs:
                 self._next_entry = mono + SOON
                 with self.ledger.changing(self._day.name, now) as book:
                     book.rows[self.ledger.own] = row
                 self._book = book
         except (WorldError, ConfigError) as error:
-            self.trouble = str(error)
+            # without a cap that holds, nothing depends on the account
+            self.trouble = str(error) if self.of_host().holds else ""
             return _NO_BOOK
         self.trouble = self.of_host.problem  # that of the agent's file is told as any other of the configuration
         return self._book

@@ -132,7 +132,14 @@ def _capped(task: TaskSnapshot, agent: str, snapshot: Snapshot) -> Cause | None:
     if (account := snapshot.spending.reached) is not None:
         text = f"waits for the cap of the day: {sentence(account)}"
         then = "a new day begins, and turns with it"
-        return Cause(task.local_id, "cap", text, at=snapshot.spending.until, then=then, hint=raising(account))
+        return Cause(
+            task.local_id,
+            "cap",
+            text,
+            at=snapshot.spending.until,
+            then=then,
+            hint=f"{raising(account)}  # without --today: for good",
+        )
     if snapshot.reserved:
         account = snapshot.spending.agent if snapshot.reserved == "agent" else snapshot.spending.host
         text = f"waits for running turns, for which the rest of the cap is reserved ({of_cap(account)})"

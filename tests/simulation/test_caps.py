@@ -276,3 +276,30 @@ def test_a_capped_daemon_is_idle_and_wakes_up_no_oftener(tmp_path: Path, monkeyp
         monkeypatch.setattr(Watcher, "reason", "")  # else it scans every five seconds
         let_pass(ada, 60.0)
         assert let_pass(ada, 600.0) <= 40
+
+
+def test_an_account_that_cannot_be_written_is_told_only_where_a_cap_depends_on_it(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file, where the directory should be")
+    with town(tmp_path, "ada", day_usd="0.2") as (ada,):
+        give(ada, 5)
+        assert run([ada], 0.1, seconds=60.0) == 2, "the cap of the agent holds nevertheless"
+        assert "counting what is spent" not in troubles(ada)
+        spending.write_host(os.environ, Spend(USD))
+        run([ada], 0.1, seconds=60.0)
+        assert "counting what is spent" in troubles(ada)
+
+
+def test_an_invalid_file_of_the_host_is_told_and_the_caps_read_last_count(tmp_path: Path) -> None:
+    spending.write_host(os.environ, Spend(200_000))
+    with town(tmp_path, "ada") as (ada,):
+        give(ada, 1)
+        assert run([ada], 0.1, seconds=60.0) == 1
+        spending.host_file(os.environ).write_text("day_usd: plenty\n")
+        give(ada, 5, first=2)
+        assert run([ada], 0.1, seconds=60.0) == 1
+        assert "counting what is spent" in troubles(ada)
+
+
+def troubles(house: House) -> str:
+    """What its daemon says that is wrong with it."""
+    return (house.ws.state / "health.json").read_text(errors="replace")
