@@ -396,7 +396,8 @@ class Intake:
             return repetitions.accept(self, self._engine, message, self._zone), None
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if known is None:
-            came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
+            host = self._trust.host() if self._trust else ""
+            came = provenance.of(self._engine, Claims.of(message), proof, written_ns, host)
             return "accepted", self.new_task(message, actor=message.from_, came=came).id
         origin = replace(self._origin(message), handover=known.origin.handover)
         latest = max(known.origin.attempt, 1)

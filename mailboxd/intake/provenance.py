@@ -62,8 +62,13 @@ class Provenance:
 BY_PERSON = Provenance(None)
 
 
-def of(engine: Engine, claims: Claims, proof: Proof | None = None, written_ns: int | None = None) -> Provenance:
-    """Where this task comes from; `written_ns` is when its file was last written, in nanoseconds since 1970."""
+def of(
+    engine: Engine, claims: Claims, proof: Proof | None = None, written_ns: int | None = None, host: str = ""
+) -> Provenance:
+    """Where this task comes from.
+
+    `written_ns` is when its file was last written, in nanoseconds since 1970; `host` is this host's name in the hub.
+    """
     proof = proof or Proof()
     sender, name = claims.sender.lower(), claims.sender.rpartition(".")[2].lower()
     if name in OPERATORS and proof.verified == YES:
@@ -76,8 +81,8 @@ def of(engine: Engine, claims: Claims, proof: Proof | None = None, written_ns: i
     homes, own = _homes(engine), engine.settings.agent
     if (chain := _given_out(engine, claims, homes)) is not None:
         return Provenance(Handover(sender, claims.content, chain.began, chain.passed, counts=False), is_ours=True)
-    if proof.verified == YES and "." in sender:  # its host has written and signed it
-        chain, is_ours = _told(claims), bool(claims.attempt_id and claims.reply_token)
+    if proof.verified == YES and "." in sender and sender not in homes:  # its host has written and signed it
+        chain, is_ours = _told(claims, host), bool(claims.attempt_id and claims.reply_token)
         given = Handover(sender, claims.content, chain.began, chain.passed, counts=not is_ours)
         return Provenance(given, is_ours)
     if proof.verified != YES and homes and sender not in homes and not same_agent(sender, own):
@@ -123,10 +128,15 @@ def _known(engine: Engine, claims: Claims, homes: dict[str, Path], written_ns: i
     return min(found, key=lambda one: (last_text(one.passed) != claims.content, len(one.passed)), default=None)
 
 
-def _told(claims: Claims) -> Chain:
-    """The chain that a host has written into the message; an empty one if there is none that can be read."""
+def _told(claims: Claims, host: str) -> Chain:
+    """The chain that a host has written into the message; an empty one if there is none that can be read.
+
+    Agents of this host have their names here, by which they are known when the work comes back.
+    """
     try:
         said = handed_on(claims.own.get(HANDED_ON, []))
     except MessageError:
         return Chain("", ())
-    return Chain(said[0], said[1:][-MOST_STEPS:]) if len(said) > 1 else Chain("", ())
+    if len(said) < 2:
+        return Chain("", ())
+    return Chain(said[0], tuple(one.removeprefix(f"{host}.") if host else one for one in said[1:][-MOST_STEPS:]))

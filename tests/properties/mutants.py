@@ -31,6 +31,7 @@ from tests.core import (
     test_flow,
     test_gates,
     test_given_verdicts,
+    test_handovers,
     test_pace,
     test_plans,
     test_sent_again,
@@ -592,6 +593,13 @@ MUTANTS = (
         "task.held or over(task.policy, spent)",
         "task.held",
         law=test_budget.test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish,
+    ),
+    Mutant(
+        "a chain of hand-overs comes back once too often",
+        "why_held",
+        "times > MOST_TIMES",
+        "times > MOST_TIMES + 1",
+        law=test_handovers.test_the_fourth_return_is_held_and_the_way_is_shown,
     ),
     Mutant(
         "a limit that is raised lets nothing go on",
