@@ -81,14 +81,14 @@ def held(company: Company) -> list[tuple[str, str]]:
 
 
 def test_a_ring_ends_with_one_question_and_goes_on_if_a_person_lets_it(ring: Callable[..., Company]) -> None:
-    company = ring(CHANGING, depth=3)
+    company = ring(CHANGING, depth=2)
     ((name, note),) = eventually(lambda: held(company), 30)
     eventually(company.is_quiet)
-    assert len(company.executions()) == 4, "the fourth hand-over is one too many"
+    assert len(company.executions()) == 3, "the third hand-over is one too many"
     agent = company[name]
     (item,) = agent.json("inbox")
     assert (item["task"], item["kind"]) == (note, "hold")
-    assert item["text"].endswith("limits.depth is 3 (alpha -> beta -> gamma -> alpha -> beta)")
+    assert item["text"].endswith("limits.depth is 2 (alpha -> beta -> gamma -> alpha)")
     assert f"mailboxd retry {note}  # lets it go on; or mailboxd cancel {note}" in agent.call("why", note).stdout
     agent.stop()
     before = agent.query("SELECT * FROM handovers ORDER BY task")
@@ -99,7 +99,7 @@ def test_a_ring_ends_with_one_question_and_goes_on_if_a_person_lets_it(ring: Cal
     assert done.returncode == 0, done.stderr
     ((other, again),) = eventually(lambda: [one for one in held(company) if one[1] != note], 30)
     eventually(company.is_quiet)
-    assert len(company.executions()) == 8, "a new chain"
+    assert len(company.executions()) == 6, "a new chain"
     assert company[other].call("cancel", again, "--now").returncode == 0
     assert held(company) == []
 
@@ -112,6 +112,7 @@ def test_the_same_text_goes_round_three_times(ring: Callable[..., Company]) -> N
     assert "has sent the same text 3 times before (alpha -> beta" in company[name].task(note)["held"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("sender", ["", "ghost-$n"])
 def test_whoever_forges_where_it_comes_from_meets_the_limit_of_an_hour(
     ring: Callable[..., Company], sender: str
