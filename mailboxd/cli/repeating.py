@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import dated, fit, room
+from mailboxd.config.operator_zone import called
 from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import state_words
-from mailboxd.errors import MailboxdError
-from mailboxd.host import zone
-from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.later import as_row, history, repetition_called
 
 if TYPE_CHECKING:
@@ -26,28 +21,6 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 _RUNS = 20
-_PLAIN = re.compile(rb"zone:[ ]+([\"']?)([A-Za-z0-9_+/-]*)\1[ ]*")
-"""A line that names the zone."""
-
-
-def zone_of(ws: Workspace) -> str:
-    """The name of the operator's time zone; empty = the machine's, also where the configuration cannot be read."""
-    with suppress(OSError):
-        lines = [line for line in ws.config.read_bytes().splitlines() if line.startswith(b"zone")]
-        if not lines:
-            return ""
-        if len(lines) == 1 and (plain := _PLAIN.fullmatch(lines[0])):  # reading all of it takes longer than the command
-            return plain[2].decode()
-    from mailboxd import config
-
-    with suppress(MailboxdError):
-        return config.load(ws.config).zone if ws.config.exists() else ""
-    return ""
-
-
-def place_of(ws: Workspace) -> tzinfo:
-    """The operator's time zone."""
-    return zone.named(zone_of(ws))
 
 
 def is_repeated(session: Session, name: str) -> bool:
@@ -87,7 +60,7 @@ def show(session: Session, report: Report, one: Repetition) -> None:
 
 
 def _lines(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
-    place = _zone(found["zone"])
+    place = called(found["zone"])
     yield f"{found['name']}: {fit(found['title'], 200)}"
     state = found["ended"] or found["paused"] or f"next {told(found['at'], place)}"
     is_open = f", when {found['open']} has ended" if found["open"] and found["at"] <= now and not found["ended"] else ""
@@ -111,18 +84,11 @@ def _lines(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
         yield f"  and {found['runs'] - len(found['history'])} earlier runs"
 
 
-def _zone(name: str) -> tzinfo:
-    try:
-        return zone.named(name)
-    except ValueError:
-        return zone.named("")
-
-
 def later_lines(rows: list[dict[str, Any]], total: int, own_zone: str) -> Iterator[str]:
     """What begins later, one line each."""
     size = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        place = _zone(row.get("zone") or own_zone)
+        place = called(row.get("zone") or own_zone)
         if row["kind"] == "task":
             text = f"begins {told(row['at'], place)}: {row['title']}"
         elif row["paused"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
 
+from mailboxd.config.operator_zone import called
 from mailboxd.core import repetition
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.json_codec import to_json
@@ -17,7 +18,6 @@ from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.host import zone
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import TaskMessage, parse_message, render_message
@@ -33,19 +33,12 @@ MOST = 200
 
 def times_of(one: Repetition) -> RuleTimes:
     """The times of a repetition."""
-    return RuleTimes(rule_of(one.rule), _zone(one.zone), one.anchor)
-
-
-def _zone(name: str) -> tzinfo:
-    try:
-        return zone.named(name)
-    except ValueError:  # it was known when it was accepted
-        return zone.named("")
+    return RuleTimes(rule_of(one.rule), called(one.zone), one.anchor)
 
 
 def told(one: Repetition) -> str:
     """The next time of a repetition, as it is for people in its zone."""
-    return Calendar(one.next_at, _zone(one.zone)).told(one.next_at)
+    return Calendar(one.next_at, called(one.zone)).told(one.next_at)
 
 
 class _TriedOut(Exception):
@@ -75,7 +68,7 @@ def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinf
         raise Refused("too-many-open", f"{MOST} works repeat here already", hint)
     now, zone_name = engine.now, rule.zone or getattr(own_zone, "key", None) or ""
     begins = message.not_before if message.not_before is not None and message.not_before > now else None
-    times = RuleTimes(rule, _zone(zone_name), begins or now)
+    times = RuleTimes(rule, called(zone_name), begins or now)
     one = Repetition(
         id=engine.new_id("rpt"),
         name=intake.free_local_id(message.task_id),
@@ -173,7 +166,7 @@ def _record_runs(
 
 def _run(intake: Intake, engine: Engine, one: Repetition, count: int) -> dict[str, Any]:
     """Create the task of one run. Raises MessageError, PlanError, Refused."""
-    place = Place(engine.settings.agent, intake.place().find_agents, Calendar(engine.now, _zone(one.zone)), engine.now)
+    place = Place(engine.settings.agent, intake.place().find_agents, Calendar(engine.now, called(one.zone)), engine.now)
     message = parse_message(one.text.encode("utf-8", "surrogateescape"), one.name, place=place).message
     assert isinstance(message, TaskMessage)  # it was rendered as one
     while engine.store.tasks.by_work(one.sender, name := repetition.runs_of(one.name, count), None) is not None:

@@ -16,6 +16,7 @@ from mailboxd import attention, health, user_state
 from mailboxd import search as search_of
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
+from mailboxd.config.operator_zone import called, zone_of
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.spending import caps_json
@@ -30,7 +31,6 @@ from mailboxd.explain import why
 from mailboxd.explain.milestones import milestones
 from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
-from mailboxd.host import zone
 from mailboxd.hub.asking import search_hosts
 from mailboxd.hub.deciding import requested
 from mailboxd.hub.membership import Membership
@@ -177,15 +177,15 @@ class PageModels:
                 rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
                 found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
                 found["events_shown"] = task_queries.latest_events(report, None, 12)
-                found["later"] = self._later(report)
+                found["later"] = self._later(workspace, report)
         found["paused"] = user_state.standstill(self.workspaces.environ)
         return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
 
-    def _later(self, report: Report) -> list[Row]:
+    def _later(self, workspace: WebWorkspace, report: Report) -> list[Row]:
         """What begins later, and what repeats, with its latest runs."""
         rows = later(report, self.clock.now(), _MAX_LATER)
         for row in rows:
-            place = zone.named(row.get("zone") or "")
+            place = called(row.get("zone") or zone_of(workspace.ws.config))
             row["told"] = told(row["at"], place)
             if row["kind"] == "repetition" and (one := repetition_called(report, row["name"])) is not None:
                 row["history"] = history(report, one, _MAX_RUNS)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import Session, verb
+from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.errors import MessageError, UnavailableError
+from mailboxd.host import zone
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
@@ -106,11 +108,25 @@ def taken(session: Session, config: Config, name: str, raw: bytes) -> dict[str, 
             doubts.insert(0, recorded["notice"])
         task = store.tasks.get(of) if of else None
         is_new = any(event.kind is Kind.TASK_CREATED and task and event.task == task.id for event in events)
-        facts = {"verdict": verdict, "name": name, "type": parsed.message.type, "sender": parsed.message.from_}
+        again = next((event.data["repetition"] for event in events if event.kind is Kind.REPETITION_CREATED), None)
+        facts = {
+            "zone": config.zone,
+            "verdict": verdict,
+            "name": name,
+            "type": parsed.message.type,
+            "sender": parsed.message.from_,
+        }
         known = task.local_id if task and not is_new else None
-        return facts | {"about": known, "doubts": doubts, "task": _described(store, task) if task and is_new else None}
+        described = _described(store, task) if task and is_new else _repeated(again) if again else None
+        return facts | {"about": known, "doubts": doubts, "task": described}
     finally:
         store.close()
+
+
+def _repeated(again: Mapping[str, Any]) -> dict[str, Any]:
+    """Work that repeats."""
+    missed = again.get("missed", "once")
+    return {"title": again["title"], "repeats": again["said"], "first": again["next_at"], "missed": missed}
 
 
 def _described(store: Store, task: Task) -> dict[str, Any]:
@@ -118,6 +134,7 @@ def _described(store: Store, task: Task) -> dict[str, Any]:
     policy = task.policy
     limits = {
         "deadline": policy.deadline,
+        "not_before": policy.not_before,
         "priority": policy.priority or None,
         "budget_usd": policy.budget_usd,
         "budget_tokens": policy.budget_tokens,
@@ -157,6 +174,8 @@ def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
         for name, value in task.items():
             if name != "subtasks" and value not in ([], ""):
                 shown = value if isinstance(value, list) else [value]
+                if name in _TIMES:
+                    shown = [told(value, zone.named(facts["zone"]))]
                 yield from _column(name.replace("_", " "), shown)
         for child in task["subtasks"]:
             after = f", after {', '.join(child['depends_on'])}" if child["depends_on"] else ""
@@ -167,6 +186,7 @@ def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
         yield f"to send it: {send}"
 
 
+_TIMES = ("deadline", "not_before", "first")
 _WITHOUT_A_TASK = {
     "accepted": "would be taken: it is about {}",
     "duplicate": "would have no effect: it was taken before, for {}",

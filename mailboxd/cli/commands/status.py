@@ -11,10 +11,11 @@ import click
 
 from mailboxd import attention, health
 from mailboxd.attention import Need
-from mailboxd.cli.repeating import later_lines, zone_of
+from mailboxd.cli.repeating import later_lines
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
+from mailboxd.config.operator_zone import zone_of
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import caps_json
 from mailboxd.core.times import moment, to_epoch
@@ -94,7 +95,7 @@ def _found(
         "at": now,
         "workspace": str(ws.root),
         "agent": agent_of(ws) or report.agent(),
-        "zone": zone_of(ws),
+        "zone": zone_of(ws.config),
         "daemon": {"running": pid is not None, "pid": pid or None},
         "calls": report.room() if pid is not None else None,
         "tasks": tasks,

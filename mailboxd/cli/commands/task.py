@@ -14,6 +14,7 @@ from mailboxd import attention
 from mailboxd.cli import repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
+from mailboxd.config.operator_zone import place_of
 from mailboxd.core.budget import money
 from mailboxd.core.local_time import told as local
 from mailboxd.core.sanitize import for_terminal
@@ -78,7 +79,7 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 ws = session.workspace()
                 program = session.program(ws)
                 session.show(
-                    found, _task_lines(found, standing, ending, snapshot.now, program, partial(repeating.place_of, ws))
+                    found, _task_lines(found, standing, ending, snapshot.now, program, partial(place_of, ws.config))
                 )
 
 
