@@ -141,9 +141,9 @@ def test_a_rejected_file_is_opened_corrected_and_sent_again(stage: Stage, tmp_pa
 @pytest.mark.parametrize(
     ("head", "lines"),
     [
-        ("deadline: 2026-12-01", ["deadline             Tue 1 Dec 2026 23:59:59 CET"]),
-        ("not_before: mon 8:00", ["not before           Mon 30 Nov 2026 08:00 CET"]),
-        ("repeat: daily at 07:00", ["repeats              daily at 07:00", "missed               once"]),
+        ("deadline: 2026-12-01", ["deadline            Tue 1 Dec 2026 23:59:59 CET"]),
+        ("not_before: mon 8:00", ["not before          Mon 30 Nov 2026 08:00 CET"]),
+        ("repeat: daily at 07:00", ["repeats             daily at 07:00", "missed              once"]),
     ],
 )
 def test_dates_are_shown_as_what_they_were_read_as(stage: Stage, head: str, lines: list[str]) -> None:

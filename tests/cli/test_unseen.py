@@ -275,9 +275,11 @@ def test_a_doubt_about_a_plan_stays_until_it_is_dismissed_wherever_it_came_from(
 
 
 def test_what_is_doubtful_in_the_head_of_a_new_file_is_shown_and_its_texts_are_kept(stage: Stage) -> None:
-    write(stage, "---\nrepeat: weekly\ndescription: Count the beans.\ngoal: Enough beans\n---\n# Trip\n\nGo.\n")
+    write(stage, "---\npriority: 1\ndescription: Count the beans.\ngoal: Enough beans\n---\n# Trip\n\nGo.\n")
     daemon(stage)
-    assert stage.item("warning")["text"] == "task.md: repeat: nothing is repeated here; it is done once"
+    assert stage.item("warning")["text"] == (
+        "task.md: priority: 1: here 0 is normal and a higher number is more urgent"
+    )
     found = stage.json("show", "trip")
     assert found["spec"]["goal"] == "Enough beans"
     assert "Count the beans." in found["spec"]["instructions"]
