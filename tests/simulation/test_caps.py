@@ -303,3 +303,19 @@ def test_an_invalid_file_of_the_host_is_told_and_the_caps_read_last_count(tmp_pa
 def troubles(house: House) -> str:
     """What its daemon says that is wrong with it."""
     return (house.ws.state / "health.json").read_text(errors="replace")
+
+
+@pytest.mark.parametrize("moment", range(3, 400, 36))
+def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_what_was_spent(tmp_path: Path, moment: int) -> None:
+    spending.write_host(os.environ, Spend(USD))
+    with town(tmp_path, "ada", "bob") as houses:
+        for house in houses:
+            give(house, 8)
+        houses[0].fuse.left = moment
+        ended = run(houses, 0.1, seconds=60.0)
+        assert houses[0].crashes.total() == 1
+        run(houses, 0.1, seconds=900.0, step=60.0)  # what a dead daemon had reserved has ended by then
+        assert ended == 10
+        assert [standing(house).host.spent.usd for house in houses] == [USD, USD]
+        assert not any(standing(house).host.reserved for house in houses)
+        assert not event_log.differences(houses[0].store.db)
