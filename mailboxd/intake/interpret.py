@@ -181,7 +181,8 @@ class Intake:
         doubts = self._doubts(file, parsed, proof)
         warnings = [*doubts, *(f"the header {name} is missing" for name in parsed.omitted)]
         if verdict == "duplicate" and parsed.assumed:
-            doubts = [self._again(parsed.sha256, returned)]
+            is_told = returned is not None and returned.known.is_told
+            doubts = [] if is_told else [self._again(parsed.sha256, returned)]
         notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" or parsed.assumed else ""
         record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings, notice=notice)
         return verdict

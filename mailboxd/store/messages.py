@@ -43,6 +43,8 @@ class OfBytes:
     """One of them had the same modification time."""
     returns: int
     """How many of them came lately, without the very first one."""
+    is_told: bool
+    """A person has been told of one of them, and has not dismissed that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +147,16 @@ class Messages:
         Only the latest `_MOST_COPIES` are looked at, so that a flood of copies costs no more for each.
         """
         rows = self._db.execute(
-            f"SELECT task, path IS NULL, {_SAME_TIME}, at > ?3 FROM messages WHERE sha256 = ?1 AND message_id IS NULL"
-            " AND direction = 'in' AND verdict <> 'rejected' ORDER BY rowid DESC LIMIT ?4",
+            f"SELECT task, path IS NULL, {_SAME_TIME}, at > ?3,"
+            " verdict = 'duplicate' AND notice IS NOT NULL AND dismissed IS NULL FROM messages WHERE sha256 = ?1"
+            " AND message_id IS NULL AND direction = 'in' AND verdict <> 'rejected' ORDER BY rowid DESC LIMIT ?4",
             (sha256, mtime_ns, since, _MOST_COPIES),
         ).fetchall()
         if not rows:
             return None
-        tasks, unfiled, put_back, late = zip(*rows, strict=True)
+        tasks, unfiled, put_back, late, told = zip(*rows, strict=True)
         returns = sum(late) - (late[-1] if len(rows) < _MOST_COPIES else 0)
-        return OfBytes(next(filter(None, tasks), None), any(unfiled), any(put_back), returns)
+        return OfBytes(next(filter(None, tasks), None), any(unfiled), any(put_back), returns, any(told))
 
     def is_rejected(self, message: str) -> bool:
         """Whether this message was rejected."""

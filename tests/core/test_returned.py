@@ -15,6 +15,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Remedy, Unblock
 from mailboxd.core.returned import AT_ONCE, SAME_SECONDS, Before, Return, judge
 from mailboxd.core.times import plus, to_epoch, to_text
+from mailboxd.engine import operator_commands
 from mailboxd.errors import MessageError
 from mailboxd.intake import repetitions
 from mailboxd.intake.archive import InboxFile
@@ -95,6 +96,24 @@ def test_while_the_work_is_open_a_copy_is_the_same_work() -> None:
     assert tasks(desk) == [name]
     assert "because that task has not ended" in notice(desk)
     assert f"`mailboxd retry {name}`" in notice(desk)
+
+
+def test_copies_that_come_night_after_night_are_one_item_until_it_is_dismissed() -> None:
+    desk = Desk()
+    drop(desk)
+    filed(desk)
+    for _ in range(5):
+        desk.clock.advance(DAY)
+        assert drop(desk) == "duplicate"
+        filed(desk)
+    told = "SELECT id FROM v_messages WHERE notice IS NOT NULL AND dismissed IS NULL"
+    ((first,),) = desk.sql(told)
+    with desk.engine.batch():
+        operator_commands.dismiss(desk.engine, [first], "ann")
+    assert desk.sql(told) == []
+    desk.clock.advance(DAY)
+    drop(desk)
+    assert len(desk.sql(told)) == 1
 
 
 @pytest.mark.parametrize(("minutes", "verdict"), [(0.0, "duplicate"), (9.9, "duplicate"), (10.0, "accepted")])
