@@ -112,9 +112,9 @@ class DayCaps:
 
     def show(self, session: Session) -> None:
         if self.roots:
-            session.tell(
-                f"  {_MARKS['due']} caps      {len(self.roots)} workspace(s): at most {self._agent:g} USD a day each"
-            )
+            count = len(self.roots)
+            whose = "the agent" if count == 1 else f"each of {count} agents"
+            session.tell(f"  {_MARKS['due']} caps      {whose}: at most {self._agent:g} USD a day")
         if self.host:
             session.tell(f"  {_MARKS['due']} caps      all agents together: at most {self._host:g} USD a day")
 
