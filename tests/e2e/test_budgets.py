@@ -102,7 +102,8 @@ def test_agents_that_plan_without_end_are_held_at_the_default_limit_with_the_way
     assert 200 < count <= 200 + 4 * 10, "what ran was let finish, and what it planned stands there"
     status = alpha.json("status")
     limits = {"planned_per_tree": 200, "planned_per_hour": 1000, "turns_per_task": 50, "turns_per_tree": 1000}
-    assert status["limits"] == {**limits, "turns_per_agent_hour": 1000, "depth": 8}
+    hourly = {"turns_per_agent_hour": 1000, "sender_hour_tasks": 500, "sender_hour_turns": 1000}
+    assert status["limits"] == {**limits, **hourly, "depth": 8}
     (item,) = status["attention"]
     assert item["text"].endswith("200 are allowed (limits.planned_per_tree)")
     assert item["command"].endswith(" retry job")
