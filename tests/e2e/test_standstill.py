@@ -8,10 +8,9 @@ from tests.e2e.conftest import Found
 from tests.e2e.support import eventually, task
 
 pytestmark = pytest.mark.slow
-AGENTS = {
-    "alpha": {"rules": [{"match": "first", "reply": "Done.", "delay": 2}], "default": {"reply": "Done."}},
-    "beta": {"default": {"reply": "Done."}},
-}
+WELL = {"reply": "Twelve figures of March."}
+"""A result that is taken as it is: an agent that was asked for another one would get no turn for it."""
+AGENTS = {"alpha": {"rules": [{"match": "first", "delay": 2, **WELL}], "default": WELL}, "beta": {"default": WELL}}
 
 
 def test_every_agent_stands_still_until_it_is_resumed(found: Found) -> None:
@@ -54,7 +53,7 @@ def test_every_agent_stands_still_until_it_is_resumed(found: Found) -> None:
 
 
 def test_a_run_until_nothing_is_left_ends_while_everything_is_paused(found: Found) -> None:
-    company = found({"alpha": {"default": {"reply": "Done."}}})
+    company = found({"alpha": {"default": WELL}})
     company.env["XDG_STATE_HOME"] = str(company.root / "state")
     alpha = company["alpha"]
     alpha.drop("job.md", task("job"))
