@@ -27,7 +27,7 @@ NOT_COMPARED = {"stale_files", "migrations", "sqlite_sequence"}
 """Which task.md has to be written again, and when the schema was created."""
 REPORTED = (
     "('room', 'paced', 'limits', 'gone', 'away', 'held_up', 'holders', 'gateway', 'peers', 'recovering', 'agent',"
-    " 'configuration')"
+    " 'configuration', 'ageing', 'spending')"
 )
 
 
