@@ -151,5 +151,6 @@ def test_dates_are_shown_as_what_they_were_read_as(stage: Stage, head: str, line
     with stage.ws.config.open("a") as file:
         file.write("zone: Europe/Berlin\n")
     result = stage.run("check", "-", text=f"---\n{head}\n---\nPaint.\n")
+    assert result.exit_code == 0, result.output
     for line in lines:
         assert line in result.stdout

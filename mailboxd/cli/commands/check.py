@@ -177,7 +177,7 @@ def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
                 if name in _TIMES:
                     shown = [told(value, zone.named(facts["zone"]))]
                 yield from _column(name.replace("_", " "), shown)
-        for child in task["subtasks"]:
+        for child in task.get("subtasks", ()):
             after = f", after {', '.join(child['depends_on'])}" if child["depends_on"] else ""
             yield from _column("subtask", [f"{child['id']}: {child['title']} ({child['agent']}{after})"])
     for doubt in facts["doubts"]:
