@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,8 @@ from mailboxd.user_state import UserState
 
 FILE = "host.yaml"
 _ACCOUNT = "spending.json"
+_DAYS_KEPT = 2
+"""Zones lie up to 26 hours apart."""
 _KEYS = {"day_usd": "usd", "day_tokens": "tokens", "day_turns": "turns"}
 _HEAD = """\
 # What all agents of this user on this machine may spend together in a calendar day; 0: no cap.
@@ -184,9 +187,11 @@ class Book:
         return total(row.of(day) for row in rows), total(row.reserves(now) for row in rows)
 
     def raw(self, day: str, now: str) -> bytes:
-        """Without what no longer counts."""
-        rows = {name: row.as_json() for name, row in self.rows.items() if row.day >= day or row.reserves(now)}
-        raised = {name: asdict(caps) for name, caps in self.raised.items() if name >= day}
+        """Without what no longer counts: of a day that is over in the writer's zone, but maybe not in another's, all
+        is kept."""
+        first = (date.fromisoformat(day) - timedelta(days=_DAYS_KEPT)).isoformat()
+        rows = {name: row.as_json() for name, row in self.rows.items() if row.day >= first or row.reserves(now)}
+        raised = {name: asdict(caps) for name, caps in self.raised.items() if name >= first}
         return json.dumps({"rows": rows, "raised": raised}, separators=(",", ":")).encode()
 
     @classmethod

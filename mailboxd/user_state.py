@@ -250,8 +250,11 @@ def latest_standstill(environ: Mapping[str, str]) -> Standstill | None:
     """The latest word about a standstill, also that it is over; None if there never was one. Raises nothing."""
     state = UserState.of(environ)
     try:
-        status = (state.folder / STANDSTILL).lstat()
-    except OSError:
+        status = _lstat_standstill(state)
+    except OSError as error:
+        why = first_line(error.strerror or str(error))
+        return Standstill("somebody", _since(state), f"{state.folder / STANDSTILL} cannot be read: {why}")
+    if status is None:
         return None
     try:
         said = json.loads(state.read(STANDSTILL, secret=False) or b"")
@@ -263,25 +266,56 @@ def latest_standstill(environ: Mapping[str, str]) -> Standstill | None:
     return found
 
 
+def _lstat_standstill(state: UserState) -> os.stat_result | None:
+    """The status of the file; None if there is none. Raises OSError if that cannot be known."""
+    try:
+        return os.lstat(state.folder / STANDSTILL)
+    except FileNotFoundError:
+        # a link to what is not there, as to a volume that is not mounted, says nothing of what is on it
+        if any(place.is_symlink() and not place.exists() for place in (state.folder, state.parent)):
+            raise
+        return None
+    except NotADirectoryError:
+        if _NOWHERE in state.folder.parents:  # an account without a home: nothing can ever have been written there
+            return None
+        raise
+
+
+def _since(state: UserState) -> str:
+    """Since when the place of the file may be as it is: the same time for everyone who looks."""
+    for place in (state.folder, *state.folder.parents):
+        with suppress(OSError):
+            return to_text(place.lstat().st_mtime)
+    return to_text(0)
+
+
 @dataclass(slots=True)
 class StandstillWatch:
-    """Returns the latest word, and reads it again only when the file has changed."""
+    """Returns the latest word, and reads it again only when the file has changed.
+
+    While it cannot be known whether there is a file, a standstill that was heard of goes on, with its own words.
+    """
 
     environ: Mapping[str, str]
-    _path: str = field(init=False)
+    _state: UserState = field(init=False)
     _seen: tuple[int, int, int] | None = None
     _latest: Standstill | None = None
 
     def __post_init__(self) -> None:
-        self._path = str(UserState.of(self.environ).folder / STANDSTILL)
+        self._state = UserState.of(self.environ)
 
     def __call__(self) -> Standstill | None:
         try:
-            status = os.lstat(self._path)
-            seen = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+            status = _lstat_standstill(self._state)
         except OSError:
+            self._seen = None
+            if self._latest is None or self._latest.over:
+                self._latest = latest_standstill(self.environ)
+            return self._latest
+        if status is None:
             self._seen = self._latest = None
             return None
+        seen = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
         if seen != self._seen:
             self._seen, self._latest = seen, latest_standstill(self.environ)
         return self._latest

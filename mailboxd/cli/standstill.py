@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """Seconds to wait until each daemon has heard it."""
 UNHEARD = 1
-"""Exit status: a daemon that runs has not heard it."""
+"""Exit status: a daemon that runs has not heard it, or it is not known which daemons there are."""
 
 
 def say(session: Session, note: str | None, *, over: bool) -> int | None:
@@ -32,7 +32,7 @@ def say(session: Session, note: str | None, *, over: bool) -> int | None:
     require_operator()
     said = Standstill(process.name(), session.clock.now(), storable_text(note or "").strip(), over)
     user_state.say_standstill(os.environ, said)
-    places = list(dict.fromkeys(_places(session)))
+    places, problem = _places(session)
     running = [ws for ws in places if lock.holder(ws) is not None]
     for ws in running:
         wakeup.poke(ws.state)
@@ -40,19 +40,26 @@ def say(session: Session, note: str | None, *, over: bool) -> int | None:
     rows = [
         {"workspace": str(ws.root), "daemon": {"running": ws in running}, "heard": ws not in unheard} for ws in places
     ]
-    session.show(
-        {"said": {"by": said.by, "at": said.at, "note": said.note, "over": over}, "daemons": rows}, _lines(said, rows)
-    )
-    return UNHEARD if unheard else None
+    facts: dict[str, Any] = {"said": {"by": said.by, "at": said.at, "note": said.note, "over": over}, "daemons": rows}
+    session.show(facts | ({"problem": problem} if problem else {}), _lines(said, rows, problem))
+    return UNHEARD if unheard or problem else None
 
 
-def _places(session: Session) -> Iterator[Workspace]:
-    """The workspaces of this user, and the one where this is said."""
+def _places(session: Session) -> tuple[list[Workspace], str]:
+    """The workspaces of this user, and the one where this is said; and why the others are not known, else empty.
+
+    What was said holds without the list, which only tells whom to wake.
+    """
     from mailboxd import user_state
 
-    yield from user_state.workspaces(os.environ)
+    found, problem = [], ""
+    try:
+        found = user_state.workspaces(os.environ)
+    except MailboxdError as error:
+        problem = str(error)
     with suppress(MailboxdError):
-        yield session.workspace()
+        found.append(session.workspace())
+    return list(dict.fromkeys(found)), problem
 
 
 def _wait(session: Session, running: list[Workspace], said: Standstill) -> list[Workspace]:
@@ -73,7 +80,7 @@ def _has_heard(ws: Workspace, said: Standstill) -> bool:
     return False
 
 
-def _lines(said: Standstill, rows: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(said: Standstill, rows: list[dict[str, Any]], problem: str) -> Iterator[str]:
     if said.over:
         yield "every agent goes on"
     else:
@@ -86,3 +93,7 @@ def _lines(said: Standstill, rows: list[dict[str, Any]]) -> Iterator[str]:
         else:
             how = "ITS DAEMON HAS NOT HEARD IT: another state directory (XDG_STATE_HOME), or stuck; see mailboxd doctor"
         yield for_terminal(f"  {row['workspace']}: {how}")
+    if problem:
+        yield for_terminal(
+            f"  other workspaces are not known, so their daemons hear it only at their next look: {problem}"
+        )

@@ -62,6 +62,10 @@ _DONE = {
     "dismissed": "Dismissed and recorded under your name.",
     "pause-all": "Every agent of this host is paused: running turns end, and nothing begins.",
     "resume-all": "Every agent goes on.",
+    "pause-all-unheard": "Every agent of this host is paused, but which daemons run is not known, as the list of"
+    " workspaces cannot be read: they hear it at their next look. mailboxd fleet names the problem.",
+    "resume-all-unheard": "Every agent goes on, but which daemons run is not known, as the list of workspaces cannot be"
+    " read: they hear it at their next look. mailboxd fleet names the problem.",
     "carried": "Signed and on its way. The other host takes it as soon as it can: mailboxd hub status.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
     **{order.name: order.done for order in OPERATOR_ORDERS if order.done},

@@ -228,7 +228,11 @@ class FormActions:
             raise Refused("bad-form", "the form says neither pause nor resume", "Open the page again.")
         said = Standstill(process.name(), self.clock.now(), _text(form, "note", _MAX_NOTE), word == "resume-all")
         user_state.say_standstill(self.environ, said)
-        for ws in user_state.workspaces(self.environ):
+        try:
+            places = user_state.workspaces(self.environ)
+        except MailboxdError:  # what was said holds without the list, which only tells whom to wake
+            return f"{word}-unheard"
+        for ws in places:
             wakeup.poke(ws.state)
         return word
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,6 +18,7 @@ from mailboxd.doctor.workspace import daemon as checked
 from mailboxd.doctor.workspace import probe_daemon
 from mailboxd.errors import Refused
 from mailboxd.mailbox import lock
+from mailboxd.web.app import templates
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.stage import Stage
@@ -123,6 +127,64 @@ def test_one_that_others_may_write_holds_and_says_so(stage: Stage) -> None:
     paused = user_state.standstill(os.environ)
     assert paused is not None
     assert "cannot be read" in paused.text
+
+
+def as_a_loop(folder: Path) -> None:
+    folder.symlink_to(folder.name)
+
+
+def as_a_file(folder: Path) -> None:
+    folder.write_bytes(b"")
+
+
+def as_a_link_to_nothing(folder: Path) -> None:
+    folder.symlink_to("gone")
+
+
+@pytest.mark.parametrize("damaged", [as_a_loop, as_a_file, as_a_link_to_nothing])
+def test_a_place_that_cannot_be_looked_into_ends_no_pause(stage: Stage, damaged: Callable[[Path], None]) -> None:
+    stage.run("pause", "--all", "--note", NOTE)
+    watch = user_state.StandstillWatch(os.environ)
+    before, place = watch(), file_of_it().parent
+    place.rename(place.with_name("elsewhere"))
+    damaged(place)
+    assert before is not None
+    assert watch() == before, "a daemon that knows of it keeps to it"
+    fresh = user_state.StandstillWatch(os.environ)
+    unreadable = fresh()
+    assert unreadable is not None
+    assert f"{file_of_it()} cannot be read" in unreadable.text
+    assert fresh() == unreadable == user_state.standstill(os.environ), "it is one standstill, however often looked at"
+    place.unlink()
+    place.with_name("elsewhere").rename(place)
+    assert watch() == fresh() == before
+    assert stage.run("resume", "--all").exit_code == 0
+    assert user_state.standstill(os.environ) is None
+
+
+@pytest.mark.parametrize("named", [{"XDG_STATE_HOME": "/nonexistent"}, {"HOME": "/nonexistent"}, {"HOME": "/dev/null"}])
+def test_an_account_without_a_state_directory_is_not_paused(named: dict[str, str]) -> None:
+    assert user_state.StandstillWatch(named)() is None
+    assert user_state.standstill(named) is None
+
+
+def test_it_is_said_and_heard_though_the_list_of_workspaces_cannot_be_read(stage: Stage) -> None:
+    listed = file_of_it().with_name(user_state.FILE)
+    listed.parent.mkdir(parents=True, exist_ok=True)
+    listed.write_bytes(b"[]")
+    listed.chmod(0o666)
+    paused = stage.run("pause", "--all")
+    assert paused.exit_code == 1
+    assert "every agent of this user on this host is paused" in paused.stdout
+    assert f"{stage.ws.root}: no daemon runs" in paused.stdout, "the workspace where it is said is known"
+    assert f"other users own {listed}" in paused.stdout
+    assert user_state.standstill(os.environ) is not None
+    resumed = stage.run("resume", "--all", "--json")
+    assert "other users own" in json.loads(resumed.stdout)["problem"]
+    actions = FormActions(stage.clock)
+    told = cast("dict[str, str]", templates().globals["DONE"])
+    assert "not known" in told[actions.stand_still("pause-all", {})]
+    assert "not known" in told[actions.stand_still("resume-all", {})]
 
 
 def test_a_daemon_reads_it_again_only_when_it_has_changed(stage: Stage) -> None:

@@ -279,7 +279,7 @@ def test_a_capped_daemon_is_idle_and_wakes_up_no_oftener(tmp_path: Path, monkeyp
 
 
 def test_an_account_that_cannot_be_written_is_told_only_where_a_cap_depends_on_it(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file, where the directory should be")
+    (tmp_path / "state" / "mailboxd" / "spending.json").mkdir(parents=True)
     with town(tmp_path, "ada", day_usd="0.2") as (ada,):
         give(ada, 5)
         assert run([ada], 0.1, seconds=60.0) == 2, "the cap of the agent holds nevertheless"

@@ -231,7 +231,7 @@ ALL = click.option("--all", "everything", is_flag=True, help="Every agent of thi
     "pause",
     'pause q3-report --note "until the audit is over"',
     'pause --all --note "the provider is being changed"',
-    exits={1: "with --all: a daemon that runs has not heard it"},
+    exits={1: "with --all: a daemon that runs has not heard it, or the list of workspaces cannot be read"},
 )
 @task_argument(required=False)
 @fields_of("pause")
@@ -283,7 +283,7 @@ def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
     "resume q3-report",
     "resume --agent analyst",
     "resume --all",
-    exits={1: "with --all: a daemon that runs has not heard it"},
+    exits={1: "with --all: a daemon that runs has not heard it, or the list of workspaces cannot be read"},
 )
 @task_argument(required=False)
 @fields_of("resume")
