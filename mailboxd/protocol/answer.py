@@ -807,7 +807,8 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
             "This task cannot be divided further: the limit of depth or of subtasks is reached. Do it and send the "
             f"work, or answer {evasions.FAILED}."
         )
-    known = Known(asked.agents, asked.subtasks, Calendar(asked.now, asked.zone) if asked.now else None)
+    calendar = Calendar(asked.now, asked.zone) if asked.now else None
+    known = Known(asked.agents, asked.subtasks, calendar, by_person=False)
     return Planned(parse_plan(text, path=PATH, first_line=line, known=known))
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import calendar as months
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from functools import cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from mailboxd.core.local_time import instant, local_of, told
 from mailboxd.core.sanitize import excerpt
@@ -31,6 +32,8 @@ _RELATIVE = {
     "day after tomorrow": 2,
     "the day after tomorrow": 2,
 }
+_ENDS = frozenset({"tonight", *(words for words in _RELATIVE if words.startswith(("eod", "end of")))})
+"""Of these, the words for the end of a day, which is no time for something to begin."""
 _HALVES = ("half an hour", "half hour", "half a day", "a half hour")
 _COUNT = rf"(?P<count>[0-9]{{1,4}}(?:\.[0-9]{{1,2}})?|an?|{'|'.join(_NUMBERS)})"
 _UNIT = r"(?P<unit>minutes?|mins?|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|years?)"
@@ -43,11 +46,13 @@ _NAMED = re.compile(
     r"|(?P<name2>[a-z]{3,9})\.? (?P<day2>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9:]))"
     r"(?:,? ?-?(?P<year>[0-9]{4})(?![0-9:]))?"
 )
+ZONE = r"[a-z_]+/[a-z][a-z0-9_/+-]*"
+"""The name of a zone in small letters, as a part of a pattern."""
 _CLOCK = re.compile(
     r"(?:,? (?:at |by )?|t)(?:(?P<noon>noon|midday)|(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-9]{2})"
     r"(?::(?P<second>[0-9]{2})(?:\.[0-9]{1,9})?)?)?"
     r" ?(?P<half>am|pm|a\.m\.|p\.m\.|h|uhr)?)"
-    r"(?P<zone>(?: ?z| ?utc| ?gmt| ?[+-][0-9]{2}:?[0-9]{2}| \(?[a-z_]+/[a-z_/+-]+\)?)?)"
+    rf"(?P<zone>(?: ?z| ?utc| ?gmt| ?[+-][0-9]{{2}}:?[0-9]{{2}}| \(?{ZONE}\)?)?)"
 )
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 _MONTH_END = re.compile(r"(?:the )?(?:end of (?:the |this )?month|eom)\b")
@@ -80,9 +85,9 @@ class Calendar:
     def today(self) -> date:
         return self.here.date()
 
-    def moment(self, day: date, at: time, zone: tzinfo | None = None) -> str:
-        """The time of day `at` on `day`, in `zone` or the zone of who wrote it, as UTC."""
-        return instant(datetime.combine(day, at), zone or self.zone)
+    def moment(self, day: date, at: time) -> str:
+        """The time of day `at` on `day`, in the zone of who wrote it, as UTC."""
+        return instant(datetime.combine(day, at), self.zone)
 
     def told(self, at: str) -> str:
         """A time as it is for who wrote the text."""
@@ -104,11 +109,12 @@ def read_deadline(text: str, calendar: Calendar, of_day: time = _END) -> str:
             return _today(clock, calendar, text)
         day, rest = _day(said, calendar)
         if not rest:
+            if of_day != _END and _BEFORE.sub("", said, count=1) in _ENDS:
+                raise _Ambiguous("the beginning of that day or the end of it")
             return calendar.moment(day, of_day)
-        clock = _CLOCK.fullmatch(rest)
-        if clock is None:
-            raise ValueError(rest)
-        return calendar.moment(day, clock_time(clock), _zone(clock["zone"].strip(" ()"), text))
+        clock = _clock(rest)
+        there = _there(clock, calendar, text)
+        return there.moment(_day(said, there)[0], clock_time(clock))
     except _Ambiguous as error:
         raise MessageError("bad-time", f"{excerpt(text)} may mean {error}", HINT) from None
     except (ValueError, OverflowError):
@@ -126,9 +132,8 @@ class _Ambiguous(ValueError):
 
 def _today(clock: re.Match[str], calendar: Calendar, text: str) -> str:
     """A time of day alone: today's, if that is to come."""
-    zone = _zone(clock["zone"].strip(" ()"), text)
-    day = local_of(calendar.now, zone or calendar.zone).date()
-    at = calendar.moment(day, clock_time(clock), zone)
+    there = _there(clock, calendar, text)
+    at = there.moment(there.today, clock_time(clock))
     if at <= calendar.now:
         raise _Ambiguous("today, when it is over, or tomorrow")
     return at
@@ -144,20 +149,35 @@ def _counted(found: re.Match[str], rest: str, calendar: Calendar, of_day: time, 
         return plus(calendar.now, count * seconds)
     if count != int(count):
         raise ValueError("a part of a day")
-    day = _later(calendar.today, int(count), unit)
     if not rest:  # what is to begin in a day does not begin at midnight
+        day = _later(calendar.today, int(count), unit)
         return calendar.moment(day, of_day if of_day == _END else calendar.here.time())
+    clock = _clock(rest)
+    if clock["half"] == "h" and not rest.lstrip(" ,").startswith(("at ", "by ")):
+        raise _Ambiguous("so many hours more, or a time of that day")
+    there = _there(clock, calendar, text)
+    return there.moment(_later(there.today, int(count), unit), clock_time(clock))
+
+
+def _clock(rest: str) -> re.Match[str]:
+    """The time of day that ends a text. Raises ValueError."""
     clock = _CLOCK.fullmatch(rest)
     if clock is None:
         raise ValueError(rest)
-    return calendar.moment(day, clock_time(clock), _zone(clock["zone"].strip(" ()"), text))
+    return clock
+
+
+def _there(clock: re.Match[str], calendar: Calendar, text: str) -> Calendar:
+    """The calendar of the zone that stands behind a time of day: `today` is today there. Raises MessageError."""
+    zone = _zone(clock["zone"].strip(" ()"), text)
+    return calendar if zone is None else replace(calendar, zone=zone)
 
 
 def _later(day: date, count: int, unit: str) -> date:
     if unit[0] in "dw":
         return day + timedelta(days=count * (7 if unit[0] == "w" else 1))
     ahead = day.year * 12 + day.month - 1 + count * (12 if unit[0] == "y" else 1)
-    return date(ahead // 12, ahead % 12 + 1, day.day)  # a day that the month does not have is refused
+    return date(_near(ahead // 12), ahead % 12 + 1, day.day)  # a day that the month does not have is refused
 
 
 def _day(said: str, calendar: Calendar) -> tuple[date, str]:
@@ -201,7 +221,7 @@ def _date(said: str, today: date) -> tuple[date, str]:
             one, other = (f"{n} {_MONTHS[m - 1].title()}" for n, m in ((first, second), (second, first)))
             raise _Ambiguous(f"{one} or {other}")
         day, month = max(first, second), min(first, second)
-        return date(int(found["year"]), month, day), said[found.end() :]
+        return date(_near(int(found["year"])), month, day), said[found.end() :]
     if found := _NAMED.match(said):
         number = _index(found["name"] or found["name2"], _MONTHS)
         if number is not None:
@@ -210,10 +230,17 @@ def _date(said: str, today: date) -> tuple[date, str]:
     raise ValueError(said)
 
 
+def _near(year: int) -> int:
+    """A year that a person may mean; `12 dec 1030` is none. Raises ValueError."""
+    if not 1970 <= year <= 2200:
+        raise ValueError(year)
+    return year
+
+
 def _in_year(year: str | None, month: int, day: int, today: date) -> date:
     """The date; without a year the coming one, if that is near."""
     if year:
-        return date(int(year), month, day)
+        return date(_near(int(year)), month, day)
     found = date(today.year, month, day)
     if found < today:
         found = date(today.year + 1, month, day)
@@ -265,13 +292,13 @@ def _zone(name: str, text: str) -> tzinfo | None:
 def zone_called(name: str, text: str) -> ZoneInfo:
     """The zone of a name in small letters, which `text` has. Raises MessageError(`bad-time`)."""
     try:
-        # The names of zones are files, and their directories are named in upper case.
-        return ZoneInfo("/".join("_".join(map(_capital, part.split("_"))) for part in name.split("/")))
-    except (ZoneInfoNotFoundError, OSError):
+        return ZoneInfo(_zones()[name])
+    except (KeyError, ZoneInfoNotFoundError, OSError):
         problem = f"{excerpt(text)} names a time zone that is not known here"
         raise MessageError("bad-time", problem, "Write a name like `Europe/Berlin`, or `UTC`.") from None
 
 
-def _capital(word: str) -> str:
-    small = ("of", "es", "au", "in")
-    return "-".join(part if part in small else part.capitalize() for part in word.split("-"))
+@cache
+def _zones() -> dict[str, str]:
+    """The zones that are known here, by their names in small letters."""
+    return {name.casefold(): name for name in available_timezones()}

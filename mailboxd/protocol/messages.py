@@ -259,7 +259,8 @@ class TaskMessage(Message):
         dag = self.section("DAG")
         if not dag.strip():
             return None
-        return parse_plan(dag, path="DAG", known=Known(calendar=self._calendar), is_file=True)
+        known = Known(calendar=self._calendar, by_person=self.from_ in OPERATORS)
+        return parse_plan(dag, path="DAG", known=known, is_file=True)
 
     def spec(self) -> Spec:
         """The spec in its sections; missing parts are derived."""

@@ -131,6 +131,8 @@ class Known:
     """The subtasks that the task has already."""
     calendar: Calendar | None = None
     """When and where it was written: without it, `tomorrow` is not read."""
+    by_person: bool = True
+    """A person wrote it: a time without a zone is theirs, while an agent's is UTC."""
 
 
 NOTHING_KNOWN = Known()
@@ -260,7 +262,12 @@ class _Reader:
         loaded = strict_yaml.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
         source = self.source = Source(path, first_line, loaded.lines, loaded.plain)
         self.values = Values(
-            source, self.known.agents, self.known.calendar, is_file=self.is_file, has_state=self.has_state
+            source,
+            self.known.agents,
+            self.known.calendar,
+            by_person=self.known.by_person,
+            is_file=self.is_file,
+            has_state=self.has_state,
         )
         top, where = self._top(loaded.value)
         said: tuple[Yaml, Path] = ("", where)
@@ -394,6 +401,8 @@ class _Reader:
             hint = "Write `description:` with what is to be done."
             with self._collecting:
                 self.source.fail("missing-field", f"child {entry.key} has no description", here, hint)
+        with self._collecting:
+            self.values.require_order(entry)
         overrides = {name: values[name] for name in OVERRIDES if values.get(name) is not None} or None
         if overrides is not None and entry.graded:
             overrides["priority"] -= shift

@@ -40,7 +40,9 @@ MAX_ROUNDS = 100
 _OPERATORS = {"in", "not"}
 _ANSWERS = "Write the answer, `{in: [...]}` or `{not: ...}`."
 _NOTHING = frozenset({"", "none", "null", "~", "-", "n/a", "nothing"})
-_FULL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-].*)?")
+_FULL_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?P<zone>[Zz]|[+-].*)?"
+)
 QUOTES = "\"'“”„‟‘’‚‛«»"
 
 
@@ -78,7 +80,8 @@ class Values:
     """Reads the values of one plan, and keeps what is doubtful in them.
 
     `agents`: those that it may name, None: not known here. `calendar`: when it was written; without it, `tomorrow` is
-    not read. `is_file`: unknown keys that restrain nothing are kept. `has_state`: the plan is that of a task.md.
+    not read. `by_person`: a time without a zone is one of that calendar, and not UTC. `is_file`: unknown keys that
+    restrain nothing are kept. `has_state`: the plan is that of a task.md.
     """
 
     def __init__(
@@ -87,10 +90,11 @@ class Values:
         agents: Collection[str] | None,
         calendar: Calendar | None,
         *,
+        by_person: bool,
         is_file: bool,
         has_state: bool,
     ) -> None:
-        self.source, self._calendar = source, calendar
+        self.source, self._calendar, self._by_person = source, calendar, by_person
         self._is_file, self._has_state = is_file, has_state
         self._agent_names = None if agents is None else {one.casefold(): one for one in (*agents, SELF)}
         self._graded: dict[str, int] = {}
@@ -223,13 +227,28 @@ class Values:
             self._graded[text] = number
             entry.values[name], entry.graded = number, True
             return
-        elif name in ("deadline", "not_before") and text and not _FULL_TIME.fullmatch(text):
+        elif name in ("deadline", "not_before") and text and not self._is_full(text):
             read = read_beginning if name == "not_before" else read_deadline
             entry.values[name] = self.source.convert(lambda one, _: self._moment(str(one), read), value, where)
             return
         elif text and (convert := quantities.LIMITS.get(name)):
             value = convert(text)
         entry.values[name] = self.source.header(name, value, where)
+
+    def require_order(self, entry: Entry) -> None:
+        """Raises MessageError for a child that is to begin after its deadline."""
+        begins, deadline = entry.values.get("not_before"), entry.values.get("deadline")
+        if self._calendar is None or not begins or not deadline or begins < deadline:
+            return
+        told = self._calendar.told
+        problem = f"it is to begin at {told(begins)}, and its deadline is {told(deadline)}"
+        where = (*entry.where, "not_before")
+        self.source.fail("past-deadline", problem, where, "Write a later deadline, or an earlier beginning.")
+
+    def _is_full(self, text: str) -> bool:
+        """Whether a time needs no place; an agent's time without a zone is UTC, as the protocol has it."""
+        found = _FULL_TIME.fullmatch(text)
+        return found is not None and (bool(found["zone"]) or not self._by_person or self._calendar is None)
 
     def _moment(self, text: str, read: Callable[[str, Calendar], str]) -> str:
         if self._calendar is not None:

@@ -17,7 +17,7 @@ from mailboxd.core.local_time import instant, local_of
 from mailboxd.core.sanitize import excerpt
 from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.errors import MessageError
-from mailboxd.protocol.deadlines import DAYS, read_clock, zone_called
+from mailboxd.protocol.deadlines import DAYS, ZONE, read_clock, zone_called
 
 HINT = (
     "Write `daily at 07:00`, `weekdays at 18:00`, `every monday 8:00`, `monthly on the 1st at 9:00`, `every 2 h`, or a"
@@ -32,7 +32,7 @@ _MACROS = {
     **dict.fromkeys(("@yearly", "@annually"), "0 0 1 1 *"),
 }
 _FIELD = r"[0-9a-z*,/#-]+"
-_CRON = re.compile(rf"{_FIELD}(?: {_FIELD}){{4}}")
+_CRON = re.compile(rf"(?:[0-9*,/-]+ ){{2}}{_FIELD}(?: {_FIELD}){{2}}")  # five words, like `mon to fri at 9am`, are none
 _LONGEST = 366 * 86_400
 _SHORTEST = 60
 _NUMBERS = {word: number for number, word in enumerate(("one", "two", "three", "four", "five", "six"), 1)}
@@ -40,13 +40,14 @@ _COUNTED = re.compile(
     rf"every (?:(?P<count>[0-9]{{1,4}}|other|{'|'.join(_NUMBERS)}) ?)?"
     r"(?P<unit>minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)\b(?P<rest>.*)"
 )
-_ZONE = re.compile(r"(?P<rest>.*\S) \(?(?P<zone>[a-z_]+/[a-z_/+-]+|utc)\)?")
+_ZONE = re.compile(rf"(?P<rest>.*\S) \(?(?P<zone>{ZONE}|utc|gmt)\)?")
 _AT = re.compile(r"(?P<what>.*?)(?:^|,? )(?:at )?(?P<times>[0-9]{1,2}(?::[0-9]{2}| ?(?:am|pm|uhr|h\b)).*|noon)")
 _FIRST = re.compile(r"(?:at )?(?P<times>[0-9]{1,2}(?::[0-9]{2} ?(?:am|pm)?| ?(?:am|pm))) (?P<what>[a-z].*)")
 _MONTHLY = re.compile(
     r"(?:monthly|every month|each month)(?: on)? (?:the )?(?P<day>[0-9]{1,2}(?:st|nd|rd|th)?|last day)"
     r"|(?:on )?(?:the )?(?P<day2>[0-9]{1,2}(?:st|nd|rd|th)|last day) of (?:every|each|the) month"
 )
+_DAYLESS = frozenset({"weekly", "every week", "each week", "monthly", "every month", "each month"})
 _EVERY_DAY = frozenset({"daily", "day", "every day", "each day", "nightly", "every night", "every morning"})
 
 
@@ -97,7 +98,12 @@ def read_repeat(text: str) -> Rule:
             next(_crons(rule.cron, datetime(2026, 1, 1, tzinfo=UTC)))
     except _Untimed as error:
         problem = f"{excerpt(text)} does not say at what time of the day"
-        raise MessageError("bad-repeat", problem, f"Write `{error} at 07:00`, with your time.") from None
+        like = f"{error} at 07:00 {zone}".rstrip()
+        raise MessageError("bad-repeat", problem, f"Write `{like}`, with your time.") from None
+    except _Dayless as error:
+        like = f"{error} {zone}".rstrip()
+        problem = f"{excerpt(text)} does not say on which day"
+        raise MessageError("bad-repeat", problem, f"Write `{like}`, with your day.") from None
     except (ValueError, CronSimError, StopIteration):
         raise MessageError("bad-repeat", f"{excerpt(text)} does not say how it is repeated", HINT) from None
     return Rule(rule.cron, rule.seconds, rule.days, rule.at, rule.weekday, zone)
@@ -107,9 +113,13 @@ class _Untimed(ValueError):
     """A rule without a time of the day."""
 
 
+class _Dayless(ValueError):
+    """A rule of weeks or months without its day; the message is an example with one."""
+
+
 def _zone_called(name: str, text: str) -> str:
     """The name of a zone in its own spelling. Raises MessageError."""
-    return "UTC" if name == "utc" else zone_called(name, text).key or "UTC"
+    return "UTC" if name in ("utc", "gmt") else zone_called(name, text).key or "UTC"
 
 
 def _read(said: str) -> Rule:
@@ -147,11 +157,17 @@ def _in_days(count: int, unit: str, rest: str, said: str) -> Rule:
         count *= 7
         on = re.fullmatch(r"(?:on )?([a-z]+)\b(.*)", rest)
         if on is None or on[1] in ("at", "noon"):
-            raise _Untimed(f"{said} on monday")
+            raise _dayless(said.removesuffix(rest).strip(), "monday", rest)
         weekday, rest = _day(on[1]), on[2]
     if not 1 <= count <= 366:
         raise ValueError(count)
     return Rule(days=count, weekday=weekday, at=_one_time(rest, said))
+
+
+def _dayless(what: str, day: str, times: str) -> ValueError:
+    """The error for a rule that lacks its day, and perhaps its time of the day, too."""
+    times = times.strip().removeprefix("at ").strip()
+    return _Dayless(f"{what} on {day} at {times}") if times else _Untimed(f"{what} on {day}")
 
 
 def _one_time(rest: str, said: str) -> time:
@@ -163,7 +179,10 @@ def _one_time(rest: str, said: str) -> time:
 
 def _by_calendar(what: str, times: str, said: str) -> Rule:
     """A cron line of days and times of the day."""
-    days = _days(what.strip(" ,"))
+    what = what.strip(" ,")
+    if what in _DAYLESS:
+        raise _dayless(what, "the 1st" if "month" in what else "monday", times)
+    days = _days(what)
     if not times.strip():
         raise _Untimed(said.strip())
     at = [read_clock(one) for one in re.split(r",? and |, ?| & ", times.strip().removeprefix("at ")) if one.strip()]

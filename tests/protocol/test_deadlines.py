@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
 from mailboxd.core.local_time import instant, local_of
 from mailboxd.errors import MessageError
 from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
+from mailboxd.protocol.repeats import read_repeat
 
 THURSDAY = Calendar("2026-11-26T09:00:00.000Z", ZoneInfo("Europe/Berlin"))
 
@@ -104,6 +105,56 @@ def test_a_day_on_which_something_begins_means_its_first_minute_and_in_a_day_thi
     text: str, moment: str
 ) -> None:
     assert read_beginning(text, THURSDAY) == moment
+
+
+@pytest.mark.parametrize(
+    "text", ["tonight", "EOD", "by eod", "end of day", "end of today", "end of the day", "end of tomorrow"]
+)
+def test_the_end_of_a_day_is_a_deadline_and_no_time_for_something_to_begin(text: str) -> None:
+    assert read_deadline(text, THURSDAY).endswith("T22:59:59.000Z")
+    with pytest.raises(MessageError, match="the beginning of that day or the end of it"):
+        read_beginning(text, THURSDAY)
+    assert read_beginning("tonight 20:00", THURSDAY) == "2026-11-26T19:00:00.000Z"
+
+
+@pytest.mark.parametrize("text", ["in 2 days 4h", "in 1 day 12h", "2 weeks, 3 h", "in 2 days 4:30 h"])
+def test_hours_after_days_are_not_taken_for_a_time_of_the_day(text: str) -> None:
+    with pytest.raises(MessageError, match="so many hours more, or a time of that day"):
+        read_deadline(text, THURSDAY)
+    assert read_deadline("in 2 days at 4h", THURSDAY) == "2026-11-28T03:00:00.000Z"
+
+
+def test_each_zone_is_known_in_any_case_of_letters() -> None:
+    for name in sorted(name for name in available_timezones() if "/" in name):
+        there = instant(datetime(2026, 12, 1, 17), ZoneInfo(name))
+        for said in (name, name.lower(), f"({name.upper()})"):
+            assert read_deadline(f"2026-12-01 17:00 {said}", THURSDAY) == there
+        assert read_repeat(f"daily at 07:00 {name}").zone == name
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("today 20:00 America/New_York", "2026-11-29T01:00:00.000Z"),
+        ("today 20:00 -0500", "2026-11-29T01:00:00.000Z"),
+        ("tomorrow 8:00 America/New_York", "2026-11-29T13:00:00.000Z"),
+        ("in 2 days at 8:00 America/New_York", "2026-11-30T13:00:00.000Z"),
+        ("mon 8:00 America/New_York", "2026-11-30T13:00:00.000Z"),
+        ("20:00 America/New_York", "2026-11-29T01:00:00.000Z"),
+        ("today 20:00", "2026-11-29T19:00:00.000Z"),
+    ],
+)
+def test_a_day_with_a_zone_is_the_day_there(text: str, moment: str) -> None:
+    night = Calendar("2026-11-28T23:30:00.000Z", ZoneInfo("Europe/Berlin"))  # there it is Sunday, and not in New York
+    assert read_deadline(text, night) == moment
+
+
+@pytest.mark.parametrize(
+    "text", ["12 dec 1030", "dec 12 1030", "1030-12-12", "12.12.1030", "12/12/1030", "in 999 years"]
+)
+def test_a_year_that_nobody_means_is_refused(text: str) -> None:
+    with pytest.raises(MessageError, match="is not a definite time"):
+        read_deadline(text, THURSDAY)
 
 
 def test_a_time_is_told_as_it_is_at_the_place_of_the_person() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from mailboxd.core.model import Overrides, PlannedChild
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
 from mailboxd.errors import MessageError, MessageErrors
-from mailboxd.protocol.plan import Dag, DagNode, parse_dag, parse_plan, render_dag
+from mailboxd.protocol.deadlines import Calendar
+from mailboxd.protocol.plan import Dag, DagNode, Known, parse_dag, parse_plan, render_dag
 from mailboxd.protocol.strict_yaml import block, flow, scalar
 from tests.protocol.plan_strategies import children, dags, lines_of_text, storable
 
@@ -252,3 +254,33 @@ def test_any_text_is_a_block(text: str) -> None:
 def test_any_text_is_a_plan_or_a_message_error(text: str) -> None:
     with contextlib.suppress(MessageError):
         parse_plan(text, path="p")
+
+
+_BERLIN = Calendar("2026-11-28T09:00:00.000Z", ZoneInfo("Europe/Berlin"))
+
+
+def _times(*moments: str, by_person: bool = True) -> list[str | None]:
+    lines = [f"  a{at}:\n    description: Paint\n    not_before: {moment}\n" for at, moment in enumerate(moments)]
+    known = Known(calendar=_BERLIN, by_person=by_person)
+    plan = parse_plan("subtasks:\n" + "".join(lines), path="DAG", known=known)
+    return [child.overrides.not_before for child in plan.children]
+
+
+def test_a_time_in_the_plan_of_a_person_is_local_with_seconds_and_without() -> None:
+    written = ("2026-12-01 17:00", "2026-12-01 17:00:00", "2026-12-01T17:00:00.5", "2026-12-01T16:00:00Z")
+    there = ["2026-12-01T16:00:00.000Z"] * 4
+    assert _times(*written) == there
+    assert _times(written[1], by_person=False) == ["2026-12-01T17:00:00.000Z"]
+
+
+@pytest.mark.parametrize(("begins", "ends"), [("2026-12-03", "2026-12-02"), ("tomorrow 17:00", "tomorrow 9:00")])
+def test_a_subtask_that_is_to_begin_after_its_deadline_is_refused(begins: str, ends: str) -> None:
+    inner = f"    description: Paint\n    deadline: {ends}\n    not_before: {begins}\n"
+    with pytest.raises(MessageError) as refused:
+        parse_plan(f"subtasks:\n  a:\n{inner}", path="DAG", known=Known(calendar=_BERLIN))
+    assert (refused.value.rule, refused.value.line, refused.value.field) == (
+        "past-deadline",
+        5,
+        "subtasks.a.not_before",
+    )
+    assert "CET" in refused.value.problem
