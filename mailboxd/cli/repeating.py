@@ -10,6 +10,7 @@ from mailboxd.cli.session import Session
 from mailboxd.cli.text import dated, fit, room
 from mailboxd.config.operator_zone import called
 from mailboxd.core.local_time import told
+from mailboxd.core.repetition import counted
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import state_words
 from mailboxd.store.later import as_row, history, repetition_called
@@ -64,6 +65,7 @@ def _lines(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     yield f"{found['name']}: {fit(found['title'], 200)}"
     state = found["ended"] or found["paused"] or f"next {told(found['at'], place)}"
     is_open = f", when {found['open']} has ended" if found["open"] and found["at"] <= now and not found["ended"] else ""
+    missed = f", and {counted(found['missed_runs'])} missed" if found["missed_runs"] else ""
     shown = [
         ("repeats", f"{found['repeat']} ({found['zone'] or 'zone of the machine'})"),
         ("state", state + is_open),
@@ -71,7 +73,7 @@ def _lines(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
         ("problem", found["problem"]),
         ("", f"-> {program} retry {found['name']}  # makes a run now" if found["problem"] else ""),
         ("missed", f"{found['missed']}{'; runs may overlap' if found['overlap'] else ''}"),
-        ("runs", f"{found['runs']}, and {found['missed_runs']} missed" if found["missed_runs"] else str(found["runs"])),
+        ("runs", f"{found['runs']}{missed}"),
         ("from", found["sender"]),
         ("created", dated(found["created_at"], now)),
     ]

@@ -182,7 +182,7 @@ class Intake:
         warnings = [*doubts, *(f"the header {name} is missing" for name in parsed.omitted)]
         if verdict == "duplicate" and parsed.assumed:
             is_told = returned is not None and returned.known.is_told
-            doubts = [] if is_told else [self._again(parsed.sha256, returned)]
+            doubts = [] if is_told else [self._again(message, parsed.sha256, written_ns, returned)]
         notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" or parsed.assumed else ""
         record_message(self._engine, file, verdict, message, proof, task=task, warnings=warnings, notice=notice)
         return verdict
@@ -233,21 +233,25 @@ class Intake:
             ordinal += 1
         return message.model_copy(update={"task_id": name})
 
-    def _again(self, sha256: str, returned: _Returned | None) -> str:
+    def _again(self, message: AnyMessage, sha256: str, written_ns: int | None, returned: _Returned | None) -> str:
         """What a person is told who drops a text again that was taken before."""
         first = self._store.messages.first_arrival(None, sha256)
-        if first is None:
+        repeats = isinstance(message, TaskMessage) and message.repeat is not None
+        if first is None or (repeats and self._store.repetitions.of_work(message.from_, message.task_id) is not None):
             return "the same work is repeated already; this copy was not taken"
         task = self._store.tasks.get(first.task) if first.task else None
         work = f" as the task {task.local_id}" if task else ""
         latest = self._store.tasks.get(returned.known.task or "") if returned is not None else task
-        name = latest.local_id if latest is not None else ""
-        why = f", because {returned.what}" if returned is not None else ""
-        how = f"run that again (`mailboxd retry {name}`), or" if name else ""
-        later = ", or drop it again later" if returned is not None and returned.what in _PASSES else ""
+        what = returned.what if returned is not None else None
+        ways = [f"run that again (`mailboxd retry {latest.local_id}`)"] if latest is not None else []
+        if repeats and (known := self._store.messages.of_bytes(sha256, written_ns, self._engine.now)) is not None:
+            what = Return.PUT_BACK if known.put_back else Return.UNFINISHED
+            ways += ["`touch` the file before you put it back"] * known.put_back
+        ways += ["change a word in it", *["drop it again later"] * (what in _PASSES)]
+        why = f", because {what}" if what is not None else ""
         return (
             f"the same text was taken on {first.at[:10]} from inbox/{first.name}{work}; this copy was not{why}. "
-            f"To have it done again, {how} change a word in it{later}"
+            f"To have it done again, {', or '.join(ways)}"
         )
 
     def _is_rest(self, file: InboxFile) -> str:

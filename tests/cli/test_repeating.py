@@ -52,6 +52,21 @@ def test_show_has_its_next_time_and_its_runs(water: Stage) -> None:
     assert water.json("why", "water") == found
 
 
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+def test_more_missed_runs_than_are_counted_are_told_as_such(stage: Stage, missed: str) -> None:
+    stage.run("send", "--task-id", "pulse", "--repeat", "* * * * *", "--missed", missed, "Feel it")
+    assert stage.receive() == "accepted"
+    pass_days(stage, 7)
+    found = stage.json("show", "pulse")
+    assert f", and at least {found['missed_runs']} missed" in stage.run("show", "pulse").stdout
+    assert f"at least {found['missed_runs']} missed runs not made up for" in stage.run("log").stdout
+
+
+def test_few_missed_runs_are_told_exactly(water: Stage) -> None:
+    pass_days(water, 7)
+    assert "1, and 6 missed" in water.run("show", "water").stdout
+
+
 def test_it_is_paused_resumed_run_and_ended_by_the_commands_of_tasks(water: Stage) -> None:
     assert water.json("pause", "water", "--note", "holidays")["paused"].endswith(": holidays")
     pass_days(water, 3)

@@ -181,6 +181,30 @@ def test_a_pause_makes_no_runs_and_none_is_made_up_afterwards(desk: Desk) -> Non
     assert [local(run.at) for run in runs(desk)] == ["2026-12-11 07:00"]
 
 
+def test_a_file_put_back_unchanged_after_its_work_has_ended_says_what_starts_it_again(desk: Desk) -> None:
+    repeat(desk, "repeat: daily at 07:00")
+    (one,) = desk.engine.store.repetitions.going_on()
+    with desk.engine.batch():
+        repetitions.end(desk.engine, one, "", "mira")
+    file = b"---\nrepeat: daily at 07:00\n---\n\nWater the plants.\n"
+    desk.drop("water.md", file)  # with the same modification time
+    desk.take()
+    verdict, told, _ = desk.judged("water.md")
+    assert (verdict, "  " in told) == ("duplicate", False)
+    assert "this copy was not, because it is unchanged since then, by its modification time" in told
+    assert "To have it done again, `touch` the file before you put it back, or change a word in it" in told
+
+
+def test_a_file_that_comes_again_while_its_work_is_repeated_is_told_so(desk: Desk) -> None:
+    repeat(desk, "repeat: daily at 07:00")
+    desk.drop("water.md", b"---\nrepeat: daily at 07:00\n---\n\nWater the plants.\n")
+    desk.take()
+    assert desk.judged("water.md")[:2] == (
+        "duplicate",
+        "the same work is repeated already; this copy was not taken",
+    )
+
+
 def test_what_has_ended_has_no_more_runs_and_its_name_is_free(desk: Desk) -> None:
     repeat(desk, "task_id: water\nrepeat: daily at 07:00")
     with desk.engine.batch():
