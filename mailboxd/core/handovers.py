@@ -20,9 +20,14 @@ MOST_STEPS = 64
 """Steps that are kept, the latest ones."""
 STRANGERS = "*"
 """The source of all senders whom nobody knows: a name that was made up gets no limits of its own."""
+PILE = "operator, in piles"
+"""The source of what says to come from the operator when much of it comes at once: a person's pile, or a fan-out."""
+PILE_FACTOR = 10
+"""How many times as much may come in piles: a person drops a thousand files, and yet no ring goes on for ever."""
 HELD = "handed over too often: "
 """How the reason begins for which such a task is on hold."""
 _SHOWN = 12
+_CALLED = {STRANGERS: "senders that OpenClaw does not know", PILE: "operator that came in piles"}
 _NO_TEXT = "0" * 16
 
 
@@ -55,13 +60,15 @@ def why_held(given: Handover, receiver: str, earlier: Earlier, bounds: Bounds) -
         return f"{HELD}the work would come back to {receiver} for the {_ordinal(times)} time{shown}"
     if len(given.passed) > bounds.depth:
         return f"{HELD}{len(given.passed)} times, and limits.depth is {bounds.depth}{shown}"
-    who = "senders that OpenClaw does not know" if given.source == STRANGERS else given.source
+    who = _CALLED.get(given.source, given.source)
     if given.text and earlier.same_text >= MOST_TIMES:
         within = "" if given.began else " within an hour"
         return f"{HELD}{who} has sent the same text {MOST_TIMES} times before{within}{shown}"
-    if given.counts and bounds.tasks and earlier.tasks >= bounds.tasks:
-        return f"{HELD}more tasks of {who} within an hour than limits.sender_hour_tasks allows ({bounds.tasks})"
-    if given.counts and bounds.turns and earlier.turns >= bounds.turns and given.source not in OPERATORS:
+    most, factor = (bounds.tasks * PILE_FACTOR, f"{PILE_FACTOR} times ") if given.source == PILE else (bounds.tasks, "")
+    if given.counts and most and earlier.tasks >= most:
+        return f"{HELD}more tasks of {who} within an hour than {factor}limits.sender_hour_tasks allows ({most})"
+    is_of_agent = given.source not in (*OPERATORS, PILE)
+    if given.counts and bounds.turns and earlier.turns >= bounds.turns and is_of_agent:
         return (
             f"{HELD}the tasks of {who} within an hour have taken more turns than limits.sender_hour_turns"
             f" allows ({bounds.turns})"

@@ -28,6 +28,7 @@ _BEFORE = (
 )
 _IN_CHAIN = "SELECT count(*) FROM handovers WHERE source = ? AND text = ? AND began = ?"
 _LATELY = "SELECT count(*) FROM handovers WHERE source = ? AND text = ? AND began = '' AND at > ?"
+_LATEST_OF_TWO = "SELECT 1 FROM handovers WHERE source IN (?, ?) AND at > ? LIMIT 1 OFFSET ?"
 _ROOT = (
     "r.id, r.executor, json_extract(r.origin, '$.content'), json_extract(r.origin, '$.handover.began'),"
     " json_extract(r.origin, '$.handover.passed')"
@@ -70,6 +71,10 @@ class Handovers:
         else:
             same = self._db.execute(_LATELY, (given.source, given.text, since)).fetchone()[0]
         return Earlier(same, tasks, turns)
+
+    def has_come(self, sources: tuple[str, str], since: str, count: int) -> bool:
+        """Whether at least `count` (1 or more) came from these sources after `since`."""
+        return self._db.execute(_LATEST_OF_TWO, (*sources, since, count - 1)).fetchone() is not None
 
     def sent_by(self, agent: str, written: str) -> list[Chain]:
         """The chains of the work on which `agent` was in this workspace when something was written."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mailboxd.core.effects import RunTurn
-from mailboxd.core.handovers import STRANGERS, step
+from mailboxd.core.handovers import PILE, STRANGERS, step
 from mailboxd.core.model import Handover, Origin
 from mailboxd.core.times import to_epoch
 from mailboxd.intake import provenance
@@ -126,8 +126,11 @@ def test_a_person_is_exempt_by_a_signature_in_a_pile_and_for_the_same_text(desk:
     assert of(desk, note("far.operator"), SIGNED).handover is None
     assert given(of(desk, note("operator"))).text == "", "who asks for the same again and again is held by no rule"
     for number in range(20):
-        desk.arrive(f"t{number}", sender="operator")
-    assert not given(of(desk, note("operator"))).counts
+        assert given(of(desk, note("operator"))).source == "operator"
+        desk.receive(f"t{number}.md", f"# T{number}\n\nWrite chapter {number}.\n".encode())
+    assert given(of(desk, note("operator"))) == Handover(PILE), "it has a limit of its own"
+    desk.clock.advance(11)
+    assert given(of(desk, note("operator"))) == Handover("operator")
 
 
 def test_another_host_tells_the_chain_with_its_signature(desk: Desk) -> None:

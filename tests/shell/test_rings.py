@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_notes_that_hide_where_they_come_from_end_at_the_limit_of_an_hour(tmp_pa
     room.passed_on(hops(), 2 * TASKS + 3)
 
 
+@pytest.mark.parametrize("notes", [2, 30])
+def test_a_fan_out_of_forged_notes_ends_too(tmp_path: Path, notes: int) -> None:
+    """Each turn writes several; those that come in piles have a higher limit, as what a person drops at once."""
+    room, tasks = Room(tmp_path, "alpha", "beta", bounds=Bounds(tasks=25)), count(1)
+    turns, ends = deque([("alpha", room.note("alpha", "operator", "Begin."))]), False
+    while not ends:
+        agent, name = turns.popleft()
+        if not room.works(agent, name):
+            continue
+        receiver = {"alpha": "beta", "beta": "alpha"}[agent]
+        written = [room.note(receiver, "operator", f"News {next(tasks)}.") for _ in range(notes)]
+        assert next(tasks) < 500, "it goes on"
+        room.ends(agent, name)
+        turns.extend((receiver, one) for one in written)
+        ends = all(room.desks[receiver].is_held(one) for one in written)  # no way leads around this agent
+
+
 def test_a_ring_among_much_other_work_ends_at_the_limit_of_an_hour_and_that_work_goes_on(tmp_path: Path) -> None:
     room = Room(tmp_path, "alpha", "beta", bounds=Bounds(tasks=TASKS))
     for name in ("alpha", "beta"):
@@ -129,4 +147,7 @@ def test_a_fan_out_of_two_hundred_is_never_held(tmp_path: Path) -> None:
         room.note("beta", "alpha", f"Part {number}.")
     for number in range(600):
         room.note("beta", "operator", f"Chapter {number}.")
+    room.clock.advance(60)
+    for _ in range(10):
+        room.note("beta", "operator", "The same again.")
     assert beta.sql("SELECT count(*) FROM tasks WHERE held <> ''") == [(0,)]
