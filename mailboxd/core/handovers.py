@@ -22,12 +22,18 @@ STRANGERS = "*"
 """The source of all senders whom nobody knows: a name that was made up gets no limits of its own."""
 PILE = "operator, in piles"
 """The source of what says to come from the operator when much of it comes at once: a person's pile, or a fan-out."""
+REPEATED = "operator, repeated"
+"""The source of the runs of what repeats and only says to come from the operator: no other work uses up their limit."""
 PILE_FACTOR = 10
 """How many times as much may come in piles: a person drops a thousand files, and yet no ring goes on for ever."""
 HELD = "handed over too often: "
 """How the reason begins for which such a task is on hold."""
 _SHOWN = 12
-_CALLED = {STRANGERS: "senders that OpenClaw does not know", PILE: "operator that came in piles"}
+_CALLED = {
+    STRANGERS: "senders that OpenClaw does not know",
+    PILE: "operator that came in piles",
+    REPEATED: "operator that repeat",
+}
 _NO_TEXT = "0" * 16
 
 
@@ -67,7 +73,7 @@ def why_held(given: Handover, receiver: str, earlier: Earlier, bounds: Bounds) -
     most, factor = (bounds.tasks * PILE_FACTOR, f"{PILE_FACTOR} times ") if given.source == PILE else (bounds.tasks, "")
     if given.counts and most and earlier.tasks >= most:
         return f"{HELD}more tasks of {who} within an hour than {factor}limits.sender_hour_tasks allows ({most})"
-    is_of_agent = given.source not in (*OPERATORS, PILE)
+    is_of_agent = given.source not in (*OPERATORS, PILE, REPEATED)
     if given.counts and bounds.turns and earlier.turns >= bounds.turns and is_of_agent:
         return (
             f"{HELD}the tasks of {who} within an hour have taken more turns than limits.sender_hour_turns"

@@ -66,6 +66,8 @@ class Repetition:
     """Why the latest run could not be made."""
     last_at: str | None = None
     """The time of the latest run."""
+    counts: bool = False
+    """Whether its runs count towards the limit of an hour: nothing proves that a person asked for it."""
 
     @property
     def is_live(self) -> bool:

@@ -398,7 +398,8 @@ class Intake:
     def _task(self, message: TaskMessage, proof: Proof, written_ns: int | None) -> tuple[str, str | None]:
         """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
         if message.repeat is not None:
-            return repetitions.accept(self, self._engine, message, self._zone), None
+            came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
+            return repetitions.accept(self, self._engine, message, self._zone, came), None
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if known is None:
             host = self._trust.host() if self._trust else ""

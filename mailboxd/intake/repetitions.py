@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 from mailboxd.config.operator_zone import called
 from mailboxd.core import repetition
 from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.handovers import REPEATED
 from mailboxd.core.json_codec import to_json
+from mailboxd.core.model import Handover
 from mailboxd.core.repetition import Missed, Repetition
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.intake.provenance import BY_PERSON, Provenance
 from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import TaskMessage, parse_message, render_message
@@ -45,7 +48,7 @@ class _TriedOut(Exception):
     """A run could be made; nothing of it is kept."""
 
 
-def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinfo) -> str:
+def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinfo, came: Provenance) -> str:
     """Record work that repeats; inside a batch. Returns the verdict on its message.
 
     Raises MessageError, PlanError, Refused: also for what would keep its runs from being made.
@@ -66,6 +69,8 @@ def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinf
     if len(engine.store.repetitions.going_on()) >= MOST:
         hint = "End some with `mailboxd cancel NAME`; `mailboxd status` names them."
         raise Refused("too-many-open", f"{MOST} works repeat here already", hint)
+    if held := intake.held(came):
+        raise Refused("too-many-open", held, "Send it again later, or signed with the operator's key.")
     now, zone_name = engine.now, rule.zone or getattr(own_zone, "key", None) or ""
     begins = message.not_before if message.not_before is not None and message.not_before > now else None
     times = RuleTimes(rule, called(zone_name), begins or now)
@@ -84,9 +89,12 @@ def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinf
         next_at=first_after(times, now, begins),
         missed=message.missed or Missed.ONCE,
         overlap=bool(message.overlap),
+        counts=came.handover is not None,
     )
     _try_out(intake, engine, one)
     data = {"at": now, "repetition": to_json(one)}
+    if came.handover is not None:
+        data["handover"] = to_json(came.handover)
     engine.record(Event(Kind.REPETITION_CREATED, None, data, Role.ORCHESTRATOR, message.from_))
     return "accepted"
 
@@ -171,7 +179,9 @@ def _run(intake: Intake, engine: Engine, one: Repetition, count: int) -> dict[st
     assert isinstance(message, TaskMessage)  # it was rendered as one
     while engine.store.tasks.by_work(one.sender, name := repetition.runs_of(one.name, count), None) is not None:
         count += 1
-    task = intake.new_task(message.model_copy(update={"task_id": name}), actor=one.sender, repetition=one.id)
+    came = Provenance(Handover(REPEATED)) if one.counts else BY_PERSON
+    message = message.model_copy(update={"task_id": name})
+    task = intake.new_task(message, actor=one.sender, came=came, repetition=one.id)
     return {"number": count + 1, "at": engine.now, "task": task.id, "name": task.local_id}
 
 

@@ -413,7 +413,10 @@ def _order_released(db: sqlite3.Connection, event: Event) -> None:
 
 
 def _repetition_created(db: sqlite3.Connection, event: Event) -> None:
-    db.execute(_INSERT_REPETITION, row_of(Repetition, event.data["repetition"]))
+    one = event.data["repetition"]
+    db.execute(_INSERT_REPETITION, row_of(Repetition, one))
+    if "handover" in event.data:
+        _handed_over(db, one["id"], event.data["at"], event.data)
 
 
 def _repetition_ran(db: sqlite3.Connection, event: Event) -> None:

@@ -82,4 +82,5 @@ class Repetitions:
 
 def _read(row: Sequence[Any]) -> Repetition:
     values = dict(zip((field.name for field in fields(Repetition)), row, strict=True))
-    return Repetition(**{**values, "missed": Missed(values["missed"]), "overlap": bool(values["overlap"])})
+    flags = {name: bool(values[name]) for name in ("overlap", "counts")}
+    return Repetition(**{**values, "missed": Missed(values["missed"]), **flags})

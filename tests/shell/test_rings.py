@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from datetime import UTC
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -13,7 +14,13 @@ import pytest
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.handovers import Bounds
+from mailboxd.errors import Refused
+from mailboxd.intake import provenance, repetitions
+from mailboxd.intake.interpret import Intake
+from mailboxd.intake.provenance import Claims
+from mailboxd.keys import YES, Proof
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.messages import TaskMessage, parse_message
 from tests.core.desk import DONE, Desk, child, plan
 
 TASKS = 15
@@ -108,6 +115,49 @@ def test_a_fan_out_of_forged_notes_ends_too(tmp_path: Path, notes: int) -> None:
         room.ends(agent, name)
         turns.extend((receiver, one) for one in written)
         ends = all(room.desks[receiver].is_held(one) for one in written)  # no way leads around this agent
+
+
+def repeated(desk: Desk, minutes: int, number: int, proof: Proof | None = None) -> str:
+    head = f"type: task\nfrom: operator\nrepeat: every {minutes} min\noverlap: true"
+    parsed = parse_message(f"---\n{head}\n---\n\n# Work {number}\n\nDo it.\n".encode(), f"again-{number}.md").message
+    assert isinstance(parsed, TaskMessage)
+    intake = Intake(desk.engine, zone=UTC)
+    with desk.engine.batch():
+        came = provenance.of(desk.engine, Claims.of(parsed), proof)
+        return repetitions.accept(intake, desk.engine, parsed, UTC, came)
+
+
+def runs_of(desk: Desk, minutes: int) -> list[bool]:
+    """What runs in so many minutes: whether each is held."""
+    for _ in range(minutes):
+        desk.clock.advance(60)
+        with desk.engine.batch():
+            repetitions.run_due(Intake(desk.engine, zone=UTC), desk.engine)
+    return [bool(held) for (held,) in desk.sql("SELECT held <> '' FROM tasks ORDER BY rowid")]
+
+
+def test_work_that_repeats_and_only_says_operator_ends_at_the_limit_of_an_hour(tmp_path: Path) -> None:
+    desk = Room(tmp_path, "alpha", bounds=Bounds(tasks=3)).desks["alpha"]
+    for number in range(3):
+        assert repeated(desk, 1, number) == "accepted"
+    with pytest.raises(Refused, match="sender_hour_tasks"):
+        repeated(desk, 1, 3)
+    assert repeated(desk, 1, 0) == "duplicate", "it is known"
+    assert repeated(desk, 5, 4, Proof(YES, "fingerprint")) == "accepted", "a person has signed it"
+    found = runs_of(desk, 5)
+    assert len(found) == 16
+    assert found.count(False) == 3 + 1, "three, and what is signed"
+
+
+def test_what_a_person_repeats_is_held_neither_by_its_own_runs_nor_by_forged_notes(tmp_path: Path) -> None:
+    room = Room(tmp_path, "alpha", bounds=Bounds(tasks=13))
+    desk = room.desks["alpha"]
+    assert repeated(desk, 5, 0) == "accepted"
+    for number in range(14):
+        room.note("alpha", "operator", f"News {number}.")
+    assert desk.sql("SELECT count(*) FROM tasks WHERE held <> ''") == [(2,)]
+    runs_of(desk, 120)
+    assert desk.sql("SELECT count(*), sum(held <> '') FROM tasks WHERE origin LIKE '%rpt_%'") == [(24, 0)]
 
 
 def test_a_ring_among_much_other_work_ends_at_the_limit_of_an_hour_and_that_work_goes_on(tmp_path: Path) -> None:
