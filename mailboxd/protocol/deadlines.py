@@ -66,6 +66,10 @@ HINT = (
 )
 
 
+class AmbiguousTime(MessageError):
+    """A text names a time, and two of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """The time at which a text was written (as in `core.times`), and the zone of who wrote it.
@@ -116,7 +120,7 @@ def read_deadline(text: str, calendar: Calendar, of_day: time = _END) -> str:
         there = _there(clock, calendar, text)
         return there.moment(_day(said, there)[0], clock_time(clock))
     except _Ambiguous as error:
-        raise MessageError("bad-time", f"{excerpt(text)} may mean {error}", HINT) from None
+        raise AmbiguousTime("bad-time", f"{excerpt(text)} may mean {error}", HINT) from None
     except (ValueError, OverflowError):
         raise MessageError("bad-time", f"{excerpt(text)} is not a definite time", HINT) from None
 

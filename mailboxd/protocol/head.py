@@ -16,7 +16,7 @@ from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import POOL, SELF, is_agent, is_id, same_agent
 from mailboxd.errors import MessageError
 from mailboxd.protocol import quantities
-from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
+from mailboxd.protocol.deadlines import AmbiguousTime, Calendar, read_beginning, read_deadline
 from mailboxd.protocol.headers import CONVERTERS, near_misses
 from mailboxd.protocol.markdown import Section, join_body
 from mailboxd.protocol.repeats import HINT as REPEATED_AS
@@ -418,6 +418,9 @@ class _HeadReader:
             return False
         try:
             at = read_beginning(value, calendar)
+        except AmbiguousTime as error:
+            error.field = key
+            raise
         except MessageError:
             return False
         if at > self._now:

@@ -10,6 +10,8 @@ import pytest
 from mailboxd.core.local_time import instant, local_of
 from mailboxd.errors import MessageError
 from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
+from mailboxd.protocol.head import Place
+from mailboxd.protocol.messages import parse_message
 from mailboxd.protocol.repeats import read_repeat
 
 THURSDAY = Calendar("2026-11-26T09:00:00.000Z", ZoneInfo("Europe/Berlin"))
@@ -115,6 +117,14 @@ def test_the_end_of_a_day_is_a_deadline_and_no_time_for_something_to_begin(text:
     with pytest.raises(MessageError, match="the beginning of that day or the end of it"):
         read_beginning(text, THURSDAY)
     assert read_beginning("tonight 20:00", THURSDAY) == "2026-11-26T19:00:00.000Z"
+
+
+@pytest.mark.parametrize("head", ["start: tonight", "begin: in 2 days 4h", "scheduled_for: thursday"])
+def test_a_beginning_in_the_words_of_another_tool_that_may_mean_two_times_does_not_begin_at_once(head: str) -> None:
+    place = Place("beta", calendar=THURSDAY, now=THURSDAY.now)
+    with pytest.raises(MessageError, match="may mean") as refused:
+        parse_message(f"---\n{head}\n---\nPaint.\n".encode(), "paint.md", place=place)
+    assert (refused.value.rule, refused.value.field) == ("bad-time", head.partition(":")[0])
 
 
 @pytest.mark.parametrize("text", ["in 2 days 4h", "in 1 day 12h", "2 weeks, 3 h", "in 2 days 4:30 h"])
