@@ -154,3 +154,16 @@ def test_dates_are_shown_as_what_they_were_read_as(stage: Stage, head: str, line
     assert result.exit_code == 0, result.output
     for line in lines:
         assert line in result.stdout
+
+
+def test_the_dates_of_a_subtask_are_shown_too(stage: Stage) -> None:
+    stage.clock.text = "2026-11-28T12:00:00.000Z"
+    with stage.ws.config.open("a") as file:
+        file.write("zone: Europe/Berlin\n")
+    child = "  a:\n    description: Buy paint\n    not_before: 2026-12-01 17:00:00\n"
+    plan = f"subtasks:\n{child}  b:\n    description: Paint\n"
+    text = f"---\ndeadline: 2026-12-24\n---\nPaint.\n\n## DAG\n\n{plan}"
+    told = stage.run("check", "-", text=text)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.count("not before Tue 1 Dec 2026 17:00 CET") == 1
+    assert told.stdout.count("24 Dec 2026") == 1, "the deadline that it has of the task is told once"

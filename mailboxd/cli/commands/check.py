@@ -157,6 +157,11 @@ def _described(store: Store, task: Task) -> dict[str, Any]:
                 "title": child.title,
                 "agent": child.executor,
                 "depends_on": sorted(need.key for need in store.tasks.dependencies(child.id)),
+                **{
+                    name: at
+                    for name in ("deadline", "not_before")
+                    if (at := getattr(child.policy, name)) and at != getattr(policy, name)
+                },
             }
             for child in store.tasks.children(task.id)
         ],
@@ -180,6 +185,9 @@ def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
         for child in task.get("subtasks", ()):
             after = f", after {', '.join(child['depends_on'])}" if child["depends_on"] else ""
             yield from _column("subtask", [f"{child['id']}: {child['title']} ({child['agent']}{after})"])
+            for name in _TIMES:
+                if at := child.get(name):
+                    yield from _column("", [f"  {name.replace('_', ' ')} {told(at, zone.named(facts['zone']))}"])
     for doubt in facts["doubts"]:
         yield from _column("doubt", [doubt])
     if send:
