@@ -9,8 +9,9 @@ CANDIDATES := python3.13 python3.12 python3.11 python3
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-SPREAD := -n $(CORES) --dist worksteal
-# more workers than cores: tests that start daemons wait for a good part of their time
+# more workers than cores: a test that starts a process waits for it
+SPREAD := -n $(shell echo $$(($(CORES) + 1))) --dist worksteal
+# and tests that start daemons wait for a good part of their time
 SPREAD_WIDER := -n $(shell echo $$(($(CORES) * 3))) --dist worksteal
 
 # stamps: nothing is installed twice

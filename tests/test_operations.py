@@ -134,6 +134,7 @@ def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
+@pytest.mark.slow
 def test_known_names_are_found_in_the_code() -> None:
     assert {"clock", "archive", "impossible-action", "filing-mail", "older-database"} == alarms()
     assert {"gateway", "inodes", "lane", "canary-filed"} <= findings()
@@ -163,6 +164,7 @@ def test_a_section_says_what_it_affects_and_what_to_do() -> None:
     assert min(len(text.split()) for text in sections().values()) > 15
 
 
+@pytest.mark.slow
 def test_the_rules_that_are_explained_are_those_that_can_be_broken() -> None:
     explained = re.findall(r"^- `([a-z0-9-]+)`: ", RULES, re.MULTILINE)
     assert explained == sorted(used_rules())

@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, message
 
+pytestmark = pytest.mark.slow
+
 CHAT = "session:agent:alpha:main"
 
 

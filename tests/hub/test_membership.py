@@ -81,6 +81,7 @@ def test_a_host_may_publish_under_its_own_name_only() -> None:
     assert "STREAM.CREATE" in json.dumps(permissions("alpha", founder=True))
 
 
+@pytest.mark.slow
 def test_a_host_that_joined_knows_the_others_and_belongs_to_one_hub(founder: Host, other: Host) -> None:
     other.ordered("join", "--send", "alpha.*", given=invited(founder))
     settings = membership(other).settings()
@@ -112,6 +113,7 @@ def test_a_list_that_the_founder_did_not_sign_counts_nowhere(founder: Host) -> N
         HostKeys(membership(founder))("alpha")
 
 
+@pytest.mark.slow
 def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> None:
     other.ordered("join", given=invited(founder))
     with pytest.raises(Refused, match="not-founder"):
