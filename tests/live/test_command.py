@@ -189,6 +189,8 @@ def test_a_day_by_mailbox(day: Day, tmp_path: Path) -> None:
     decided = [event for event in alpha.events("approval.resolved") if event["data"]["changes"]["status"] == "approved"]
     assert [event["actor"] for event in decided] == [f"chat:telegram:{ANN}"]
 
+    eventually(lambda: request not in ann.asks("/mailbox"), 60)  # the daemon writes the view after it has decided
+
     # what cannot be taken back
     gone = tmp_path / "gone"
     model.on(action("drop", gone, undo=False), agent="alpha", task="drop")
