@@ -103,6 +103,8 @@ class Item:
     """When it is decided without a person."""
     details: str = ""
     """All of a question of which `text` has only the first line; at most `MOST_DETAILS` characters."""
+    tasks: int = 1
+    """How many tasks it stands for, if they wait for one reason."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -118,6 +120,8 @@ class Attention:
     """How many tasks wait for a person, by phase."""
     snapshot: Snapshot
     """The tasks among the items."""
+    failures: int = 0
+    """Of `total`, the failed tasks that the user has not seen."""
 
     @property
     def more(self) -> int:
@@ -203,7 +207,7 @@ def of(
     total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken) + len(endings)
     waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
-    return Attention((*broken, *endings, *told), total, waiting.phases, waiting.snapshot)
+    return Attention((*broken, *endings, *told), total, waiting.phases, waiting.snapshot, waiting.failures)
 
 
 def of_standstill(paused: Standstill, program: str) -> Item:
@@ -394,7 +398,7 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for row in found.agents:
         text = f"{row['count']} tasks wait for an agent: {first_line(row['why'])}"
         command = f"{program} ls --state needs-you --agent {row['agent']}"
-        yield Item(Need.AGENT, text, command, row["at"], id=row["agent"])
+        yield Item(Need.AGENT, text, command, row["at"], id=row["agent"], tasks=row["count"])
     for row in found.circuits:
         yield of_circuits(row["why"], row["names"], row["at"], program)
     for row in found.handed_over:
@@ -441,7 +445,7 @@ def of_circuits(reason: str, names: Sequence[str], since: str, program: str) -> 
 
     cause, details = f"cause:{cause_of(reason)}", _bounded(", ".join(names))
     text = one_line(f"{len(names)} circuits are open for one reason: {first_line(reason)}")
-    return Item(Need.CIRCUIT, text, f"{program} retry {cause}", since, id=cause, details=details)
+    return Item(Need.CIRCUIT, text, f"{program} retry {cause}", since, id=cause, details=details, tasks=len(names))
 
 
 def _of_handovers(row: Row, program: str) -> Item:
@@ -451,7 +455,7 @@ def _of_handovers(row: Row, program: str) -> Item:
     cause, details = f"cause:{cause_of(row['why'])}", _bounded(", ".join(row["names"]))
     text = one_line(f"{row['count']} tasks are on hold: {first_line(row['why'])}")
     command = f"{program} retry {cause}  # lets them go on; or {program} cancel {cause}"
-    return Item(Need.HOLD, text, command, row["at"], id=cause, details=details)
+    return Item(Need.HOLD, text, command, row["at"], id=cause, details=details, tasks=row["count"])
 
 
 def _bounded(text: str) -> str:

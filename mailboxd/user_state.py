@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -158,11 +159,13 @@ def register(root: Path, environ: Mapping[str, str]) -> bool:
     return True
 
 
-# What the user has seen of the failed tasks of a workspace: `seen/<digest of its path>`, a JSON object. It begins with
-# the first look, from which on a failure stays in the inbox until its task was opened or dismissed; of what failed
-# before, only the last days count, so that a workspace that was in use before does not begin with all its history.
+# What the user has seen of the failed tasks of a workspace, and read of its results: `seen/<digest of its path>`, a
+# JSON object. It begins with the first look, from which on a failure stays in the inbox until its task was opened or
+# dismissed, and a result is unread until then. Of what ended before, only the last days count, so that a workspace
+# that was in use before does not begin with all its history.
 
 _DAYS = 7
+_DAYS_UNREAD = 1
 _MOST_SEEN = 2_000
 
 
@@ -171,15 +174,16 @@ def seen(root: Path, environ: Mapping[str, str], now: str) -> Seen:
     state, name = _of_seen(root, environ)
     try:
         known = _seen(state, name)
-        if known is None:
-            known = Seen(plus(now, -_DAYS * 86_400))
-            if _may_keep(state):
-                with state.writing() as folder:
-                    state.write(folder, name, _seen_text(known))
+        if known is not None and known.read_since:
+            return known
+        if _may_keep(state):
+            with state.writing() as folder:  # what another process has noted meanwhile stays
+                known = _begun(_seen(state, name), now)
+                state.write(folder, name, _seen_text(known))
+        return _begun(known, now)
     except (MailboxdError, OSError) as problem:
         _log().debug("what was seen in %s is not known: %s", root, problem)
-        return Seen(plus(now, -_DAYS * 86_400))
-    return known
+        return _begun(None, now)
 
 
 def see(
@@ -194,20 +198,50 @@ def see(
 
     Raises nothing: an item that stays is better than a command that fails.
     """
+
+    def with_them(before: Seen) -> Seen:
+        since, ended = (now, {}) if tasks is None else (before.since, _new(tasks, before.has))
+        known = ended if tasks is None else {**before.tasks, **ended}
+        return with_fields(before, since=since, tasks=known, files={**before.files, **_new(files, before.has_file)})
+
+    _note(root, environ, now, with_them)
+
+
+def read(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, str], until: str = "") -> None:
+    """Note that the user has read the results of these tasks (id -> its end), and all that came up to `until`.
+
+    Raises nothing, as `see`.
+    """
+
+    def with_them(before: Seen) -> Seen:
+        since = min(max(before.read_since, until), now)  # what is yet to come cannot have been read
+        return with_fields(before, read_since=since, read={**before.read, **_new(tasks, before.has_read)})
+
+    _note(root, environ, now, with_them)
+
+
+def _new(tasks: Mapping[str, str], is_known: Callable[[str, str], bool]) -> dict[str, str]:
+    return {task: ended for task, ended in tasks.items() if not is_known(task, ended)}
+
+
+def _note(root: Path, environ: Mapping[str, str], now: str, change: Callable[[Seen], Seen]) -> None:
+    """Write what a change adds to what was seen, under the lock of all writers."""
     state, name = _of_seen(root, environ)
     try:
         before = _seen(state, name)
-        known = before is not None and tasks is not None and all(map(before.has, tasks, tasks.values()))
-        known = known and before is not None and all(map(before.has_file, files, files.values()))
+        known = before is not None and before.read_since and change(before) == before
         if known or not _may_keep(state):
             return
         with state.writing() as folder:
-            before = _seen(state, name) or Seen(plus(now, -_DAYS * 86_400))
-            since, ended = (now, {}) if tasks is None else (before.since, {**before.tasks, **tasks})
-            after = Seen(since, ended, {**before.files, **files})
-            state.write(folder, name, _seen_text(after))
+            state.write(folder, name, _seen_text(change(_begun(_seen(state, name), now))))
     except (MailboxdError, OSError) as problem:
-        _log().warning("it could not be noted that failed tasks of %s were seen: %s", root, problem)
+        _log().warning("it could not be noted what was seen of %s: %s", root, problem)
+
+
+def _begun(known: Seen | None, now: str) -> Seen:
+    """What counts as seen at the first look, and in a file of an earlier version, which has no results."""
+    found = known or Seen(plus(now, -_DAYS * 86_400))
+    return found if found.read_since else with_fields(found, read_since=plus(now, -_DAYS_UNREAD * 86_400))
 
 
 def _of_seen(root: Path, environ: Mapping[str, str]) -> tuple[UserState, str]:
@@ -218,19 +252,30 @@ def _seen(state: UserState, name: str) -> Seen | None:
     """None without a file, and for a damaged one."""
     with suppress(ValueError, TypeError, KeyError, AttributeError):
         found = json.loads(state.read(name) or b"")
-        tasks, files = ({str(name): str(at) for name, at in found.get(what, {}).items()} for what in ("tasks", "files"))
-        return Seen(str(found["since"]), tasks, files)
+        parts = [
+            {str(name): str(at) for name, at in found.get(what, {}).items()} for what in ("tasks", "files", "read")
+        ]
+        since, read_since = str(found["since"]), str(found.get("read_since", ""))
+        for time in (since, read_since or since):
+            to_epoch(time)
+        return Seen(since, parts[0], parts[1], read_since, parts[2])
     return None
 
 
 def _seen_text(seen: Seen) -> bytes:
     """Of too many tasks the latest: what ended before those that are left out counts as seen."""
-    tasks = sorted(((ended, task) for task, ended in seen.tasks.items() if ended > seen.since), reverse=True)
-    since = tasks[_MOST_SEEN][0] if len(tasks) > _MOST_SEEN else seen.since
-    kept = {task: ended for ended, task in tasks[:_MOST_SEEN]}
+    since, tasks = _latest(seen.since, seen.tasks)
+    read_since, read = _latest(seen.read_since, seen.read)
     files = sorted(((at, path) for path, at in seen.files.items()), reverse=True)[:_MOST_SEEN]
-    known = {"since": since, "tasks": kept, "files": {path: at for at, path in files}}
-    return json.dumps(known).encode() + b"\n"
+    known = {"since": since, "tasks": tasks, "files": {path: at for at, path in files}}
+    return json.dumps({**known, "read_since": read_since, "read": read}).encode() + b"\n"
+
+
+def _latest(since: str, tasks: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The tasks that ended last, and since when."""
+    found = sorted(((ended, task) for task, ended in tasks.items() if ended > since), reverse=True)
+    kept = {task: ended for ended, task in found[:_MOST_SEEN]}
+    return (found[_MOST_SEEN][0] if len(found) > _MOST_SEEN else since), kept
 
 
 # The standstill: `standstill`, a JSON object with the latest word. It is not removed when it is over, so that each

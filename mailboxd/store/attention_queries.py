@@ -72,18 +72,24 @@ _AT_PEERS = (
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What one user has seen of failed tasks: what ended before `since`, and the tasks in `tasks` (id -> end); and the
-    files that are not read and were dismissed (path -> time of its latest change).
+    files that are not read and were dismissed (path -> time of its latest change). Of finished tasks, what ended
+    before `read_since` is read, and so are those in `read` (id -> end).
     """
 
     since: str
     tasks: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    read_since: str = ""
+    read: Mapping[str, str] = field(default_factory=dict)
 
     def has_file(self, path: str, changed: str) -> bool:
         return self.files.get(path, "") >= changed
 
     def has(self, task_id: str, ended: str) -> bool:
         return ended <= self.since or self.tasks.get(task_id, "") >= ended
+
+    def has_read(self, task_id: str, ended: str) -> bool:
+        return ended <= self.read_since or self.read.get(task_id, "") >= ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,8 @@ class Waiting:
     phases: dict[str, int]
     """The number of tasks that wait for a person, by phase."""
     total: int
+    failures: int
+    """The failed tasks that the user has not seen; `total` has them, too."""
 
 
 def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen, most: int | None) -> Waiting:
@@ -179,7 +187,9 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     others = (refused[:most], untold[:most], at_peers[:most])
     doubted = noticed[:most]
     reasons = (common[:most], handed_over[:most])
-    return Waiting(found, several, *reasons, failed, approvals, parsed, doubted, *others, snapshot, phases, total)
+    return Waiting(
+        found, several, *reasons, failed, approvals, parsed, doubted, *others, snapshot, phases, total, len(unseen)
+    )
 
 
 def unseen_failures(report: Report, seen: Seen) -> list[tuple[str, str]]:

@@ -209,10 +209,11 @@ class PageModels:
             }
 
     def opened(self, workspace: WebWorkspace, task: Row) -> None:
-        """Note that the user has opened this task (of `task` or `record`): if it has failed, that is seen."""
-        if task["phase"] == Phase.FAILED:
-            seen = {task["id"]: task["completed_at"]}
-            user_state.see(workspace.ws.root, self.workspaces.environ, self.clock.now(), seen)
+        """Note that the user has opened this task (of `task` or `record`): its failure is seen, its result is read."""
+        note = {Phase.FAILED: user_state.see, Phase.COMPLETED: user_state.read}.get(task["phase"])
+        if note is not None:
+            ended = {task["id"]: task["completed_at"]}
+            note(workspace.ws.root, self.workspaces.environ, self.clock.now(), ended)
 
     def record(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything on record about a task, without drawings. Raises UnavailableError."""

@@ -19,7 +19,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Effect, RunTurn
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Input, NewTask
-from mailboxd.core.model import Attempt, Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.model import NO_USAGE, Attempt, Plan, PlannedChild, Policy, Spec, Task, Usage
 from mailboxd.core.operator_orders import OperatorOrder
 from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.core.times import to_epoch
@@ -199,13 +199,13 @@ class Stage:
         with self.engine() as engine:
             engine.schedule()
 
-    def end_turn(self, name: str, said: str | Outcome) -> None:
+    def end_turn(self, name: str, said: str | Outcome, usage: Usage = NO_USAGE) -> None:
         """The turn of this task that is under way ends, with what the agent said or another outcome."""
         with self.engine() as engine:
             task = task_of(engine, name)
             pending = engine.store.outbox.pending(self.clock.now(), 100)
             order, effect = next((o, o.effect) for o in pending if o.task == task.id and isinstance(o.effect, RunTurn))
-            outcome = Succeeded(said) if isinstance(said, str) else said
+            outcome = Succeeded(said, usage) if isinstance(said, str) else said
             answer = read_answer(said, Asked(effect.turn)) if isinstance(said, str) else None
             ended = turns.ended(order, effect, outcome, answer)
             engine.handle(task.id, ended, actor=order.agent)

@@ -25,6 +25,7 @@ from mailboxd.explain.why import cause_of, endings, explain
 from mailboxd.mailbox import lock
 from mailboxd.store.attention_queries import failed_at, need_of, unseen_failures
 from mailboxd.store.later import repetition_called
+from mailboxd.store.overview_queries import finished_at
 
 if TYPE_CHECKING:
     from mailboxd.explain.model import Cause
@@ -49,7 +50,8 @@ def show_command(session: Session, task: str, view: str | None) -> None:
     """Show a task: its spec, attempts, subtasks, results, reviews and messages; or one view of it.
 
     Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count. Of work that
-    repeats you see when it is done next, and its runs. To open a failed task takes it off your inbox; --json does not.
+    repeats you see when it is done next, and its runs. To open a failed task takes it off your inbox, and a result that
+    you open is read; --json does neither.
     """
     with session.report() as report:
         if view is None and (one := repetition_called(report, task)) is not None:
@@ -84,7 +86,9 @@ def show_command(session: Session, task: str, view: str | None) -> None:
 
 
 def _open(session: Session, report: Report, task_id: str) -> None:
-    """A failed task that a person has opened leaves the inbox, which is said once."""
+    """A failed task that a person has opened leaves the inbox, which is said once; the result of another is read."""
+    if (finished := finished_at(report, task_id)) is not None:
+        session.read({task_id: finished})
     if (ended := failed_at(report, task_id)) is None:
         return
     listed = task_id in dict(unseen_failures(report, session.seen(session.workspace())))
