@@ -210,10 +210,11 @@ class PageModels:
 
     def opened(self, workspace: WebWorkspace, task: Row) -> None:
         """Note that the user has opened this task (of `task` or `record`): its failure is seen, its result is read."""
-        note = {Phase.FAILED: user_state.see, Phase.COMPLETED: user_state.read}.get(task["phase"])
-        if note is not None:
-            ended = {task["id"]: task["completed_at"]}
-            note(workspace.ws.root, self.workspaces.environ, self.clock.now(), ended)
+        ended, place = {task["id"]: task["completed_at"]}, (workspace.ws.root, self.workspaces.environ)
+        if task["phase"] == Phase.FAILED:
+            user_state.see(*place, self.clock.now(), ended)
+        elif task["phase"] == Phase.COMPLETED and task["parent"] is None:
+            user_state.read(*place, self.clock.now(), ended)
 
     def record(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything on record about a task, without drawings. Raises UnavailableError."""
