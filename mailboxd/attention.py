@@ -440,11 +440,11 @@ def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
 
 
 def of_circuits(reason: str, names: Sequence[str], since: str, program: str) -> Item:
-    """Many circuits that are open for one reason: one command runs all of them again."""
+    """Many tasks whose circuits are open for one reason: one command runs all of them again."""
     from mailboxd.store.attention_queries import cause_of
 
     cause, details = f"cause:{cause_of(reason)}", _bounded(", ".join(names))
-    text = one_line(f"{len(names)} circuits are open for one reason: {first_line(reason)}")
+    text = one_line(f"{len(names)} tasks stopped for one reason: {first_line(reason)}")
     return Item(Need.CIRCUIT, text, f"{program} retry {cause}", since, id=cause, details=details, tasks=len(names))
 
 
@@ -453,7 +453,7 @@ def _of_handovers(row: Row, program: str) -> Item:
     from mailboxd.store.attention_queries import cause_of
 
     cause, details = f"cause:{cause_of(row['why'])}", _bounded(", ".join(row["names"]))
-    text = one_line(f"{row['count']} tasks are on hold: {first_line(row['why'])}")
+    text = one_line(f"{row['count']} tasks stopped for one reason: {first_line(row['why'])}")
     command = f"{program} retry {cause}  # lets them go on; or {program} cancel {cause}"
     return Item(Need.HOLD, text, command, row["at"], id=cause, details=details, tasks=row["count"])
 

@@ -43,7 +43,7 @@ _NAMED = 3
 _AT_GATES = frozenset({Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which a command may run next: a check or an approved action."""
 _ALWAYS = "1970-01-01T00:00:00.000Z"
-HELD = "the database is older than the mailbox, so this may already have been done: check before you unblock it"
+HELD = "the database is older than the mailbox, so this may already have been done: check before you let it go on"
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ class ActionsSection(Section):
 class RetrySection(Section):
     """Retries of failed attempts."""
 
-    max_attempts: Whole = number(3, "attempts", 1, 100, "Failures until a task's circuit opens.")
+    max_attempts: Whole = number(3, "attempts", 1, 100, "Failures until a task stops and waits for you.")
     backoff_seconds: Number = number(5.0, "seconds", 0.0, _DAY, "Pause after the first failure; it doubles.")
     backoff_max_seconds: Number = number(900.0, "seconds", 0.0, _WEEK, "Longest pause.")
     jitter: Number = number(0.2, "share", 0.0, 1.0, "Random share of the pause.")
@@ -262,7 +262,9 @@ class RetrySection(Section):
 class CircuitSection(Section):
     """When retries end."""
 
-    hold_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long an open circuit waits before the task fails.")
+    hold_seconds: Whole = number(
+        _DAY, "seconds", 1, _YEAR, "How long a task that stopped waits for you before it fails."
+    )
 
 
 class EscalationSection(Section):
@@ -286,11 +288,11 @@ class EscalationSection(Section):
 
 
 class BreakerSection(Section):
-    """The breaker of each agent: while it is open, the agent gets no turns and tasks lose no attempts."""
+    """Agents whose turns keep failing: for a while they get none, and tasks lose no attempts."""
 
-    failures: Whole = number(5, "faults", 0, 1_000, "Faults of an agent in a row that open it; 0: never.")
-    open_seconds: Number = number(60.0, "seconds", 0.0, _DAY, "How long it stays open; it doubles.")
-    open_max_seconds: Number = number(3_600.0, "seconds", 0.0, _WEEK, "Longest time open.")
+    failures: Whole = number(5, "faults", 0, 1_000, "Faults in a row after which an agent gets no turns; 0: never.")
+    open_seconds: Number = number(60.0, "seconds", 0.0, _DAY, "How long at first; it doubles.")
+    open_max_seconds: Number = number(3_600.0, "seconds", 0.0, _WEEK, "The longest time.")
 
 
 class OpenClawSection(Section):
@@ -329,23 +331,23 @@ class LimitsSection(Section):
     )
     tree: Whole = number(100_000, "tasks", 1, 10_000_000, "Tasks below one root.")
     planned_per_tree: Whole = number(
-        200, "tasks", 0, 10_000_000, "Tasks planned by agents below one root, then held; 0: no limit."
+        200, "tasks", 0, 10_000_000, "Tasks planned by agents below one root, then it stops; 0: no limit."
     )
     planned_per_hour: Whole = number(
-        1_000, "tasks", 0, 10_000_000, "Tasks planned by agents in an hour, then held; 0: no limit."
+        1_000, "tasks", 0, 10_000_000, "Tasks planned by agents in an hour, then more of them stop; 0: no limit."
     )
     usd_per_task: Number = number(
         0.0, "dollars", 0.0, 1_000_000.0, "Budget (US) of a root task that has none of its own; 0: none."
     )
     tokens_per_task: Whole = number(0, "tokens", 0, 1_000_000_000, "The same in tokens.")
-    turns_per_task: Whole = number(50, "turns", 0, 1_000_000, "Turns of a task, then held; 0: no limit.")
+    turns_per_task: Whole = number(50, "turns", 0, 1_000_000, "Turns of a task, then it stops; 0: no limit.")
     questions: Whole = number(5, "questions", 0, 1_000, "Questions of a task, over all its attempts.")
     turns_per_tree: Whole = number(
         1_000,
         "turns",
         0,
         100_000_000,
-        "Turns of a tree, then held; each task that you plan adds ten. 0: no limit.",
+        "Turns of a tree, then it stops; each task that you plan adds ten. 0: no limit.",
     )
     turns_per_agent_hour: Whole = number(
         1_000, "turns", 0, 1_000_000, "Turns of an agent in an hour, then it waits; 0: no limit."
@@ -383,10 +385,14 @@ class LimitsSection(Section):
         0, "tasks", 0, 10_000_000, "Unfinished tasks of one sender; more are refused. 0: no limit."
     )
     sender_hour_tasks: Whole = number(
-        500, "tasks", 0, 1_000_000, "Tasks that one sender writes into the inbox in an hour, then held; 0: no limit."
+        500,
+        "tasks",
+        0,
+        1_000_000,
+        "Tasks that one sender writes into the inbox in an hour, then more of them stop; 0: no limit.",
     )
     sender_hour_turns: Whole = number(
-        1_000, "turns", 0, 1_000_000, "Turns that one sender's tasks of an hour take, then held; 0: no limit."
+        1_000, "turns", 0, 1_000_000, "Turns that one sender's tasks of an hour take, then they stop; 0: no limit."
     )
     output_bytes: Whole = number(16_777_216, "bytes", 65_536, 1_073_741_824, "A turn that prints more is stopped.")
 
@@ -431,7 +437,7 @@ class GatesSection(Section):
     reviewers: Agents = value((), "Reviewing agents; none reviews its own work.")
     same_reviewer: Flag = value(False, "One reviewer may judge specification and quality; otherwise half do each.")
     quorum: Literal["all", "majority", "any"] = value("all", "How many must approve.")
-    max_rework: Whole = number(3, "rounds", 0, 100, "Rounds of rework until the circuit opens.")
+    max_rework: Whole = number(3, "rounds", 0, 100, "Rounds of rework until the task stops and waits for you.")
 
     @model_validator(mode="after")
     def _two_reviewers(self) -> Self:

@@ -119,7 +119,7 @@ def gateway_is_back(breaker: Breaker, now: str) -> Event | None:
 
 def ordered(breaker: Breaker, now: str, actor: str) -> Event | None:
     """Close it by the operator's order; None if it is closed."""
-    return _move(breaker, Signal.ORDERED, now, "closed by the operator", role=Role.OPERATOR, actor=actor)
+    return _move(breaker, Signal.ORDERED, now, "the operator lets it go on", role=Role.OPERATOR, actor=actor)
 
 
 def trouble(broken: Sequence[Breaker]) -> tuple[str, bool]:

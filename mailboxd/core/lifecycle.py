@@ -30,6 +30,7 @@ from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Condition, Policy, Task, changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import lint
+from mailboxd.core.stopping import stopped
 from mailboxd.core.task_view import TaskView
 from mailboxd.core.vocabulary import (
     TERMINAL,
@@ -247,13 +248,13 @@ def redispatch_trigger(task: Task) -> Trigger:
 def require_unblockable(task: Task, remedy: Remedy) -> None:
     """Raise Refused unless this remedy can release the task: an open circuit, or for a retry also a hold."""
     if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
-        raise Refused("not-blocked", f"{task.local_id} {task.phase.told}: it is neither blocked nor on hold")
+        raise Refused("not-blocked", f"{task.local_id} {task.phase.told}: it has not stopped")
     if task.phase is not Phase.CIRCUIT_OPEN and is_paused(task.held):
         raise Refused("held", f"{task.local_id} is {task.held}", f"`mailboxd resume {task.local_id}` ends the pause.")
     if remedy is Remedy.RETRY:
         return
     if task.phase is not Phase.CIRCUIT_OPEN:
-        problem = f"{task.local_id} is on hold ({task.held}) and not blocked"
+        problem = f"{task.local_id} {stopped(task.held)}: it can go on or be cancelled"
         raise Refused("held", problem, f"`mailboxd why {task.local_id}` names what releases it.")
     if remedy is Remedy.ACCEPT and not task.result:
         hint = f"Use `mailboxd retry {task.local_id}` or `mailboxd fail {task.local_id}`."

@@ -44,6 +44,7 @@ from mailboxd.core.lifecycle import (
     retry_trigger,
 )
 from mailboxd.core.model import Policy, Spent, Task
+from mailboxd.core.stopping import stopped
 from mailboxd.core.vocabulary import OPERATORS, Gate, Phase, WeakSpec, is_id, same_agent
 from mailboxd.errors import Refused
 
@@ -260,7 +261,7 @@ def pause(builder: DecisionBuilder, order: Pause) -> None:
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} {task.phase.told} already")
     if task.held:
-        raise Refused("held", f"{task.local_id} is on hold already: {task.held}")
+        raise Refused("held", f"{task.local_id} {task.held if is_paused(task.held) else stopped(task.held)} already")
     held = paused_by(builder.actor, order.note)
     builder.amend(held, held=held)
 
@@ -405,14 +406,14 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
                 "budget_usd",
                 FieldKind.MONEY,
                 "New cost limit in USD",
-                "New total cost limit of a task on hold; without one, it may cost the same again.",
+                "New total cost limit of a task over its budget; without one, it may cost the same again.",
                 offered=lambda now: now.held.startswith(_OVER_BUDGET),
             ),
             Field(
                 "budget_tokens",
                 FieldKind.COUNT,
                 "New token limit",
-                "New total token limit of a task on hold; without one, it may use as many again.",
+                "New total token limit of a task over its budget; without one, it may use as many again.",
                 offered=lambda now: now.held.startswith(_OVER_BUDGET),
             ),
         ),
@@ -420,7 +421,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         makes_sense=lambda now: now.blocked,
         label="Run again",
         main=True,
-        done="Unblocked: it will run again.",
+        done="It will run again.",
         leads_to=Phase.EXECUTION_READY,
     ),
     OperatorOrder(
@@ -455,7 +456,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
                 "only_failed",
                 FieldKind.FLAG,
                 "Only what failed",
-                "Only failed or blocked tasks, TASK or any below it.",
+                "Only what failed or stopped, TASK or any below it.",
                 offered=lambda now: now.coordinates and now.phase is Phase.FAILED,
             ),
             Field(

@@ -231,8 +231,8 @@ def sentence(account: Account) -> str:
     used = f"{whose} spent {of_cap(account)}"
     if not account.holds:
         if account.is_reached:
-            return f"{used}; nothing is held, for nobody has confirmed this cap (`mailboxd caps --confirm`)"
-        return f"{used}; at the cap nothing is held, for nobody has confirmed it (`mailboxd caps --confirm`)"
+            return f"{used}; nothing waits, for nobody has confirmed this cap (`mailboxd caps --confirm`)"
+        return f"{used}; at the cap nothing waits, for nobody has confirmed it (`mailboxd caps --confirm`)"
     if account.is_reached:
         return f"{used}: no new turn begins before the day ends"
     return f"{used} ({account.share:.0%}); at the cap no new turn begins"
@@ -241,7 +241,7 @@ def sentence(account: Account) -> str:
 def caps_json(account: Account, standing: Standing) -> dict[str, Any]:
     """One cap for people and scripts: `bar` and `text`, with amounts in dollars, tokens and turns; 0: no cap."""
     whose = account.whose or "all agents of this machine"
-    unconfirmed = "" if account.holds else "; only told, not held: nobody has confirmed it"
+    unconfirmed = "" if account.holds else "; you are only told, and nothing waits: nobody has confirmed it"
 
     def plain(part: Spend) -> dict[str, float]:
         return {"usd": part.usd / _MICRO, "tokens": part.tokens, "turns": part.turns}

@@ -97,6 +97,6 @@ def _open(builder: DecisionBuilder, reason: str) -> None:
     task = builder.task
     trigger = OPEN_CIRCUIT.get(task.phase)
     if trigger is None:
-        raise Refused("illegal-transition", f"{task.local_id} {task.phase.told}: no circuit opens from there")
+        raise Refused("illegal-transition", f"{task.local_id} {task.phase.told}: it cannot be stopped there")
     end_attempt(builder, AttemptStatus.ABORTED, reason)
-    open_circuit(builder, trigger, f"opened by {builder.actor}: {reason}")
+    open_circuit(builder, trigger, f"{builder.actor} stopped it: {reason}")

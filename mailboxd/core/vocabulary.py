@@ -211,6 +211,19 @@ class WaitsFor(StrEnum):
     NOTHING = "nothing"
     """It goes on."""
 
+    @property
+    def told(self) -> str:
+        """As people read it after "waits for"."""
+        return _AWAITED.get(self, f"the {self}")
+
+
+_AWAITED: Mapping[WaitsFor, str] = {
+    WaitsFor.PERSON: "a person",
+    WaitsFor.REVIEWER: "a reviewer",
+    WaitsFor.LIMIT: "a limit on turns",
+    WaitsFor.AGENT: "an agent",
+    WaitsFor.BREAKER: "an agent that gets no turns for now",
+}
 
 FOR_PERSON = frozenset({WaitsFor.PERSON, WaitsFor.REVIEWER, WaitsFor.BUDGET, WaitsFor.AGENT})
 """Those that last until somebody acts."""

@@ -413,7 +413,7 @@ class Engine:
         """Close a breaker by the operator's order; inside a batch. Raises Refused if it is closed."""
         event = breaker.ordered(self.store.breakers.get(agent), self.now, actor)
         if event is None:
-            raise Refused("not-blocked", f"the breaker of {agent} is closed", "See `mailboxd status`.")
+            raise Refused("not-blocked", f"{agent} has not stopped", "See `mailboxd status`.")
         self.record(event)
         return [event]
 

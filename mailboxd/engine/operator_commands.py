@@ -34,7 +34,9 @@ def tasks_of(engine: Engine, cause: str) -> list[Task]:
     """
     found = waiting_because_of(Report(engine.store.db), cause.removeprefix(CAUSE))
     if not found:
-        raise UnavailableError(f"no circuit is open for {ascii(cause)[1:-1][:100]}: `mailboxd inbox` lists what is")
+        raise UnavailableError(
+            f"no task has stopped because of {ascii(cause)[1:-1][:100]}: `mailboxd inbox` lists what is"
+        )
     return [task for task_id in found if (task := engine.store.tasks.get(task_id)) is not None]
 
 

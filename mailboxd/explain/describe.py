@@ -12,6 +12,7 @@ from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.repetition import told_of
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import Standstill
+from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting, WaitsFor
 
@@ -63,6 +64,7 @@ def _words(phase: str) -> str:
 _COMING: Mapping[str, str] = {
     Phase.EXECUTION_READY: "to be run",
     Phase.READY_TO_RESUME: "its approved actions are to be run",
+    Phase.CIRCUIT_OPEN: "stopped",
 }
 
 
@@ -93,13 +95,14 @@ def _headline(event: Event, name: str) -> str:
             return f"{name}: {data.get('note') or 'its dependencies were edited'}"
         case Kind.BREAKER_OPENED:
             until = moment(data["until"], data["at"])
-            return f"the breaker of {data['agent']} is open until {until}: {first_line(data['reason'])}"
+            return f"{data['agent']} gets no turns until {until}: {stopped(data['reason'])}"
         case Kind.BREAKER_HALF_OPEN:
-            return f"the breaker of {data['agent']} is half open: one trial turn may run"
+            return f"{data['agent']} may try one turn"
         case Kind.BREAKER_CLOSED:
-            return f"the breaker of {data['agent']} is closed: {first_line(data['reason'])}"
+            return f"{data['agent']} gets turns again: {first_line(data['reason'])}"
         case Kind.CIRCUIT_OPENED:
-            return f"{name}: circuit open until {moment(data['held_until'], data['at'])}: {first_line(data['reason'])}"
+            until = moment(data["held_until"], data["at"])
+            return f"{name}: {stopped(data['reason'])}; without a decision it fails at {until}"
         case Kind.TASK_PUT_AWAY:
             return f"{data['local_id']}: archived: its directory is now {data['path']}"
         case Kind.INBOX_REARMED:
@@ -165,10 +168,10 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             until = f" until {moment(data['until'], data['at'])}" if data["until"] else ""
             return f"{data['agent']} has missed its heartbeat; waiting for it{until}"
         case Kind.PEER_WAITS:
-            how = f"waits for the {data['waits_for']}: {first_line(data['why'])}"
+            how = f"waits for {WaitsFor(data['waits_for']).told}: {first_line(data['why'])}"
             return f"{data['agent']} says that it {'goes on' if data['waits_for'] == WaitsFor.NOTHING else how}"
         case Kind.SENDER_TOLD:
-            how = f"waits for the {data['waits_for']}: {first_line(data['why'])}"
+            how = f"waits for {WaitsFor(data['waits_for']).told}: {first_line(data['why'])}"
             return f"told {data['to']} that it {'goes on' if data['waits_for'] == WaitsFor.NOTHING else how}"
         case Kind.REPLY_LATE:
             return f"{data['agent']} said too late, so it changes nothing: {data['said']}"

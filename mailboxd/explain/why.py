@@ -19,6 +19,7 @@ from mailboxd.core.returned import is_held as is_returned
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line
 from mailboxd.core.spending import of_cap, raising, sentence
 from mailboxd.core.standstill import OVER
+from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import (
     CANNOT_HELP,
@@ -69,26 +70,26 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return Cause(task.local_id, "paused", f"is {task.held}", hint=f"mailboxd resume {task.local_id}")
     if is_in_vain(task.held):
         hint = f"mailboxd retry {task.local_id}  # begins without that; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
+        return Cause(task.local_id, "order", stopped(task.held), hint=hint)
     if is_handed_over(task.held):
         hint = f"mailboxd retry {task.local_id}  # lets it go on; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
+        return Cause(task.local_id, "order", stopped(task.held), hint=hint)
     if is_returned(task.held):
         hint = f"mailboxd retry {task.local_id}  # does it; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "order", f"is on hold: {task.held}", hint=hint)
+        return Cause(task.local_id, "order", stopped(task.held), hint=hint)
     if task.held:
         hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"
         if limit := limit_of(task.held):
             hint += f"; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
         hint += f"; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "budget", f"is on hold: {task.held}", hint=hint)
+        return Cause(task.local_id, "budget", stopped(task.held), hint=hint)
     agent = _next_agent(task, snapshot)
     if snapshot.standstill and (agent or _is_to_begin(task)):
         return Cause(task.local_id, "paused", f"waits: {first_line(snapshot.standstill)}", hint=OVER)
     if not agent:
         return None
     if task.held_by:
-        text = f"gets no turn: {task.held_by} above it is on hold"
+        text = f"gets no turn: {task.held_by} above it has stopped"
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
     if (why := snapshot.gone.get(agent)) is not None:
         if why.startswith(NO_SUCH_AGENT):
@@ -105,12 +106,12 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return cause
     breaker = snapshot.breakers.get(agent.lower())
     if breaker is not None and breaker.until is not None:
-        text = f"waits for the breaker of {agent}, which is open: {first_line(breaker.reason)}"
-        hint = f"mailboxd resume --agent {agent}  # closes it now"
+        text = f"waits for {agent}, which {stopped(breaker.reason)}"
+        hint = f"mailboxd resume --agent {agent}  # lets it go on now"
         return Cause(task.local_id, "breaker", text, at=breaker.until, then="one trial turn may run", hint=hint)
     if breaker is not None and any(call.agent.lower() == agent.lower() for call in snapshot.calls):
-        text = f"waits for the trial turn of {agent}, whose breaker is half open"
-        return Cause(task.local_id, "breaker", text, then="the breaker closes, or opens again")
+        text = f"waits for the trial turn of {agent}, which had {stopped(breaker.reason)}"
+        return Cause(task.local_id, "breaker", text, then="the agent goes on, or stops again")
     if task.phase is Phase.EXECUTION_READY and (at := snapshot.paced.get(agent)) is not None:
         text = f"{agent} has used all its turns for this hour (`limits.turns_per_agent_hour`)"
         hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
@@ -477,17 +478,9 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
     )
 
 
-_AT_PEER = {
-    WaitsFor.PERSON: "a person",
-    WaitsFor.REVIEWER: "a reviewer",
-    WaitsFor.LIMIT: "a limit on turns",
-    WaitsFor.AGENT: "an agent",
-}
-
-
 def waits_at_peer(agent: str, waits_for: WaitsFor, said: str) -> str:
     """What the work that a peer has waits for, as the peer says it."""
-    return f"waits for {_AT_PEER.get(waits_for, f'the {waits_for}')} at {agent}: {one_line(said)}"
+    return f"waits for {waits_for.told} at {agent}: {one_line(said)}"
 
 
 def _asked_again(order: PendingEffect, who: str = "it") -> str:
@@ -558,7 +551,7 @@ def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
     return Cause(
         task.local_id,
         "circuit",
-        f"its circuit is open: {first_line(task.reason or task.error)}",
+        stopped(task.reason or task.error),
         at=task.due,
         then="it fails unless an operator decides" if task.due else "",
         hint=f"mailboxd retry {name}  # or {others}",

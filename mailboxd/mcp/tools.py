@@ -452,7 +452,7 @@ def _order(task: Task, to: Phase, note: str) -> OperatorInput:
         raise Refused(
             "illegal-transition",
             f"{task.local_id} is {task.phase}: it cannot be moved to {to}",
-            "Only a task with an open circuit can be accepted or failed; other work ends by its attempts and gates.",
+            "Only a task that stopped can be accepted or failed; other work ends by its attempts and gates.",
         )
     return order.given({order.note: note})
 
@@ -570,7 +570,7 @@ TOOLS: Mapping[str, Tool] = {
     "task_create": Tool("Create a root task.", Create, create, (V.CREATE,), idempotent=True),
     "task_get": Tool("Read a task: spec, state, results, reviews, events.", Get, get, (V.READ,), read_only=True),
     "task_transition": Tool(
-        "Cancel, retry (execution_ready), or decide an open circuit.", Transition, transition,
+        "Cancel, retry (execution_ready), or decide about a task that stopped.", Transition, transition,
         (V.TRANSITION, V.COMMAND), destructive=True,
     ),
     "task_order": Tool(

@@ -138,7 +138,7 @@ def test_what_is_held_is_taken_back_by_one_key(stage: Stage) -> None:
     loses(stage)
 
     async def play(board: Board, pilot: Pilot[None]) -> None:
-        await to(board, pilot, "circuit is open")
+        await to(board, pilot, "stopped because")
         await pilot.press("c")
         await settled(pilot)
         labels = [str(button.label) for button in board.screen.query(Button)]
@@ -189,7 +189,7 @@ def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: st
     loses(stage)
 
     async def play(board: Board, pilot: Pilot[None]) -> None:
-        await to(board, pilot, "circuit is open")
+        await to(board, pilot, "stopped because")
         await pilot.press(key, "enter")
         await settled(pilot)
 
@@ -249,7 +249,7 @@ def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage) -> None:
         loses(stage, name)
 
     async def play(board: Board, pilot: Pilot[None]) -> None:
-        await to(board, pilot, "7 circuits are open for one reason")
+        await to(board, pilot, "7 tasks stopped for one reason")
         assert ", ".join(names) in str((await found(board, pilot, "#told", Static)).render())
         await pilot.press("r")
         await settled(pilot)

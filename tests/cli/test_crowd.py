@@ -29,7 +29,7 @@ def test_status_counts_all_that_are_blocked_and_lists_some(crowd: Stage) -> None
     no_daemon = 1
     assert (found["attention_count"], len(found["attention"])) == (100 + no_daemon, 50 + no_daemon)
     shown = crowd.run("status").output
-    listed = shown.count("its circuit is open")
+    listed = shown.count("stopped because")
     assert f"and {100 - listed} more: `{crowd.program} inbox`\n" in shown
 
 

@@ -168,9 +168,9 @@ def test_another_host_shows_what_waits_there_and_since_when_it_is_silent() -> No
 
 
 def test_a_workspace_shows_the_first_item_and_how_many_there_are() -> None:
-    item = {"task": "q3", "text": "its circuit is open: no answer", "since": BEGAN, "command": "mailboxd why q3"}
+    item = {"task": "q3", "text": "stopped because no answer", "since": BEGAN, "command": "mailboxd why q3"}
     (_, line) = plain(fleet.lines([standing("a", attention=[item], attention_count=3)], NOW, 120))
-    assert line.endswith("3 for you: q3: its circuit is open: no answer (1m40s)")
+    assert line.endswith("3 for you: q3: stopped because no answer (1m40s)")
     (_, line) = plain(fleet.lines([standing("a", health="amber", troubles=["disk: it is nearly full"])], NOW, 120))
     assert line.endswith("disk: it is nearly full")
 

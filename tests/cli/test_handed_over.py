@@ -58,7 +58,10 @@ def test_many_for_one_reason_are_one_item_whatever_their_ways(stage: Stage, verb
     assert len(holds(stage)) == 2
     comes(stage, "n2", "gamma", "beta")
     item = stage.item("hold")
-    assert item["text"] == "3 tasks are on hold: handed over too often: beta has sent the same text 3 times before"
+    assert (
+        item["text"]
+        == "3 tasks stopped for one reason: handed over too often: beta has sent the same text 3 times before"
+    )
     assert item["details"] == "n0, n1, n2"
     assert f"{stage.program} cancel {item['id']}" in item["command"]
     done = stage.run(verb, item["id"])

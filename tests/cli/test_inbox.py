@@ -397,7 +397,7 @@ def test_circuits_that_one_event_opened_are_one_item_with_one_command_for_all(st
     for number in range(7):
         loses(stage, f"t{number}")
     item = stage.item("circuit")
-    assert item["text"].startswith("7 circuits are open for one reason: outcome unknown: the gateway went away")
+    assert item["text"].startswith("7 tasks stopped for one reason: outcome unknown: the gateway went away")
     assert item["details"] == ", ".join(f"t{number}" for number in range(7))
     done = stage.run(*shlex.split(item["command"])[1:])
     assert done.exit_code == 0, done.stderr
@@ -405,7 +405,7 @@ def test_circuits_that_one_event_opened_are_one_item_with_one_command_for_all(st
     assert {row["phase"] for row in stage.json("ls")} == {"execution_ready"}
     again = stage.run(*shlex.split(item["command"])[1:])
     assert again.exit_code != 0
-    assert "no circuit is open for cause:" in again.stderr
+    assert "no task has stopped because of cause:" in again.stderr
 
 
 def test_circuits_that_were_opened_for_other_reasons_stand_for_themselves(stage: Stage) -> None:

@@ -44,7 +44,7 @@ def test_what_is_not_known_is_said_first_and_asked_about_a_minute_later(stage: S
     assert said["then"] == "you are asked about what is not known"
     look(stage, 61)
     item = stage.item("hold")
-    assert item["text"] == "is on hold: it is to follow write, which is not known here"
+    assert item["text"] == "stopped because it is to follow write, which is not known here"
     type_in(stage, item["command"])
     assert [one for one in stage.json("inbox") if one["kind"] == "hold"] == []
     assert cause(stage)["kind"] == "ready"
@@ -68,7 +68,7 @@ def test_what_waits_in_vain_asks_and_either_command_ends_that(stage: Stage, how:
     put(stage, PRINT, "print.md")
     assert stage.run("cancel", "write", "--now").exit_code == 0
     item = stage.item("hold")
-    assert item["text"] == "is on hold: it is to follow write, which is cancelled"
+    assert item["text"] == "stopped because it is to follow write, which is cancelled"
     other = str(cause(stage)["hint"]).partition("or mailboxd ")[2]
     type_in(stage, item["command"] if how == "retry" else f"mailboxd -w {stage.ws.root} {other} --now")
     assert [one for one in stage.json("inbox") if one["kind"] == "hold"] == []

@@ -325,7 +325,7 @@ def test_wait_ends_at_an_open_circuit_below_the_task(stage: Stage, tmp_path: Pat
     lost = Unknown("the gateway went away", "run_9", looked_up=True)
     waiting(stage, stage.receive, stage.start, stage.start, lambda: stage.end_turn("job.a", lost))
     result = stage.run("send", "--wait", "--task-id", "job", "--plan", str(tmp_path / "plan.yaml"), "Do it")
-    assert (result.exit_code, "job.a: its circuit is open" in result.stdout) == (3, True), result.output
+    assert (result.exit_code, "job.a: stopped because" in result.stdout) == (3, True), result.output
 
 
 def test_wait_does_not_end_because_of_another_task(stage: Stage) -> None:

@@ -97,7 +97,7 @@ def test_what_is_told_has_the_command_that_raises_it() -> None:
     assert "no new turn begins" in sentence(reached)
     assert doubled(Account("", Spend(0, 1000, 10), Spend(5, 1000, 8))) == "--tokens 2000 --turns 20"
     assert raising(Account("", Spend(0, 1000), Spend(0, 900))) == "mailboxd caps --host --tokens 2000 --today"
-    assert "nothing is held" in sentence(Account("main", Spend(USD), Spend(USD), holds=False))
+    assert "nothing waits" in sentence(Account("main", Spend(USD), Spend(USD), holds=False))
 
 
 def test_raising_never_lowers_and_gives_no_cap_where_there_is_none() -> None:

@@ -54,7 +54,7 @@ def test_what_waits_in_vain_is_on_hold_over_a_crash_and_the_command_that_is_show
     alpha.kill()
     alpha.start()
     (item,) = [item for item in alpha.json("inbox") if item["kind"] == "hold"]
-    assert item["text"] == "is on hold: it is to follow write, which has failed"
+    assert item["text"] == "stopped because it is to follow write, which has failed"
     program, *words = shlex.split(item["command"])
     assert program == "mailboxd"
     assert alpha.call(*words).returncode == 0

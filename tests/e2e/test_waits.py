@@ -26,7 +26,7 @@ def test_a_sender_hears_that_its_work_waits_for_a_person_at_the_peer_and_that_it
     alpha.start()
     beta.start()
     alpha.drop("go.md", task("job", plan=PLAN))
-    eventually(lambda: "waits for a person at beta: its circuit is open" in causes(alpha, "job"), 40, alpha.last_words)
+    eventually(lambda: "waits for a person at beta: stopped because" in causes(alpha, "job"), 40, alpha.last_words)
     assert "it broke" in causes(alpha, "job")
     assert "has not replied" not in causes(alpha, "job")
     (item,) = [item for item in alpha.json("inbox") if item["kind"] == "peer"]

@@ -306,7 +306,7 @@ def test_people_are_told_once_of_many_circuits_that_one_event_opened(keeping: Be
             engine.handle(task_of(engine, f"q3.c{number}").id, OpenCircuit("the gateway died"), Role.ORCHESTRATOR)
     keeping.ring()
     (told,) = kept(tmp_path)
-    assert told["text"].startswith("4 circuits are open for one reason: ")
+    assert told["text"].startswith("4 tasks stopped for one reason: ")
     assert "the gateway died" in told["text"]
     assert told["command"].split()[-2:] == stage.item("circuit")["command"].split()[-2:]
     assert stage.run(*shlex.split(told["command"])[1:]).exit_code == 0

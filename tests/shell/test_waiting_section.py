@@ -92,7 +92,7 @@ def backoff(stage: Stage) -> None:
         (question, "job", "asks operator: Which airport?"),
         (approval, "job", "waits for approval"),
         (gate, "job", "the quality gate waits for critic"),
-        (circuit, "job", "its circuit is open: opened by mailboxd: the disk is full"),
+        (circuit, "job", "stopped because mailboxd stopped it: the disk is full"),
         (pause, "job", "over the weekend"),
         (backoff, "job", "pauses after a failure: overloaded"),
     ],

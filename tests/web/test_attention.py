@@ -33,12 +33,12 @@ def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage, page: Brows
     for name in names:
         loses(stage, name)
     shown = page.get("/")
-    assert "7 circuits are open for one reason" in shown.words
+    assert "7 tasks stopped for one reason" in shown.words
     assert ", ".join(names) in shown.words
     assert "Cancel the task" not in shown.words, "that ends work, one at a time"
     assert page.form("/", order="unblock-retry", note="it is up again").status == 303
     assert {stage.phase(name) for name in names} == {"execution_ready"}
-    assert "7 circuits" not in page.get("/").words
+    assert "7 tasks stopped" not in page.get("/").words
 
 
 @pytest.mark.parametrize(("order", "phase"), [("unblock-retry", "execution_ready"), ("cancel", "cancelled")])
@@ -47,12 +47,12 @@ def test_notes_that_are_held_for_one_reason_go_on_or_end_by_one_button(
 ) -> None:
     for number in range(3):
         comes(stage, f"n{number}", "alpha", "beta")
-    assert "3 tasks are on hold: handed over too often" in page.get("/").words
+    assert "3 tasks stopped for one reason: handed over too often" in page.get("/").words
     assert page.form("/", order=order).status == 303
     stage.clock.advance(10 * 365 * 86_400)  # the page has its own
     stage.carry_out_held()
     assert {stage.phase(f"n{number}") for number in range(3)} == {phase}
-    assert "on hold" not in page.get("/").words
+    assert "stopped" not in page.get("/").words
 
 
 def test_circuits_that_are_closed_meanwhile_are_no_longer_there(stage: Stage, page: Browser) -> None:

@@ -75,7 +75,7 @@ def test_every_page_stays_small(crowd: Browser, path: str) -> None:
 
 def test_the_overview_counts_tasks_that_need_attention(crowd: Browser) -> None:
     words = crowd.get("/").words
-    assert "500 circuits are open for one reason" in words
+    assert "500 tasks stopped for one reason" in words
     assert "Needs you 2 " in words, "these are one item, and that no daemon runs is the other"
 
 

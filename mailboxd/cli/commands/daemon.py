@@ -45,7 +45,7 @@ def run_command(
     """Run the daemon: accept messages, schedule tasks, call agents and send replies.
 
     One daemon per workspace. Logs go to standard error (--json means --log-format json): what begins, ends or waits for
-    a person; circuits, breakers, rejections and failures as warnings. SIGTERM and SIGINT wait for
+    a person; what stops, is rejected or fails as warnings. SIGTERM and SIGINT wait for
     running turns; a second signal stops immediately. Nothing is lost either way.
 
     While the disk is full or another process locks the database, the daemon pauses, reports it in `mailboxd status`,

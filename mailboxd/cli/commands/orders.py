@@ -105,7 +105,7 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
     is final at once. So it is for a task of an agent on another host, which is called HOST.AGENT:TASK. Work
     that repeats has no more runs; one that is open goes on.
 
-    cause:ID, from `mailboxd inbox`, is every task that is held for that one reason.
+    cause:ID, from `mailboxd inbox`, is every task that stopped for that one reason.
     """
     if place := elsewhere.found(task):
         from mailboxd.protocol.messages import CancelMessage
@@ -158,11 +158,11 @@ _MAX_TEXT = 1 << 20
 def retry_command(session: Session, task: str, instructions: str | None, **values: Any) -> None:
     """Run a task again, with what failed because of it; all other good results are kept.
 
-    TASK may be blocked: it gets a fresh set of attempts. It may be on hold, its budget used up: it goes on. It may have
-    completed: the tasks above it are then reopened and combine their results again. A task that is pausing after a
-    failure runs immediately. `mailboxd why TASK` explains what blocks it.
+    TASK may have stopped: it gets a fresh set of attempts, or goes on over its budget. It may have completed: the tasks
+    above it are then reopened and combine their results again. A task that is pausing after a failure runs immediately.
+    `mailboxd why TASK` explains what it waits for.
 
-    cause:ID, from `mailboxd inbox`, is every task whose circuit is open, or that is held, for that one reason. Work
+    cause:ID, from `mailboxd inbox`, is every task that stopped for that one reason. Work
     that repeats has a run now, and work that is to begin later begins.
     """
     from mailboxd.core.vocabulary import Phase
@@ -222,7 +222,7 @@ def _command(order: str, example: str, text: str) -> click.Command:
 accept_command = _command(
     "unblock-accept",
     "accept q3-report.extract",
-    "Complete a blocked task with its last good result.",
+    "Complete a task that stopped with its last good result.",
 )
 ALL = click.option("--all", "everything", is_flag=True, help="Every agent of this user on this host (instead of TASK).")
 
@@ -271,7 +271,7 @@ def pause_command(session: Session, task: str | None, everything: bool, **values
 @fields_of("unblock-fail")
 @NOW
 def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
-    """Fail a blocked task, and the tasks that depend on it.
+    """Fail a task that stopped, and the tasks that depend on it.
 
     The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; without a daemon it is final at once.
     """
@@ -287,12 +287,15 @@ def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
 )
 @task_argument(required=False)
 @fields_of("resume")
-@click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
+@click.option(
+    "--agent", type=Header("from", "ID"), help="Let this agent, whose turns have stopped, go on (instead of TASK)."
+)
 @ALL
 def resume_command(
     session: Session, task: str | None, agent: str | None, everything: bool, **values: Any
 ) -> int | None:
-    """Resume a paused task, work that repeats, or every agent of the host, or close an agent's circuit breaker."""
+    """Resume a paused task, work that repeats, or every agent of the host, or let an agent whose turns have
+    stopped go on."""
     if (task is not None) + (agent is not None) + everything != 1:
         raise click.UsageError("give a task, or an agent with --agent, or --all")
     if everything:

@@ -40,7 +40,7 @@ _OF_TASK = ("local_id", "title", "state", "phase", "need", "status", "reason")
 
 @verb("status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red"})
 def status_command(session: Session) -> int:
-    """Show the daemon's health, the open and blocked tasks, and what happens next.
+    """Show the daemon's health, the open tasks, and what happens next.
 
     Health is green; amber (degraded, or soon to be); red (something has stopped, the daemon has not responded for 60 s,
     or an invalid configuration keeps it from starting); or off (no daemon, and the last one stopped cleanly). Every
@@ -245,7 +245,7 @@ def _wrapped(text: str) -> list[str]:
 def inbox_command(session: Session, dismissed: tuple[str, ...], edited: str | None, everything: bool) -> None:
     """List everything that waits for you, each with the command that moves it on.
 
-    These are questions, approvals, open circuits, used-up budgets and caps of the day, specs and reviews that need
+    These are questions, approvals, tasks that stopped, used-up budgets and caps of the day, specs and reviews that need
     help, failed tasks that you have not opened, rejected files and refused edits of task.md, messages and plans that
     may mean something else than they say, and a configuration, daemon, gateway or peer that does not work.
 
