@@ -37,6 +37,8 @@ class Node:
     title: str = ""
     below: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    heading: str = ""
+    """What it is about, in place of the label, which then stands below it."""
 
     @property
     def size(self) -> int:
@@ -97,7 +99,8 @@ def _add_planned(
         said += [f"join: {child.overrides.join}"] if child.overrides.join else []
         said += [f"at most {flow.rounds} rounds" if flow.until else f"{flow.rounds} rounds"] if flow.rounds else []
         said += [f"until {condition_text(flow.until)}"] if flow.until else []
-        nodes.append(Node(here, child.key, State.WAITING, Phase.EXECUTION_READY, " · ".join(said)))
+        heading = child.description if child.description != child.key else ""
+        nodes.append(Node(here, child.key, State.WAITING, Phase.EXECUTION_READY, " · ".join(said), heading=heading))
         edges += [Edge(ids[need], here) for need in child.depends_on if need in ids]
         if not child.depends_on:
             edges.append(Edge(above, here, EdgeKind.CHILD))

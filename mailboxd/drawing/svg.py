@@ -219,10 +219,10 @@ def _heights(work: _Work) -> dict[str, float]:
 
 # Drawing the graph
 
-WIDTH, HEIGHT = 184.0, 40.0
+WIDTH, HEIGHT = 216.0, 40.0
 """The size of a node in pixels."""
 _COLUMN, _ROW, _MARGIN = WIDTH + 56.0, HEIGHT + 16.0, 12.0
-_LABEL, _NOTE = 23, 29
+_LABEL, _NOTE = 28, 35
 """Characters that fit into a node: of its name, and of the smaller line below."""
 
 
@@ -263,10 +263,11 @@ def _node(node: Node, layout: Layout) -> str:
     x, y = _corner(layout, node.id)
     style = node.style
     below = f" · {node.below:,} below" if node.below else ""
-    details = " · ".join(filter(None, [style.word, node.note])) + below
+    key = node.label if node.heading else ""
+    details = " · ".join(filter(None, [style.word, key, node.note])) + below
     content = tag("title", for_drawing(f"{node.title or node.label}: {details}"))
     content += outline(style.shape, x, y, WIDTH, HEIGHT)
-    content += tag("text", for_drawing(f"{style.symbol} {fit(node.label, _LABEL)}"), x=x + 13, y=y + 17)
+    content += tag("text", for_drawing(f"{style.symbol} {fit(node.heading or node.label, _LABEL)}"), x=x + 13, y=y + 17)
     content += tag("text", for_drawing(fit(details, _NOTE)), cls="soft", x=x + 13, y=y + 32)
     group = tag("g", content, cls=f"node {style.tone}")
     return tag("a", group, href=node.href) if node.href else group

@@ -29,16 +29,17 @@ class Milestone:
 
 
 def milestones(task: Mapping[str, Any], asked: Sequence[Mapping[str, Any]] = ()) -> list[Milestone]:
-    """The milestones of a task, oldest first; `asked` holds `at`, `to` and `text` of its questions."""
+    """The milestones of a task, oldest first; `asked` holds its questions, as `questions` of the store.
+
+    A question is one line, also with its answer. The task's error is not among them: it is shown by itself.
+    """
     found = [Milestone(task["created_at"], f"Received from {task['from']}")]
     if task["children_total"]:
         count = task["children_total"]
         text = f"Split into {count:,} subtask{'s' * (count != 1)}"
         found.append(Milestone(task["children_since"], text))
-    found += _attempts(task["attempts"], bool(task["children_total"]))
-    found += [
-        Milestone(row["at"], f"Asked {row['to']}: {first_line(row['text'], 120)}", State.NEEDS_YOU) for row in asked
-    ]
+    found += _attempts(task["attempts"], bool(task["children_total"]), task["error"] or "")
+    found += [_question(list(same)) for _, same in groupby(asked, key=lambda row: row["text"])]
     found += _reviews(task["reviews"])
     for row in task["approvals"]:
         found += _approval(row)
@@ -46,7 +47,16 @@ def milestones(task: Mapping[str, Any], asked: Sequence[Mapping[str, Any]] = ())
     return _folded(sorted(found, key=lambda milestone: milestone.at))
 
 
-def _attempts(rows: Sequence[Mapping[str, Any]], coordinates: bool) -> Iterator[Milestone]:
+def _question(same: Sequence[Mapping[str, Any]]) -> Milestone:
+    """A question, also if one was asked after the other."""
+    last = same[-1]
+    text = f"Asked {', then '.join(row['to'] for row in same)}: {first_line(last['text'], 120)}"
+    if by := last.get("by"):
+        return Milestone(last["ended_at"], f"{text} Answered by {by}", State.DONE)
+    return Milestone(last["at"], text, State.NEEDS_YOU)
+
+
+def _attempts(rows: Sequence[Mapping[str, Any]], coordinates: bool, error: str) -> Iterator[Milestone]:
     """The attempts; those that ended alike, one after the other, as one."""
     for status, alike in groupby(rows, key=lambda row: row["status"]):
         some = list(alike)
@@ -58,7 +68,8 @@ def _attempts(rows: Sequence[Mapping[str, Any]], coordinates: bool) -> Iterator[
             doing = "Subtasks under way" if coordinates else f"{last['executor']} at work, attempt {last['ordinal']}"
             yield Milestone(last["started_at"], doing, status)
             continue
-        why = first_line(last["error_summary"] or "", 120)
+        said = last["error_summary"] or ""
+        why = "" if said and said in error else first_line(said, 120)
         text = f"{which} by {last['executor']} {status}" + (f": {why}" if why else "")
         yield Milestone(last["finished_at"] or last["started_at"], text, status)
 
@@ -96,7 +107,7 @@ def _approval(row: Mapping[str, Any]) -> Iterator[Milestone]:
 
 def _end(task: Mapping[str, Any]) -> Iterator[Milestone]:
     phase = Phase(task["phase"])
-    why = "" if phase is Phase.COMPLETED else first_line(task["error"] or task["reason"] or "", 120)
+    why = first_line(task["reason"] or "", 120) if phase is Phase.CANCELLED and not task["error"] else ""
     if phase.is_terminal or phase is Phase.CIRCUIT_OPEN:
         state = state_words(phase)
         text = _words(state.rpartition(": ")[2]) + (f": {why}" if why else "")

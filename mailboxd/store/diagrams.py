@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import FAILED, OPERATORS, State, Waiting
@@ -233,14 +233,15 @@ class _TaskGraph:
 
     def _add(self, kid: Child, depth: int) -> None:
         href = self._link(kid.name, False)
-        title = f"{kid.name}: {kid.title}"
-        self._nodes[kid.id] = Node(kid.id, kid.label, kid.state, kid.phase, kid.agent, href, title, kid.kids)
+        title, heading = f"{kid.name}: {kid.title}", kid.title if kid.title != kid.label else ""
+        node = Node(kid.id, kid.label, kid.state, kid.phase, kid.agent, href, title, kid.kids, heading=heading)
+        self._nodes[kid.id] = node
         if kid.kids:
             heapq.heappush(self._open, (kid.is_quiet, depth, len(self._nodes), kid))
 
     def _unfold(self, parent: Child, depth: int, room: int) -> None:
         node = self._nodes[parent.id]
-        self._nodes[parent.id] = Node(node.id, node.label, node.state, node.phase, node.note, node.href, node.title)
+        self._nodes[parent.id] = replace(node, below=0)
         if parent.kids > MOST_CHILDREN:
             self._unfold_many(parent, depth, room)
             return

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 from mailboxd.core.events import Kind
@@ -405,19 +406,67 @@ def ancestors(report: Report, task_id: str) -> list[Row]:
     )
 
 
-def latest_events(report: Report, task_id: str | None, limit: int) -> list[Row]:
-    """The last events of a task, or of all, latest first; reply tokens are hidden."""
-    return list(report.events(task_id, after=report.before_latest(limit, task_id, tree=False)))[::-1]
+def latest_events(report: Report, task_id: str | None, limit: int, offset: int = 0) -> list[Row]:
+    """The last events of a task, or of all, latest first, without the `offset` last ones; reply tokens are hidden."""
+    after = report.before_latest(offset + limit, task_id, tree=False)
+    some = count_events(report, task_id) - offset if offset and task_id else limit
+    return list(islice(report.events(task_id, after=after), min(limit, max(some, 0))))[::-1]
+
+
+_AFTER_QUESTION = (
+    "SELECT a.{} FROM events a WHERE a.task = q.task AND a.seq > q.seq AND (a.kind IN ('question.asked', 'attempt.ended') OR"
+    " coalesce(json_extract(a.data, '$.attempt_changes.waiting_for'), '') NOT IN ('', 'answer')) ORDER BY a.seq LIMIT 1"
+)
+"""What ended a question (`q`): another one, or that the attempt goes on."""
 
 
 def questions(report: Report, task_id: str, limit: int) -> list[Row]:
-    """The last questions that the task asked, oldest first: when, whom and what."""
+    """The last questions that the task asked, oldest first: when, whom and what; and who ended each by an answer, when
+    (`by`, `ended_at`; None while it is open, and for one that another followed).
+    """
+    goes_on = f"({_AFTER_QUESTION.format('kind')}) NOT IN ('question.asked', 'attempt.ended')"
+    rows = report.rows(
+        "SELECT q.at, json_extract(q.data, '$.to') AS \"to\", json_extract(q.data, '$.text') AS text,"
+        f" CASE WHEN {goes_on} THEN ({_AFTER_QUESTION.format('actor')}) END AS by,"
+        f" CASE WHEN {goes_on} THEN ({_AFTER_QUESTION.format('at')}) END AS ended_at"
+        " FROM events q WHERE q.task = ? AND q.kind = ? ORDER BY q.seq DESC LIMIT ?",
+        task_id,
+        Kind.QUESTION_ASKED,
+        limit,
+    )
+    return rows[::-1]
+
+
+_MOST_BELOW = 5_000
+"""Open tasks below one that are looked at for what needs a person."""
+
+
+def needing_below(report: Report, task_id: str, limit: int) -> tuple[list[str], int]:
+    """The open tasks below this one that wait for a person themselves, oldest first, and their number."""
     rows = report.db.execute(
-        "SELECT at, json_extract(data, '$.to'), json_extract(data, '$.text') FROM events WHERE task = ? AND kind = ?"
-        " ORDER BY seq DESC LIMIT ?",
-        (task_id, Kind.QUESTION_ASKED, limit),
+        f"WITH RECURSIVE below (id) AS (SELECT c.id FROM tasks c WHERE c.parent = ?1 AND {_OPEN_CHILD}"
+        f" UNION ALL SELECT c.id FROM below b JOIN tasks c ON c.parent = b.id WHERE {_OPEN_CHILD} LIMIT {_MOST_BELOW})"
+        f" SELECT t.id, {NEED} AS need FROM below JOIN tasks t ON t.id = below.id"
+        " WHERE need IS NOT NULL AND need <> 'subtasks' ORDER BY t.updated_at, t.seq",
+        (task_id,),
     ).fetchall()
-    return [{"at": at, "to": to, "text": text} for at, to, text in reversed(rows)]
+    return [row[0] for row in rows[:limit]], len(rows)
+
+
+_OPEN_CHILD = OPEN.replace("phase", "c.phase")
+
+
+def progress(report: Report, task_id: str) -> Row:
+    """How far the work below a task is, at any depth: `total` tasks, of which are `done`, `failed` and `cancelled`."""
+    (row,) = report.rows(
+        "WITH RECURSIVE split (id, kids, done, failed, cancelled) AS (SELECT id, kids, kids_completed, kids_failed,"
+        " kids_cancelled FROM tasks WHERE id = ? UNION ALL SELECT t.id, t.kids, t.kids_completed, t.kids_failed,"
+        " t.kids_cancelled FROM split s JOIN tasks t ON t.parent = s.id WHERE t.kids > 0)"
+        " SELECT coalesce(sum(kids), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,"
+        " coalesce(sum(cancelled), 0) AS cancelled FROM split",
+        task_id,
+    )
+    return row
 
 
 def split(report: Report, task_id: str) -> Row:

@@ -194,6 +194,7 @@ class WebApp:
             ("/w/{key}/messages", self.messages),
             ("/w/{key}/m/{message}", self.message),
             ("/w/{key}/t/{task}/children", self.children),
+            ("/w/{key}/t/{task}/log", self.log),
         ]
         routes = [Route(path, self._page(page), methods=["GET"]) for path, page in deciding + reading]
         routes += [Route(path, self._form(partial(self.decide, page)), methods=["POST"]) for path, page in deciding]
@@ -245,6 +246,13 @@ class WebApp:
         self.models.opened(workspace, found)
         return self._answer(
             request, "task.html", {"workspace": self._named(workspace), "task": found}, live=[workspace]
+        )
+
+    def log(self, request: Request) -> Response:
+        workspace, name = self._workspace(request), request.path_params["task"]
+        found = self.models.log(workspace, name, _number(request.query_params.get("page", "1")))
+        return self._answer(
+            request, "log.html", found | {"workspace": self._named(workspace), "name": name}, live=[workspace]
         )
 
     def approval(self, request: Request) -> Response:

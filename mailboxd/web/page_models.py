@@ -78,7 +78,10 @@ _log = logging.getLogger("mailboxd")
 
 PAGE_SIZE = 50
 """Tasks or messages on one page of a list."""
-MAX_EVENTS = 60
+MAX_EVENTS = 100
+NOTHING_BELOW: Row = {"items": [], "total": 0}
+_MAX_BELOW = 5
+"""Tasks below one whose forms are on its page."""
 _MAX_LATER = 50
 _MAX_RUNS = 8
 _MAX_ITEMS = 8
@@ -229,10 +232,11 @@ class PageModels:
         return found | {
             "above": task_queries.ancestors(report, task_id),
             "milestones": milestones(found, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
+            "progress": task_queries.progress(report, task_id) if found["children_total"] else None,
+            "below": self._below(workspace, report, task_id) if found["children_total"] else NOTHING_BELOW,
             "causes": told.causes[:_MAX_CAUSES],
             "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
             "question": snapshot.tasks[task_id].question,
-            "events": task_queries.latest_events(report, task_id, MAX_EVENTS),
             "total_events": task_queries.count_events(report, task_id),
             "checks": task_queries.list_check_runs(report, task_id, 50),
             "made": results,
@@ -240,6 +244,38 @@ class PageModels:
             "held_orders": _held(report, task_id),
             "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
         }
+
+    def _below(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+        """What below a task needs a person, each with its form."""
+        ids, total = task_queries.needing_below(report, task_id, _MAX_BELOW)
+        if not ids:
+            return NOTHING_BELOW
+        now, program = self.clock.now(), attention.program_for(workspace.ws)
+        snapshot = report.task_snapshot(ids, now, lock.holder(workspace.ws), neighbours=False)
+        items: list[Row] = []
+        for one in ids:
+            task = snapshot.tasks[one]
+            for row in task_queries.approvals(report, " WHERE a.task = ? AND a.status = 'pending'", one):
+                asked = attention.of_approval(report, row["id"], program)
+                items += [_with_form(asked, row, task)] if asked is not None else []
+            if (item := attention.of_task(report, one, now, program)) is not None:
+                items.append(_with_form(item, None, task))
+        titles = task_queries.titles(report, {item["task"] for item in items})
+        common = {"key": workspace.key, "agent": ""}
+        return {
+            "items": [item | common | {"title": titles.get(item["task"], "")} for item in items],
+            "total": len(items) + total - len(ids),
+        }
+
+    def log(self, workspace: WebWorkspace, name: str, page: int) -> Row:
+        """One page (from 1) of all events of a task, the latest first. Raises UnavailableError."""
+        with self.report(workspace) as report:
+            task_id = _exact(report, name)
+            total = task_queries.count_events(report, task_id)
+            (named,) = task_queries.titles(report, {name}).values() or ("",)
+            rows = task_queries.latest_events(report, task_id, MAX_EVENTS, (page - 1) * MAX_EVENTS)
+        pages = max(1, -(-total // MAX_EVENTS))
+        return {"rows": rows, "total": total, "title": named, "page": page, "pages_total": pages}
 
     def _tree(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
         graph = diagrams.task_graph(report, task_id, link=linked(workspace))

@@ -68,7 +68,20 @@ def test_a_long_life_keeps_its_beginning_and_its_end() -> None:
     assert len(told) == MOST
     assert told[0] == "Received from operator"
     assert told[2] == "34 steps between are in the log"
-    assert told[-1] == "Failed: no more"
+    assert told[-1] == "Failed", "the page has the error by itself"
+
+
+def test_the_error_of_the_task_is_not_repeated_by_its_attempts() -> None:
+    task = _task(attempts=[_attempt(1, "failed", "the disk is full")], phase="failed", error="gives up: the disk is full")
+    assert _texts(task) == ["Received from operator", "Attempt 1 by writer failed", "Failed"]
+
+
+def test_a_question_is_one_line_with_its_answer_whoever_was_asked() -> None:
+    first = {"at": _at(1), "to": "alpha", "text": "Which quarter?", "by": None, "ended_at": None}
+    again = {**first, "at": _at(2), "to": "operator"}
+    assert _texts(_task(), [first, again]) == ["Received from operator", "Asked alpha, then operator: Which quarter?"]
+    ended = {**again, "by": "franz", "ended_at": _at(3)}
+    assert _texts(_task(), [first, ended])[1:] == ["Asked alpha, then operator: Which quarter? Answered by franz"]
 
 
 def test_a_task_of_the_store_is_told(tmp_path: Any, stage: Stage) -> None:

@@ -73,6 +73,10 @@ class Browser:
 
     def form(self, path: str, headers: Mapping[str, str | None] | None = None, **fields: str) -> Answer:
         """Send the form of the page at `path` that has a button for these fields, with these filled in."""
+        return self.post(path, self.filled(path, **fields), headers)
+
+    def filled(self, path: str, **fields: str) -> dict[str, str]:
+        """The fields of that form, with these filled in."""
         page = self.get(path).text
         button = next(
             name
@@ -83,7 +87,7 @@ class Browser:
         found = next((form for form in forms if f'name="{button}"' in form), None)
         assert found, page
         hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found))
-        return self.post(path, {**hidden, **fields}, headers)
+        return {**hidden, **fields}
 
     def post(self, path: str, fields: Mapping[str, str], headers: Mapping[str, str | None] | None = None) -> Answer:
         return self.ask("POST", path, urlencode(fields), headers)

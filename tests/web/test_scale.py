@@ -102,5 +102,5 @@ def test_workspaces_that_need_attention_come_first(tmp_path: Path) -> None:
 def test_two_hundred_nodes_are_drawn_each_with_its_name(crowd: Browser) -> None:
     text = crowd.get(f"/w/{crowd.key()}/t/chain").text
     drawing = text[text.index("<svg xmlns") : text.index("</svg>", text.index("<svg xmlns"))]
-    labels = set(re.findall(r">○ (k\d+)</text>", drawing))
+    labels = set(re.findall(r">○ Do (k\d+)</text>", drawing))
     assert labels == {f"k{n}" for n in range(198)}

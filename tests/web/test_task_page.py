@@ -1,0 +1,96 @@
+"""A task's page: how far it is, what happened, what below it needs a person, and each error once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.model import Policy
+from mailboxd.core.outcomes import Failed
+from tests.cli.stage import Stage, child, make
+from tests.web.inside import Inside, inside
+
+QUESTION = "---\ntype: question\n---\n\nWhich <b>figures</b>?\n"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return make(tmp_path / "alpha")
+
+
+@pytest.fixture
+def page(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return inside(stage, tmp_path / "state")
+
+
+def _asks(stage: Stage, page: Inside) -> str:
+    """The page of a task of which one subtask asks a person."""
+    stage.create("q3", child("figures", "alpha"), child("report", "alpha", ("figures",)))
+    stage.start()
+    stage.end_turn("q3.figures", QUESTION)
+    return f"/w/{page.key()}/t/q3"
+
+
+def test_a_subtask_has_its_title_in_the_drawing_and_in_the_list(stage: Stage, page: Inside) -> None:
+    path = _asks(stage, page)
+    drawing = page.get(path).text.partition("<svg xmlns")[2].partition("</svg>")[0]
+    assert "Do figures" in drawing
+    assert "needs you · figures · alpha" in drawing
+    assert "Do figures" in page.get(f"{path}/children").words
+
+
+def test_how_far_it_is_counts_everything_below(stage: Stage, page: Inside) -> None:
+    stage.create("q3", child("one", "alpha", (), child("a", "alpha"), child("b", "alpha")), child("two", "alpha"))
+    stage.start()
+    stage.end_turn("q3.two", "Here it is: 42.")
+    shown = page.get(f"/w/{page.key()}/t/q3")
+    assert '<progress max="4" value="1"' in shown.text, shown.words
+    assert "1 of 4 subtasks done" in shown.words
+
+
+def test_the_question_of_a_subtask_is_answered_on_the_page_of_the_task(stage: Stage, page: Inside) -> None:
+    path = _asks(stage, page)
+    shown = page.get(path)
+    assert "Subtasks that need you 1" in shown.words
+    assert "Which &lt;b&gt;figures&lt;/b&gt;?" in shown.text
+    refused = page.form(path, order="answer", text=" ")
+    assert refused.status == 409
+    assert refused.text.count("nothing is written") == 2, "above, and in its place"
+    assert page.form(path, order="answer", text="The audited ones.").headers["location"] == f"{path}?done=answer"
+    assert "Subtasks that need you" not in page.get(path).words
+    happened = page.get(f"{path}.figures").text.partition('id="milestones"')[2].partition("</section>")[0]
+    assert happened.count("Which ") == 1, "a question is one line, with its answer"
+    assert "Answered by" in happened
+
+
+def test_what_is_answered_already_is_said_and_changes_nothing(stage: Stage, page: Inside) -> None:
+    path = _asks(stage, page)
+    fields = page.filled(path, order="answer", text="The audited ones.")
+    assert page.post(path, fields).status == 303
+    again = page.post(path, fields)
+    assert again.status == 409
+    assert "has not asked anything" in again.words
+
+
+def test_an_error_is_said_once(stage: Stage, page: Inside) -> None:
+    stage.create("crawl", policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn("crawl", Failed("the site answers 503 <i>"))
+    seen = page.get(f"/w/{page.key()}/t/crawl").text.partition('id="record"')[0]
+    assert seen.count("the site answers 503 &lt;i&gt;") == 1
+
+
+def test_the_full_log_is_a_page_of_its_own_in_parts(stage: Stage, page: Inside) -> None:
+    path = _asks(stage, page)
+    for number in range(60):
+        stage.run("pause", "q3.report")
+        stage.run("resume", "q3.report")
+    assert f'href="{path}.report/log"' in page.get(f"{path}.report").text
+    first, second = page.get(f"{path}.report/log"), page.get(f"{path}.report/log?page=2")
+    assert "page 1 of 2" in first.words
+    assert first.text.count('class="seq"') == 100
+    numbers = [text.text.partition('class="seq">')[2].partition("<")[0] for text in (first, second)]
+    assert int(numbers[0]) > int(numbers[1])
+    assert page.get(f"{path}.nothing/log").status == 404
