@@ -525,9 +525,14 @@ _NO_TEXT = frozenset(
 """Rules of files that no editor makes acceptable."""
 
 
+def is_correctable(rule: str, sender: str | None) -> bool:
+    """Whether a person may correct a file that was rejected for this rule: it is a text, and not an agent's."""
+    return rule not in _NO_TEXT and sender in (None, *OPERATORS)
+
+
 def _correction(row: Row, program: str) -> str:
     dismissal = _dismissal(row, program)
-    if row["reason"].get("rule") in _NO_TEXT or row["sender"] not in (None, *OPERATORS):
+    if not is_correctable(row["reason"].get("rule", ""), row["sender"]):
         return dismissal
     return f"{program} inbox --edit {row['id'][-6:].lower()}  # or {dismissal}"
 

@@ -372,9 +372,10 @@ class Report:
         return None if found is None else found[0]
 
     def received(self, message_id: str) -> Row | None:
-        """The verdict on a received message, its task (id) and the reason; None if it was not judged yet."""
+        """The verdict on a received message, its row, task (id) and the reason; None if it was not judged yet."""
         rows = self.rows(
-            "SELECT verdict, task, reason FROM messages WHERE message_id = ? AND direction = 'in' ORDER BY id LIMIT 1",
+            "SELECT id, verdict, task, reason FROM messages WHERE message_id = ? AND direction = 'in'"
+            " ORDER BY id LIMIT 1",
             message_id,
         )
         if not rows:

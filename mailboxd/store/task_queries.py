@@ -414,7 +414,8 @@ def latest_events(report: Report, task_id: str | None, limit: int, offset: int =
 
 
 _AFTER_QUESTION = (
-    "SELECT a.{} FROM events a WHERE a.task = q.task AND a.seq > q.seq AND (a.kind IN ('question.asked', 'attempt.ended') OR"
+    "SELECT a.{} FROM events a WHERE a.task = q.task AND a.seq > q.seq AND (a.kind IN"
+    " ('question.asked', 'attempt.ended') OR"
     " coalesce(json_extract(a.data, '$.attempt_changes.waiting_for'), '') NOT IN ('', 'answer')) ORDER BY a.seq LIMIT 1"
 )
 """What ended a question (`q`): another one, or that the attempt goes on."""
@@ -521,7 +522,7 @@ def find_message(report: Report, row_id: str) -> Row | None:
     """A message by the id of its row, with its bytes (`raw`; None if they were not kept)."""
     rows = report.rows(
         'SELECT m.id, m.message_id, m.direction, m.type, m.sender AS "from", m.receiver AS "to", m.verdict, m.verified,'
-        " m.signer, m.name, m.path, m.size, m.reason, m.at, t.local_id AS task, b.raw FROM messages m"
+        " m.signer, m.name, m.path, m.size, m.reason, m.dismissed, m.at, t.local_id AS task, b.raw FROM messages m"
         " LEFT JOIN tasks t ON t.id = m.task LEFT JOIN bodies b ON b.message = m.id AND m.direction = 'in'"
         " WHERE m.id = ?",
         row_id,

@@ -58,6 +58,7 @@ _DONE = {
     "repeat-end": "Ended: there are no more runs. One that is open goes on.",
     "cancel": "Cancelled.",
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
+    "sent-again": "Sent again. The rejected file stays as it was, and leaves the list when this one is accepted.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "dismissed": "Dismissed and recorded under your name.",
     "pause-all": "Every agent of this host is paused: running turns end, and nothing begins.",
@@ -187,12 +188,12 @@ class WebApp:
             ("/w/{key}/a/{approval}", self.approval),
             ("/h/{agent}/a/{approval}", self.approval_elsewhere),
             ("/w/{key}/t/{task}", self.task),
+            ("/w/{key}/m/{message}", self.message),
         ]
         reading: list[tuple[str, Page]] = [
             ("/search", self.search),
             ("/changed", self.changed),
             ("/w/{key}/messages", self.messages),
-            ("/w/{key}/m/{message}", self.message),
             ("/w/{key}/t/{task}/children", self.children),
             ("/w/{key}/t/{task}/log", self.log),
         ]
@@ -319,6 +320,8 @@ class WebApp:
             elif "send" in form:
                 done, message = self.actions.send(workspace, form)
                 return _redirect(f"/w/{workspace.key}?done={done}&sent={message}")
+            elif "correct" in form:
+                done = self.actions.correct(workspace, form["correct"], form)
             elif "dismiss" in form:
                 done = self.actions.dismiss(workspace, form["dismiss"])
             elif "repeat" in form and "repetition" in form:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -45,7 +47,7 @@ from mailboxd.store.later import history, later, repetition_called
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
-from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces, recipes
+from mailboxd.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
 
 # Differences between the results of attempts
 
@@ -317,11 +319,19 @@ class PageModels:
             found = task_queries.find_message(report, row_id)
         if found is None:
             raise UnavailableError(f"there is no message {ascii(row_id)[:100]}")
+        found["reason"] = json.loads(found["reason"] or "null")
         raw: bytes | None = found.pop("raw")
         if raw is None and found["path"]:
             raw = read_message(workspace.ws, found["path"], _MAX_TEXT * 4)
         text = "" if raw is None else hidden_tokens(raw).decode("utf-8", "replace")
-        return found | {"kept": raw is not None, "text": text[:_MAX_TEXT], "cut": len(text) > _MAX_TEXT}
+        file = workspace.ws.mailbox / found["path"] if found["path"] else workspace.ws.inbox / found["name"]
+        return found | {
+            "kept": raw is not None,
+            "text": text[:_MAX_TEXT],
+            "cut": len(text) > _MAX_TEXT,
+            "file": os.fsencode(file).decode("utf-8", "replace"),
+            "correctable": raw is not None and raw == text.encode() and _is_correctable(found, text),
+        }
 
     def messages(self, workspace: WebWorkspace, verdict: str, page: int) -> Row:
         with self.report(workspace) as report:
@@ -329,6 +339,13 @@ class PageModels:
                 report, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE, verdict=verdict
             )
         return {"rows": rows, "total": total, "page": page, "pages_total": _pages(total), "verdict": verdict}
+
+
+def _is_correctable(message: Row, text: str) -> bool:
+    """Whether the form shows this message to be corrected and sent again."""
+    if message["verdict"] != "rejected" or not text.strip() or len(text.encode()) > MOST_CORRECTED:
+        return False
+    return attention.is_correctable((message["reason"] or {}).get("rule", ""), message["from"])
 
 
 def _pages(total: int) -> int:

@@ -33,7 +33,7 @@ from mailboxd.hub.membership import Membership
 from mailboxd.hub.protocol import Address
 from mailboxd.hub.report import hub_report
 from mailboxd.ids import Ids, readable
-from mailboxd.intake import decisions, held_orders, repetitions
+from mailboxd.intake import decisions, held_orders, repetitions, trial
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
@@ -137,6 +137,8 @@ HELD = "held"
 _MAX_NOTE = 4_000
 _MAX_TITLE = 200
 _MAX_ANSWER = 100_000
+MOST_CORRECTED = 64 << 10
+"""Bytes of a message that is corrected in a form: sent, each may become three."""
 _MESSAGE = re.compile(r"[0-9A-Za-z_]{6,40}")
 _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
@@ -207,6 +209,23 @@ class FormActions:
             operator_commands.dismiss(engine, [name], process.name())
         wakeup.poke(workspace.ws.state)
         return "dismissed"
+
+    def correct(self, workspace: WebWorkspace, message: str, form: Form) -> str:
+        """Send a rejected message again, as it was corrected, if it would be taken; returns what was done.
+
+        Raises MailboxdError.
+        """
+        text = storable_text(form.get("text", ""))
+        if not text.strip() or len(text.encode()) > MOST_CORRECTED:
+            raise Refused("bad-form", f"the text is empty, or longer than {MOST_CORRECTED} bytes", "Write it.")
+        with opened(workspace.ws.database) as report:
+            file, before = trial.rejected(report, message)
+        if text == storable_text(before):
+            raise Refused("unchanged", "nothing was changed: it would be rejected again", "Correct it.")
+        trial.taken(workspace.ws, config.load(workspace.ws.config), self.clock, file, text.encode())
+        trial.send_again(workspace.ws, file, text)
+        wakeup.poke(workspace.ws.state)
+        return "sent-again"
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
         """Give an order about a task, or about all circuits of a cause; hold one that ends the task.

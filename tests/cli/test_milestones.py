@@ -72,7 +72,9 @@ def test_a_long_life_keeps_its_beginning_and_its_end() -> None:
 
 
 def test_the_error_of_the_task_is_not_repeated_by_its_attempts() -> None:
-    task = _task(attempts=[_attempt(1, "failed", "the disk is full")], phase="failed", error="gives up: the disk is full")
+    task = _task(
+        attempts=[_attempt(1, "failed", "the disk is full")], phase="failed", error="gives up: the disk is full"
+    )
     assert _texts(task) == ["Received from operator", "Attempt 1 by writer failed", "Failed"]
 
 

@@ -80,7 +80,7 @@ class Browser:
         page = self.get(path).text
         button = next(
             name
-            for name in ("decision", "order", "send", "dismiss", "undo", "repetition", "standstill")
+            for name in ("decision", "order", "send", "correct", "dismiss", "undo", "repetition", "standstill")
             if name in fields
         )
         forms = re.findall(r'<form method="post"[^>]*>(.*?)</form>', page, re.S)

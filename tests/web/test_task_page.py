@@ -84,7 +84,7 @@ def test_an_error_is_said_once(stage: Stage, page: Inside) -> None:
 
 def test_the_full_log_is_a_page_of_its_own_in_parts(stage: Stage, page: Inside) -> None:
     path = _asks(stage, page)
-    for number in range(60):
+    for _ in range(60):
         stage.run("pause", "q3.report")
         stage.run("resume", "q3.report")
     assert f'href="{path}.report/log"' in page.get(f"{path}.report").text

@@ -20,7 +20,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import caps_json
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
-from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError, UnavailableError
+from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
 from mailboxd.mailbox import lock
@@ -293,33 +293,22 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
 
 def _edit(session: Session, name: str) -> None:
     """Send a corrected copy of a rejected file under its name; the rejected one is kept."""
-    from mailboxd.cli.commands.check import lines, taken
+    from mailboxd.cli.commands.check import lines
     from mailboxd.cli.operator_actions import require_editor, require_operator
-    from mailboxd.mailbox.maildir import deliver
-    from mailboxd.store.messages import Messages
+    from mailboxd.intake.trial import rejected, send_again, taken
 
     require_operator()
     ws, config = session.workspace(), session.config()
     with session.report() as report:
-        messages = Messages(report.db)
-        found = {id_: file for id_, file in messages.to_look_at(name).items() if messages.is_rejected(id_)}
-        if len(found) != 1:
-            problem = "several rejected files are" if found else "no rejected file is"
-            raise UnavailableError(f"{problem} called {ascii(name)[:100]}: `mailboxd inbox` lists all, with their ids")
-        ((id_, file),) = found.items()
-        raw = messages.body(id_)
-    try:
-        text = (raw or b"").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UnavailableError(f"{file} is no text in UTF-8 (byte {error.start}), and cannot be edited here") from error
+        file, text = rejected(report, name)
     require_editor()
     after = click.edit(text, extension=".md")
     if after is None or after == text:
         session.answer({"sent": False}, "nothing was changed, and nothing was sent")
         return
-    sent = deliver(ws.inbox, file, after.encode(), renamed=True)
+    sent = send_again(ws, file, after)
     session.tell(f"sent again as inbox/{sent}", err=True)
-    facts = taken(session, config, sent, after.encode())  # if it is refused, it will be in the inbox again
+    facts = taken(ws, config, session.clock, sent, after.encode())  # if it is refused, it will be in the inbox again
     session.show({"sent": True} | facts, map(for_terminal, lines(facts, config.agent)))
 
 
