@@ -14,7 +14,8 @@ SPREAD := -n $(shell echo $$(($(CORES) + 1))) --dist worksteal
 # and tests that start daemons wait for a good part of their time
 SPREAD_WIDER := -n $(shell echo $$(($(CORES) * 3))) --dist worksteal
 
-# stamps: nothing is installed twice
+# stamps: nothing is installed twice. What a user gets is enough to run mailboxd; the tools come on top of it
+USABLE := $(VENV)/.usable
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
@@ -110,8 +111,8 @@ format: $(INSTALLED) ## Fix style and format automatically
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(INSTALLED) ## Run the example workspace, live (KILL=1: with kills; DIALECT=any: as many models answer)
-	PATH="$(CURDIR)/$(BIN):$$PATH" bash workspace-example/demo.sh
+demo: $(USABLE) ## Run the example company, live (KILL=1: with kills; DIALECT=any: as many models answer)
+	@exec $(BIN)/mailboxd demo .demo $(if $(KILL),--kill) $(if $(DIALECT),--dialect "$(DIALECT)" --seed $(or $(SEED),1)) $(ARGS)
 
 docs: $(INSTALLED) ## Regenerate the pages that are derived from the code
 	$(BIN)/python docs/generate.py
@@ -133,9 +134,10 @@ dist: $(INSTALLED) ## Build the wheel, the source archive, the skill and the plu
 	@if command -v npm >/dev/null; then npm pack ./templates/openclaw-plugin --pack-destination dist --silent; \
 		else echo "no npm: the plugin's package is not built"; fi
 
+PIN := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command 'make lock'
 lock: ## Pin all requirements with hashes (needs uv)
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-annotate \
-		--quiet --custom-compile-command 'make lock' --output-file requirements-dev.txt
+	$(PIN) --extra all --group dev --output-file requirements-dev.txt
+	$(PIN) --extra all --group build --constraint requirements-dev.txt --output-file requirements.txt
 
 # not part of `check`, since advisories change without the code and need the network; pip-audit has its own environment
 audit-deps: ## Check the pinned packages for known vulnerabilities
@@ -153,8 +155,9 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m compileall -q mailboxd tests  # otherwise each of a thousand test processes would, with PYTHONDONTWRITEBYTECODE
 	@touch $@
 
-# a version manager's shim may exist without an interpreter, so each candidate is run
-$(LOCKED): requirements-dev.txt
+# makes the environment, and does it again if it was left half made. A version manager's shim may exist without an interpreter,
+# so each candidate is run
+define environment
 	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 		for python in $(or $(PYTHON),$(CANDIDATES)); do \
 			if "$$python" -c '$(SUITABLE)' >/dev/null 2>&1; then found="$$python"; break; fi; \
@@ -167,7 +170,22 @@ $(LOCKED): requirements-dev.txt
 		echo "creating $(VENV) with $$found"; \
 		"$$found" -m venv --clear $(VENV); \
 	fi
-	@total=$$(grep -c == requirements-dev.txt); echo "installing $$total pinned packages into $(VENV), once:"; set -o pipefail; \
-	PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progress-bar off --require-hashes --requirement requirements-dev.txt | \
+endef
+
+# installs the packages that a file pins, and says how far it is
+define pinned
+	@total=$$(grep -c == $(1)); echo "installing $$total pinned packages into $(VENV), once:"; set -o pipefail; \
+	PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progress-bar off --require-hashes --requirement $(1) | \
 		awk -v total="$$total" '/^Collecting/ {printf "  %d of %d: %s\n", ++count, total, $$2; fflush()} /^Installing/ {print "  unpacking"; fflush()}'
+endef
+
+$(USABLE): requirements.txt pyproject.toml
+	$(environment)
+	$(call pinned,requirements.txt)
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(LOCKED): requirements-dev.txt
+	$(environment)
+	$(call pinned,requirements-dev.txt)
 	@touch $@

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mailboxd.cli.text import columns, fit, say
+from mailboxd.cli.text import columns, fit, meter, pad, say
 from mailboxd.progress import Progress, silent
 
 _STEPS = 200
 _UNKNOWN_STEP = 50
+_BAR = 30
 
 
 @contextmanager
@@ -19,27 +20,17 @@ def bars() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield silent
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
 
-    parts = TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn(compact=True)
-    with Bars(*parts, console=Console(stderr=True), transient=True) as shown:
-        known = dict[str, tuple[TaskID, int]]()
+    def tell(what: str, done: int, total: int) -> None:
+        if done and done != total and done % _step(total):
+            return
+        drawn = f"{meter(done, total, _BAR)} {done:,} of {total:,}" if total else f"{done:,}"
+        _replace_line(f"{what:<10} {drawn}")
 
-        def tell(what: str, done: int, total: int) -> None:
-            before = known.get(what)
-            if before is not None and before[1] == total and done % _step(total) and done != total:
-                return
-            if before is None:
-                for task in shown.task_ids:  # one bar at a time: the previous step is complete
-                    shown.update(task, visible=False)
-                known[what] = (shown.add_task(f"{what:<10}", total=total or None, completed=done), total)
-                return
-            shown.update(known[what][0], total=total or None, completed=done)
-            known[what] = (known[what][0], total)
-
+    try:
         yield tell
+    finally:
+        _replace_line("")
 
 
 def _step(total: int) -> int:
@@ -50,5 +41,10 @@ def _step(total: int) -> int:
 def checking(name: str) -> None:
     """Show on a terminal what is being checked, on one line; an empty name clears it."""
     if sys.stderr.isatty():
-        text = fit(f"checking {name} ...", columns() - 1) if name else ""
-        say(f"\r\x1b[K{text}", err=True, newline=False)
+        _replace_line(f"checking {name} ..." if name else "")
+
+
+def _replace_line(text: str) -> None:
+    # by spaces: with NO_COLOR the code that clears a line would be taken out
+    width = columns() - 1
+    say(f"\r{pad(fit(text, width), width)}\r", err=True, newline=False)

@@ -48,7 +48,7 @@ COMMANDS = {
     },
     "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
     "Connect": {
-        "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration", "hub": "hub",
+        "demo": "demo", "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration", "hub": "hub",
         "export": "export",
     },
 }  # fmt: skip

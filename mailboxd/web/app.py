@@ -145,6 +145,10 @@ def static() -> dict[str, tuple[bytes, str]]:
 
 HOSTS = "hosts"
 """In place of a workspace's key: the other hosts."""
+_OWN_ADDRESS = re.compile(r"/(?:[A-Za-z0-9._~%?=&+-][A-Za-z0-9/._~%?=&+-]*)?")
+"""An address of this page: a path, and no host."""
+_OUTSIDE = {"inside": False, **dict.fromkeys(("now", "done", "live", "form_token", "problem"), "")}
+"""What a page without a session is made of."""
 _MAX_FIELDS = 100
 _UPLOAD_SECONDS = 30.0
 _MAX_PAGE = 10_000
@@ -353,11 +357,20 @@ class WebApp:
     # Sessions, static files, changes
 
     def enter(self, request: Request) -> Response:
-        """Exchange the token of a link, which is valid once, for a session."""
+        """Exchange the token of a link, which is valid once, for a session, and go on to the page that it names.
+
+        A browser that follows a link of another site, or of a file, keeps the cookie, but does not send it where that
+        link redirects to. It sends it when the page that it gets here goes on.
+        """
         session = self.sessions.enter(request.query_params.get("token", "")[:200])
         if session is None:
             return self._closed("This link is no longer valid. A link works once, within an hour.")
-        inside = _redirect("/")
+        asked = request.query_params.get("to", "/")
+        wanted = asked if _OWN_ADDRESS.fullmatch(asked) else "/"
+        inside: Response = _redirect(wanted)
+        if request.headers.get("sec-fetch-site", "none") != "none":
+            shown = self.templates.get_template("entered.html").render(to=wanted, **_OUTSIDE)
+            inside = HTMLResponse(shown)
         cookies.set_cookie(inside, session)
         return inside
 
@@ -462,8 +475,7 @@ class WebApp:
         return self._answer(request, "error.html", {"text": text, "status": status}, status=status)
 
     def _closed(self, text: str = "") -> Response:
-        shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "live", "form_token", "problem"), "")}
-        return HTMLResponse(self.templates.get_template("closed.html").render(shown), 401)
+        return HTMLResponse(self.templates.get_template("closed.html").render(text=text, **_OUTSIDE), 401)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         if not await run_in_threadpool(self._has_session, request):

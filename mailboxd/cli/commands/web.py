@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
@@ -34,12 +38,13 @@ if TYPE_CHECKING:
     "--port", type=click.IntRange(0, 65_535), help="Default: `web.port` of this workspace; 0 is any free port."
 )
 @click.option("--bind", default="127.0.0.1", show_default=True, help="127.0.0.1 or ::1.")
+@click.option("--open", "in_browser", is_flag=True, help="Open it in your browser.")
 @click.option("--link", is_flag=True, help="Print a new link to a page that is already being served.")
 @click.option("--revoke", is_flag=True, help="End all sessions, revoke all links, and exit.")
 @click.option("--until-eof", is_flag=True, help="Exit at the end of standard input (used by the daemon).")
 def web_command(
-    session: Session, workspaces: tuple[Path, ...], port: int | None, bind: str, link: bool, revoke: bool,
-    until_eof: bool,
+    session: Session, workspaces: tuple[Path, ...], port: int | None, bind: str, in_browser: bool, link: bool,
+    revoke: bool, until_eof: bool,
 ) -> None:  # fmt: skip
     """Show this user's workspaces in a browser: activity, pending decisions and the full record; decide there.
 
@@ -47,10 +52,8 @@ def web_command(
     one-time token and serves on loopback only. With `web.port` configured, the daemon serves the page, and --link
     prints a link.
     """
-    from mailboxd import log
     from mailboxd.host import loopback
     from mailboxd.user_state import UserState
-    from mailboxd.web import server
     from mailboxd.web.sessions import Sessions
     from mailboxd.web.workspaces import WebWorkspaces, require
 
@@ -66,14 +69,38 @@ def web_command(
         if not wanted:
             raise click.UsageError("--link: give the port with --port, or set `web.port`")
         host = f"[{bind}]" if ":" in bind else bind
-        _print_link(session, f"http://{host}:{wanted}", sessions)
+        _print_link(session, f"http://{host}:{wanted}", sessions, in_browser=in_browser)
         return
+    shown = WebWorkspaces([require(path) for path in workspaces], _own(session))
+    _serve(session, shown, sessions, wanted, bind, in_browser=in_browser, until_eof=until_eof)
+
+
+def open_page(session: Session, workspaces: Sequence[Path], at: str) -> None:
+    """Serve the page of these workspaces on a free port, print its link, and open a browser at the address `at`.
+
+    Ends with Ctrl-C.
+    """
+    from mailboxd.user_state import UserState
+    from mailboxd.web.sessions import Sessions
+    from mailboxd.web.workspaces import WebWorkspaces
+
+    sessions = Sessions(UserState.of(os.environ), session.clock)
+    _serve(session, WebWorkspaces(workspaces), sessions, 0, "127.0.0.1", in_browser=True, at=at)
+
+
+def _serve(
+    session: Session, shown: WebWorkspaces, sessions: Sessions, port: int, bind: str, *, in_browser: bool = False,
+    until_eof: bool = False, at: str = "/",
+) -> None:  # fmt: skip
+    from mailboxd import log
+    from mailboxd.host import loopback
+    from mailboxd.web import server
+
     log.configure("info", "text", sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    shown = WebWorkspaces([require(path) for path in workspaces], _own(session))
-    with loopback.listen(wanted, "`web.port` or --port", bind) as listening:
+    with loopback.listen(port, "`web.port` or --port", bind) as listening:
         if not until_eof:
-            _print_link(session, server.url(listening), sessions)
+            _print_link(session, server.url(listening), sessions, at, in_browser=in_browser)
         server.serve(_app(session, shown, sessions), listening, until_eof=until_eof)
 
 
@@ -85,10 +112,33 @@ def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
     return WebApp(PageModels(shown, session.clock), FormActions(session.clock), sessions)
 
 
-def _print_link(session: Session, address: str, sessions: Sessions) -> None:
-    url = f"{address}/enter?token={sessions.new_link()}"
+def _print_link(session: Session, address: str, sessions: Sessions, at: str = "/", *, in_browser: bool) -> None:
+    to = "" if at == "/" else f"&to={quote(at)}"
+    url = f"{address}/enter?token={sessions.new_link()}{to}"
     session.answer({"url": url, "address": address}, url)
     session.tell("open it in a browser on this machine; the link works once, within an hour", err=True)
+    if in_browser and not (_has_screen() and _open(f"{address}/enter?token={sessions.new_link()}{to}")):
+        session.tell("no browser can be opened from here", err=True)
+
+
+def _has_screen() -> bool:
+    """Whether a browser that is started shows up for this user, and not in the terminal."""
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _open(url: str) -> bool:
+    """Open a browser by a file of the user that leads to `url`: other users can read what a program was called with."""
+    from mailboxd.errors import MailboxdError
+    from mailboxd.user_state import UserState
+
+    state, name = UserState.of(os.environ), "open.html"
+    page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={escape(url)}">\n'
+    try:
+        with state.writing() as folder:
+            state.write(folder, name, page.encode())
+        return webbrowser.open((state.folder / name).as_uri())
+    except (MailboxdError, webbrowser.Error):
+        return False
 
 
 def _own(session: Session) -> Path | None:
