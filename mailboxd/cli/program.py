@@ -48,8 +48,8 @@ COMMANDS = {
     },
     "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
     "Connect": {
-        "demo": "demo", "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration", "hub": "hub",
-        "export": "export",
+        "demo": "demo", "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration",
+        "hub": "hub", "export": "export",
     },
 }  # fmt: skip
 """Commands in the order of the help, with the module in `commands/` that defines `<name>_command`."""
