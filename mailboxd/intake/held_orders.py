@@ -65,6 +65,20 @@ def take_back(engine: Engine, task: Task, user: str) -> list[Event]:
     return [_taken_back(engine, one, task, user) for one in held]
 
 
+def take_back_together(engine: Engine, at: str, name: str, by: str, user: str) -> list[Event]:
+    """Take back the orders that one user gave at once and that are held; inside a batch. Raises Refused if none is."""
+    held = engine.store.held_orders.together(at, name, by)
+    if not held:
+        raise Refused("nothing-held", "none of these orders is held any more", "Their tasks say what became of them.")
+    events = []
+    for one in held:
+        task = engine.store.tasks.get(one.task)
+        if task is None:
+            raise AssertionError(f"{one.id} is about no task")
+        events.append(_taken_back(engine, one, task, user))
+    return events
+
+
 def _taken_back(engine: Engine, held: HeldOrder, task: Task, user: str) -> Event:
     """One that could not be carried out any more is not taken back: it says what stands instead."""
     try:

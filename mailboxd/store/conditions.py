@@ -107,6 +107,14 @@ def in_state(state: str) -> str:
     return f"(t.phase IN ({phases}) AND {NEED} IS NULL)"
 
 
+SUITS = {
+    "retry": f"(t.phase IN ('failed', 'circuit_open') OR t.held <> '' AND t.held NOT LIKE 'paused%' AND t.{OPEN})",
+    "dismiss": "t.phase = 'failed' AND t.parent IS NULL AND t.subtask_id IS NULL",
+    "cancel": f"t.{OPEN}",
+}
+"""The tasks (`t`) for which an order makes sense that is given for many."""
+
+
 def is_not_held(task: str) -> str:
     """Whether the task in this column is not held. Costs nothing while no task is."""
     return f"(NOT EXISTS (SELECT 1 FROM tasks WHERE held <> '') OR {task} NOT IN {_HELD})"

@@ -44,6 +44,11 @@ class HeldOrders:
     def of_task(self, task: str) -> list[HeldOrder]:
         return [_held(row) for row in self._db.execute(f"{_SELECT} WHERE task = ? ORDER BY id", (task,))]
 
+    def together(self, at: str, name: str, by: str) -> list[HeldOrder]:
+        """The orders of this name that this user gave at once, at this time."""
+        sql = f"{_SELECT} WHERE at = ? AND name = ? AND by = ? ORDER BY id"
+        return [_held(row) for row in self._db.execute(sql, (at, name, by))]
+
     def due(self, now: str) -> list[HeldOrder]:
         if self._cache.is_quiet(now):
             return []

@@ -16,7 +16,7 @@ from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id, state_of
 from mailboxd.errors import UnavailableError
-from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, in_state
+from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, SUITS, in_state
 from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
 
 _TASK = (
@@ -330,6 +330,15 @@ class Filter:
     words: str = ""
     parent: str = ""
     children: bool = False
+    names: tuple[str, ...] | None = None
+    """Local ids; None: any."""
+    suits: str = ""
+    """Only those for which this order of `conditions.SUITS` makes sense."""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it asks for more than all root tasks, so that subtasks are among what is found."""
+        return bool(self.state or self.phase or self.agent or self.label or self.words or self.names is not None)
 
 
 def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offset: int = 0) -> tuple[list[Row], int]:
@@ -341,7 +350,7 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offs
     if wanted.parent:
         where.append("t.parent = ?")
         args.append(wanted.parent)
-    elif not wanted.children and not (wanted.state or wanted.phase or wanted.agent or wanted.label or wanted.words):
+    elif not (wanted.children or wanted.narrows):
         where.append("t.parent IS NULL")
     if wanted.state:
         where.append(in_state(wanted.state))
@@ -354,6 +363,11 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offs
     if wanted.label:
         where.append(LABELLED)
         args.append(wanted.label)
+    if wanted.names is not None:
+        where.append("t.local_id IN (SELECT value FROM json_each(?))")
+        args.append(json.dumps(wanted.names))
+    if wanted.suits:
+        where.append(SUITS[wanted.suits])
     for word in wanted.words.split()[:8]:
         where.append("(instr(lower(t.title), ?) OR instr(lower(t.local_id), ?))")
         args += [word.lower(), word.lower()]

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -38,6 +38,7 @@ from mailboxd.hub.protocol import Address
 from mailboxd.mailbox import lock
 from mailboxd.store.reports import opened
 from mailboxd.store.task_queries import Filter, find_exact
+from mailboxd.web import bulk
 from mailboxd.web import sessions as cookies
 from mailboxd.web.markdown import markdown
 from mailboxd.web.page_models import PageModels, recipe_form, search, search_elsewhere
@@ -147,7 +148,7 @@ HOSTS = "hosts"
 """In place of a workspace's key: the other hosts."""
 _OWN_ADDRESS = re.compile(r"/(?:[A-Za-z0-9._~%?=&+-][A-Za-z0-9/._~%?=&+-]*)?")
 """An address of this page: a path, and no host."""
-_OUTSIDE = {"inside": False, **dict.fromkeys(("now", "done", "live", "form_token", "problem"), "")}
+_OUTSIDE = {"inside": False, **dict.fromkeys(("now", "done", "told", "live", "form_token", "problem"), "")}
 """What a page without a session is made of."""
 _MAX_FIELDS = 100
 _UPLOAD_SECONDS = 30.0
@@ -193,6 +194,7 @@ class WebApp:
             ("/h/{agent}/a/{approval}", self.approval_elsewhere),
             ("/w/{key}/t/{task}", self.task),
             ("/w/{key}/m/{message}", self.message),
+            ("/w/{key}/all", self.all_of),
         ]
         reading: list[tuple[str, Page]] = [
             ("/search", self.search),
@@ -217,32 +219,41 @@ class WebApp:
         return self._answer(request, "overview.html", shown, live=every, hosts=bool(shown["hosts"]))
 
     def workspace(self, request: Request) -> Response:
-        workspace, asked = self._workspace(request), request.query_params
-        wanted = Filter(
-            state=asked.get("state", "") if asked.get("state", "") in STATE_STYLES else "",
-            agent=asked.get("agent", "") if is_id(asked.get("agent", "")) else "",
-            label=asked.get("label", "")[:64],
-            words=asked.get("q", "")[:200],
-            children=asked.get("children") == "1",
-        )
-        return self._list(request, workspace, wanted)
+        return self._list(request, self._workspace(request), _filter(request.query_params))
 
     def children(self, request: Request) -> Response:
         workspace, name = self._workspace(request), request.path_params["task"]
-        state = request.query_params.get("state", "")
+        wanted = Filter(parent=self._task_id(workspace, name), state=_filter(request.query_params).state)
+        return self._list(request, workspace, wanted, above=name)
+
+    def all_of(self, request: Request) -> Response:
+        """What an order for all tasks of a list would be about, to be confirmed."""
+        workspace, asked = self._workspace(request), request.query_params
+        order = bulk.BULK.get(asked.get("order", ""))
+        if order is None:
+            raise UnavailableError("that is no order for many tasks")
+        wanted, parent, words = _filter(asked), asked.get("parent", ""), asked.get("search", "")[:200]
+        if parent:
+            wanted = replace(wanted, parent=self._task_id(workspace, parent))
+        if words:
+            wanted = replace(wanted, names=self.models.tasks_found(workspace, words, _kind(asked)))
+        found = self.models.for_many(workspace, order, wanted)
+        shown = found | {"workspace": self._named(workspace), "back": _back(workspace, asked)}
+        return self._answer(request, "bulk.html", shown)
+
+    def _task_id(self, workspace: WebWorkspace, name: str) -> str:
         with self.models.report(workspace) as report:
             task_id = find_exact(report, name)
         if task_id is None:
             raise UnavailableError(f"there is no task {ascii(name)[:100]}")
-        wanted = Filter(parent=task_id, state=state if state in STATE_STYLES else "")
-        return self._list(request, workspace, wanted, above=name)
+        return task_id
 
     def _list(self, request: Request, workspace: WebWorkspace, wanted: Filter, above: str = "") -> Response:
         found = self.models.workspace(workspace, wanted, _number(request.query_params.get("page", "1")))
-        asked = {"state": wanted.state, "agent": wanted.agent, "q": wanted.words, "children": "1" * wanted.children}
+        asked = _asked(wanted)
         sent = request.query_params.get("sent", "")
         found["sent"] = self.models.became_of(workspace, sent) if is_id(sent) else None
-        shown = found | {"filter": wanted, "parent": above, "query": _query(asked)}
+        shown = found | {"filter": wanted, "parent": above, "query": _query(asked), "asked": asked | {"parent": above}}
         return self._answer(request, "workspace.html", shown, live=[workspace])
 
     def task(self, request: Request) -> Response:
@@ -289,8 +300,7 @@ class WebApp:
 
     def search(self, request: Request) -> Response:
         asked = request.query_params
-        words, kind, key = asked.get("q", "")[:200], asked.get("type", ""), asked.get("w", "")
-        kind = kind if kind in ("message", "result", "event") else ""
+        words, kind, key = asked.get("q", "")[:200], _kind(asked), asked.get("w", "")
         workspaces = [workspace for workspace in self.models.workspaces.all() if key in ("", HOSTS, workspace.key)]
         membership, found = self.models.workspaces.hub(), Values(hits=[], troubles=[])
         if words.strip() and membership and key == HOSTS:
@@ -330,6 +340,11 @@ class WebApp:
                 done = self.actions.dismiss(workspace, form["dismiss"])
             elif "repeat" in form and "repetition" in form:
                 done = self.actions.repeat(workspace, form["repetition"], form["repeat"])
+            elif "all" in form:
+                what = self.actions.for_all(workspace, form)
+                return _redirect(_with(_back(workspace, request.query_params, listed=True), what.query))
+            elif "undo-all" in form:
+                done = self.actions.undo_all(workspace, form["undo-all"])
             elif "undo" in form:
                 done = self.actions.undo(workspace, form["undo"])
             elif "decision" in form:
@@ -467,6 +482,7 @@ class WebApp:
             "form_token": form_token(session),
             "inside": True,
             "done": request.query_params.get("done", ""),
+            "told": _told(request.query_params),
             "live": "/changed?" + "&".join(names) if live and not problem else "",
         }
         return HTMLResponse(self.templates.get_template(template).render(shared | values), 409 if problem else status)
@@ -499,6 +515,51 @@ def _window(asked: Mapping[str, str]) -> Window | None:
     except (KeyError, ValueError):
         return None
     return (start, end) if 0 <= start < end <= _LAST_SECOND else None
+
+
+def _filter(asked: Mapping[str, str]) -> Filter:
+    """The tasks that an address asks for; what cannot be is left out."""
+    return Filter(
+        state=asked.get("state", "") if asked.get("state", "") in STATE_STYLES else "",
+        agent=asked.get("agent", "") if is_id(asked.get("agent", "")) else "",
+        label=asked.get("label", "")[:64],
+        words=asked.get("q", "")[:200],
+        children=asked.get("children") == "1",
+    )
+
+
+def _asked(wanted: Filter) -> dict[str, str]:
+    """What an address asks for with this filter."""
+    asked = {"state": wanted.state, "agent": wanted.agent, "label": wanted.label, "q": wanted.words}
+    return asked | {"children": "1" * wanted.children}
+
+
+def _kind(asked: Mapping[str, str]) -> str:
+    """The kind of text that a search is limited to."""
+    return kind if (kind := asked.get("type", "")) in ("message", "result", "event") else ""
+
+
+def _back(workspace: WebWorkspace, asked: Mapping[str, str], *, listed: bool = False) -> str:
+    """The address of the list from which an order for many was given; `listed`: of one that shows what is held."""
+    here, parent, words = f"/w/{workspace.key}", asked.get("parent", ""), asked.get("search", "")[:200]
+    if words:
+        return here if listed else "/search?" + urlencode({"q": words, "type": _kind(asked)})
+    if parent and is_id(parent):
+        here = f"{here}/t/{parent}/children"
+    query = _query(_asked(_filter(asked))).removesuffix("&")
+    return f"{here}?{query}" if query else here
+
+
+def _with(address: str, query: str) -> str:
+    return f"{address}{'&' if '?' in address else '?'}{query}"
+
+
+def _told(asked: Mapping[str, str]) -> str:
+    """What became of an order for many tasks."""
+    did, left = (
+        int(text) if (text := asked.get(name, "")).isdecimal() and len(text) < 5 else 0 for name in ("did", "left")
+    )
+    return bulk.told(asked.get("done", ""), did, left)
 
 
 def _query(asked: Mapping[str, str]) -> str:

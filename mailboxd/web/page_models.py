@@ -42,11 +42,12 @@ from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.recipe import example_values, expand
 from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.store import diagrams, task_queries
-from mailboxd.store.attention_queries import Seen
+from mailboxd.store.attention_queries import Seen, failed_at
 from mailboxd.store.later import history, later, repetition_called
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
+from mailboxd.web import bulk
 from mailboxd.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
 
 # Differences between the results of attempts
@@ -185,6 +186,24 @@ class PageModels:
                 found["later"] = self._later(workspace, report)
         found["paused"] = user_state.standstill(self.workspaces.environ)
         return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
+
+    def for_many(self, workspace: WebWorkspace, order: bulk.BulkOrder, wanted: task_queries.Filter) -> Row:
+        """The tasks of a list for which an order makes sense: their number, and the first of them."""
+        with self.report(workspace) as report:
+            _, every = task_queries.list_tasks(report, wanted, limit=0)
+            rows, total = task_queries.list_tasks(report, replace(wanted, suits=order.name), limit=bulk.MOST)
+            if order.name == "dismiss":
+                seen, before = self.seen(workspace), len(rows)
+                rows = [row for row in rows if not seen.has(row["id"], failed_at(report, row["id"]) or "")]
+                total -= before - len(rows)
+        asks = order.asks.format(bulk.tasks(len(rows)))
+        return {"rows": rows, "total": total, "found": every, "stamps": bulk.stamps(rows), "asks": asks, "order": order}
+
+    def tasks_found(self, workspace: WebWorkspace, words: str, kind: str) -> tuple[str, ...]:
+        """The local ids of all tasks that a search of the texts finds. Raises Refused for a query without words."""
+        with search_of.index(workspace.ws) as index:
+            found = index.find(SearchQuery(words, type=kind, limit=_MOST_FOUND))
+        return tuple(dict.fromkeys(hit["task"] for hit in found if hit["task"]))
 
     def _later(self, workspace: WebWorkspace, report: Report) -> list[Row]:
         """What begins later, and what repeats, with its latest runs."""
@@ -462,10 +481,17 @@ def offered(now: Situation) -> tuple[Offered, ...]:
 
 
 def _held(report: Report, task_id: str | None = None) -> list[Row]:
-    """The orders that are held for some seconds: all, or those about one task."""
+    """The orders that are held for some seconds: all, or those about one task. What one person ordered at once for many
+    tasks is one row, with their number (`count`) and the name (`together`) by which all of it is taken back.
+    """
     rows = task_queries.list_held_orders(report, task_id)
     labels = {order.name: order.label for order in OPERATOR_ORDERS}
-    return [row | {"label": labels.get(row["name"], "Reject")} for row in rows]
+    found: dict[str, Row] = {}
+    for row in rows:
+        together = "|".join((row["at"], row["name"], row["by"]))
+        first = found.setdefault(together, row | {"label": labels.get(row["name"], "Reject"), "together": together})
+        first["count"] = first.get("count", 0) + 1
+    return list(found.values())
 
 
 def recipe_form(workspace: WebWorkspace, name: str) -> Row:
@@ -498,6 +524,8 @@ def _lines(value: Yaml | None) -> str:
 # Search
 
 _MAX_HITS = 30
+_MOST_FOUND = 5_000
+"""Places of a search whose tasks an order may be for."""
 _MAX_PLACES = 200
 """Places that are found before they are put together."""
 

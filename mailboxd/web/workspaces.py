@@ -44,6 +44,7 @@ from mailboxd.protocol.recipe import Recipes
 from mailboxd.protocol.repeats import read_repeat
 from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
 from mailboxd.store.reports import opened
+from mailboxd.web import bulk
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -276,6 +277,45 @@ class FormActions:
         wakeup.poke(workspace.ws.state)
         return f"repeat-{order}"
 
+    def for_all(self, workspace: WebWorkspace, form: Form) -> bulk.Done:
+        """Give the order of the form for all tasks that it names and that are as they were listed; or hold it.
+
+        Raises MailboxdError.
+        """
+        order = bulk.BULK.get(form.get("all", ""))
+        if order is None:
+            raise Refused("bad-form", "the form has no valid order", "Open the list again.")
+        tasks, note = bulk.read_stamps(form.get("tasks", "")), _text(form, "note", _MAX_NOTE)
+        if order.name == "dismiss":
+            return self._dismissed(workspace, order, tasks)
+        count, left, user = 0, list[tuple[str, str]](), process.name()
+        with _engine(workspace) as engine, engine.batch():
+            for one in tasks:
+                try:
+                    with engine.store.savepoint():
+                        _order_one(engine, one, order.name, note, user)
+                except Refused as refusal:
+                    left.append((one.id, refusal.problem))
+                else:
+                    count += 1
+        wakeup.poke(workspace.ws.state)
+        return bulk.Done(order, count, left)
+
+    def _dismissed(self, workspace: WebWorkspace, order: bulk.BulkOrder, tasks: Sequence[bulk.Listed]) -> bulk.Done:
+        with opened(workspace.ws.database) as report:
+            ended = {one.id: at for one in tasks if (at := failed_at(report, one.id)) is not None}
+        user_state.see(workspace.ws.root, self.environ, self.clock.now(), ended)
+        return bulk.Done(order, len(ended), [(one.id, "it is no failed task") for one in tasks if one.id not in ended])
+
+    def undo_all(self, workspace: WebWorkspace, together: str) -> str:
+        """Take back the orders that were given at once (`Together.key`) and are held. Raises MailboxdError."""
+        at, _, rest = together.partition("|")
+        name, _, by = rest.partition("|")
+        with _engine(workspace) as engine, engine.batch():
+            held_orders.take_back_together(engine, at, name, by, process.name())
+        wakeup.poke(workspace.ws.state)
+        return "undone"
+
     def undo(self, workspace: WebWorkspace, task: str) -> str:
         """Take back what is held about this task. Raises MailboxdError."""
         with _engine(workspace) as engine, engine.batch():
@@ -344,6 +384,16 @@ def _task(engine: Engine, name: str) -> Task:
     if found is None:
         raise UnavailableError(f"there is no task {ascii(name)[:100]}")
     return found
+
+
+def _order_one(engine: Engine, one: bulk.Listed, name: str, note: str, user: str) -> None:
+    """Give or hold an order about one of many tasks. Raises Refused, also if it is not as it was listed."""
+    task = engine.store.tasks.get(one.id)
+    if task is None or bulk.Listed(task.id, task.attempt, str(task.phase)) != one:
+        raise Refused("changed", "it has changed since the list was shown")
+    order = BY_NAME[bulk.order_for(name, task.phase, task.held)]
+    values = order.read({order.note: note})
+    (held_orders.hold if order.ends else operator_commands.give)(engine, task, order, values, user)
 
 
 def _order(form: Form) -> tuple[OperatorOrder, dict[str, Any]]:

@@ -80,7 +80,20 @@ class Browser:
         page = self.get(path).text
         button = next(
             name
-            for name in ("decision", "order", "send", "correct", "dismiss", "undo", "repetition", "standstill")
+            for name in (
+                "decision",
+                "all",
+                "order",
+                "send",
+                "correct",
+                "dismiss",
+                "undo-all",
+                "undo",
+                "save",
+                "forget",
+                "repetition",
+                "standstill",
+            )
             if name in fields
         )
         forms = re.findall(r'<form method="post"[^>]*>(.*?)</form>', page, re.S)

@@ -1,0 +1,132 @@
+"""One order for all that a search finds: the page that asks names exactly them, and one undo takes all of it back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.model import Policy
+from mailboxd.core.outcomes import Failed, Permanence, Unknown
+from mailboxd.web.bulk import MOST
+from tests.cli.stage import Stage, make
+from tests.web.inside import Inside, inside
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return make(tmp_path / "alpha")
+
+
+@pytest.fixture
+def page(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return inside(stage, tmp_path / "state")
+
+
+def _fails(stage: Stage, *names: str) -> None:
+    for name in names:
+        stage.create(name, policy=Policy(max_attempts=1))
+        stage.start()
+        stage.end_turn(name, Failed("no access", Permanence.PERMANENT))
+        assert stage.phase(name) == "failed"
+
+
+def _sends(stage: Stage, *names: str) -> None:
+    for name in names:
+        stage.create(name)
+
+
+def test_all_that_failed_runs_again_and_nothing_else(stage: Stage, page: Inside) -> None:
+    _fails(stage, "crawl-a", "crawl-b", "other")
+    _sends(stage, "crawl-c")
+    key = page.key()
+    assert "All 3 of these" in page.get(f"/w/{key}?q=crawl").words
+    asks = page.get(f"/w/{key}/all?order=retry&q=crawl")
+    assert "Run 2 tasks again?" in asks.words
+    assert "2 of the 3 that were found" in asks.words
+    assert "crawl-a" in asks.words
+    assert "crawl-c" not in asks.words
+    answer = page.form(f"/w/{key}/all?order=retry&q=crawl", all="retry", note="access is mended")
+    assert answer.headers["location"] == f"/w/{key}?q=crawl&done=all-retry&did=2&left=0"
+    assert "2 tasks will run again." in page.get(answer.headers["location"]).words
+    assert [stage.phase(name) for name in ("crawl-a", "crawl-b", "other")] == [
+        "execution_ready", "execution_ready", "failed",
+    ]  # fmt: skip
+
+
+def test_what_changed_since_the_list_was_shown_is_left_and_twice_does_nothing_twice(stage: Stage, page: Inside) -> None:
+    _fails(stage, "one", "two")
+    path = f"/w/{page.key()}/all?order=retry&state=done: failed".replace(" ", "%20")
+    fields = page.filled(path, all="retry")
+    _fails(stage, "three")
+    stage.run("retry", "one")
+    assert page.post(path, fields).headers["location"].endswith("done=all-retry&did=1&left=1")
+    assert stage.phase("three") == "failed", "it was not listed"
+    again = page.post(path, fields).headers["location"]
+    assert again.endswith("did=0&left=2")
+    assert "2 tasks had changed since the list was shown, and are as before" in page.get(again).words
+
+
+def test_stuck_work_is_released_by_the_same_button(stage: Stage, page: Inside) -> None:
+    stage.create("stuck", policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn("stuck", Unknown("the disk was full", "run_1", looked_up=True))
+    assert stage.phase("stuck") == "circuit_open"
+    stage.create("rests")
+    stage.run("pause", "rests")
+    path = f"/w/{page.key()}/all?order=retry"
+    assert "Run 1 task again?" in page.get(path).words
+    assert page.form(path, all="retry").status == 303
+    assert stage.phase("stuck") == "execution_ready"
+
+
+def test_all_are_cancelled_after_ten_seconds_and_one_undo_takes_all_of_it_back(stage: Stage, page: Inside) -> None:
+    _sends(stage, "one", "two", "three")
+    key = page.key()
+    path = f"/w/{key}/all?order=cancel"
+    assert page.form(path, all="cancel", note="not wanted").headers["location"] == (
+        f"/w/{key}?done=all-cancel&did=3&left=0"
+    )
+    shown = page.get(f"/w/{key}")
+    assert shown.words.count("Undo all 3") == 1
+    assert {stage.phase(name) for name in ("one", "two", "three")} == {"execution_ready"}
+    (together,) = re.findall(r'name="undo-all" value="([^"]+)"', shown.text)
+    assert page.form(f"/w/{key}", **{"undo-all": together}).headers["location"].endswith("?done=undone")
+    stage.clock.advance(10 * 365 * 86_400)  # the engine of the page has its own
+    stage.carry_out_held()
+    assert {stage.phase(name) for name in ("one", "two", "three")} == {"execution_ready"}
+    assert page.form(path, all="cancel").status == 303
+    stage.carry_out_held()
+    assert {stage.phase(name) for name in ("one", "two", "three")} == {"cancelled"}
+
+
+def test_failures_are_dismissed_together_and_leave_what_needs_you(stage: Stage, page: Inside) -> None:
+    page.get("/")
+    _fails(stage, "one", "two")
+    path = f"/w/{page.key()}/all?order=dismiss"
+    assert "Dismiss 2 tasks?" in page.get(path).words
+    assert page.form(path, all="dismiss").headers["location"].endswith("done=all-dismiss&did=2&left=0")
+    assert "There is nothing to do" in page.get(path).words
+
+
+def test_what_a_search_of_the_texts_finds_is_acted_on(stage: Stage, page: Inside) -> None:
+    _fails(stage, "one", "two")
+    key = page.key()
+    assert "All 2 of these of alpha" in page.get("/search?q=access").words
+    asks = page.get(f"/w/{key}/all?order=retry&search=access")
+    assert "Run 2 tasks again?" in asks.words
+    assert page.form(f"/w/{key}/all?order=retry&search=access", all="retry").status == 303
+    assert {stage.phase(name) for name in ("one", "two")} == {"execution_ready"}
+
+
+def test_a_form_that_names_nothing_or_too_much_is_refused(stage: Stage, page: Inside) -> None:
+    _fails(stage, "one")
+    path = f"/w/{page.key()}/all?order=retry"
+    many = " ".join(f"tsk_{number}:1:failed" for number in range(MOST + 1))
+    for tasks in ("", "one", "tsk_1:1", "tsk_1:x:failed", "../x:1:failed", many):
+        assert page.form(path, all="retry", tasks=tasks).status == 409
+    assert page.form(path, all="delete").status == 409
+    assert page.get(f"/w/{page.key()}/all?order=delete").status == 404
+    assert stage.phase("one") == "failed"
