@@ -635,6 +635,33 @@ def find_installation(environ: Mapping[str, str], clock: Clock) -> tuple[Install
     ), shown(release.version)
 
 
+def agent_in(root: Path, environ: Mapping[str, str]) -> str:
+    """The id of the agent that OpenClaw runs in the directory `root`.
+
+    Raises UnavailableError if OpenClaw cannot be asked, or runs none or several there, with the command that helps.
+    """
+    here = shlex.quote(str(root))
+    probes = OpenClawProbes(OpenClaw(("openclaw",)), child_environment(environ))
+    if probes.program().path is None:
+        raise UnavailableError(
+            f"openclaw is not in PATH, so it cannot say whose workspace {root} is: `mailboxd init {here} --agent ID`"
+        )
+    peers = probes.peers()
+    found = [peer.id for peer in peers if PurePath(peer.workspace).is_absolute() and _is_at(peer.workspace, root)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        choices = " or ".join(f"`mailboxd init {here} --agent {name}`" for name in sorted(found))
+        raise UnavailableError(f"OpenClaw runs {len(found)} agents in {root}: {choices}")
+    homes = "".join(f"\n  mailboxd init {shlex.quote(peer.workspace)}  # {peer.id}" for peer in peers)
+    where = f"; its agents are in{homes}" if homes else "; `openclaw agents add` adds one"
+    raise UnavailableError(f"OpenClaw runs no agent in {root}{where}")
+
+
+def _is_at(workspace: str, root: Path) -> bool:
+    return Path(workspace).resolve() == root
+
+
 def _gateway(openclaw: OpenClaw, environment: Mapping[str, str]) -> tuple[str, bool]:
     from mailboxd.agents.gateway.client import configured
 

@@ -150,6 +150,12 @@ _OWN_ADDRESS = re.compile(r"/(?:[A-Za-z0-9._~%?=&+-][A-Za-z0-9/._~%?=&+-]*)?")
 """An address of this page: a path, and no host."""
 _OUTSIDE = {"inside": False, **dict.fromkeys(("now", "done", "told", "live", "form_token", "problem"), "")}
 """What a page without a session is made of."""
+_EXAMPLE = {
+    "title": "Introduce yourself",
+    "instructions": "Write three lines: who you are, what you can do here, and which of your tools you would use.",
+    "expected_output": "Three lines",
+}
+"""A first task, ready to be sent (`/new?example=1`)."""
 _MAX_FIELDS = 100
 _UPLOAD_SECONDS = 30.0
 _MAX_PAGE = 10_000
@@ -316,6 +322,7 @@ class WebApp:
         asked, every = request.query_params, self.models.workspaces.all()
         chosen = next((one for one in every if one.key == asked.get("w")), every[0] if every else None)
         shown: Values = {"workspaces": [self._named(one) for one in every], "chosen": chosen.key if chosen else ""}
+        shown["example"] = _EXAMPLE if asked.get("example") else {}
         if chosen is not None and asked.get("recipe"):
             return self._answer(request, "recipe.html", shown | {"recipe": recipe_form(chosen, asked["recipe"])})
         return self._answer(request, "new.html", shown | {"recipes": list(recipes(chosen).all()) if chosen else []})

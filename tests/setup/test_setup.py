@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +186,59 @@ def test_a_person_is_asked_and_no_is_the_default(beside: Beside) -> None:
     assert asked.wait(60 * PATIENCE) == 1
     os.close(ours)
     assert not (beside.workspace("alpha") / ".mailboxd").exists()
+
+
+def test_it_ends_on_the_page_with_a_first_task_ready_to_be_sent(beside: Beside) -> None:
+    skipped = [word for part in ("plugin", "service", "tools", "gateway", "questions") for word in ("--skip", part)]
+    ours, theirs = pty.openpty()
+    asked = subprocess.Popen(
+        [*MAILBOXD, "setup", "--agent", "alpha", "--no-canary", *skipped], cwd=beside.root,
+        env=environment(beside.env), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    for question, answer in (
+        (b"[y/N]", b"y\n"),
+        (b"[20.0]", b"\n"),
+        (b"[50.0]", b"\n"),
+        (b"[Y/n]", b"\n"),
+        (b"/new", b""),
+    ):
+        while question not in said and select.select([ours], [], [], 60 * PATIENCE)[0]:
+            said += os.read(ours, 4096)
+        assert question in said, said
+        os.write(ours, answer)
+    link = re.search(rb"http://127[.0-9:]+/enter\S+", said)
+    assert link is not None, said
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(link[0].decode(), timeout=60) as page:
+        assert page.url.endswith("example=1")
+        assert "Introduce yourself" in page.read().decode()
+    asked.send_signal(signal.SIGINT)
+    assert asked.wait(60 * PATIENCE) == 0
+    os.close(ours)
+
+
+def test_init_takes_the_agent_from_openclaw(beside: Beside) -> None:
+    def init(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*MAILBOXD, "init", *words], cwd=beside.root, env=environment({**beside.env, **env}),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180 * PATIENCE,
+        )  # fmt: skip
+
+    nobody = init()
+    assert nobody.returncode == 69
+    assert f"OpenClaw runs no agent in {beside.root}" in nobody.stderr
+    offered = f"mailboxd init {beside.workspace('alpha')}"
+    assert f"  {offered}  # alpha" in nobody.stderr
+    done = init(*offered.split()[2:])
+    assert done.returncode == 0, done.stderr
+    assert config.load(Workspace(beside.workspace("alpha")).config).agent == "alpha"
+    alone = init(str(beside.workspace("beta")), PATH=str(beside.root))
+    assert alone.returncode == 69
+    assert f"`mailboxd init {beside.workspace('beta')} --agent ID`" in alone.stderr
+    again = init(str(beside.workspace("alpha")), PATH=str(beside.root))
+    assert again.returncode == 0, "what is configured needs nobody to be asked"
 
 
 def test_setup_writes_the_caps_of_a_day_where_nobody_has_confirmed_them(beside: Beside) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -130,7 +129,5 @@ def _open_page(session: Session, company: Company) -> None:
     company.wait(lambda: "approval" in company.call("--json", "inbox", agent="analyst"))
     _say(session, "the page: the answer, and a request that waits for you; Ctrl-C stops it and the daemons")
     analyst = WebWorkspace(company.workspace("analyst"))
-    with suppress(KeyboardInterrupt):
-        open_page(
-            session, [company.workspace(agent).root for agent in demo.AGENTS], at=f"/w/{analyst.key}/t/{demo.TASK}"
-        )
+    roots = [company.workspace(agent).root for agent in demo.AGENTS]
+    open_page(session, roots, at=f"/w/{analyst.key}/t/{demo.TASK}")

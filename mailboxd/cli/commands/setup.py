@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.bars import bars, checking
-from mailboxd.cli.session import Dollars, Id, Session, verb
+from mailboxd.cli.session import Dollars, Id, Session, agent_of, verb
 from mailboxd.cli.text import folded_list, to_json
 from mailboxd.core.vocabulary import NO_SUCH_AGENT
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, UnavailableError
@@ -81,7 +81,7 @@ def setup_command(
         return _unapplied(session, plan, dry_run=dry_run)
     if caps.due and not yes:
         caps = caps.asked()
-    return _carry_out(session, plan, record, caps, canary=not no_canary)
+    return _carry_out(session, plan, record, caps, canary=not no_canary, asks=not yes)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,9 @@ def _secret(session: Session) -> Callable[[], str] | None:
     return cache(ask_secret) if sys.stdin.isatty() and not session.as_json else None
 
 
-def _carry_out(session: Session, plan: Plan, record: SetupRecord, caps: DayCaps, *, canary: bool) -> int:
+def _carry_out(
+    session: Session, plan: Plan, record: SetupRecord, caps: DayCaps, *, canary: bool, asks: bool
+) -> int:  # fmt: skip
     from mailboxd.mailbox.layout import Workspace
     from mailboxd.setup import plan as planning
 
@@ -189,11 +191,28 @@ def _carry_out(session: Session, plan: Plan, record: SetupRecord, caps: DayCaps,
         services = [step for step in plan.steps if step.part.kind == "service"]
         served = {step.part.agent for step in services if step.state.status.value != "left_out"}
         example = f'`{next(iter(programs.values()), "mailboxd")} send "Say hello"`'
-        lines = [f"ready: drop a file into an agent's mailbox/inbox/, or {example}"]
+        lines = [f"ready: drop a file into an agent's mailbox/inbox/, or {example}; `mailboxd web --open` is the page"]
         idle = [agent for agent in programs if agent not in served]
         lines += [f"{agent} works while a daemon runs: `{programs[agent]} run`" for agent in idle]
     session.show(_facts(plan, results) | {"applied": True, "caps": capped, "doctor": checked}, lines)
+    if plan.homes and healthy and not failed and asks:
+        _offer_page(session, next(iter(plan.homes.values())))
     return failed or (EXIT_OK if healthy else EXIT_NO)
+
+
+def _offer_page(session: Session, root: Path) -> None:
+    """Ask whether to open the page on a first task for the agent at `root`, and serve it until Ctrl-C."""
+    from importlib.util import find_spec
+
+    if not _is_asked(session) or find_spec("starlette") is None:
+        return
+    if click.confirm("\nOpen the page, with a first task ready to be sent?", default=True):
+        from mailboxd.cli.commands.web import open_page
+        from mailboxd.mailbox.layout import Workspace
+        from mailboxd.web.workspaces import WebWorkspace
+
+        session.tell("Ctrl-C ends the page; the agents go on, and `mailboxd web --open` opens it again")
+        open_page(session, [], at=f"/new?w={WebWorkspace(Workspace(root)).key}&example=1")
 
 
 def _undo(session: Session, installation: Installation, record: SetupRecord, *, yes: bool, dry_run: bool) -> int:
@@ -220,9 +239,14 @@ def _agreed(yes: bool, session: Session) -> bool:
     """Ask for confirmation. Raises UsageError without a terminal."""
     if yes:
         return True
-    if session.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not _is_asked(session):
         raise click.UsageError("cannot ask without a terminal: give --yes, or --dry-run to see the plan")
     return click.confirm("Do this?", default=False)
+
+
+def _is_asked(session: Session) -> bool:
+    """Whether a person can be asked."""
+    return not session.as_json and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
@@ -299,19 +323,20 @@ def _outcome(result: Result) -> dict[str, Any]:
     return {"done": result.done or None, "problem": result.problem or None}
 
 
-@verb("init", "init --agent analyst", "init ~/.openclaw/workspace-analyst --agent analyst")
+@verb("init", "init ~/.openclaw/workspace-analyst", "init", "init ~/scratch --agent analyst")
 @click.argument("directory", metavar="[WORKSPACE]", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--agent", type=Id(), required=True, help="The agent's OpenClaw id.")
-def init_command(session: Session, directory: Path | None, agent: str) -> None:
+@click.option("--agent", type=Id(), help="The agent's OpenClaw id. Default: the agent that OpenClaw runs in WORKSPACE.")
+def init_command(session: Session, directory: Path | None, agent: str | None) -> None:
     """Create the directories, configuration and database in WORKSPACE (default: the current directory).
 
     Directories are private to their owner (0700). Existing files are kept, so it is safe to run again. If OpenClaw can
     be asked and has no such agent, it says so, with the command that adds it.
     """
     from mailboxd.mailbox.layout import Workspace
-    from mailboxd.setup.plan import create_workspace
+    from mailboxd.setup.plan import agent_in, create_workspace
 
     ws = Workspace((directory or session.path or Path.cwd()).resolve())
+    agent = agent or agent_of(ws) or agent_in(ws.root, os.environ)
     made = create_workspace(ws.root, agent, session.clock.now(), os.environ)
     lines = [
         f"{ws.root}: the workspace of agent {agent}",

@@ -85,7 +85,8 @@ def open_page(session: Session, workspaces: Sequence[Path], at: str) -> None:
     from mailboxd.web.workspaces import WebWorkspaces
 
     sessions = Sessions(UserState.of(os.environ), session.clock)
-    _serve(session, WebWorkspaces(workspaces), sessions, 0, "127.0.0.1", in_browser=True, at=at)
+    with suppress(KeyboardInterrupt):
+        _serve(session, WebWorkspaces(workspaces), sessions, 0, "127.0.0.1", in_browser=True, at=at)
 
 
 def _serve(
