@@ -18,7 +18,7 @@ from mailboxd.config.operator_zone import called, zone_of
 from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.spending import NOTHING, Spend, Standing, caps_json, total
-from mailboxd.core.times import plus
+from mailboxd.core.times import moment, plus
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.store import overview_queries as queries
@@ -28,6 +28,7 @@ from mailboxd.store.overview_queries import Size
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
     from mailboxd.core.standstill import Standstill
+    from mailboxd.explain.model import OpenBreaker
     from mailboxd.mailbox.layout import Workspace
     from mailboxd.store.attention_queries import Seen
     from mailboxd.store.reports import Report, Row
@@ -300,7 +301,10 @@ def of(
         place,
         found.graded(grade, pid),
         running=pid is not None,
-        troubles=tuple(f"{one.where}: {one.why}" for one in troubles if not one.needs_person(now)),
+        troubles=(
+            *(f"{one.where}: {one.why}" for one in troubles if not one.needs_person(now)),
+            *(_shut(agent, breaker, now) for agent, breaker in found.snapshot.breakers.items()),
+        ),
         states=found.states(report.phases()),
         open=sum(report.open_phases().values()),
     )
@@ -318,6 +322,11 @@ def of(
         _spent(report, now, place, zone),
         (condition,),
     )
+
+
+def _shut(agent: str, breaker: OpenBreaker, now: str) -> str:
+    until = f"no turns until {moment(breaker.until, now)}" if breaker.until else "one turn, as a trial"
+    return f"{agent} gets {until}: {first_line(breaker.reason)}"
 
 
 def _decisions(

@@ -220,6 +220,14 @@ def read(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, s
     _note(root, environ, now, with_them)
 
 
+def seen_stamp(root: Path, environ: Mapping[str, str]) -> int:
+    """Another number after each change of what the user has seen. Raises nothing."""
+    state, name = _of_seen(root, environ)
+    with suppress(OSError):
+        return (state.folder / name).stat().st_ctime_ns
+    return 0
+
+
 def _new(tasks: Mapping[str, str], is_known: Callable[[str, str], bool]) -> dict[str, str]:
     return {task: ended for task, ended in tasks.items() if not is_known(task, ended)}
 

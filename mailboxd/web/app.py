@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from mailboxd import health
+from mailboxd import health, user_state
 from mailboxd.clock import Clock
 from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
@@ -41,6 +41,7 @@ from mailboxd.store.task_queries import Filter, find_exact
 from mailboxd.web import bulk
 from mailboxd.web import sessions as cookies
 from mailboxd.web.markdown import markdown
+from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels, recipe_form, search, search_elsewhere
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
 from mailboxd.web.workspaces import Form, FormActions, WebWorkspace, recipes
@@ -61,6 +62,7 @@ _DONE = {
     "sent": "Sent. The task appears here as soon as the daemon has read it.",
     "sent-again": "Sent again. The rejected file stays as it was, and leaves the list when this one is accepted.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
+    "read": "Marked as read, for you alone.",
     "dismissed": "Dismissed and recorded under your name.",
     "pause-all": "Every agent of this host is paused: running turns end, and nothing begins.",
     "resume-all": "Every agent goes on.",
@@ -189,7 +191,7 @@ class WebApp:
     watcher: ChangeWatcher = field(init=False)
 
     def __post_init__(self) -> None:
-        self.watcher = ChangeWatcher(self.models.clock)
+        self.watcher = ChangeWatcher(self.models.clock, self.models.workspaces.environ)
 
     def application(self) -> Starlette:
         deciding: list[tuple[str, Page]] = [
@@ -221,8 +223,8 @@ class WebApp:
     # Pages
 
     def overview(self, request: Request) -> Response:
-        shown, every = self.models.overview(), self.models.workspaces.all()
-        return self._answer(request, "overview.html", shown, live=every, hosts=bool(shown["hosts"]))
+        shown, every = overview_values(self.models), self.models.workspaces.all()
+        return self._answer(request, "overview.html", shown, live=every, hosts=shown["has_hosts"])
 
     def workspace(self, request: Request) -> Response:
         return self._list(request, self._workspace(request), _filter(request.query_params))
@@ -336,6 +338,8 @@ class WebApp:
         try:
             if "standstill" in form:
                 done = self.actions.stand_still(form["standstill"], form)
+            elif "read_until" in form:
+                done = self.actions.read_all(self.models.workspaces.all(), form["read_until"])
             elif workspace is None:
                 done = self._elsewhere(named)
             elif "send" in form:
@@ -345,6 +349,8 @@ class WebApp:
                 done = self.actions.correct(workspace, form["correct"], form)
             elif "dismiss" in form:
                 done = self.actions.dismiss(workspace, form["dismiss"])
+            elif "read" in form:
+                done = self.actions.read(workspace, form["read"])
             elif "repeat" in form and "repetition" in form:
                 done = self.actions.repeat(workspace, form["repetition"], form["repeat"])
             elif "all" in form:
@@ -586,10 +592,12 @@ class ChangeWatcher:
     """Looks at each workspace at most every `INTERVAL`, however many pages are open."""
 
     clock: Clock
+    environ: Mapping[str, str]
     _seen: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def signature(self, workspaces: Sequence[WebWorkspace], hosts: Hosts | None) -> str:
-        """A text that changes with every change of these workspaces' records or daemons' health, and of other hosts."""
+        """A text that changes with every change of these workspaces' records or daemons' health, of what the user has
+        seen there, and of other hosts."""
         found = [self._recent(one.key, INTERVAL, partial(self._of, one)) for one in workspaces]
         if hosts is not None:
             found.append(self._recent("", _HOSTS_INTERVAL, partial(self._of_hosts, hosts)))
@@ -609,7 +617,8 @@ class ChangeWatcher:
             grade = health.read(workspace.ws, pid, self.clock.now(), self.clock.monotonic())[0].value
         except (MailboxdError, OSError):
             return f"{workspace.key}:none"
-        return f"{workspace.key}:{last}:{grade}"
+        noted = user_state.seen_stamp(workspace.ws.root, self.environ)
+        return f"{workspace.key}:{last}:{noted}:{grade}"
 
     def _of_hosts(self, hosts: Hosts) -> str:
         with suppress(MailboxdError):

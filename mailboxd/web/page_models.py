@@ -113,19 +113,6 @@ class PageModels:
         with opened(workspace.ws.database) as report, report.snapshot():
             yield report
 
-    def overview(self) -> Row:
-        """All workspaces and other hosts, and what needs a person in any of them; the urgent ones come first."""
-        workspaces = sorted((self.summary(workspace) for workspace in self.workspaces.all()), key=_urgency)
-        try:
-            hosts = self.workspaces.hosts(self.clock.now())
-        except MailboxdError as error:
-            hosts = []
-            _log.warning("the other hosts cannot be shown: %s", error)
-        paused = user_state.standstill(self.workspaces.environ)
-        return {"workspaces": workspaces, "hosts": hosts, "paused": paused} | _together(
-            [*workspaces, *map(_of_host, hosts)]
-        )
-
     def summary(self, workspace: WebWorkspace) -> Row:
         """One workspace; if it cannot be read, `error` says why. Raises nothing."""
         shown: Row = {"key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": ""}
@@ -160,7 +147,7 @@ class PageModels:
         titles = task_queries.titles(report, {item.task for item in waiting.items})
         common = {"key": workspace.key, "agent": shown["agent"]}
         listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
-        items = [_with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
+        items = [with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
         return {
             "grade": waiting.graded(Grade(shown["grade"]), lock.holder(workspace.ws)).value,
             "phases": phases,
@@ -169,7 +156,7 @@ class PageModels:
             "total": sum(phases.values()),
             "attention": [item | common | {"title": titles.get(item["task"], "")} for item in items],
             "attention_total": waiting.total - (len(waiting.items) - len(listed)),
-            "held": [row | {"key": workspace.key} for row in _held(report)],
+            "held": [row | {"key": workspace.key} for row in held_orders(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
             "spending": [] if standing is None else [caps_json(account, standing) for account in standing.accounts],
@@ -262,7 +249,7 @@ class PageModels:
             "checks": task_queries.list_check_runs(report, task_id, 50),
             "made": results,
             "diffs": comparisons(results),
-            "held_orders": _held(report, task_id),
+            "held_orders": held_orders(report, task_id),
             "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
         }
 
@@ -278,9 +265,9 @@ class PageModels:
             task = snapshot.tasks[one]
             for row in task_queries.approvals(report, " WHERE a.task = ? AND a.status = 'pending'", one):
                 asked = attention.of_approval(report, row["id"], program)
-                items += [_with_form(asked, row, task)] if asked is not None else []
+                items += [with_form(asked, row, task)] if asked is not None else []
             if (item := attention.of_task(report, one, now, program)) is not None:
-                items.append(_with_form(item, None, task))
+                items.append(with_form(item, None, task))
         titles = task_queries.titles(report, {item["task"] for item in items})
         common = {"key": workspace.key, "agent": ""}
         return {
@@ -402,40 +389,26 @@ def _zooms(shown: Window, ran: Window, *, zoomed: bool) -> list[tuple[str, str]]
     return found
 
 
-def _urgency(row: Row) -> int:
-    """Sort key: broken workspaces, then those that need attention, then the rest."""
-    if "error" in row or row["grade"] == Grade.RED or any(item["kind"] == Need.CONFIG for item in row["attention"]):
-        return 0
-    return 1 if row["attention"] else 2
-
-
-def _together(places: Sequence[Row]) -> Row:
-    """The items that need a person in these workspaces and on these hosts."""
-    items = [item for place in places for item in place["attention"]]
-    held = [row for place in places for row in place.get("held", ())]
-    return {"attention": items, "held": held, "attention_total": sum(place["attention_total"] for place in places)}
-
-
-def _of_host(row: Row) -> Row:
+def of_host(row: Row) -> list[Row]:
     """The items that need a person on another host; with forms, if that host lets a person here decide."""
-    items = [_bare(item) | {"key": item["agent"], "title": ""} for item in row["attention"]]
+    items = [bare(item) | {"key": item["agent"], "title": ""} for item in row["attention"]]
     for item in items:
         if item["may_decide"] and item["kind"] in OF_TASKS:
             asked = item.get("details") or item["text"]
             item["question"] = asked if item["kind"] == Need.QUESTION else ""
             names = ("answer", "cancel") if item["question"] else ("cancel",)
             item["orders"] = tuple((BY_NAME[name], BY_NAME[name].fields) for name in names)
-    return {"attention": items, "attention_total": row["attention_count"]}
+    return items
 
 
-def _bare(item: Row) -> Row:
+def bare(item: Row) -> Row:
     without = {"question": "", "orders": (), "coordinates": False, "approval": None}
     return {**item, **without, "target": item["id"] or (f"order-{item['task']}" if item["task"] else item["kind"])}
 
 
-def _with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
+def with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
     """The item with what its form needs."""
-    row = _bare(asdict(item)) | {"approval": approval}
+    row = bare(asdict(item)) | {"approval": approval}
     if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
         question = task.question
         now = Situation(task.phase, task.held, task.not_before is not None, question is not None, task.has_result)
@@ -480,7 +453,7 @@ def offered(now: Situation) -> tuple[Offered, ...]:
     return tuple((order, order.offered(now)) for order in sensible(now))
 
 
-def _held(report: Report, task_id: str | None = None) -> list[Row]:
+def held_orders(report: Report, task_id: str | None = None) -> list[Row]:
     """The orders that are held for some seconds: all, or those about one task. What one person ordered at once for many
     tasks is one row, with their number (`count`) and the name (`together`) by which all of it is taken back.
     """

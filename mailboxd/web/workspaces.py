@@ -24,6 +24,7 @@ from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import first_line, storable_text
 from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import is_id
 from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, MessageError, Refused, UnavailableError
@@ -43,7 +44,9 @@ from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessag
 from mailboxd.protocol.recipe import Recipes
 from mailboxd.protocol.repeats import read_repeat
 from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
+from mailboxd.store.overview_queries import finished_at
 from mailboxd.store.reports import opened
+from mailboxd.store.task_queries import find_exact
 from mailboxd.web import bulk
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -227,6 +230,26 @@ class FormActions:
         trial.send_again(workspace.ws, file, text)
         wakeup.poke(workspace.ws.state)
         return "sent-again"
+
+    def read(self, workspace: WebWorkspace, task: str) -> str:
+        """Note that the user has read the result of this task (local id). Raises MailboxdError."""
+        with opened(workspace.ws.database) as report:
+            found = find_exact(report, task) if is_id(task) else None
+            ended = None if found is None else finished_at(report, found)
+        if found is None or ended is None:
+            raise Refused("bad-form", "the form names no finished task", "Open the page again.")
+        user_state.read(workspace.ws.root, self.environ, self.clock.now(), {found: ended})
+        return "read"
+
+    def read_all(self, workspaces: Sequence[WebWorkspace], until: str) -> str:
+        """Note that the user has read every result that had come when the page was made. Raises Refused."""
+        try:
+            to_epoch(until)
+        except ValueError:
+            raise Refused("bad-form", "the form says no time", "Open the page again.") from None
+        for workspace in workspaces:
+            user_state.read(workspace.ws.root, self.environ, self.clock.now(), {}, until=until)
+        return "read"
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
         """Give an order about a task, or about all circuits of a cause; hold one that ends the task.

@@ -13,6 +13,7 @@ from mailboxd import config
 from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
+from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import WebWorkspaces
 from tests.cli.stage import NOW, Stage
@@ -44,8 +45,8 @@ def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     assert (red.exit_code, json.loads(red.stdout)["attention"][0]) == (1, item)
     fleet = stage.run("fleet", str(stage.ws.root))
     assert (fleet.exit_code, "the configuration is invalid" in fleet.stdout) == (1, True)
-    (shown,) = PageModels(WebWorkspaces([stage.ws.root]), stage.clock).overview()["workspaces"]
-    assert (shown["attention"][0]["text"], shown["grade"], "error" in shown) == (item["text"], "red", False)
+    shown = overview_values(PageModels(WebWorkspaces([stage.ws.root]), stage.clock))
+    assert (shown["decide"]["lines"][0]["text"], shown["places"][0]["grade"]) == (item["text"], "red")
     found = json.loads(stage.run("doctor", "--quick", "--json").stdout)["findings"]
     assert (found[0]["id"], found[0]["level"]) == ("config", "error")
     assert "mailboxd run" not in str(found)
@@ -120,8 +121,9 @@ def test_while_a_daemon_runs_an_invalid_one_is_amber_in_every_view(stage: Stage)
         assert "config.yaml:3:" in found["attention"][0]["text"]
         (row,) = json.loads(stage.run("fleet", str(stage.ws.root), "--json").stdout)
         assert (row["health"], row["agent"]) == ("amber", "alpha")
-        (shown,) = PageModels(WebWorkspaces([stage.ws.root]), stage.clock).overview()["workspaces"]
-        assert (shown["grade"], shown["agent"], shown["attention"][0]["agent"]) == ("amber", "alpha", "alpha")
+        shown = overview_values(PageModels(WebWorkspaces([stage.ws.root]), stage.clock))
+        (place,), card = shown["places"], shown["decide"]["lines"][0]
+        assert (place["grade"], place["name"], card["agent"]) == ("amber", "alpha", "alpha")
         doctor = stage.run("doctor", env={"PATH": "/nowhere"}).stdout
         assert "npm install" not in doctor
         assert "OpenClaw was not checked" in doctor

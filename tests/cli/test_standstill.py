@@ -19,6 +19,7 @@ from mailboxd.doctor.workspace import probe_daemon
 from mailboxd.errors import Refused
 from mailboxd.mailbox import lock
 from mailboxd.web.app import templates
+from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.stage import Stage
@@ -98,10 +99,11 @@ def test_doctor_warns_of_it(stage: Stage) -> None:
 def test_the_page_shows_it_and_has_a_button_for_both(stage: Stage) -> None:
     models = PageModels(WebWorkspaces([stage.ws.root]), stage.clock)
     actions = FormActions(stage.clock)
-    assert models.overview()["paused"] is None
+    assert overview_values(models)["paused"] is None
     assert actions.stand_still("pause-all", {"note": NOTE}) == "pause-all"
-    assert models.overview()["paused"].note == NOTE
-    assert not [item for item in models.overview()["attention"] if item["kind"] == "paused"], "it is shown once, above"
+    assert overview_values(models)["paused"].note == NOTE
+    cards = overview_values(models)["decide"]["lines"]
+    assert not [card for card in cards if card["kind"] == "paused"], "it is shown once, above"
     with pytest.raises(Refused):
         actions.stand_still("pause-all", {})
     assert actions.stand_still("resume-all", {}) == "resume-all"

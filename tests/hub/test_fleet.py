@@ -16,6 +16,7 @@ from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, is_rep
 from mailboxd.hub.membership import Membership
 from mailboxd.hub.report import HubReport
 from mailboxd.keys import PrivateKey
+from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.workspaces import WebWorkspaces
 from tests.e2e.support import eventually, task
@@ -133,9 +134,9 @@ def test_what_waits_on_another_host_is_listed_if_that_host_allows_it(joined: Joi
     assert (item["agent"], item["task"], item["kind"]) == ("beta.writer", "figures", "question")
     assert item["command"].startswith("ssh beta 'mailboxd -w ")
     models = PageModels(WebWorkspaces(environ=alpha.env), SystemClock())
-    page = models.overview()
-    assert ([one["host"] for one in page["hosts"]], page["attention_total"]) == (["beta"], 1)
-    assert page["attention"][0]["text"] == item["text"]
+    page = overview_values(models)
+    assert ([one["host"] for one in page["places"] if one["host"]], page["decide"]["total"]) == (["beta"], 1)
+    assert page["decide"]["lines"][0]["text"] == item["text"]
     allow(beta, decide="[alpha]")
     eventually(lambda: "answer beta.writer:figures" in str(fleet(alpha)["beta"]["attention"]), 40, farm.last_words)
     settings = beta.folder / "hub.yaml"

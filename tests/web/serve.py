@@ -93,6 +93,8 @@ class Browser:
                 "forget",
                 "repetition",
                 "standstill",
+                "read",
+                "read_until",
             )
             if name in fields
         )

@@ -14,6 +14,7 @@ from mailboxd.core.outcomes import Succeeded, Unknown
 from tests.cli.stage import Stage, make
 from tests.cli.test_handed_over import comes
 from tests.cli.test_inbox import loses, untold
+from tests.e2e.support import eventually
 from tests.web.serve import Browser, served
 
 
@@ -113,3 +114,30 @@ def _token(text: str) -> str:
     found = re.search(r'name="form" value="([^"]+)"', text)
     assert found
     return found[1]
+
+
+def test_results_are_unread_on_the_page_until_they_are_opened_or_marked(stage: Stage, page: Browser) -> None:
+    stage.clock.text = SystemClock().now()  # the page has its own clock
+    for name in ("one", "two", "three", "four"):
+        stage.create(name)
+        stage.start()
+        stage.end_turn(name, f"The answer of {name} <b>is</b> here.\n\nAnd more.")
+    stage.create("begun")
+    shown = page.get("/")
+    assert "Finished since you looked 4" in shown.words
+    assert "The answer of one &lt;b&gt;is&lt;/b&gt; here." in shown.text
+    page.get(f"/w/{page.key()}/t/one")
+    assert "Finished since you looked 3" in page.get("/").words
+    assert page.form("/", read="two").headers["location"] == "/?done=read"
+    after = page.get("/").text
+    assert after.count('class="unread"') == 2
+    assert page.form("/", read="begun").status == 409
+    assert page.form("/", read_until="yesterday").status == 409
+    version = page.get(f"/changed?w={page.key()}").text
+    until = re.search(r'name="read_until" value="([^"]+)"', after)
+    assert until
+    fields = {"form": _token(after), "target": "read-all", "read_until": until[1]}
+    assert page.post("/", fields).headers["location"] == "/?done=read"
+    quiet = page.get("/").words
+    assert "Finished last" in quiet, "the latest are shown also when they are read"
+    eventually(lambda: page.get(f"/changed?w={page.key()}").text != version, why=lambda: "another open page shows it")

@@ -96,7 +96,10 @@ def test_workspaces_that_need_attention_come_first(tmp_path: Path) -> None:
     with closing(sqlite3.connect(roots[1] / ".mailboxd" / "mailboxd.db")) as db:
         db.execute("DROP TABLE tasks")
     with served(roots[0], {"XDG_STATE_HOME": str(tmp_path / "state")}, *map(str, roots)) as browser:
-        assert re.findall(r'class="path">[^<]*/(\w+)<', browser.get("/").text) == ["troubled", "quiet", "silent"]
+        shown = browser.get("/").text
+    unwell, _, chips = shown.partition('id="workspaces"')
+    assert re.findall(r'class="path">[^<]*/(\w+)<', unwell) == ["troubled"], "what is unwell is above all"
+    assert re.findall(r'title="[^"]*/(\w+)"', chips) == ["troubled", "quiet", "silent"]
 
 
 def test_two_hundred_nodes_are_drawn_each_with_its_name(crowd: Browser) -> None:

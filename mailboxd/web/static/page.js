@@ -102,7 +102,7 @@
     if (!items.length) { if (location.pathname !== "/") location.assign("/#attention"); return; }
     const at = items.findIndex((item) => item.contains(document.activeElement));
     const item = items[at >= 0 && !document.activeElement.matches("summary") ? (at + 1) % items.length : Math.max(at, 0)];
-    const folded = item.querySelector("details");
+    const folded = item.querySelector(":scope > details");
     if (folded && item.matches("li")) folded.open = true;
     (item.querySelector("textarea") || item.querySelector("summary, a")).focus();
   }

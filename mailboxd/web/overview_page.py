@@ -1,0 +1,221 @@
+"""The values of the page's overview: `mailboxd.overview` of all workspaces, with a form for each thing to decide."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mailboxd import attention, overview, user_state
+from mailboxd.attention import Need
+from mailboxd.core.spending import MEASURES, Account, Spend, of_cap, said, unit
+from mailboxd.drawing.days import Column, days_svg
+from mailboxd.errors import MailboxdError
+from mailboxd.explain.model import TaskSnapshot
+from mailboxd.health import Grade
+from mailboxd.overview import Condition, Decision, Overview, Place, Section, Spender, Spent
+from mailboxd.store import task_queries
+from mailboxd.web.page_models import PageModels, Row, held_orders, of_host, with_form
+from mailboxd.web.workspaces import WebWorkspace
+
+MOST_CARDS = 10
+_MOST_FAILED = 6
+_MOST_RESULTS = 8
+_MOST_RUNNING = 8
+_MOST_LATER = 5
+_MOST_SPENDERS = 6
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One workspace as it was read, with what the forms of its items need."""
+
+    workspace: WebWorkspace
+    found: Overview
+    tasks: Mapping[str, TaskSnapshot] = field(default_factory=dict)
+    """By local id."""
+    asked: Mapping[str, Row] = field(default_factory=dict)
+    """The pending approvals, by id."""
+    held: Sequence[Row] = ()
+
+
+def overview_values(models: PageModels) -> Row:
+    """Everything that the overview shows, bounded in size. Raises nothing."""
+    now, places = models.clock.now(), models.workspaces.all()
+    agents = {place.key: models.workspaces.agent(place) for place in places}
+    looks = [_look(models, place, agents) for place in places]
+    hosts = _hosts(models, now)
+    found = overview.together(now, [look.found for look in looks], hosts)
+    by_path = {str(look.workspace.ws.root): look for look in looks}
+    elsewhere = {(row["agent"], row["task"], row["id"], row["text"]): row for host in hosts for row in of_host(host)}
+
+    def key(place: Place) -> str:
+        look = by_path.get(place.workspace)
+        return place.agent if look is None else look.workspace.key
+
+    def card(one: Decision) -> Row:
+        look = by_path.get(one.place.workspace)
+        if look is None:
+            item = one.item
+            row = elsewhere[one.place.agent, item.task, item.id, item.text]
+        else:
+            row = with_form(one.item, look.asked.get(one.item.id), look.tasks.get(one.item.task))
+        return row | {"key": key(one.place), "agent": one.place.agent or key(one.place), "title": one.title} | {
+            "blocks": one.blocks, "usd": one.usd,
+        }  # fmt: skip
+
+    def lines(section: Section[Any], most: int) -> Row:
+        shown = section.first(most)
+        told = [asdict(line) | {"key": key(line.place)} for line in shown.lines]
+        return {"lines": told, "total": section.total, "more": shown.more}
+
+    decisions = [one for one in found.decide.lines if one.item.kind is not Need.ENDING]  # `held` has them
+    waiting = found.decide.total - (len(found.decide.lines) - len(decisions))
+    return {
+        "decide": {
+            "lines": [card(one) for one in decisions[:MOST_CARDS]],
+            "total": waiting,
+            "others": _others(waiting, decisions[:MOST_CARDS], found, key),
+        },
+        "held": [row for look in looks for row in look.held],
+        "failed": {
+            "lines": [card(one) for one in found.failed.lines[:_MOST_FAILED]],
+            "total": found.failed.total,
+            "more": max(found.failed.total - _MOST_FAILED, 0),
+        },
+        "finished": lines(found.finished, _MOST_RESULTS),
+        "running": lines(found.running, _MOST_RUNNING),
+        "later": lines(found.later, _MOST_LATER),
+        "spent": _spent(found.spent, key),
+        "at": now,
+        "places": [_place(one, key(one.place)) for one in sorted(found.places, key=_loudest)],
+        "paused": user_state.standstill(models.workspaces.environ),
+        "has_hosts": bool(hosts),
+    }
+
+
+def _look(models: PageModels, workspace: WebWorkspace, agents: Mapping[str, str]) -> _Look:
+    """Raises nothing."""
+    ws, agent = workspace.ws, agents[workspace.key]
+    companions = [name for key, name in agents.items() if name and key != workspace.key]
+    try:
+        with models.report(workspace) as report:
+            agent = agent or report.agent() or ""
+            seen, program = models.seen(workspace), attention.program_for(ws)
+            waits = attention.of(ws, report, models.clock, program, seen)
+            return _Look(
+                workspace,
+                overview.of(ws, report, waits, models.clock, agent, seen, companions=companions),
+                {task.local_id: task for task in waits.snapshot.tasks.values()},
+                {row["id"]: row for row in task_queries.list_approvals(report)},
+                [row | {"key": workspace.key} for row in held_orders(report)],
+            )
+    except (MailboxdError, OSError) as error:
+        text = str(error) if ws.state.is_dir() else f"{workspace.path}: the workspace no longer exists"
+        return _Look(workspace, overview.unreadable(models.clock.now(), Place(str(ws.root), agent), text))
+
+
+def _hosts(models: PageModels, now: str) -> list[Row]:
+    try:
+        return models.workspaces.hosts(now)
+    except MailboxdError as error:
+        _log.warning("the other hosts cannot be shown: %s", error)
+        return []
+
+
+def _others(total: int, shown: Collection[Decision], found: Overview, key: Any) -> list[Row]:
+    """Where what is not shown waits, and how much of it; the workspaces that have most of it first."""
+    left = Counter(one.place for one in found.decide.lines if one.item.kind is not Need.ENDING)
+    left.subtract(one.place for one in shown)
+    rows = [
+        {"key": key(place), "name": place.agent, "host": place.host} for place, count in left.most_common() if count > 0
+    ]
+    return [{"count": total - len(shown), "places": rows[:20]}] if total > len(shown) else []
+
+
+def _loudest(one: Condition) -> tuple[bool, str, str]:
+    return not is_loud(one), one.place.host, one.place.agent
+
+
+def is_loud(one: Condition) -> bool:
+    """Whether something is wrong with a place."""
+    return one.grade in (Grade.RED, Grade.AMBER) or bool(one.troubles)
+
+
+def _place(one: Condition, key: str) -> Row:
+    return {
+        "key": key,
+        "name": one.place.agent or key,
+        "host": one.place.host,
+        "path": one.place.workspace,
+        "grade": one.grade.value,
+        "running": one.running,
+        "troubles": one.troubles[:3],
+        "open": one.open,
+        "loud": is_loud(one),
+        "states": one.states,
+    }
+
+
+# What it cost
+
+
+def _spent(spent: Spent, key: Any) -> Row:
+    """Today by agent with a bar, and a line over the days."""
+    measure = _measure(spend for _, spend in spent.days)
+    agents = [
+        {
+            "key": key(one.place),
+            "name": one.place.agent or key(one.place),
+            "text": _of_today(one.today, None if one.standing is None else one.standing.agent),
+            "share": _share(one, spent.today),
+            "capped": _is_capped(one),
+        }
+        for one in spent.agents
+        if one.today or (one.standing is not None and one.standing.agent.warns)
+    ]
+    host = spent.host.host if spent.host is not None and spent.host.host.fullest else None
+    columns = [
+        Column(day, spend.amount(measure), f"{said(measure, spend.amount(measure))} {unit(measure)}")
+        for day, spend in spent.days
+    ]
+    return {
+        "agents": agents[:_MOST_SPENDERS],
+        "more": max(len(agents) - _MOST_SPENDERS, 0),
+        "today": _amount(spent.today),
+        "host": {"text": of_cap(host), "share": min(host.share, 1.0)} if host is not None and host.spent else None,
+        "svg": days_svg(columns) if any(spend for _, spend in spent.days) else "",
+        "total": f"{said(measure, sum(spend.amount(measure) for _, spend in spent.days))} {unit(measure)}",
+        "days": len(spent.days),
+    }  # fmt: skip
+
+
+def _is_capped(one: Spender) -> bool:
+    return one.standing is not None and bool(one.standing.agent.fullest)
+
+
+def _share(one: Spender, today: Spend) -> float:
+    """Of its cap; without one, of what all have spent today."""
+    if one.standing is not None and _is_capped(one):
+        return min(one.standing.agent.share, 1.0)
+    measure = _measure([today])
+    return one.today.amount(measure) / (today.amount(measure) or 1)
+
+
+def _measure(spends: Iterable[Spend]) -> str:
+    """The measure in which the days are compared: dollars, unless none are known."""
+    parts = [*spends]
+    return next((name for name in MEASURES if any(part.amount(name) for part in parts)), "usd")
+
+
+def _amount(spend: Spend) -> str:
+    """In the first measure that is known."""
+    measure = _measure([spend])
+    return f"{said(measure, spend.amount(measure))} {unit(measure)}"
+
+
+def _of_today(today: Spend, account: Account | None) -> str:
+    return of_cap(account) if account is not None and account.fullest else f"{_amount(today)} today, without a cap"
