@@ -333,7 +333,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_taken(tmp_path: Path) -> No
 
 
 def test_a_missing_file_is_answered_with_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`mailboxd init --agent ID` writes one"):
+    with pytest.raises(ConfigError, match="`mailboxd init` writes one"):
         config.load(tmp_path / "config.yaml")
 
 

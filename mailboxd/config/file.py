@@ -87,7 +87,7 @@ def _read(path: Path) -> bytes:
         # a FIFO in its place must not hold up the start
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; `mailboxd init --agent ID` writes one") from None
+        raise ConfigError(f"{path}: there is no such file; `mailboxd init` writes one") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be opened: {error.strerror}", _access(path)) from error
     try:

@@ -100,7 +100,7 @@ class Workspace:
             root = _real(explicit)
             if not _is_workspace(root):
                 raise UnavailableError(
-                    f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit} --agent ID`"
+                    f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit}`"
                 )
             return cls(root)
         below = _real(start)
@@ -109,7 +109,7 @@ class Workspace:
                 return cls(root)
         raise UnavailableError(
             f"there is no workspace of mailboxd at {start} or above it; "
-            "run `mailboxd init --agent ID` in the agent's workspace, or name it with `--workspace`"
+            "run `mailboxd init` in the agent's workspace, or name it with `--workspace`"
         )
 
     @classmethod

@@ -49,7 +49,7 @@ def opened(path: Path) -> Iterator[Report]:
             raise DamagedError(
                 f"{path}: the database is missing, but {mark_of(path).name} is there; {recreation(path)}"
             )
-        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init --agent ID` or the daemon creates it")
+        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` or the daemon creates it")
     db = connect(path, read_only=True)
     try:
         yield Report(db)

@@ -125,7 +125,7 @@ def require(root: Path) -> Path:
 def _engine(workspace: WebWorkspace) -> AbstractContextManager[Engine]:
     """Raises MailboxdError."""
     if not workspace.ws.config.exists():
-        raise ConfigError(f"{workspace.path}: there is no configuration; `mailboxd init --agent ID` writes one")
+        raise ConfigError(f"{workspace.path}: there is no configuration; `mailboxd init` writes one")
     return open.engine(workspace.ws, config.load(workspace.ws.config))
 
 

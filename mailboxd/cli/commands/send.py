@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 # The receiver
 
-_NO_MAILBOX = "there is no mailbox/inbox; `mailboxd init {} --agent <id>` creates one"
+_NO_MAILBOX = "there is no mailbox/inbox; `mailboxd init {}` creates one"
 
 
 def receiver(session: Session, to: str | None) -> Workspace:
