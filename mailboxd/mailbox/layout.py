@@ -99,9 +99,7 @@ class Workspace:
         if explicit is not None:
             root = _real(explicit)
             if not _is_workspace(root):
-                raise UnavailableError(
-                    f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit}`"
-                )
+                raise UnavailableError(f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit}`")
             return cls(root)
         below = _real(start)
         for root in (below, *below.parents):
