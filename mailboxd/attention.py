@@ -376,7 +376,7 @@ def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, 
             case Component.GATEWAY:
                 yield Item(Need.GATEWAY, text, command, trouble.since)
             case _:
-                yield Item(Need.HEALTH, text, f"{program} explain {trouble.slug}", trouble.since, id=trouble.slug)
+                yield Item(Need.HEALTH, text, f"{program} doctor {trouble.slug}", trouble.since, id=trouble.slug)
 
 
 _OF_CAUSES = {
@@ -465,7 +465,7 @@ def _bounded(text: str) -> str:
 
 def _of_approval(row: Row, program: str) -> Item:
     text = f"asks for your approval: {first_line(row['text'])}"
-    command = f"{program} approval show {row['short_id']}"
+    command = f"{program} show {row['short_id']}"
     return Item(Need.APPROVAL, text, command, row["at"], row["task"], row["id"], row["expires_at"])
 
 
@@ -473,7 +473,7 @@ def _of_untold(row: Row, program: str) -> Item:
     """The notices that have not reached one addressee."""
     what = "a notice has" if row["count"] == 1 else f"{row['count']} notices have"
     text = f"{what} not reached {one_line(row['addressee'])}: {first_line(row['why'])}"
-    command = f"{program} explain notice"
+    command = f"{program} doctor notice"
     if row["again"] is None:
         text, command = f"{text}; none is tried again", f"{program} inbox --dismiss {shlex.quote(row['addressee'])}"
     return Item(Need.NOTICE, text, command, row["at"], id=row["addressee"], until=row["again"])

@@ -98,7 +98,7 @@ class Trouble:
 
     @property
     def slug(self) -> str:
-        """The name under which `mailboxd explain` prints its section of the runbook."""
+        """The name under which `mailboxd doctor` prints its section of the runbook."""
         halted = next((halt for halt in Halt if self.why.startswith(f"HALT({halt})")), None)
         return halted or self.where.lower().replace(" ", "-")
 

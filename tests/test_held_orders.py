@@ -96,7 +96,7 @@ def test_a_rejection_is_held_and_taken_back(stage: Stage) -> None:
     stage.hold_rejection(ids, "not today", "ann")
     pass_time(stage, 10)
     assert stage.phase("site") == "failed"
-    assert stage.json("approval", "show", ids[0])["resolved_by"] == "ann"
+    assert stage.json("show", ids[0])["resolved_by"] == "ann"
 
 
 def test_commands_hold_where_a_daemon_runs_and_say_how_to_undo(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +114,15 @@ def test_commands_hold_where_a_daemon_runs_and_say_how_to_undo(stage: Stage, mon
     assert held["undo"] == f"mailboxd -w {stage.ws.root} undo three"
     assert stage.run("undo", "three").exit_code == 0
     ask(stage, "site", PUBLISH)
-    assert stage.run("approval", "reject", "site", "--note", "no").exit_code == 0
+    assert stage.run("reject", "site", "--note", "no").exit_code == 0
     assert (stage.phase("site"), names(stage)) == ("awaiting_approval", ["reject"])
-    assert stage.run("approval", "reject", "site", "--note", "no", "--now").exit_code == 0
+    assert stage.run("reject", "site", "--note", "no", "--now").exit_code == 0
     assert stage.phase("site") == "failed"
 
 
 def test_every_order_that_ends_work_has_a_command_with_now(stage: Stage) -> None:
     assert {order.name for order in OPERATOR_ORDERS if order.ends} == {"cancel", "unblock-fail"}
-    for command in (("cancel",), ("fail",), ("approval", "reject")):
+    for command in (("cancel",), ("resolve", "--failed"), ("reject",)):
         assert "--now" in stage.run(*command, "--help").stdout
 
 
@@ -153,13 +153,13 @@ def test_a_held_rejection_is_said_wherever_the_request_is_shown(stage: Stage) ->
     (name,) = ask(stage, "site", PUBLISH)
     stage.hold_rejection([name], "not today", "ann")
     short = name[-6:].lower()
-    for command in (("approval", "list"), ("approval", "show", short)):
+    for command in (("approve",), ("show", short)):
         said = stage.run(*command).stdout
         assert "is rejected in 10 s, ordered by ann" in said, command
         assert "undo site" in said, command
     assert f"its request {short} is rejected in 10 s" in stage.run("why", "site").stdout
     assert f"its request {short} is rejected in 10 s" in stage.run("inbox").stdout
-    assert stage.json("approval", "list")[0]["rejection"]["by"] == "ann"
+    assert stage.json("approve")[0]["rejection"]["by"] == "ann"
 
 
 def test_a_decision_that_contradicts_it_is_refused_and_performs_nothing(stage: Stage) -> None:
@@ -168,7 +168,7 @@ def test_a_decision_that_contradicts_it_is_refused_and_performs_nothing(stage: S
     short = name[-6:].lower()
     for command in (
         ("approve", short),
-        ("approval", "request-changes", short, "--note", "smaller"),
+        ("ask-changes", short, "--note", "smaller"),
         ("pause", "site"),
         ("edit", "site", "Smaller."),
     ):
@@ -176,7 +176,7 @@ def test_a_decision_that_contradicts_it_is_refused_and_performs_nothing(stage: S
         assert said.exit_code == 1, command
         assert f"its request {short} is rejected" in said.stderr, command
         assert "undo site" in said.stderr, command
-    assert stage.json("approval", "show", short)["status"] == "pending"
+    assert stage.json("show", short)["status"] == "pending"
     assert stage.run("undo", "site").exit_code == 0
     assert stage.run("approve", short).exit_code == 0
 

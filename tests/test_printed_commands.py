@@ -44,9 +44,16 @@ def texts(path: Path) -> Iterator[str]:
             continue
         if isinstance(node, ast.JoinedStr):
             left_out |= {id(part) for part in node.values}
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+            yield "".join(map(said, node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def said(part: ast.expr) -> str:
+    """A part of a formatted string: itself, the program's name, or X."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    return "mailboxd" if re.search(r"program\b(?!\.)", ast.unparse(part)) else "X"
 
 
 def own(words: list[str]) -> str:
@@ -101,8 +108,27 @@ def test_the_tests_that_run_them_exist() -> None:
 
 
 def test_a_command_is_found_however_it_is_printed() -> None:
-    assert [*commands("it is held; run `mailboxd -w X retry X --budget-usd 1`, or mailboxd fail X")] == [
-        "mailboxd retry --budget-usd", "mailboxd fail",
+    assert [*commands("it is held; run `mailboxd -w X retry X --budget-usd 1`, or mailboxd resolve X --failed")] == [
+        "mailboxd retry --budget-usd", "mailboxd resolve --failed",
     ]  # fmt: skip
     assert [*commands("openclaw config set a.b true --strict-json  # and restart")] == ["openclaw config set"]
     assert [*commands("mailboxd is a daemon; openclaw does not answer")] == []
+
+
+NO_COMMAND = re.compile(
+    r"(?:follows|knows|is|of|was|has|does|ran|runs|watches|stopped|would|cannot|ends|takes|keeps|kept|with|for|to)\b"
+)
+"""How a sentence about the program goes on."""
+NAMED = re.compile(rf"{BEGINS}mailboxd(?: -w \S+)? ([a-z][a-z-]*)")
+
+
+def test_no_command_is_printed_that_does_not_exist() -> None:
+    known = set(program.list_commands(click.Context(program))) | {"effect"}
+    named = [
+        (str(path.relative_to(SOURCE)), word)
+        for path in SOURCE.rglob("*.py")
+        for text in texts(path)
+        for word in NAMED.findall(text)
+    ]
+    assert [one for one in named if one[1] not in known and NO_COMMAND.match(one[1]) is None] == []
+    assert NAMED.findall("-> mailboxd -w X explain X") == ["explain"]

@@ -67,7 +67,7 @@ def test_a_listed_person_approves_what_was_shown_and_is_recorded(stage: Stage, b
     (one,) = ask(stage, "job", PUBLISH)
     digest = digest_of(stage, short(one))
     assert order(stage, "approve", short(one), f"{digest[:8]} looks good", by).startswith(f"Approved {short(one)}")
-    row = stage.json("approval", "show", short(one))
+    row = stage.json("show", short(one))
     assert (row["status"], row["resolved_by"], row["note"]) == ("approved", name, "looks good")
     assert name in stage.run("log", "job").stdout
 
@@ -184,7 +184,7 @@ def test_a_rejection_can_be_taken_back_for_ten_seconds(stage: Stage) -> None:
     order(stage, "reject", short(one), "not today")
     stage.clock.advance(10)
     stage.carry_out_held()
-    assert stage.json("approval", "show", short(one))["resolved_by"] == "chat:telegram:111"
+    assert stage.json("show", short(one))["resolved_by"] == "chat:telegram:111"
 
 
 def test_a_refused_order_says_why_and_changes_nothing(stage: Stage) -> None:

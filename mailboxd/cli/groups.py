@@ -11,6 +11,9 @@ import click
 
 from mailboxd.cli.session import shared_options, verb
 
+EVERYTHING = "mailboxd.help.everything"
+"""In the `meta` of a context: the help describes all commands."""
+
 
 class Group(click.Group):
     """Commands defined in the module of the group."""
@@ -45,7 +48,8 @@ class Group(click.Group):
 class LazyGroup(Group):
     """Commands by heading and name, each with the module in `commands/` that defines `<name>_command`.
 
-    A module is imported when its command is called; help and completion import all.
+    A module is imported when its command is called; help and completion import all. The commands in `more` are only
+    named in the help, and described in that of `--help-all`.
     """
 
     def __init__(
@@ -53,18 +57,27 @@ class LazyGroup(Group):
         name: str,
         listed: Mapping[str, Mapping[str, str]],
         hidden: Mapping[str, str] | None = None,
+        more: Mapping[str, Mapping[str, str]] | None = None,
         **attributes: Any,
     ) -> None:
         super().__init__(name, **attributes)
-        self._listed = listed
+        self._listed, self._more = listed, more or {}
         self._modules = {
-            **{name: module for found in listed.values() for name, module in found.items()},
+            **{name: module for found in (*listed.values(), *self._more.values()) for name, module in found.items()},
             **(hidden or {}),
         }
         self._hidden = hidden or {}
 
-    def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:  # noqa: ARG002 - the signature of Group
-        return {heading: list(found) for heading, found in self._listed.items()}
+    def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
+        shown = {**self._listed, **self._more} if ctx.meta.get(EVERYTHING) else self._listed
+        return {heading: list(found) for heading, found in shown.items()}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_commands(ctx, formatter)
+        if self._more and not ctx.meta.get(EVERYTHING):
+            names = ", ".join(name for found in self._more.values() for name in found)
+            with formatter.section("More"):
+                formatter.write_text(f"{names}; `{ctx.command_path} --help-all` says what they do.")
 
     def list_commands(self, _: click.Context) -> list[str]:
         return [name for name in self._modules if name not in self._hidden]

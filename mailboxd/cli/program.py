@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.groups import LazyGroup
+from mailboxd.cli.groups import EVERYTHING, LazyGroup
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import Unwritable, escape_unencodable, flush, say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -35,24 +35,28 @@ from mailboxd.errors import (
 
 COMMANDS = {
     "Work": {
-        "send": "send", "check": "check", "recipe": "recipe", "edit": "orders", "retry": "orders", "pause": "orders",
-        "resume": "orders", "cancel": "orders", "undo": "orders",
+        "send": "send", "edit": "orders", "retry": "orders", "pause": "orders", "resume": "orders", "cancel": "orders",
+        "undo": "orders",
     },
     "Look": {
-        "status": "status", "ls": "status", "show": "task", "tree": "task", "watch": "events", "log": "events",
-        "search": "audit", "why": "task", "fleet": "fleet", "web": "web",
+        "status": "status", "ls": "status", "show": "task", "why": "task", "log": "events", "search": "audit",
+        "watch": "events", "web": "web",
     },
     "Decide": {
-        "inbox": "status", "answer": "orders", "approve": "approvals", "approval": "approvals", "accept": "orders",
-        "fail": "orders", "caps": "caps",
+        "inbox": "status", "answer": "orders", "approve": "approvals", "reject": "approvals",
+        "ask-changes": "approvals", "resolve": "orders",
     },
-    "Repair": {"doctor": "doctor", "explain": "explain", "db": "database"},
-    "Connect": {
-        "demo": "demo", "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration",
-        "hub": "hub", "export": "export",
-    },
+    "Repair": {"doctor": "doctor"},
 }  # fmt: skip
 """Commands in the order of the help, with the module in `commands/` that defines `<name>_command`."""
+ADMIN = {
+    "Set up": {
+        "demo": "demo", "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration",
+        "hub": "hub",
+    },
+    "Keep": {"fleet": "fleet", "caps": "caps", "recipe": "recipe", "export": "export", "db": "database"},
+}  # fmt: skip
+"""Those of the second page of the help, `--help-all`: of setting up and of the whole machine, rather than of a task."""
 
 
 class Program(LazyGroup):
@@ -92,6 +96,7 @@ def _help(ctx: click.Context) -> None:
 program = Program(
     "mailboxd",
     COMMANDS,
+    more=ADMIN,
     hidden={"effect": "approvals"},  # called by the daemon
     callback=_help,
     invoke_without_command=True,
@@ -105,6 +110,19 @@ program = Program(
     zsh_source, fish with `_MAILBOXD_COMPLETE=fish_source mailboxd | source`.
     """,
 )
+
+
+def _help_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[EVERYTHING] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+click.option(
+    "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
+    help="List all commands, also those that set up and keep mailboxd.",
+)(program)  # fmt: skip
 click.version_option(package_name="mailboxd", message="%(prog)s %(version)s")(program)
 program.epilog = """\
 \b

@@ -37,7 +37,7 @@ POLL_INTERVAL = 0.25
 MOST_COMPLETIONS = 100
 _CONFIG_HEAD = 65_536
 _COMMAND = re.compile(
-    r"(?:^|(?<=[`(])|(?<=\bor )|(?<=\bthen )|(?<=[,;:] ))mailboxd (?!-w |explain |setup|init |hub |fleet)(?=[a-z])"
+    r"(?:^|(?<=[`(])|(?<=\bor )|(?<=\bthen )|(?<=[,;:] ))mailboxd (?!-w |setup|init |hub |fleet)(?=[a-z])"
 )
 """A command about a workspace, in a text of mailboxd's own."""
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)

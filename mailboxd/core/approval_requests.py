@@ -78,9 +78,7 @@ def found(builder: DecisionBuilder, approval_id: str) -> Approval:
     """The task's approval with that id. Raises Refused if there is none."""
     row = next((row for row in builder.view.approvals if row.id == approval_id), None)
     if row is None:
-        raise Refused(
-            "no-such-approval", f"{builder.task.local_id} has no approval {approval_id}", "mailboxd approval list"
-        )
+        raise Refused("no-such-approval", f"{builder.task.local_id} has no approval {approval_id}", "mailboxd approve")
     return row
 
 
@@ -236,7 +234,7 @@ def _undo(builder: DecisionBuilder, row: Approval) -> None:
     if any(other.origin == row.id and other.state is Performed.DONE for other in builder.view.approvals):
         return  # undone already
     if any(other.origin == row.id and other.is_open for other in builder.view.approvals):
-        raise Refused("asked-already", f"undoing {row.short_id} was already requested", "mailboxd approval list")
+        raise Refused("asked-already", f"undoing {row.short_id} was already requested", "mailboxd approve")
     what = f"take back: {row.requested_action}"
     action = replace(
         Action(id=f"{row.action.id[:120]}.undo", kind=ActionKind.COMMAND, action=what, argv=row.action.undo),

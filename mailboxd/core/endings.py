@@ -10,7 +10,7 @@ from mailboxd.core.times import to_epoch
 
 REJECT = "reject"
 """The name of the order to reject a request."""
-COMMANDS = {"cancel": "cancel", "unblock-fail": "fail", REJECT: "reject"}
+COMMANDS = {"cancel": "cancel", "unblock-fail": "resolve --failed", REJECT: "reject"}
 """The command of each order that ends a task, by the order's name."""
 _BECOMES = {"cancel": "is cancelled", "unblock-fail": "fails", REJECT: "is rejected"}
 

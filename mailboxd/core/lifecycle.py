@@ -257,7 +257,7 @@ def require_unblockable(task: Task, remedy: Remedy) -> None:
         problem = f"{task.local_id} {stopped(task.held)}: it can go on or be cancelled"
         raise Refused("held", problem, f"`mailboxd why {task.local_id}` names what releases it.")
     if remedy is Remedy.ACCEPT and not task.result:
-        hint = f"Use `mailboxd retry {task.local_id}` or `mailboxd fail {task.local_id}`."
+        hint = f"Use `mailboxd retry {task.local_id}` or `mailboxd resolve {task.local_id} --failed`."
         raise Refused("no-artifact", f"{task.local_id} has no result to accept", hint)
 
 

@@ -83,7 +83,7 @@ def _record(engine: Engine, task: str, end: ActionEnded | ActionNotBegun, pause:
 def _row(engine: Engine, approval_id: str) -> Approval:
     row = engine.store.approvals.get(approval_id)
     if row is None:
-        raise Refused("no-such-approval", f"there is no approval {approval_id}", "See `mailboxd approval list`.")
+        raise Refused("no-such-approval", f"there is no approval {approval_id}", "See `mailboxd approve`.")
     return row
 
 

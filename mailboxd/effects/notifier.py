@@ -392,11 +392,11 @@ def _message(
 def _request(row: Approval, ws: Workspace) -> Mapping[str, Any]:
     """An approval as the program gets it."""
     plain = ("id", "short_id", "purpose", "requested_action", "risk", "preview", "digest", "idempotency_key", "gate")
-    verbs = ("approve", "approval reject", "approval request-changes")
+    verbs = {"approve": "approve", "reject": "reject", "request-changes": "ask-changes"}
     return {
         "kind": row.side_effect_kind.value,
         **{name: getattr(row, name) for name in (*plain, "requested_by", "at", "expires_at")},
-        "decide": {verb.split()[-1]: ["mailboxd", "-w", str(ws.root), *verb.split(), row.short_id] for verb in verbs},
+        "decide": {name: ["mailboxd", "-w", str(ws.root), verb, row.short_id] for name, verb in verbs.items()},
     }
 
 
@@ -424,10 +424,7 @@ def _chat_texts(said: NoticeMessage, reader: Reader) -> Iterator[str]:
         kind = ask["kind"] if ask["purpose"] == Purpose.ACTION else ask["purpose"]
         about = f"mailboxd of {said.agent}: {ask['short_id']} waits for your approval ({kind}, task {said.task})."
         until, approve = moment(ask["expires_at"], ask["at"]), shlex.join(ask["decide"]["approve"])
-        how = (
-            f"It expires at {until}. To see it: {said.command}\n"
-            f"To decide: {approve} (or approval reject, approval request-changes)"
-        )
+        how = f"It expires at {until}. To see it: {said.command}\nTo decide: {approve} (or reject, ask-changes)"
         risk = first_line(ask["risk"])
         yield "\n".join([about, *([f"Named risk: {risk}"] if risk else []), how])
         yield f"{about}\n{how}"

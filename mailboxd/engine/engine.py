@@ -163,7 +163,9 @@ def _only_failed(store: Store, task: Task) -> list[str]:
     fallen = [_load(store, one) for one in store.tasks.reopenable_below(task.id, also="", open_circuits=True)]
     if task.phase is Phase.COMPLETED or not (fallen or itself):
         raise Refused(
-            "not-failed", f"nothing has failed at or below {task.local_id}", f"See `mailboxd tree {task.local_id}`."
+            "not-failed",
+            f"nothing has failed at or below {task.local_id}",
+            f"See `mailboxd show {task.local_id} --tree`.",
         )
     concerned = {one.id: one for one in (*_ended_above(store, task), *([task] if itself else []), *fallen)}
     return _parents_first([*concerned.values(), *_skipped_after(store, concerned)])

@@ -538,7 +538,7 @@ def _approval(task: TaskSnapshot, _: Snapshot) -> Cause:
     name, what, until = task.asks[0]
     more = f" and {len(task.asks) - 1} more" if len(task.asks) > 1 else ""
     text = f"waits for approval {name}{more}: {what}"
-    return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approval show {name}")
+    return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd show {name}")
 
 
 def _resuming(task: TaskSnapshot, _: Snapshot) -> Cause:
@@ -547,7 +547,8 @@ def _resuming(task: TaskSnapshot, _: Snapshot) -> Cause:
 
 def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
     name = task.local_id
-    others = f"mailboxd accept {name}, mailboxd fail {name}" if task.has_result else f"mailboxd fail {name}"
+    done, failed = f"mailboxd resolve {name} --done", f"mailboxd resolve {name} --failed"
+    others = f"{done}, {failed}" if task.has_result else failed
     return Cause(
         task.local_id,
         "circuit",
@@ -611,7 +612,11 @@ _MENDED_FIRST = (
         _MODEL,
     ),
     (re.compile(r"context_overflow"), "mailboxd show {} --spec", "shorten or split it: it is too long for the model"),
-    (re.compile(r"^its outcome was to be"), "mailboxd tree {}", "change the plan: a subtask that it needs was skipped"),
+    (
+        re.compile(r"^its outcome was to be"),
+        "mailboxd show {} --tree",
+        "change the plan: a subtask that it needs was skipped",
+    ),
 )
 """Errors that a retry alone would only repeat: what to run, and what to mend."""
 

@@ -36,7 +36,7 @@ def require_digest(found: str, wanted: str, short_id: str, name: str) -> None:
     """Raise Refused unless the digest of a request begins as wanted; `name` is what shows the request."""
     if wanted and not found.startswith(wanted.lower()):
         problem = f"the digest of {short_id} is {found[:16] or 'empty'}..., not {wanted}"
-        raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approval show {name}`.")
+        raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd show {name}`.")
 
 
 def decide(

@@ -293,7 +293,7 @@ class Intake:
 
         `of`: the message to which it belongs.
         """
-        hint = error.hint[:500] or f"`mailboxd explain {error.rule}` says what to do."
+        hint = error.hint[:500] or f"`mailboxd doctor {error.rule}` says what to do."
         reason: dict[str, object] = {"rule": error.rule, "problem": error.problem[:2000], "hint": hint}
         if isinstance(error, MessageError):
             reason |= {"line": error.line, "field": error.field}
@@ -676,7 +676,7 @@ def _report_of(message: AnyMessage, answers: tuple[str, ...]) -> Answer | Progre
         return Progress(message.text, message.waits_for)
     answer = answer_of(message, answers)
     if isinstance(answer, Unclear):
-        raise MessageError("unreadable", " ".join(answer.problems), "`mailboxd explain unreadable` says what to send.")
+        raise MessageError("unreadable", " ".join(answer.problems), "`mailboxd doctor unreadable` says what to send.")
     return answer
 
 

@@ -241,7 +241,7 @@ def find_approval(report: Report, name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise UnavailableError(
             f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id, "
-            "or the task that asks; `mailboxd approval list` lists them"
+            "or the task that asks; `mailboxd approve` lists them"
         )
     rows = report.rows(
         "SELECT a.id, t.local_id, a.status, a.requested_action FROM approvals a JOIN tasks t ON t.id = a.task"
@@ -253,10 +253,16 @@ def find_approval(report: Report, name: str) -> str:
     if len(exact or rows) == 1:
         return str((exact or rows)[0]["id"])
     if not rows:
-        raise UnavailableError(f"there is no approval {name}; `mailboxd approval list --all` lists them")
+        raise UnavailableError(f"there is no approval {name}; `mailboxd approve --history` lists them")
     some = "; ".join(f"{row['id']} ({row['local_id']}, {row['status']})" for row in rows[:_SHOWN])
     more = " ..." if len(rows) > _SHOWN else ""
     raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the end of the id")
+
+
+def is_request(report: Report, name: str) -> bool:
+    """Whether an approval's id ends so."""
+    sql = "SELECT 1 FROM approvals WHERE upper(substr(id, -length(?1))) = upper(?1) LIMIT 1"
+    return _NAME.fullmatch(name) is not None and report.db.execute(sql, (name,)).fetchone() is not None
 
 
 def _only_approval(report: Report, task: str, name: str) -> str:
@@ -264,7 +270,7 @@ def _only_approval(report: Report, task: str, name: str) -> str:
     rows = approvals(report, " WHERE a.task = ?1", task)
     chosen = [row for row in rows if row["status"] == "pending"] or rows
     if not chosen:
-        raise UnavailableError(f"{name} has not asked for an approval; `mailboxd approval list` lists those that have")
+        raise UnavailableError(f"{name} has not asked for an approval; `mailboxd approve` lists those that have")
     if len(chosen) > 1:
         some = "; ".join(f"{row['short_id']} ({row['requested_action']})" for row in chosen[:_SHOWN])
         raise UnavailableError(f"{name} has {len(chosen)} requests: {some}; name one by its id")

@@ -127,7 +127,7 @@ export function card(one, item, who) {
     `risk: ${line(risk, 1_000) || "none declared"}`,
     whole,
   ];
-  if (isCut) parts.push(`It is longer than a chat can show: \`${one.view.command} approval show ${item.name}\``);
+  if (isCut) parts.push(`It is longer than a chat can show: \`${one.view.command} show ${item.name}\``);
   else if (!is_reversible && !one.view.approves_all) {
     parts.push(`digest ${digest8}. It cannot be taken back, so a chat does not approve it: \`${one.view.command} approve ${item.name} --digest ${digest8}\``);
   } else if (!one.view.people.includes(who.name)) {
@@ -177,11 +177,11 @@ function shellCommand({ view }, { verb, name, text }) {
     case "approve":
       return `${program} approve ${name} --digest ${text.split(/\s/, 1)[0]}`;
     case "card":
-      return `${program} approval show ${name}`;
+      return `${program} show ${name}`;
     case "reject":
-      return `${program} approval reject ${name}${note("--note") || ' --note "..."'}`;
+      return `${program} reject ${name}${note("--note") || ' --note "..."'}`;
     case "changes":
-      return `${program} approval request-changes ${name}${note("--note") || ' --note "..."'}`;
+      return `${program} ask-changes ${name}${note("--note") || ' --note "..."'}`;
     case "answer":
       return `${program} answer ${name} ${quoted(line(text, 300))}`;
     case "cancel":
@@ -220,7 +220,7 @@ function bare(views, name) {
 
 function notHere(views, name, verb) {
   const [{ view }] = views;
-  const command = verb === "show" ? `${view.command} show ${quoted(line(name, 80))}` : `${view.command} approval list`;
+  const command = verb === "show" ? `${view.command} show ${quoted(line(name, 80))}` : `${view.command} approve`;
   return `Nothing that needs you is called ${line(name, 80)}. \`/mailbox\` lists what does; on the machine: \`${command}\``;
 }
 

@@ -29,7 +29,7 @@ def main(target: Path) -> None:
             with served(company["analyst"].root, company.env) as server, sync_playwright() as playwright:
                 chromium = playwright.chromium.launch(executable_path=chromium_path(), args=list(ARGUMENTS))
                 key = server.key("analyst")
-                asked = company["analyst"].json("approval", "list")[0]["short_id"]
+                asked = company["analyst"].json("approve")[0]["short_id"]
                 pictures = [
                     ("overview", "/", "light", WIDE, False),
                     ("overview-dark", "/", "dark", WIDE, False),

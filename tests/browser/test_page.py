@@ -45,7 +45,7 @@ def window(chromium: Chromium, page_server: Browser) -> Iterator[Window]:
 def paths(page_server: Browser, company: Company) -> dict[str, str]:
     """A path of every kind of page."""
     key = page_server.key("analyst")
-    request = company["analyst"].json("approval", "list")[0]["short_id"]
+    request = company["analyst"].json("approve")[0]["short_id"]
     messages = page_server.get(f"/w/{key}/messages").text
     found = re.search(rf'href="(/w/{key}/m/[^"]+)"', messages)
     assert found
@@ -236,7 +236,7 @@ def test_changes_are_requested_and_then_it_is_approved_by_keyboard_alone(
         ("Approve", "", "Approved", "approved"),
     ):
         eventually(lambda: analyst.phase("announce") == "awaiting_approval", 60, analyst.last_words)
-        (waiting,) = eventually(lambda: analyst.json("approval", "list"), 60, analyst.last_words)
+        (waiting,) = eventually(lambda: analyst.json("approve"), 60, analyst.last_words)
         page = window(f"/w/{page_server.key('analyst')}/a/{waiting['short_id']}")
         _tab_to(page, button, field="note")
         page.keyboard.type(note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shlex
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +29,14 @@ def short(approval_id: str) -> str:
 
 
 def test_pending_approvals_are_listed_with_action_approver_and_expiry(stage: Stage) -> None:
-    assert stage.run("approval", "list").output == "nothing awaits your decision\n"
+    assert stage.run("approve").output == "nothing awaits your decision\n"
     one, two = ask(stage, "job", replace(PUBLISH, risk="the site is public"), TELL)
-    said = stage.run("approval", "list").output
+    said = stage.run("approve").output
     assert f"{short(one)}  command     run make publish\n" in said
     assert "task job, requested by operator, expires in 1d00h" in said
     assert "risk: the site is public" in said
     assert f"{short(two)}  manual      Tell the team" in said
-    rows = stage.json("approval", "list")
+    rows = stage.json("approve")
     assert [(row["id"], row["short_id"], row["task"], row["status"]) for row in rows] == [
         (one, short(one), "job", "pending"),
         (two, short(two), "job", "pending"),
@@ -46,7 +47,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
     action = replace(PUBLISH, verify=("make", "is-published"), cwd="site")
     (one,) = ask(stage, "job", action, preview="make publish, in site/\n--- a\n+++ b\n")
     for name in (short(one), one, one[-10:].upper()):
-        said = stage.run("approval", "show", name).output
+        said = stage.run("show", name).output
         for part in (
             one, "task         job", "command (action)", "builtin: lobster is not installed",
             f"digest       {digest(action)}",
@@ -56,7 +57,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
             f"mailboxd approve {short(one)} --digest {digest(action)[:12]}\n",
         ):  # fmt: skip
             assert part in said, part
-    found = stage.json("approval", "show", short(one))
+    found = stage.json("show", short(one))
     assert (found["action"]["argv"], found["preview"][:4]) == (["make", "publish"], "make")
     assert [event["kind"] for event in found["history"]] == ["approval.requested"]
 
@@ -64,11 +65,11 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
 def test_decided_approvals_are_listed_on_request(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     ask(stage, "other", TELL)
-    stage.run("approval", "reject", short(one), "--note", "not today")
-    assert [row["task"] for row in stage.json("approval", "list")] == ["other"]
-    assert [row["status"] for row in stage.json("approval", "list", "--all")] == ["rejected", "pending"]
-    assert stage.json("approval", "list", "--all", "--task", "job")[0]["note"] == "not today"
-    assert f"rejected by {ME}" in stage.run("approval", "list", "--all").output
+    stage.run("reject", short(one), "--note", "not today")
+    assert [row["task"] for row in stage.json("approve")] == ["other"]
+    assert [row["status"] for row in stage.json("approve", "--history")] == ["rejected", "pending"]
+    assert stage.json("approve", "--history", "--task", "job")[0]["note"] == "not today"
+    assert f"rejected by {ME}" in stage.run("approve", "--history").output
 
 
 def test_a_task_means_all_below_it(stage: Stage) -> None:
@@ -78,7 +79,7 @@ def test_a_task_means_all_below_it(stage: Stage) -> None:
     planned = "\n\n## Planned Actions\n\n- {id: tell, kind: manual, action: Tell them}\n"
     stage.end_turn("tree.a", f"---\ntype: reply\nstatus: done\n---\n## Results\n\nDone.{planned}")
     prepare(stage)
-    assert [row["task"] for row in stage.json("approval", "list", "--task", "tree")] == ["tree.a"]
+    assert [row["task"] for row in stage.json("approve", "--history", "--task", "tree")] == ["tree.a"]
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\rrun make safe\u202e\u2066"
@@ -88,14 +89,14 @@ def test_foreign_text_is_shown_and_acts_on_nothing(stage: Stage) -> None:
     action = replace(PUBLISH, argv=("make", HOSTILE), action=f"{HOSTILE}\nNext\n  digest  0000", undo=())
     (one,) = ask(stage, "job", action, preview=f"run {HOSTILE}\nmailboxd approve 000000\n")
     for words in (
-        ["approval", "list"],
-        ["approval", "show", short(one)],
+        ["approve"],
+        ["show", short(one)],
         ["approve", short(one), "--json"],
         ["show", "job"],
     ):
         said = stage.run(*words).output
         assert not set(said) & set("\x1b\x07\r\u202e\u2066"), words
-    shown = stage.run("approval", "show", short(one)).output
+    shown = stage.run("show", short(one)).output
     assert "\nmailboxd approve 000000" not in shown  # what is not indented is ours
     assert "\n  mailboxd approve 000000" in shown
 
@@ -111,7 +112,7 @@ def test_an_approval_is_recorded_with_the_operators_name(stage: Stage) -> None:
     assert "job: its approved actions are to be run" in done.stdout
     event = next(e for e in stage.json("log", "job") if e["kind"] == "approval.resolved")
     assert (event["role"], event["actor"]) == ("operator", ME)
-    found = stage.json("approval", "show", short(one))
+    found = stage.json("show", short(one))
     assert (found["status"], found["resolved_by"], found["note"]) == ("approved", ME, "seen on staging")
 
 
@@ -134,8 +135,8 @@ def test_a_manual_action_is_done_when_it_is_approved(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("order", "phase", "status"),
     [
-        (["approval", "reject"], "failed", "rejected"),
-        (["approval", "request-changes"], "execution_ready", "request_changes"),
+        (["reject"], "failed", "rejected"),
+        (["ask-changes"], "execution_ready", "request_changes"),
     ],
 )
 def test_a_no_says_why(stage: Stage, order: list[str], phase: str, status: str) -> None:
@@ -150,8 +151,8 @@ def test_a_no_says_why(stage: Stage, order: list[str], phase: str, status: str) 
 
 def test_several_are_approved_together_or_not_at_all(stage: Stage) -> None:
     one, two = ask(stage, "job", PUBLISH, TELL)
-    stage.run("approval", "reject", *ask(stage, "other", TELL), "--note", "no")
-    (gone,) = [row["id"] for row in stage.json("approval", "list", "--all", "--task", "other")]
+    stage.run("reject", *ask(stage, "other", TELL), "--note", "no")
+    (gone,) = [row["id"] for row in stage.json("approve", "--history", "--task", "other")]
     refused = stage.run("approve", short(one), short(gone))
     assert (refused.exit_code, "(already-decided)" in refused.stderr) == (1, True)
     assert asked(stage, "job") == ["pending", "pending"]
@@ -169,9 +170,7 @@ def test_a_digest_binds_the_decision_to_the_shown_request(stage: Stage) -> None:
     assert stage.run("approve", short(one), "--digest", digest(PUBLISH)[:12].upper()).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "order", [["approve"], ["approval", "reject", "--note", "x"], ["approval", "request-changes", "--note", "x"]]
-)
+@pytest.mark.parametrize("order", [["approve"], ["reject", "--note", "x"], ["ask-changes", "--note", "x"]])
 def test_it_is_decided_once(stage: Stage, order: list[str]) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     stage.run("approve", short(one))
@@ -189,14 +188,14 @@ def test_an_expired_request_cannot_be_approved_even_without_a_daemon(stage: Stag
     assert (refused.exit_code, "(expired)" in refused.stderr) == (1, True)
     expire(stage)
     assert stage.phase("job") == "failed"
-    assert "nobody decided until" in stage.run("approval", "show", short(one)).output
+    assert "nobody decided until" in stage.run("show", short(one)).output
 
 
 def test_an_edit_makes_the_request_void_and_it_is_asked_again(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     assert stage.run("edit", "job", "Use the new logo.").exit_code == 0
     assert stage.run("approve", short(one)).exit_code == 1
-    assert stage.json("approval", "show", short(one))["void"] is True
+    assert stage.json("show", short(one))["void"] is True
 
 
 def test_only_configured_approvers_may_decide(tmp_path: Path) -> None:
@@ -234,9 +233,9 @@ def test_an_approver_may_be_a_key_and_others_cannot_decide_anywhere(
     "order",
     [
         ["approve"],
-        ["approval", "reject", "--note", "x"],
-        ["approval", "request-changes", "--note", "x"],
-        ["approval", "undo"],
+        ["reject", "--note", "x"],
+        ["ask-changes", "--note", "x"],
+        ["undo", "--action"],
     ],
 )
 def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], mark: dict[str, str | None]) -> None:
@@ -252,12 +251,12 @@ def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], ma
 @pytest.mark.parametrize(
     "name", ["", "abc", "../etc", "%", "______", "a" * 41, "zzzzzz", "\udcff\udcff\udcff\udcff\udcff\udcff"]
 )
-@pytest.mark.parametrize("verb", [["approval", "show"], ["approve"]])
+@pytest.mark.parametrize("verb", [["undo", "--action"], ["approve"]])
 def test_an_unknown_request_is_reported(stage: Stage, verb: list[str], name: str) -> None:
     ask(stage, "job", TELL)
     refused = stage.run(*verb, name)
     assert refused.exit_code == 69
-    assert f"`{stage.program} approval list" in refused.stderr
+    assert f"`{stage.program} approve" in refused.stderr
 
 
 def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
@@ -269,7 +268,7 @@ def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
     assert refused.exit_code == 69
     assert one in refused.stderr
     assert twin in refused.stderr
-    assert stage.run("approval", "show", one).exit_code == 0
+    assert stage.run("show", one).exit_code == 0
 
 
 # Taking back
@@ -277,31 +276,31 @@ def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
 
 def test_an_action_can_be_undone_with_another_approval(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
-    refused = stage.run("approval", "undo", short(one))
+    refused = stage.run("undo", "--action", short(one))
     assert (refused.exit_code, "(not-performed)" in refused.stderr) == (1, True)
     stage.run("approve", short(one))
     perform(stage, one)
     assert stage.phase("job") == "completed"
-    assert f"mailboxd approval undo {short(one)}" in stage.run("approval", "show", short(one)).output
-    told = stage.run("approval", "undo", short(one))
+    assert f"mailboxd undo --action {short(one)}" in stage.run("show", short(one)).output
+    told = stage.run("undo", "--action", short(one))
     assert (told.exit_code, "the undo needs approval" in told.stdout) == (0, True)
     (back,) = prepare(stage, "make unpublish")
-    assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approval", "list").output
-    assert stage.json("approval", "show", short(one))["taken_back"][0]["id"] == back
-    assert stage.run("approval", "undo", short(one)).exit_code == 1
+    assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approve").output
+    assert stage.json("show", short(one))["taken_back"][0]["id"] == back
+    assert stage.run("undo", "--action", short(one)).exit_code == 1
     assert stage.run("approve", short(back)).exit_code == 0
     perform(stage, back)
-    assert stage.json("approval", "show", short(back))["state"] == "done"
-    told = stage.run("approval", "undo", short(one))
+    assert stage.json("show", short(back))["state"] == "done"
+    told = stage.run("undo", "--action", short(one))
     assert (told.exit_code, "already been undone" in told.stdout) == (0, True)
-    assert stage.run("approval", "list").output.count("undo") == 0
+    assert stage.run("approve").output.count("undo") == 0
     assert stage.phase("job") == "completed"
 
 
 def test_an_action_without_undo_cannot_be_undone(stage: Stage) -> None:
     (one,) = ask(stage, "job", TELL)
     stage.run("approve", short(one))
-    refused = stage.run("approval", "undo", short(one))
+    refused = stage.run("undo", "--action", short(one))
     assert (refused.exit_code, "(no-undo)" in refused.stderr) == (1, True)
 
 
@@ -313,9 +312,9 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
     stage.create("job")
     stage.start()
     stage.handle("job", PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"))
-    assert "abcdef  permission  edit /etc/hosts" in stage.run("approval", "list").output
-    assert stage.json("why", "job")["because"][-1]["hint"] == f"{stage.program} approval show abcdef"
-    assert stage.run("approval", "reject", "abcdef", "--note", "no").exit_code == 0
+    assert "abcdef  permission  edit /etc/hosts" in stage.run("approve").output
+    assert stage.json("why", "job")["because"][-1]["hint"] == f"{stage.program} show abcdef"
+    assert stage.run("reject", "abcdef", "--note", "no").exit_code == 0
     assert stage.phase("job") == "executing"
 
 
@@ -323,10 +322,10 @@ def test_status_and_why_show_pending_approvals_and_how_to_decide(stage: Stage) -
     one, _ = ask(stage, "job", PUBLISH, TELL)
     items = [item for item in stage.json("status")["attention"] if item["kind"] == "approval"]
     assert [item["task"] for item in items] == ["job", "job"]
-    assert items[0]["command"].endswith(f" approval show {short(one)}")
+    assert items[0]["command"].endswith(f" show {short(one)}")
     (cause,) = [cause for cause in stage.json("why", "job")["because"] if cause["kind"] == "approval"]
     assert all(part in cause["text"] for part in (short(one), "run make publish", "1 more")), cause
-    assert cause["hint"] == f"{stage.program} approval show {short(one)}"
+    assert cause["hint"] == f"{stage.program} show {short(one)}"
     assert "expires" in cause["then"]
 
 
@@ -353,9 +352,9 @@ def test_on_a_terminal_it_is_shown_before_it_is_approved(stage: Stage, monkeypat
         (("approve",), "", "pending"),
         (("approve",), "y", "approved"),
         (("approve", "--yes"), "", "approved"),
-        (("approval", "reject", "--note", "no"), "n", "pending"),
-        (("approval", "reject", "--note", "no", "-y"), "", "rejected"),
-        (("approval", "request-changes", "--note", "more"), "n", "pending"),
+        (("reject", "--note", "no"), "n", "pending"),
+        (("reject", "--note", "no", "-y"), "", "rejected"),
+        (("ask-changes", "--note", "more"), "n", "pending"),
     ],
 )
 def test_on_a_terminal_it_asks_first(
@@ -365,20 +364,20 @@ def test_on_a_terminal_it_asks_first(
     for name in ("is_terminal", "can_ask"):
         monkeypatch.setattr(f"mailboxd.cli.commands.approvals.{name}", lambda: True)
     said = stage.run(*words, short(one), text=f"{answer}\n")
-    assert stage.json("approval", "show", one)["status"] == after
+    assert stage.json("show", one)["status"] == after
     assert said.exit_code == (0 if after != "pending" else 130)
     if "-y" not in words and "--yes" not in words:
-        asked = said.stdout.rpartition("mailboxd approval request-changes")[2]
+        asked = said.stdout.rpartition("mailboxd ask-changes")[2]
         assert "run make publish" in asked
         assert "risk: " in asked
-        assert f"digest: {stage.json('approval', 'show', one)['digest']}" in asked
+        assert f"digest: {stage.json('show', one)['digest']}" in asked
         assert "[y/N]" in said.output
 
 
 def test_a_request_is_named_by_its_task_unless_it_has_several(stage: Stage) -> None:
     ask(stage, "job", PUBLISH)
     assert stage.run("approve", "job").exit_code == 0
-    assert stage.json("approval", "show", "job")["status"] == "approved", "its only one"
+    assert [one["status"] for one in stage.json("show", "job")["approvals"]] == ["approved"], "its only one"
     one, other = ask(stage, "two", PUBLISH, TELL)
     said = stage.run("approve", "two")
     assert said.exit_code == 69
@@ -389,8 +388,8 @@ def test_a_request_is_named_by_its_task_unless_it_has_several(stage: Stage) -> N
 
 def test_a_narrow_terminal_shows_all_of_the_action(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
-    action = stage.json("approval", "show", one)["requested_action"]
-    for look in (("inbox",), ("approval", "show", short(one)), ("status",)):
+    action = stage.json("show", one)["requested_action"]
+    for look in (("inbox",), ("show", short(one)), ("status",)):
         said = stage.run(*look, env={"COLUMNS": "40"}).stdout
         assert action in " ".join(said.split()), look
 
@@ -400,6 +399,34 @@ def test_the_unknown_is_named_as_such(stage: Stage) -> None:
     stage.run("approve", short(one))
     perform(stage, one, Performed.UNKNOWN)
     assert stage.phase("job") == "circuit_open"
-    assert "approved" in (said := stage.run("approval", "list", "--all").output)
+    assert "approved" in (said := stage.run("approve", "--history").output)
     assert "unknown" in said
-    assert json.loads(stage.run("approval", "show", short(one), "--json").output)["artifact"].startswith("art_")
+    assert json.loads(stage.run("show", short(one), "--json").output)["artifact"].startswith("art_")
+
+
+def test_without_an_id_it_lists_and_decides_nothing(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    assert short(one) in stage.run("approve").stdout
+    for words in (["--yes"], ["--note", "fine"], ["--digest", "9c1185a5"], ["--task", "job"]):
+        assert stage.run("approve", *words).exit_code == 2
+    for words in (["--history"], ["--history", "--task", "job"]):
+        assert stage.run("approve", short(one), *words).exit_code == 2
+        assert stage.run("approve", *words).exit_code == 0
+    assert stage.json("show", short(one))["status"] == "pending"
+
+
+def test_show_takes_a_task_before_a_request(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    assert stage.json("show", "job")["local_id"] == "job"
+    assert stage.json("show", one.lower())["id"] == one
+    stage.create(short(one))
+    assert stage.json("show", short(one))["local_id"] == short(one)
+    assert stage.run("show", short(one)[1:] + "zz").exit_code == 69
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject", "ask-changes"])
+def test_the_decisions_that_show_prints_run(stage: Stage, verb: str) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    (line,) = [one for one in stage.run("show", short(one)).stdout.splitlines() if one.startswith(f"mailboxd {verb}")]
+    assert stage.run(*shlex.split(line)[1:]).exit_code == 0
+    assert stage.json("show", short(one))["status"] != "pending"

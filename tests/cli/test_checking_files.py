@@ -33,14 +33,14 @@ def take(stage: Stage, name: str, text: str) -> None:
 def test_a_file_is_described_as_the_task_that_it_would_become(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "prices.md"
     file.write_text(f"---\npriority: 5\nbudget_usd: 2\n---\n{PLAN}")
-    found = stage.json("check", str(file))
+    found = stage.json("send", "--check", str(file))
     assert (found["verdict"], found["type"], found["sender"], found["doubts"]) == ("accepted", "task", "operator", [])
     task = found["task"]
     assert (task["title"], task["agent"], task["priority"], task["budget_usd"]) == ("Prices", "alpha", 5, 2.0)
     assert task["acceptance_criteria"] == ["Each price has a source"]
     assert [(one["id"], one["depends_on"]) for one in task["subtasks"]] == [("look", []), ("tell", ["look"])]
 
-    said = stage.run("check", str(file)).stdout
+    said = stage.run("send", "--check", str(file)).stdout
     assert "prices.md would become a task of alpha, from operator:" in said
     assert f"to send it: cp -- {file} {stage.ws.inbox}/" in said
     assert stage.json("ls") == [], "nothing is recorded"
@@ -60,7 +60,7 @@ def test_a_file_that_would_be_rejected_is_refused_with_the_same_reason(
     stage: Stage, tmp_path: Path, text: str, rule: str
 ) -> None:
     (tmp_path / "a.md").write_text(text)
-    result = stage.run("check", str(tmp_path / "a.md"), "--json")
+    result = stage.run("send", "--check", str(tmp_path / "a.md"), "--json")
     assert result.exit_code == 65
     assert f"({rule})" in json.loads(result.stderr)["error"]["message"]
 
@@ -69,10 +69,10 @@ def test_a_text_that_was_taken_before_and_a_backup_are_named_as_such(stage: Stag
     file = tmp_path / "milk.md"
     file.write_text("Buy milk.\n")
     take(stage, "milk.md", "Buy milk.\n")
-    (doubt,) = stage.json("check", str(file))["doubts"]
+    (doubt,) = stage.json("send", "--check", str(file))["doubts"]
     assert doubt == "it was taken on 2026-11-21 from inbox/milk.md: it would not be done again"
     backup = file.rename(tmp_path / "milk.md.bak")
-    assert "by its name it is a backup of milk.md" in stage.run("check", str(backup)).stdout
+    assert "by its name it is a backup of milk.md" in stage.run("send", "--check", str(backup)).stdout
 
 
 SENT = "---\ntype: task\ntask_id: print\nfrom: beta\n{}---\n\n# Print the {}\n\nOn paper.\n"
@@ -92,15 +92,15 @@ def test_a_message_about_known_work_is_judged_by_that(
 ) -> None:
     take(stage, "1.md", SENT.format("", "map"))
     (tmp_path / "2.md").write_text(text)
-    assert stage.json("check", str(tmp_path / "2.md"))["verdict"] == verdict
-    assert said in stage.run("check", str(tmp_path / "2.md")).stdout
+    assert stage.json("send", "--check", str(tmp_path / "2.md"))["verdict"] == verdict
+    assert said in stage.run("send", "--check", str(tmp_path / "2.md")).stdout
     assert [task["title"] for task in stage.json("ls")] == ["Print the map"], "nothing is recorded"
 
 
 def test_a_circle_with_known_work_is_found_before_the_file_is_dropped(stage: Stage, tmp_path: Path) -> None:
     take(stage, "fold.md", "---\nafter: print\n---\n# Fold it\n\nTwice.\n")
     (tmp_path / "print.md").write_text("---\nafter: fold\n---\n# Print it\n\nTwice.\n")
-    result = stage.run("check", str(tmp_path / "print.md"))
+    result = stage.run("send", "--check", str(tmp_path / "print.md"))
     assert (result.exit_code, "wait for each other forever" in result.stderr) == (65, True)
 
 
@@ -111,11 +111,11 @@ def test_criteria_of_several_lines_stand_below_each_other(stage: Stage) -> None:
         "                      When she reads\n"
         "                      Then she smiles\n"
         "                      No blue\n"
-    ) in stage.run("check", "-", text=text).stdout
+    ) in stage.run("send", "--check", "-", text=text).stdout
 
 
 def test_standard_input_is_checked_too(stage: Stage) -> None:
-    assert "would become a task of alpha" in stage.run("check", "-", text="Buy milk.\n").stdout
+    assert "would become a task of alpha" in stage.run("send", "--check", "-", text="Buy milk.\n").stdout
 
 
 def test_a_rejected_file_is_opened_corrected_and_sent_again(stage: Stage, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_dates_are_shown_as_what_they_were_read_as(stage: Stage, head: str, line
     stage.clock.text = "2026-11-28T12:00:00.000Z"
     with stage.ws.config.open("a") as file:
         file.write("zone: Europe/Berlin\n")
-    result = stage.run("check", "-", text=f"---\n{head}\n---\nPaint.\n")
+    result = stage.run("send", "--check", "-", text=f"---\n{head}\n---\nPaint.\n")
     assert result.exit_code == 0, result.output
     for line in lines:
         assert line in result.stdout
@@ -163,7 +163,7 @@ def test_the_dates_of_a_subtask_are_shown_too(stage: Stage) -> None:
     child = "  a:\n    description: Buy paint\n    not_before: 2026-12-01 17:00:00\n"
     plan = f"subtasks:\n{child}  b:\n    description: Paint\n"
     text = f"---\ndeadline: 2026-12-24\n---\nPaint.\n\n## DAG\n\n{plan}"
-    told = stage.run("check", "-", text=text)
+    told = stage.run("send", "--check", "-", text=text)
     assert told.exit_code == 0, told.output
     assert told.stdout.count("not before Tue 1 Dec 2026 17:00 CET") == 1
     assert told.stdout.count("24 Dec 2026") == 1, "the deadline that it has of the task is told once"

@@ -80,9 +80,9 @@ def test_the_log(stage: Stage) -> None:
 def test_approvals_and_workspaces(stage: Stage) -> None:
     for number in range(60):
         ask(stage, f"job{number}", PUBLISH)
-    lines = printed(stage, "approval", "list")
+    lines = printed(stage, "approve")
     assert lines[-1].startswith("… and 10 more: `")
-    assert len(stage.json("approval", "list")) == 60
+    assert len(stage.json("approve")) == 60
     assert len(pasted(stage, lines[-1])) > len(lines)
     roots = [str(make(stage.ws.root.parent / f"w{number}").ws.root) for number in range(60)]
     lines = printed(stage, "fleet", *roots)
@@ -92,7 +92,7 @@ def test_approvals_and_workspaces(stage: Stage) -> None:
 
 def test_a_broad_and_deep_tree(stage: Stage) -> None:
     stage.create("job", *(child(f"c{one}", "alpha", (), *(child(f"d{two}") for two in range(20))) for one in range(20)))
-    lines = printed(stage, "tree", "job")
+    lines = printed(stage, "show", "--tree", "job")
     assert (len(lines), "more lines: `" in lines[-1]) == (301, True)
     assert len(pasted(stage, lines[-1])) == 421
 

@@ -87,10 +87,16 @@ STATES: dict[str, Callable[[Stage], object]] = {
     "cancelled": cancelled,
 }
 LOOKS = (
-    ["status"], ["inbox"], ["why", "job"], ["show", "job"], ["tree", "job"], ["ls"], ["approval", "list"],
-    ["show", "nobody"], ["approval", "show", "zzzzzz"],
+    ["status"], ["inbox"], ["why", "job"], ["show", "job"], ["show", "--tree", "job"], ["ls"], ["approve"],
+    ["show", "nobody"], ["show", "zzzzzz"],
 )  # fmt: skip
-ORDERS = (["retry", "job"], ["accept", "job"], ["fail", "job"], ["resume", "job"], ["answer", "job", "x"])
+ORDERS = (
+    ["retry", "job"],
+    ["resolve", "--done", "job"],
+    ["resolve", "--failed", "job"],
+    ["resume", "job"],
+    ["answer", "job", "x"],
+)
 """Where one is refused, that names a way, too."""
 
 
@@ -123,7 +129,7 @@ def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Pa
     for number, look in enumerate((*LOOKS, *ORDERS)):
         first = seen if look in LOOKS else fresh(tmp_path / f"{number}", state)
         for other, command in enumerate(suggested(first, look)):
-            known = re.sub(r"-w \S+ |(?<=--dismiss )\w+|(?<=approval show )\w+", "", command)
+            known = re.sub(r"-w \S+ |(?<=--dismiss )\w+|(?<=show )\w+", "", command)
             if ELSEWHERE.match(command) or known in tried:
                 continue
             tried.add(known)
@@ -162,19 +168,19 @@ def unsigned(stage: Stage) -> None:
 FURTHER: list[tuple[Callable[[Stage], object], str, str]] = [
     (new, "connect keys list", "connect keys create"),
     (unsigned, "connect keys sign order.md", "connect keys create --operator"),
-    (new, "explain zqzqzq", "explain"),
+    (new, "doctor zqzqzq", "doctor --names"),
     (misconfigured, "config", "config --all"),
     (lambda _: None, "ls", "send"),
     (new, "inbox --dismiss zzzzzz", "inbox"),
     (new, "retry cause:zzzzzz", "inbox"),
     (new, "resume --agent beta", "status"),
-    (new, "approve job", "approval list"),
+    (new, "approve job", "approve"),
     (new, "send --to ghost x", "fleet"),
     (failed("context_overflow: too long"), "why job", "show job --spec"),
-    (failed("its outcome was to be that of b, which was skipped"), "why job", "tree job"),
+    (failed("its outcome was to be that of b, which was skipped"), "why job", "show job --tree"),
     (unreviewed, "why job", "retry job --reviewers none"),
     (many_rejected, "inbox", "inbox --all"),
-    (broad, "tree job", "tree job --all"),
+    (broad, "show job --tree", "show job --tree --all"),
 ]
 """States, what is asked there, and a command that is printed."""
 

@@ -79,7 +79,7 @@ def test_a_coordinating_task_waits_for_you_while_all_its_open_subtasks_do(stage:
     assert stage.json("show", "job")["need"] is None, "c works"
     stage.end_turn("job.c", "The outcome.")
     assert stage.json("show", "job")["need"] == "subtasks"
-    assert "‖ needs you" in stage.run("tree", "job").stdout.splitlines()[0]
+    assert "‖ needs you" in stage.run("show", "--tree", "job").stdout.splitlines()[0]
     assert stage.json("status")["states"] == {"needs you": 2, "waiting": 1, "done": 1}
     assert kinds(stage) == ["question"]
     assert stage.run("answer", "job.a", "Those of July.").exit_code == 0
@@ -327,13 +327,13 @@ def test_an_answer_is_written_in_an_editor_below_the_question(stage: Stage, tmp_
 def test_a_task_that_asks_is_shown_as_waiting_for_you_everywhere(stage: Stage) -> None:
     asks(stage)
     stage.clock.advance(402)
-    for command in (("ls",), ("tree", "job"), ("status",), ("show", "job")):
+    for command in (("ls",), ("show", "--tree", "job"), ("status",), ("show", "job")):
         assert "‖ needs you" in stage.run(*command).stdout, command
-    assert "executing" not in stage.run("tree", "job").stdout
-    assert "needs you 6m42s" in stage.run("tree", "job").stdout
+    assert "executing" not in stage.run("show", "--tree", "job").stdout
+    assert "needs you 6m42s" in stage.run("show", "--tree", "job").stdout
     assert "tasks      1 needs you\n" in stage.run("status").stdout
     assert "‖" in stage.run("show", "job", "--timeline").stdout.splitlines()[1]
-    assert stage.json("tree", "job")["need"] == stage.json("ls")[0]["need"] == "question"
+    assert stage.json("show", "--tree", "job")["need"] == stage.json("ls")[0]["need"] == "question"
     assert stage.run("answer", "job", "The audited ones.").exit_code == 0
     assert "▶ running" in stage.run("ls").stdout
 
@@ -347,7 +347,7 @@ def test_every_view_says_the_same_four_words(stage: Stage) -> None:
     assert {row["local_id"]: row["state"] for row in stage.json("status")["open_tasks"]} == words
     for name, word in words.items():
         assert stage.json("show", name)["state"] == stage.json("why", name)["state"] == word
-        assert stage.json("tree", name)["state"] == stage.json("show", name, "--spec")["state"] == word
+        assert stage.json("show", "--tree", name)["state"] == stage.json("show", name, "--spec")["state"] == word
         assert {node["state"] for node in stage.json("show", name, "--graph")["nodes"]} <= set(State)
         assert {hit["state"] for hit in stage.json("search", name)} == {word}
         assert f"{name} ({word})" in stage.run("search", name).stdout
@@ -357,7 +357,7 @@ def test_every_view_says_the_same_four_words(stage: Stage) -> None:
     assert (said["state"], said["phase"]) == ("done", "cancelled")
     assert "– done: cancelled" in stage.run("ls").stdout
     assert "1 cancelled" in stage.run("status").stdout
-    for command in (("ls",), ("status",), ("tree", "tree"), ("show", "tree"), ("inbox",)):
+    for command in (("ls",), ("status",), ("show", "--tree", "tree"), ("show", "tree"), ("inbox",)):
         assert not any(phase.replace("_", " ") in stage.run(*command).stdout for phase in Phase if "_" in phase)
 
 
@@ -378,7 +378,7 @@ def test_ls_filters_by_the_words(stage: Stage) -> None:
 
 def test_an_error_says_no_phase(stage: Stage) -> None:
     asks(stage)
-    for command in (("accept", "job"), ("retry", "job"), ("fail", "job")):
+    for command in (("resolve", "--done", "job"), ("retry", "job"), ("resolve", "--failed", "job")):
         said = stage.run(*command).stderr
         assert "job has not ended" in said
         assert "executing" not in said

@@ -52,7 +52,7 @@ def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     assert "mailboxd run" not in str(found)
     assert "mailboxd run" not in stage.run("why", "job").stdout
     assert "the configuration is invalid" in stage.run("why", "job").stdout
-    for view in (["ls"], ["show", "job"], ["tree", "job"], ["log"], ["search", "job"], ["approval", "list"]):
+    for view in (["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["search", "job"], ["approve"]):
         assert "the configuration is invalid" in stage.run(*view).stderr, view
     sent = stage.run("send", "More work")
     assert (sent.exit_code, "mailboxd run" in sent.output) == (0, False)

@@ -80,14 +80,14 @@ def test_check_says_what_it_would_follow_and_whether_that_is_known(stage: Stage)
     put(stage, WRITE)
     file = stage.ws.root / "print.md"
     file.write_text(PRINT.replace("after: write", "after: [Write the programme, TASK-11]"))
-    assert stage.json("check", str(file))["task"]["after"] == ["write", "TASK-11 (not known here)"]
-    assert "after               write" in stage.run("check", str(file)).stdout
+    assert stage.json("send", "--check", str(file))["task"]["after"] == ["write", "TASK-11 (not known here)"]
+    assert "after               write" in stage.run("send", "--check", str(file)).stdout
 
 
 def test_check_knows_the_agents_that_there_are(stage: Stage) -> None:
     stage.knows(known={"alpha": ["", ""], "beta": ["", ""]})
     file = stage.ws.root / "paint.md"
     file.write_text("---\nassignee: mira\n---\n\nPaint the fence.\n")
-    said = stage.run("check", str(file))
+    said = stage.run("send", "--check", str(file))
     assert said.exit_code != 0
     assert "Write one of alpha, beta" in said.stderr

@@ -93,22 +93,28 @@ def test_retry_of_a_failed_child_reopens_its_parent(stage: Stage) -> None:
     assert (stage.phase("job"), stage.phase("job.a")) == ("execution_ready", "execution_ready")
 
 
-@pytest.mark.parametrize(("verb", "phase"), [("retry", "execution_ready"), ("accept", "completed"), ("fail", "failed")])
-def test_three_commands_decide_how_an_open_circuit_continues(stage: Stage, verb: str, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "phase"), [("retry", "execution_ready"), ("resolve --done", "completed"), ("resolve --failed", "failed")]
+)
+def test_three_orders_decide_how_an_open_circuit_continues(stage: Stage, verb: str, phase: str) -> None:
     blocked(stage)
-    if verb == "accept":
+    if verb == "resolve --done":
         with stage.engine() as engine:
             engine.store.db.execute("UPDATE tasks SET result = 'Twelve figures'")
-    assert stage.json(verb, "job", "--note", "checked by hand")["phase"] == phase
+    assert stage.json(*verb.split(), "job", "--note", "checked by hand")["phase"] == phase
 
 
 @pytest.mark.parametrize(
     ("order", "says"),
     [
+        (["resolve", "job"], "say how it ends: --done or --failed"),
+        (["resolve", "job", "--done", "--now"], "--now goes with --failed"),
+        (["undo"], "give a task, or an action"),
+        (["undo", "job", "--action", "3f9k2q"], "give a task, or an action"),
         (["resume"], "give a task, or an agent"),
         (["resume", "job", "--agent", "beta"], "give a task, or an agent"),
         (["resume", "--agent", "no such"], "is not an id"),
-        (["accept", "job", "--budget-usd", "3"], "No such option"),
+        (["resolve", "--done", "job", "--budget-usd", "3"], "No such option"),
         (["retry", "job", "--budget-usd", "much"], "not an amount"),
         (["retry", "job", "--budget-tokens", "-5"], "is not a whole number"),
     ],
@@ -175,7 +181,7 @@ def test_an_answer_can_come_from_standard_input_or_say_that_none_will_come(stage
     ("order", "rule"),
     [
         (["cancel", "job"], "ended"),
-        (["accept", "job"], "not-blocked"),
+        (["resolve", "--done", "job"], "not-blocked"),
         (["answer", "job", "yes"], "no-question"),
     ],
 )
@@ -202,7 +208,7 @@ def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "order",
     [
-        ["cancel", "job"], ["retry", "job"], ["fail", "job"], ["answer", "job", "x"],
+        ["cancel", "job"], ["retry", "job"], ["resolve", "--failed", "job"], ["answer", "job", "x"],
         ["edit", "job", "x"], ["resume", "--agent", "beta"],
         ["send", "do it"], ["send", "--from", "human", "do it"],
     ],
@@ -237,11 +243,11 @@ def test_orders_need_a_configuration_that_is_right(stage: Stage) -> None:
 def test_a_paused_task_says_so_with_its_note_everywhere_until_it_is_resumed(stage: Stage) -> None:
     stage.create("job", child("a"))
     assert "paused by" in stage.run("pause", "job", "--note", "until the audit is over").stdout
-    for words in (["show", "job"], ["why", "job"], ["status"], ["tree", "job"], ["inbox"], ["log", "job"]):
+    for words in (["show", "job"], ["why", "job"], ["status"], ["show", "--tree", "job"], ["inbox"], ["log", "job"]):
         assert "paused by" in stage.run(*words).stdout, words
         assert "until the audit is over" in stage.run(*words, env={"COLUMNS": "200"}).stdout, words
     assert stage.run("resume", "job").exit_code == 0
-    assert "paused by" not in stage.run("tree", "job").stdout
+    assert "paused by" not in stage.run("show", "--tree", "job").stdout
 
 
 # Reviewers that cannot be asked

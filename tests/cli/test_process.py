@@ -197,7 +197,7 @@ def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:
 
 def test_output_fits_any_encoding(stage: Stage) -> None:
     stage.create("job")
-    done = call(stage, "tree", "job", PYTHONIOENCODING="latin-1")
+    done = call(stage, "show", "--tree", "job", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0
     assert done.stdout.startswith("\\u25cb waiting  job (alpha)")
 

@@ -15,7 +15,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mailboxd import log
-from mailboxd.cli.program import guarded, program
+from mailboxd.cli.program import ADMIN, COMMANDS, guarded, program
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import fit, width
 from mailboxd.core.sanitize import for_terminal
@@ -54,11 +54,22 @@ VERBS = dict(below(program))
 def test_help_is_printed_without_a_command() -> None:
     result = CliRunner().invoke(program, [], obj=Session())
     assert result.exit_code == 0
-    assert all(f"\n  {path[0]} " in result.stdout for path in VERBS)
     assert re.findall(r"^(\w+):$", result.stdout, re.MULTILINE) == [
-        "Options", "Work", "Look", "Decide", "Repair", "Connect",
+        "Options", "Work", "Look", "Decide", "Repair", "More",
     ]  # fmt: skip
     assert "Exit status:" in result.stdout
+
+
+def test_the_first_page_describes_some_twenty_commands_and_names_the_others() -> None:
+    first = CliRunner().invoke(program, ["--help"], obj=Session()).stdout
+    described = [name for found in COMMANDS.values() for name in found]
+    others = [name for found in ADMIN.values() for name in found]
+    assert all(f"\n  {name} " in first for name in described)
+    assert not [name for name in others if f"\n  {name} " in first.replace(f"\n  {others[0]}, ", "")]
+    assert set(others) <= set(re.findall(r"[a-z-]+", first.partition("More:")[2].partition(";")[0]))
+    assert len(described) <= 23
+    everything = CliRunner().invoke(program, ["--help-all"], obj=Session()).stdout
+    assert all(f"\n  {path[0]} " in everything for path in VERBS)
 
 
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
@@ -69,7 +80,7 @@ def test_every_command_has_help_with_examples_and_explained_options(path: tuple[
     assert all(option.help for option in VERBS[path].params if isinstance(option, click.Option))
 
 
-@pytest.mark.parametrize("group", [(), ("db",), ("approval",), ("connect",), ("export",), ("connect", "keys")])
+@pytest.mark.parametrize("group", [(), ("db",), ("connect",), ("export",), ("connect", "keys")])
 def test_no_list_of_commands_clips_a_description(group: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(program, [*group, "--help"], obj=Session()).stdout
     assert (

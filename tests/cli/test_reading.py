@@ -154,19 +154,19 @@ def test_ls_lists_only_the_latest_ended_tasks(stage: Stage) -> None:
 
 def test_a_tree_shows_every_level_with_words_and_symbols(stage: Stage) -> None:
     stage.create("job", child("a", "beta", (), child("x"), child("y", "beta", ("x",))), child("b", "alpha", ("a",)))
-    found = stage.json("tree", "job")
+    found = stage.json("show", "--tree", "job")
     assert [node["key"] for node in found["children"]] == ["a", "b"]
     assert [node["key"] for node in found["children"][0]["children"]] == ["x", "y"]
     assert found["children"][1]["depends_on"] == ["a"]
-    lines = stage.run("tree", "job", env={"COLUMNS": "80"}).stdout.splitlines()
+    lines = stage.run("show", "--tree", "job", env={"COLUMNS": "80"}).stdout.splitlines()
     assert [line[: line.index("○")] for line in lines] == ["", "├─ ", "│  ├─ ", "│  └─ ", "└─ "]
     assert lines[3] == "│  └─ ○ waiting  y (beta)  after x: Do y"
-    assert len(stage.json("tree", "job.a")["children"]) == 2
+    assert len(stage.json("show", "--tree", "job.a")["children"]) == 2
 
 
 def test_a_tree_fits_on_80_columns_and_is_plain_without_a_terminal(stage: Stage) -> None:
     stage.create("job", *(child(f"k{'e' * 30}{n}") for n in range(5)))
-    output = stage.run("tree", "job", env={"COLUMNS": "80"}).stdout
+    output = stage.run("show", "--tree", "job", env={"COLUMNS": "80"}).stdout
     assert all(len(line) <= 80 for line in output.splitlines())
     assert "\x1b" not in output
 
@@ -430,7 +430,7 @@ def test_a_large_plan_is_explained_in_a_few_lines(stage: Stage) -> None:
 def test_without_a_database_it_is_said_how_to_get_one(stage: Stage) -> None:
     stage.ws.database.unlink()
     mark_of(stage.ws.database).unlink()
-    for verb in (["status"], ["ls"], ["show", "x"], ["tree", "x"], ["log"], ["why", "x"]):
+    for verb in (["status"], ["ls"], ["show", "x"], ["show", "--tree", "x"], ["log"], ["why", "x"]):
         result = stage.run(*verb)
         assert result.exit_code == 69, verb
         assert "there is no database yet" in result.stderr
@@ -464,12 +464,14 @@ def test_reading_changes_nothing(plan: Stage) -> None:
             return list(db.iterdump())
 
     before = all_of_it()
-    for verb in (["status"], ["ls"], ["show", "job"], ["tree", "job"], ["log"], ["why", "job"]):
+    for verb in (["status"], ["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["why", "job"]):
         assert plan.run(*verb).exit_code == 0
     assert all_of_it() == before
 
 
-@pytest.mark.parametrize("verb", [["status"], ["ls"], ["show", "job"], ["tree", "job"], ["log"], ["why", "job"]])
+@pytest.mark.parametrize(
+    "verb", [["status"], ["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["why", "job"]]
+)
 def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
     code = (
         "import sys\n"
@@ -503,19 +505,19 @@ def test_recipes_are_listed_in_full_and_one_that_cannot_be_read_with_its_reason(
 def test_piped_output_is_not_cut(stage: Stage) -> None:
     name = "job-" + "x" * 90
     stage.create(name, child("a"))
-    for words in (["ls"], ["status"], ["tree", name]):
+    for words in (["ls"], ["status"], ["show", "--tree", name]):
         assert f"Do {name}" in stage.run(*words, env={"COLUMNS": None}).stdout, words
         assert f"Do {name}" not in stage.run(*words, env={"COLUMNS": "80"}).stdout, words
 
 
 def test_a_long_tree_is_folded_with_a_count_unless_all_is_wanted(stage: Stage) -> None:
     stage.create("wide", *(child(f"k{number:03}") for number in range(150)))
-    lines = stage.run("tree", "wide").stdout.splitlines()
+    lines = stage.run("show", "--tree", "wide").stdout.splitlines()
     assert len(lines) == 43
     assert "… 110 more: " in lines[-2]
-    assert lines[-1] == f"… 109 more lines: `{stage.program} tree wide --all`"
-    assert len(stage.run("tree", "wide", "--all").stdout.splitlines()) == 151
-    assert len(stage.json("tree", "wide")["children"]) == 150
+    assert lines[-1] == f"… 109 more lines: `{stage.program} show wide --tree --all`"
+    assert len(stage.run("show", "--tree", "wide", "--all").stdout.splitlines()) == 151
+    assert len(stage.json("show", "--tree", "wide")["children"]) == 150
 
 
 def test_show_tells_times_in_words_and_counts_the_subtasks_that_it_leaves_out(plan: Stage) -> None:
@@ -528,7 +530,8 @@ def test_show_tells_times_in_words_and_counts_the_subtasks_that_it_leaves_out(pl
     assert len([line for line in lines if "✓ done" in line or "✗ done: failed" in line]) < 50
     assert any("✗ done: failed" in line for line in lines)
     assert any(
-        line.startswith("  … ") and "more: " in line and f"`{plan.program} tree job --all`" in line for line in lines
+        line.startswith("  … ") and "more: " in line and f"`{plan.program} show job --tree --all`" in line
+        for line in lines
     )
     assert len(plan.json("show", "job")["children"]) > 100
     lines = plan.run("show", "job", "--timeline").stdout.splitlines()

@@ -77,9 +77,9 @@ def test_what_a_person_has_failed_needs_nobody(stage: Stage) -> None:
     loses(stage, "lost")
     ask(stage, "job", PUBLISH)
     stage.clock.advance(5)
-    assert stage.run("fail", "lost").exit_code == 0
-    (row,) = stage.json("approval", "list")
-    assert stage.run("approval", "reject", row["short_id"], "--note", "no").exit_code == 0
+    assert stage.run("resolve", "--failed", "lost").exit_code == 0
+    (row,) = stage.json("approve")
+    assert stage.run("reject", row["short_id"], "--note", "no").exit_code == 0
     assert {stage.phase("lost"), stage.phase("job")} == {"failed"}
     assert kinds(stage) == []
 

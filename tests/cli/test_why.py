@@ -232,10 +232,13 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
     task = standing("a", Phase.CIRCUIT_OPEN, reason="outcome unknown", due=LATER, attempts=attempts)
     circuit, first, second = explain(snapshot(task), task.id).causes
     assert (circuit.at, circuit.then) == (LATER, "it fails unless an operator decides")
-    assert circuit.hint == "mailboxd retry a  # or mailboxd fail a"
+    assert circuit.hint == "mailboxd retry a  # or mailboxd resolve a --failed"
     assert (first.text, first.hint) == ("attempt 1 by beta: failed: overloaded", "")
     assert second.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
-    assert alone(replace(task, has_result=True)).hint == "mailboxd retry a  # or mailboxd accept a, mailboxd fail a"
+    assert (
+        alone(replace(task, has_result=True)).hint
+        == "mailboxd retry a  # or mailboxd resolve a --done, mailboxd resolve a --failed"
+    )
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found:
     first, second = eventually(lambda: rows(alpha) if len(rows(alpha)) == 2 else [], 20, alpha.last_words)
     assert (first["status"], second["status"]) == ("expired", "pending")
     why = f"asked again: {ME}, who approved it, is no longer among approvals.approvers"
-    assert why in alpha.call("approval", "list").stdout
+    assert why in alpha.call("approve").stdout
     assert happened(witness) == 0
     assert "(not-an-approver)" in alpha.call("approve", second["id"]).stderr
     alpha.stop()
@@ -98,7 +98,7 @@ def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found:
 
 
 @pytest.mark.parametrize(
-    ("verb", "phase"), [("approval reject --note no", "failed"), ("cancel", "cancelled")], ids=["no", "cancelled"]
+    ("verb", "phase"), [("reject --note no", "failed"), ("cancel", "cancelled")], ids=["no", "cancelled"]
 )
 def test_after_a_no_nothing_happens(found: Found, witness: Path, verb: str, phase: str) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
@@ -345,7 +345,7 @@ def test_what_was_done_is_taken_back_by_a_yes_of_its_own(found: Found, witness: 
     [name] = asked(alpha)
     approve(alpha, name)
     alpha.until("job")
-    assert alpha.call("approval", "undo", name).returncode == 0
+    assert alpha.call("undo", "--action", name).returncode == 0
     _, back = asked(alpha, 2)
     assert happened(witness) == 1
     approve(alpha, back)

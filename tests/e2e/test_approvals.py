@@ -34,7 +34,7 @@ def waiting(agent: Agent, count: int = 1) -> list[dict[str, Any]]:
     """The requests that wait, as soon as there are so many."""
 
     def rows() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = agent.json("approval", "list")
+        found: list[dict[str, Any]] = agent.json("approve")
         return found if len(found) == count else []
 
     return eventually(rows, 20, agent.last_words)
@@ -67,11 +67,11 @@ def test_a_person_is_asked_and_told_and_approves(found: Found, tmp_path: Path) -
     assert told["approval"]["risk"] == "they may laugh"
     assert alpha.phase("job") == "awaiting_approval"
     assert row["short_id"] in alpha.call("why", "job").stdout
-    assert f" approval show {row['short_id']}\n" in alpha.call("status").stdout
+    assert f" show {row['short_id']}\n" in alpha.call("status").stdout
     decide(alpha, "approve", row, "--note", "told them at lunch", "--digest", row["digest"][:12])
     alpha.until("job")
     assert re.search(f"approval {row['short_id']} approved by {ME}: told them at lunch", alpha.call("log").stdout)
-    assert alpha.json("approval", "show", row["short_id"])["state"] == "done"
+    assert alpha.json("show", row["short_id"])["state"] == "done"
     (left,) = eventually(lambda: [*(alpha.root / "mailbox" / "archive").glob("2*/*.approval.operator.job.*")])
     said = left.read_text()
     assert all(text in said for text in ("decision: approved", row["id"], f"decided_by: {ME}", "told them at lunch"))
@@ -88,7 +88,7 @@ def test_a_rejection_is_the_reason_that_the_sender_reads(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", task("job", sender="boss", subtask_id="x"))
     (row,) = waiting(alpha)
-    decide(alpha, "approval reject", row, "--note", "not before the audit", "--now")
+    decide(alpha, "reject", row, "--note", "not before the audit", "--now")
     alpha.until("job.x", "failed")
     assert "not before the audit" in alpha.task("job.x")["reason"]
     (reply,) = eventually(lambda: alpha.sent("reply"))
@@ -102,7 +102,7 @@ def test_nobody_decides_and_it_expires(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", task("job"))
     alpha.until("job", "failed")
-    (row,) = alpha.json("approval", "list", "--all")
+    (row,) = alpha.json("approve", "--history")
     assert (row["status"], row["void"]) == ("expired", False)
     assert "nobody decided until" in alpha.task("job")["reason"]
     refused = alpha.call("approve", row["short_id"])
@@ -120,7 +120,7 @@ def test_an_edit_makes_the_request_void_and_a_person_is_asked_again(found: Found
     eventually(lambda: "Do job." in face.read_text() and alpha.has_nothing_to_do())
     face.write_text(face.read_text().replace("Do job.", "Do job, and sign it."))
     again = eventually(lambda: [new for new in waiting(alpha) if new["id"] != row["id"]])[0]
-    old = alpha.json("approval", "show", row["short_id"])
+    old = alpha.json("show", row["short_id"])
     assert (old["status"], old["void"], old["state"]) == ("expired", True, "")
     refused = alpha.call("approve", row["short_id"])
     assert (refused.returncode, "void" in refused.stderr) == (1, True)
@@ -151,7 +151,7 @@ def test_an_edit_of_what_was_asked_is_undone_visibly_and_kept_beside(found: Foun
     assert "Tell the world" in (alpha.root / event["data"]["kept_as"]).read_text()
     eventually(lambda: "Tell the world" not in face.read_text() and alpha.has_nothing_to_do())
     assert [same["id"] for same in waiting(alpha)] == [row["id"]]
-    assert alpha.json("approval", "show", row["short_id"])["requested_action"] == row["requested_action"]
+    assert alpha.json("show", row["short_id"])["requested_action"] == row["requested_action"]
     decide(alpha, "approve", row)
     alpha.until("job")
     company.at_rest()
@@ -185,8 +185,8 @@ def test_nothing_an_agent_writes_into_its_files_approves_anything(found: Found) 
     inside = alpha.call("approve", row["short_id"], env={"OPENCLAW_SHELL": "exec"})
     assert (inside.returncode, "(permission-denied)" in inside.stderr) == (1, True)
     assert alpha.phase("job") == "awaiting_approval"
-    assert [now["status"] for now in alpha.json("approval", "list", "--all")] == ["pending"]
-    decide(alpha, "approval reject", row, "--note", "enough", "--now")
+    assert [now["status"] for now in alpha.json("approve", "--history")] == ["pending"]
+    decide(alpha, "reject", row, "--note", "enough", "--now")
     alpha.until("job", "failed")
     company.at_rest()
 
@@ -211,11 +211,9 @@ def test_two_approvers_at_once_are_one_approval(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", task("job"))
     (row,) = waiting(alpha)
-    both = _at_once(
-        alpha, ["approve", row["short_id"]], ["approval", "reject", row["short_id"], "--note", "no", "--now"]
-    )
+    both = _at_once(alpha, ["approve", row["short_id"]], ["reject", row["short_id"], "--note", "no", "--now"])
     assert sorted(both) == [0, 1]
-    status = alpha.json("approval", "show", row["short_id"])["status"]
+    status = alpha.json("show", row["short_id"])["status"]
     assert status == ("approved" if both[0] == 0 else "rejected")
     alpha.until("job", "completed" if both[0] == 0 else "failed")
     assert len([e for e in alpha.events("approval.resolved") if e["data"]["approval"] == row["id"]]) == 1
@@ -262,20 +260,20 @@ def test_the_example_is_performed_once_and_taken_back(found: Found) -> None:
     (row,) = waiting(alpha)
     board = alpha.root / "notice-board.md"
     assert not board.exists()
-    shown = alpha.call("approval", "show", row["short_id"]).stdout
+    shown = alpha.call("show", row["short_id"]).stdout
     for part in ('["cp", "tasks/q3/task.md", "notice-board.md"]', "undo: [rm, notice-board.md]", row["digest"]):
         assert part in shown, shown
     decide(alpha, "approve", row)
     alpha.until("publish")
     assert "Revenue grew." in board.read_text()
-    assert alpha.json("approval", "show", row["short_id"])["state"] == "done"
-    decide(alpha, "approval undo", row)
+    assert alpha.json("show", row["short_id"])["state"] == "done"
+    decide(alpha, "undo --action", row)
     (back,) = waiting(alpha)
     assert (back["purpose"], back["origin"]) == ("undo", row["id"])
     assert board.exists()
     decide(alpha, "approve", back)
     eventually(lambda: not board.exists())
-    eventually(lambda: alpha.json("approval", "show", back["short_id"])["state"] == "done")
+    eventually(lambda: alpha.json("show", back["short_id"])["state"] == "done")
     company.at_rest()
 
 
@@ -297,4 +295,4 @@ def test_what_the_daemon_runs_for_agents_approves_nothing(found: Found, tmp_path
     decide(alpha, "approve", asked)
     alpha.until("checked")
     assert (tmp_path / "said").read_text().count("an agent may not act as the operator") == 2
-    assert alpha.json("approval", "show", row["short_id"])["status"] == "pending"
+    assert alpha.json("show", row["short_id"])["status"] == "pending"

@@ -178,7 +178,7 @@ def test_a_program_that_is_missing_is_nothing_that_another_attempt_mends(found: 
     assert alpha.phase("job") == "circuit_open"
     assert "could not be run" in alpha.task("job")["reason"]
     assert len(company.executions()) == 1
-    assert alpha.call("accept", "job").returncode == 0
+    assert alpha.call("resolve", "--done", "job").returncode == 0
     alpha.run()
     assert alpha.phase("job") == "completed"
     company.at_rest()

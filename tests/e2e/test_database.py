@@ -351,7 +351,7 @@ def test_a_daemon_that_meets_a_lock_names_its_holder_stands_still_and_goes_on(fo
         status = alpha.call("status")
         assert status.returncode == 1, status.stdout
         assert "HALT(db-locked)" in status.stdout
-        assert "mailboxd explain db-locked" in status.stdout
+        assert "mailboxd doctor db-locked" in status.stdout
         assert (alpha.inbox / "2.md").exists()
         assert cpu_ticks(process.pid) - before < 100  # a second, of more than five
         locker.stdin.close()

@@ -59,7 +59,7 @@ def test_it_opens_goes_on_and_undoes(company: Company) -> None:
     for name in ("asks", "waits", "paused"):
         alpha.until(name)
     assert (alpha.root / "second.txt").exists()
-    said(alpha, "approval", "undo", next(row["id"] for row in acting.rows(alpha) if "done.txt" in row["action"]))
+    said(alpha, "undo", "--action", next(row["id"] for row in acting.rows(alpha) if "done.txt" in row["action"]))
     acting.approve(alpha, *(row["id"] for row in acting.rows(alpha) if row["status"] == "pending"))
     eventually(lambda: not (alpha.root / "done.txt").exists(), 20, alpha.last_words)
     company.rewrite({name: {"mailbox": True, "default": {"reply": "It works now."}} for name in company.agents})

@@ -162,7 +162,7 @@ def test_a_parked_permission_is_decided_by_a_person_while_other_work_goes_on(sho
     eventually(lambda: place.alpha.phase("job") == "executing" and len(place.waiting()) == 2, 1)
     first, second = sorted(rows, key=lambda row: row["requested_action"])
     place.decide("approve", first)
-    place.decide("approval reject", second, "--note", "not this one", "--now")
+    place.decide("reject", second, "--note", "not this one", "--now")
     place.alpha.until("job")
     assert dict(zip(place.said("asked"), place.said("answer"), strict=True)) == {"first": "yes", "second": "no"}
     assert (place.alpha.root / "first").exists()

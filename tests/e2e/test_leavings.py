@@ -29,7 +29,7 @@ def test_a_failed_call_can_be_looked_at_until_its_task_has_ended(found: Found) -
         assert "[mailboxd] work turn · task stuck" in (alpha.root / ".mailboxd/turns" / name / "prompt.md").read_text()
     alpha.run()
     assert leavings(alpha) == kept
-    assert alpha.call("fail", "stuck", "--now").returncode == 0
+    assert alpha.call("resolve", "--failed", "stuck", "--now").returncode == 0
     alpha.run()
     assert leavings(alpha) == []
     company.at_rest()

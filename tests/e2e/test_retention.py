@@ -71,6 +71,6 @@ def test_files_that_came_with_mail_go_unless_a_task_that_received_them_is_open(f
     alpha.drop("b.md", task("stuck", attachments=stuck))
     run_twice(alpha)
     assert below(alpha, "mailbox/attachments") == {stuck}
-    assert alpha.call("fail", "stuck", "--now").returncode == 0
+    assert alpha.call("resolve", "--failed", "stuck", "--now").returncode == 0
     run_twice(alpha)
     assert below(alpha, "mailbox/attachments") == set()

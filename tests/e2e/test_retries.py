@@ -188,7 +188,7 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     alpha.kill()
     because = alpha.json("why", "job")["because"]
     (circuit,) = [cause for cause in because if cause["kind"] == "circuit"]
-    assert circuit["hint"] == "mailboxd retry job  # or mailboxd fail job"
+    assert circuit["hint"] == "mailboxd retry job  # or mailboxd resolve job --failed"
     tried = [cause["text"] for cause in because if cause["kind"] == "attempt"]
     assert len(tried) == 3
     assert all("by alpha: failed after" in text and "overloaded" in text for text in tried)

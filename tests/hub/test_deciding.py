@@ -52,14 +52,14 @@ def test_an_approval_from_another_host_counts_once_and_is_recorded_under_its_nam
     writer.drop("job.md", acting("job", [effect(witness)]))
     (name,) = asked(writer)
     place = f"beta.writer:{name[-6:]}"
-    shown = main.call("approval", "show", place)
+    shown = main.call("show", place)
     assert str(witness) in shown.stdout, shown.stderr
     done = main.call("approve", place, "--note", "seen")
     assert (done.returncode, done.stdout) == (0, "beta.writer: accepted\n"), done.stderr
     writer.until("job")
     assert happened(witness) == 1
     assert [row["resolved_by"] for row in rows(writer)] == ["alpha.operator"]
-    again = main.call("approval", "reject", place, "--note", "no")
+    again = main.call("reject", place, "--note", "no")
     assert again.returncode == 1
     assert "already" in again.stderr
     farm.at_rest()

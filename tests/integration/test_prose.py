@@ -19,7 +19,7 @@ FILE = (
 TEXT = FILE.read_text(encoding="utf-8")
 LINES = re.findall(r"^ *# \$ (.+)$", TEXT, re.MULTILINE)
 PLACES = {"{task}": "q3-report", "{verdict.findings}": "- the figure in line 3", "{last seq}": "17"}
-DECIDES = {"approve", "reject", "request-changes", "undo", "run", "cancel", "accept", "fail"}
+DECIDES = {"approve", "reject", "ask-changes", "undo", "run", "cancel", "resolve"}
 
 
 def words(line: str) -> list[str]:
@@ -49,7 +49,7 @@ def test_every_word_that_follows_the_programs_name_is_a_verb_and_none_decides() 
     named = re.findall(r"`mailboxd ([a-z-]+)", TEXT) + verbs()
     assert set(named) <= set(program.list_commands(click.Context(program)))
     assert not DECIDES & {word for line in LINES for word in words(line)}
-    assert {"show", "approval", "why", "retry"} <= set(verbs())
+    assert {"show", "why", "retry"} <= set(verbs())
 
 
 def test_it_has_the_form_of_a_contract() -> None:
@@ -79,6 +79,6 @@ def test_the_fields_it_reads_exist_in_the_programs_answer(tmp_path: Path) -> Non
     ask(stage, "q3-report", TELL)
     found = stage.json("show", "q3-report")
     assert {"phase", "reason", "spec", "results", "reviews", "attempts"} <= set(found)
-    assert stage.json("approval", "list", "--task", "q3-report")[0]["short_id"]
+    assert [(one["status"], bool(one["short_id"])) for one in found["approvals"]] == [("pending", True)]
     assert stage.json("why", "q3-report")["because"][0]["text"]
     assert {"seq", "data"} <= set(stage.json("log", "q3-report", "--since", "1")[0])

@@ -36,7 +36,7 @@ def test_exec_approvals_of_the_gateway_are_parked_and_then_allowed_rejected_or_c
     company.employ("alpha", {"acp": {"harnesses": {"claw": bridge(company)}}})
     alpha = company["alpha"]
     alpha.start()
-    for name, verb in (("yes", "approve"), ("no", "approval reject"), ("gone", "cancel")):
+    for name, verb in (("yes", "approve"), ("no", "reject"), ("gone", "cancel")):
         company.model.on(Exec(f"touch {alpha.root}/{name}"), Text(f"It said {name}."), task=name)
         alpha.drop(f"{name}.md", task(name, runtime="acp", harness="claw"))
         row = parked(alpha)

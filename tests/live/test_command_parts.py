@@ -146,7 +146,7 @@ VIEW = {
     ("verb", "name", "text", "command"),
     [
         ("approve", "3f9k2q", "9c1185a5 fine", "mailboxd -w /w approve 3f9k2q --digest 9c1185a5"),
-        ("reject", "3f9k2q", "it's late", """mailboxd -w /w approval reject 3f9k2q --note 'it'\\''s late'"""),
+        ("reject", "3f9k2q", "it's late", """mailboxd -w /w reject 3f9k2q --note 'it'\\''s late'"""),
         ("answer", "q3", "Use CSV", "mailboxd -w /w answer q3 'Use CSV'"),
         ("cancel", "q3", "", "mailboxd -w /w cancel q3"),
         ("send", "", "Do $(this)", "mailboxd -w /w send 'Do $(this)'"),

@@ -132,7 +132,7 @@ def test_yes(place: GateDir) -> None:
 def test_no(place: GateDir) -> None:
     name = place.asked()
     gate = place.gate
-    assert place.alpha.call("approval", "reject", name, "--note", "no", "--now").returncode == 0
+    assert place.alpha.call("reject", name, "--note", "no", "--now").returncode == 0
     place.alpha.until("job", "failed")
     eventually(lambda: not gate.exists(), 20, place.alpha.last_words)
     assert place.resumed() == ["no"]
@@ -143,7 +143,7 @@ def test_no(place: GateDir) -> None:
 @pytest.mark.soak
 def test_changes(place: GateDir) -> None:
     name = place.asked()
-    assert place.alpha.call("approval", "request-changes", name, "--note", "do it better").returncode == 0
+    assert place.alpha.call("ask-changes", name, "--note", "do it better").returncode == 0
     first, second = asked(place.alpha, 2)
     assert first == name
     eventually(lambda: place.words.exists() and "no" in place.resumed(), 20)

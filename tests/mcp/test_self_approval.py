@@ -53,9 +53,9 @@ def test_a_command_in_an_agents_shell_decides_nothing(stand: Stand, waiting: str
     before = stand.last_event()
     for words in (
         ["approve", waiting],
-        ["approval", "reject", waiting, "--note", "x"],
-        ["approval", "request-changes", waiting, "--note", "x"],
-        ["approval", "undo", waiting],
+        ["reject", waiting, "--note", "x"],
+        ["ask-changes", waiting, "--note", "x"],
+        ["undo", "--action", waiting],
     ):
         refused = stand.stage.run(*words, env={"OPENCLAW_SHELL": "exec"})
         assert "(permission-denied)" in refused.stderr

@@ -91,7 +91,7 @@ def test_an_action_that_was_decided_about_is_not_asked_for_again(found: Found, t
         alpha.drop(f"{name}.md", task("own") if name == "own" else acting(name, [effect(witness)]))
         (*_, request) = asked(alpha, number)
         if name == "no":
-            assert alpha.call("approval", "reject", request, "--note", "no").returncode == 0
+            assert alpha.call("reject", request, "--note", "no").returncode == 0
         else:
             approve(alpha, request)
         alpha.until(name, "failed" if name == "no" else "completed")

@@ -71,7 +71,7 @@ def test_a_program_gets_the_request_as_a_file_and_no_shell(bell: Bell, tmp_path:
     told = json.loads((tmp_path / "notice.json").read_text())
     item, asked = bell.stage.item("approval"), told["approval"]
     assert (told["kind"], told["task"], told["text"]) == ("approval", "job", item["text"])
-    assert told["command"] == f"mailboxd -w {bell.stage.ws.root} approval show {one[-6:].lower()}"
+    assert told["command"] == f"mailboxd -w {bell.stage.ws.root} show {one[-6:].lower()}"
     assert (asked["id"], asked["kind"], asked["risk"]) == (one, "command", "public")
     assert (asked["preview"], asked["requested_action"]) == ("make publish", "run make publish")
     assert asked["decide"]["approve"] == ["mailboxd", "-w", str(bell.stage.ws.root), "approve", one[-6:].lower()]
@@ -173,7 +173,7 @@ def test_a_notice_that_applies_no_longer_is_no_item(keeping: Bell, tmp_path: Pat
         keeping.ring()
         keeping.stage.clock.advance(pause)
     assert keeping.untold()
-    assert keeping.stage.run("approval", "reject", name, "--note", "no").exit_code == 0
+    assert keeping.stage.run("reject", name, "--note", "no").exit_code == 0
     keeping.ring()
     assert not keeping.untold()
 
@@ -516,7 +516,7 @@ def test_an_approval_rings_in_the_session_and_is_decided_elsewhere(replying: Bel
     ((_, params),) = calls_of(tmp_path)
     (item,) = [one for one in replying.stage.json("inbox") if one["kind"] == "approval"]
     assert f"task site: waits for approval {item['id'][-6:].lower()}\n" in params["text"]
-    assert f"approval show {item['id'][-6:].lower()}" in params["text"]
+    assert f"show {item['id'][-6:].lower()}" in params["text"]
     assert "make publish" not in params["text"], "who decides looks at the action where it is complete"
 
 

@@ -25,7 +25,7 @@ Opened = Callable[..., Browser]
 
 def asked(agent: Agent) -> dict[str, Any]:
     """The request that waits, as soon as there is one."""
-    found: list[dict[str, Any]] = eventually(lambda: agent.json("approval", "list"), 20, agent.last_words)
+    found: list[dict[str, Any]] = eventually(lambda: agent.json("approve"), 20, agent.last_words)
     return found[0]
 
 

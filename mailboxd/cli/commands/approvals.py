@@ -1,4 +1,4 @@
-"""`mailboxd approve` and `mailboxd approval`: approvals are shown, and decided as the operator."""
+"""`mailboxd approve|reject|ask-changes`: approvals are listed, shown, and decided as the operator."""
 
 from __future__ import annotations
 
@@ -31,19 +31,10 @@ if TYPE_CHECKING:
 _LINE = 300
 
 
-@click.group("approval", cls=Group)
-def approval_command() -> None:
-    """Show and decide the approvals that agents ask for; `mailboxd approve` grants them.
-
-    ID is the last six or more characters of an approval's id, or the task that asks. That of an agent on another host
-    is HOST.AGENT:ID.
-    """
-
-
-def approval_argument(*, many: bool = False) -> Callable[[Any], Any]:
-    """The argument ID: the last six or more characters of an approval's id, or the task that asks."""
-    name, shown, count = ("ids", "ID...", -1) if many else ("id", "ID", 1)
-    return click.argument(name, metavar=shown, required=True, nargs=count, shell_complete=_complete)
+def approval_arguments(*, required: bool = True) -> Callable[[Any], Any]:
+    """The arguments ID: the last six or more characters of an approval's id, or the task that asks."""
+    shown = "ID..." if required else "[ID...]"
+    return click.argument("ids", metavar=shown, required=required, nargs=-1, shell_complete=_complete)
 
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -230,10 +221,10 @@ def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
     elif is_pending:
         seen = f" --digest {row['digest'][:12]}" if row["digest"] else ""
         yield f"\nmailboxd approve {row['short_id']}{seen}"
-        for word in ("reject", "request-changes"):
-            yield f'mailboxd approval {word} {row["short_id"]} --note "..."'
+        yield f'mailboxd reject {row["short_id"]} --note "..."'
+        yield f'mailboxd ask-changes {row["short_id"]} --note "..."'
     elif row["action"].get("undo") and row["started_at"]:
-        yield f"\nmailboxd approval undo {row['short_id']}"
+        yield f"\nmailboxd undo --action {row['short_id']}"
 
 
 def _declared(action: dict[str, Any]) -> str:
@@ -244,12 +235,11 @@ def _declared(action: dict[str, Any]) -> str:
     return action_lines((from_json(Action, action),))
 
 
-@approval_command.verb("list", "approval list", "approval list --all --task q3-report", view=True)
-@click.option("--all", "everything", is_flag=True, help="All requests, also decided, expired and void ones.")
-@click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
-def list_command(session: Session, everything: bool, task: str | None) -> None:
-    """List the approvals that await your decision."""
+def _list(session: Session, everything: bool, task: str | None) -> None:
+    """List the requests that await a decision, or all."""
     from mailboxd.store import task_queries
+
+    session.tell_invalid_configuration()
 
     with session.report() as report:
         rows = task_queries.list_approvals(
@@ -257,15 +247,13 @@ def list_command(session: Session, everything: bool, task: str | None) -> None:
         )
     none = "no approvals yet" if everything else "nothing awaits your decision"
     now = session.clock.now()
-    how = f"{session.program(session.workspace())} approval list --all" + (f" --task {task}" if task else "")
+    how = f"{session.program(session.workspace())} approve --history" + (f" --task {task}" if task else "")
     session.show(rows, folded_list(rows, lambda some: _list_lines(some, now, session.runnable), everything, how), none)
 
 
-@approval_command.verb("show", "approval show 3f9k2q", view=True)
-@approval_argument()
-def show_command(session: Session, id: str) -> None:
-    """Show an approval: its exact action, digest and history."""
-    row = _read(session, id)
+def show(session: Session, name: str) -> None:
+    """Show an approval: its exact action, digest and history. Raises as `_read`."""
+    row = _read(session, name)
     session.show(row, _lines(row, session.clock.now()))
 
 
@@ -274,7 +262,7 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     if value is None:
         return ""
     if re.fullmatch(r"[0-9a-fA-F]{8,64}", value, re.ASCII) is None:
-        raise click.BadParameter("give 8 to 64 hexadecimal digits, as shown by `mailboxd approval show ID`")
+        raise click.BadParameter("give 8 to 64 hexadecimal digits, as shown by `mailboxd show ID`")
     return str(value)
 
 
@@ -283,12 +271,14 @@ _YES = click.option("-y", "--yes", "sure", is_flag=True, help="Do not ask on a t
 
 @verb(
     "approve",
+    "approve",
     "approve 3f9k2q",
     "approve 3f9k2q --digest 9c1185a5c5e9",
     "approve beta.writer:3f9k2q",
     'approve 3f9k2q 8d0wzx --note "seen on staging"',
+    "approve --history --task q3-report",
 )
-@approval_argument(many=True)
+@approval_arguments(required=False)
 @click.option("--note", type=Text(), default="", help="Record this with the decision.")
 @click.option(
     "--digest",
@@ -297,11 +287,16 @@ _YES = click.option("-y", "--yes", "sure", is_flag=True, help="Do not ask on a t
     callback=_prefix,
     help="Approve only if the digest starts with PREFIX.",
 )
+@click.option("--history", is_flag=True, help="List all requests, also decided, expired and void ones.")
+@click.option("--task", metavar="TASK", help="With --history: only this task and its subtasks.")
 @_YES
-def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str, sure: bool) -> int | None:
+def approve_command(
+    session: Session, ids: tuple[str, ...], note: str, digest: str, history: bool, task: str | None, sure: bool
+) -> int | None:
     """Approve requests; each action is performed once. A terminal shows them and asks first.
 
-    ID may also be the task that asks, if it has one request.
+    Without ID, lists the requests that await your decision. ID is the last six or more characters of a request's id, or
+    the task that asks, if it has one request; `mailboxd show ID` shows the exact action, digest and history.
 
     Several requests are approved together or not at all. Your system user name is recorded. A request of an agent on
     another host is called HOST.AGENT:ID; it is decided by a signed message, which that host takes if `decide` in its
@@ -309,38 +304,42 @@ def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: s
     """
     if digest and len(ids) > 1:
         raise click.UsageError("--digest applies to one request: approve them one by one")
+    if ids and (history or task):
+        raise click.UsageError("--history and --task list requests; to approve, leave them out")
+    if task and not history:
+        raise click.UsageError("--task goes with --history")
+    if not ids:
+        if note or digest or sure:
+            raise click.UsageError("say which request; `mailboxd approve` alone lists them")
+        _list(session, history, task)
+        return None
     return decide(session, ids, "approved", note, digest, sure=sure)
 
 
-@approval_command.verb("reject", 'approval reject 3f9k2q --note "not before the audit"')
-@approval_argument(many=True)
+@verb("reject", 'reject 3f9k2q --note "not before the audit"', 'reject 3f9k2q 8d0wzx --note "superseded" --now')
+@approval_arguments()
 @click.option("--note", type=Text(), required=True, help="The reason, with which the task fails.")
 @click.option("--now", is_flag=True, help="At once: it cannot be undone. Scripts use this.")
 @_YES
 def reject_command(session: Session, ids: tuple[str, ...], note: str, now: bool, sure: bool) -> int | None:
-    """Reject requests: the actions are never performed and their tasks fail. An ACP agent continues without it.
+    """Reject requests: nothing is performed, and their tasks fail. An ACP agent continues without it.
 
     The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; without a daemon it is final at once.
     """
     return decide(session, ids, "rejected", note, sure=sure, now=now)
 
 
-@approval_command.verb("request-changes", 'approval request-changes 3f9k2q --note "to the staging site first"')
-@approval_argument(many=True)
+@verb("ask-changes", 'ask-changes 3f9k2q --note "to the staging site first"')
+@approval_arguments()
 @click.option("--note", type=Text(), required=True, help="What to change; given to the next attempt.")
 @_YES
-def request_changes_command(session: Session, ids: tuple[str, ...], note: str, sure: bool) -> int | None:
-    """Send work back for another attempt, which gets your note and asks again."""
+def ask_changes_command(session: Session, ids: tuple[str, ...], note: str, sure: bool) -> int | None:
+    """Send work back with a note. Another attempt gets it, and asks again."""
     return decide(session, ids, "request_changes", note, sure=sure)
 
 
-@approval_command.verb("undo", "approval undo 3f9k2q")
-@approval_argument()
-def undo_command(session: Session, id: str) -> None:
-    """Request that a performed action be undone, using the command that it declared for this.
-
-    The daemon prepares the undo, which then needs approval like any other action.
-    """
+def undo(session: Session, name: str) -> None:
+    """Request that a performed action be undone, using the command that it declared for this."""
     from mailboxd.core.approvals import RequestUndo
     from mailboxd.core.events import Role
     from mailboxd.engine import operator_commands
@@ -348,15 +347,13 @@ def undo_command(session: Session, id: str) -> None:
     asked: list[Event] = []
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
-        (row,) = operator_commands.requested(engine, [id])
+        (row,) = operator_commands.requested(engine, [name])
         asked.extend(engine.handle(row.task, RequestUndo(row.id), Role.OPERATOR, user))
         return asked
 
     carry_out_any(session, act, {})
     session.tell(
-        session.runnable("the undo needs approval: see `mailboxd approval list`")
-        if asked
-        else "it has already been undone"
+        session.runnable("the undo needs approval: see `mailboxd approve`") if asked else "it has already been undone"
     )
 
 

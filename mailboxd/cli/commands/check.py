@@ -1,4 +1,4 @@
-"""`mailboxd check`: what a file would become in the inbox, before it is put there."""
+"""`mailboxd send --check`: what a file would become in the inbox, before it is put there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Session
 from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.errors import MessageError, UnavailableError
@@ -19,19 +19,12 @@ _STANDARD_INPUT = "-"
 _UNNAMED = "message.md"
 
 
-@verb(
-    "check",
-    "check brief.md",
-    "check brief.md --json",
-    "check - < brief.md",
-    exits={65: "it would be rejected, for the reason that is printed"},
-)
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-def check_command(session: Session, file: str) -> None:
+def show(session: Session, file: str) -> None:
     """Say what FILE would become in this agent's inbox: a task with these limits, or a refusal with its reason.
 
     It is taken exactly as the daemon takes it, under this workspace's configuration and beside the tasks and messages
-    that are there, in a copy of the database: nothing is sent or recorded. - is standard input.
+    that are there, in a copy of the database: nothing is sent or recorded. - is standard input. Raises MessageError,
+    UnavailableError, ConfigError, WorldError.
     """
     from mailboxd.intake.trial import taken
     from mailboxd.mailbox.layout import is_temporary

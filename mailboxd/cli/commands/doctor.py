@@ -20,10 +20,21 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mailboxd.doctor.diagnose import Target
     from mailboxd.doctor.facts import CheckResult, Facts
 
     Results = list[tuple[str, CheckResult]]
+
+
+def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names that begin so."""
+    from click.shell_completion import CompletionItem
+
+    from mailboxd.cli.commands.explain import entries, runbook
+
+    return [CompletionItem(name) for name in sorted(entries(runbook())) if name.startswith(incomplete)]
 
 
 @verb(
@@ -32,13 +43,19 @@ if TYPE_CHECKING:
     "doctor --strict --json",
     "doctor --canary",
     "doctor --quick",
+    "doctor circuit",
     exits={EXIT_NO: "a problem was found"},
 )
 @click.option("--quick", is_flag=True, help="Only the workspace, without OpenClaw, in less than a second.")
 @click.option("--canary", is_flag=True, help="Run one real turn of the agent, which calls the model once.")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-def doctor_command(session: Session, quick: bool, canary: bool, strict: bool) -> int:
-    """Diagnose the machine, OpenClaw, its gateway and the workspace, with a fix for every problem.
+@click.option("--names", is_flag=True, help="List what NAME can be.")
+@click.argument("name", required=False, shell_complete=_complete)
+def doctor_command(session: Session, name: str | None, quick: bool, canary: bool, strict: bool, names: bool) -> int:
+    """Diagnose machine, OpenClaw and workspace, with a fix for each.
+
+    With NAME it explains that instead, and what to do: an alarm, a finding, a rule, a kind of wait or an exit code, as
+    `status`, `why --json`, errors and this command (in brackets) print them.
 
     Takes 10 to 20 seconds, changes nothing, and also works outside a workspace. The gateway plugin, if installed, is
     sent a message that it must refuse.
@@ -51,6 +68,13 @@ def doctor_command(session: Session, quick: bool, canary: bool, strict: bool) ->
     """
     from mailboxd.doctor import diagnose
 
+    if (name or names) and (quick or canary or strict or (name and names)):
+        raise click.UsageError("NAME and --names explain, and diagnose nothing: leave the other options out")
+    if name or names:
+        from mailboxd.cli.commands import explain
+
+        explain.names(session) if name is None else explain.show(session, name)
+        return EXIT_OK
     if quick and canary:
         raise click.UsageError("--quick runs no --canary")
     place = (session.workspace(), "") if quick else diagnose.find_workspace(Path.cwd(), session.path)
@@ -121,7 +145,7 @@ def conclude(session: Session, workspace: str | None, results: Results, *, stric
     bad = counts["error"] + (counts["warning"] if strict else 0)
     levels = {level: counts[level] for level in _MARKS}
     totals = [f"{count} {level}{'s' * (count != 1)}" for level, count in levels.items() if count and level != "ok"]
-    lines = ["what a [name] means and what to do: `mailboxd explain NAME`", ", ".join(totals)]
+    lines = ["what a [name] means and what to do: `mailboxd doctor NAME`", ", ".join(totals)]
     session.answer(
         {"workspace": workspace, "healthy": not bad, "counts": levels, "findings": as_json(results)},
         "\n".join(lines) if totals else "no problems found",

@@ -1,4 +1,4 @@
-"""`mailboxd explain`: what the runbook says of an alarm, an error or an exit code."""
+"""What the runbook says of an alarm, an error or an exit code, for `mailboxd doctor NAME` and `mailboxd why NAME`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-import click
-
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Session
 from mailboxd.cli.text import columns
 from mailboxd.errors import UnavailableError
 
@@ -22,27 +20,30 @@ _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 _NAME = re.compile(r"`([A-Za-z][A-Za-z-]*)`|^([0-9]+)$")
 
 
-@verb("explain", "explain circuit", "explain alias", "explain 78")
-@click.argument("name", required=False)
-def explain_command(session: Session, name: str | None) -> None:
-    """Explain NAME, what it means and what to do: an alarm, a finding, a rule, a kind of wait or an exit code.
+def names(session: Session) -> None:
+    """List everything that `show` explains."""
+    known = sorted(entries(runbook()))
+    session.show(known, [_filled(", ".join(known))])
 
-    The names are those that `status`, `doctor`, `why --json` and errors (in brackets) print. Without NAME, lists all.
-    """
-    known = entries(runbook())
-    if name is None:
-        session.show(sorted(known), [_filled(", ".join(sorted(known)))])
-        return
-    found = known.get(name.strip("()[]"))
-    if found is None:
+
+def show(session: Session, name: str) -> None:
+    """Say what NAME means and what to do. Raises UnavailableError."""
+    if not showed(session, name):
         from difflib import get_close_matches
 
-        near = get_close_matches(name, known, 1)
+        near = get_close_matches(name, entries(runbook()), 1)
         raise UnavailableError(
             f"nothing is called {name}; "
-            + (f"did you mean {near[0]}?" if near else "`mailboxd explain` lists all names")
+            + (f"did you mean {near[0]}?" if near else "`mailboxd doctor --names` lists all")
         )
+
+
+def showed(session: Session, name: str) -> bool:
+    """Say what NAME means and what to do, if the runbook knows it."""
+    if (found := entries(runbook()).get(name.strip("()[]"))) is None:
+        return False
     session.show({"name": name, "texts": found}, ["\n\n".join(map(_filled, found))])
+    return True
 
 
 def runbook() -> str:
@@ -84,7 +85,7 @@ def _plain(text: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         label, target = found[1], found[2]
-        return f"{label} (`mailboxd explain {target[1:]}`)" if target.startswith("#") else label
+        return f"{label} (`mailboxd doctor {target[1:]}`)" if target.startswith("#") else label
 
     return _LINK.sub(link, text).replace("**", "").strip()
 

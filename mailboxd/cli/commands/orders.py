@@ -1,4 +1,4 @@
-"""`mailboxd edit|retry|pause|resume|cancel|undo|answer|accept|fail`: operator orders about a task."""
+"""`mailboxd edit|retry|pause|resume|cancel|undo|answer|resolve`: operator orders about a task."""
 
 from __future__ import annotations
 
@@ -127,16 +127,27 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
     return None
 
 
-@verb("undo", "undo q3-report")
-@task_argument()
-def undo_command(session: Session, task: str) -> None:
-    """Take back the orders about a task that are still held: a cancel, a rejection, giving up.
+@verb("undo", "undo q3-report", "undo --action 3f9k2q")
+@task_argument(required=False)
+@click.option(
+    "--action", metavar="ID", help="Have this performed action undone (instead of TASK), by the command it declared."
+)
+def undo_command(session: Session, task: str | None, action: str | None) -> None:
+    """Take back what is still held: a cancel, a rejection, a failure.
 
-    They are held for ten seconds. `mailboxd approval undo` is for an action that was performed.
+    Such orders about TASK are held for ten seconds. What --action asks for, the daemon prepares; it then needs your
+    approval as every action does.
     """
     from mailboxd.intake import held_orders
 
-    carry_out(session, task, held_orders.take_back)
+    if (task is None) is (action is None):
+        raise click.UsageError("give a task, or an action with --action")
+    if action is not None:
+        from mailboxd.cli.commands import approvals
+
+        approvals.undo(session, action)
+    else:
+        carry_out(session, task or "", held_orders.take_back)
 
 
 _MAX_TEXT = 1 << 20
@@ -156,11 +167,11 @@ _MAX_TEXT = 1 << 20
 @fields_of("retry", "unblock-retry")
 @click.option("--instructions", metavar="FILE", help="The note, from FILE (- is standard input).")
 def retry_command(session: Session, task: str, instructions: str | None, **values: Any) -> None:
-    """Run a task again, with what failed because of it; all other good results are kept.
+    """Run a task again, with what failed because of it.
 
-    TASK may have stopped: it gets a fresh set of attempts, or goes on over its budget. It may have completed: the tasks
-    above it are then reopened and combine their results again. A task that is pausing after a failure runs immediately.
-    `mailboxd why TASK` explains what it waits for.
+    All other good results are kept. TASK may have stopped: it gets a fresh set of attempts, or goes on over its budget.
+    It may have completed: the tasks above it are then reopened and combine their results again. A task that is pausing
+    after a failure runs immediately. `mailboxd why TASK` explains what it waits for.
 
     cause:ID, from `mailboxd inbox`, is every task that stopped for that one reason. Work
     that repeats has a run now, and work that is to begin later begins.
@@ -201,29 +212,6 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     carry_out_any(session, act_on_all, facts)
 
 
-def _command(order: str, example: str, text: str) -> click.Command:
-    """The command of an order that its fields describe."""
-
-    @verb(example.partition(" ")[0], example, text=text)
-    @task_argument()
-    @fields_of(order)
-    def command(session: Session, task: str, **values: Any) -> None:
-        from mailboxd.engine import operator_commands
-
-        carry_out(
-            session,
-            task,
-            lambda engine, found, user: operator_commands.give(engine, found, BY_NAME[order], values, user),
-        )
-
-    return command
-
-
-accept_command = _command(
-    "unblock-accept",
-    "accept q3-report.extract",
-    "Complete a task that stopped with its last good result.",
-)
 ALL = click.option("--all", "everything", is_flag=True, help="Every agent of this user on this host (instead of TASK).")
 
 
@@ -237,11 +225,12 @@ ALL = click.option("--all", "everything", is_flag=True, help="Every agent of thi
 @fields_of("pause")
 @ALL
 def pause_command(session: Session, task: str | None, everything: bool, **values: Any) -> int | None:
-    """Pause a task and everything below it, or every agent of the host: running turns finish, and no other starts.
+    """Pause a task with all below it, or every agent of the host.
 
-    Deadlines still pass, answers and replies still count. An approved action of a paused task still runs; with --all it
-    waits, as checks, schedules and messages to other agents do, also in daemons that are started later. Mail is taken.
-    Work that repeats has no runs until it is resumed, and makes up for none of them; after --all, as its `missed` says.
+    Running turns finish, and no other starts. Deadlines still pass, answers and replies still count. An approved action
+    of a paused task still runs; with --all it waits, as checks, schedules and messages to other agents do, also in
+    daemons that are started later. Mail is taken. Work that repeats has no runs until it is resumed, and makes up for
+    none of them; after --all, as its `missed` says.
     """
     if (task is None) is not everything:
         raise click.UsageError("give a task, or --all")
@@ -266,16 +255,31 @@ def pause_command(session: Session, task: str | None, everything: bool, **values
     return None
 
 
-@verb("fail", 'fail q3-report.extract --note "the source is gone"', "fail q3-report.extract --now")
+@verb(
+    "resolve",
+    "resolve q3-report.extract --done",
+    'resolve q3-report.extract --failed --note "the source is gone"',
+    "resolve q3-report.extract --failed --now",
+)
 @task_argument()
-@fields_of("unblock-fail")
+@click.option("--done", "remedy", flag_value="unblock-accept", help="It is complete, with its last good result.")
+@click.option("--failed", "remedy", flag_value="unblock-fail", help="It has failed, and so have those that need it.")
+@fields_of("unblock-accept", "unblock-fail")
 @NOW
-def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
-    """Fail a task that stopped, and the tasks that depend on it.
+def resolve_command(session: Session, task: str, remedy: str | None, now: bool, **values: Any) -> None:
+    """End a task that has stopped, as done or as failed.
 
-    The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; without a daemon it is final at once.
+    `mailboxd retry TASK` runs it again instead. After --failed the daemon waits for ten seconds, in which `mailboxd
+    undo TASK` takes it back; without a daemon it is final at once.
     """
-    _ending("unblock-fail", session, task, now, values)
+    if remedy is None:
+        raise click.UsageError("say how it ends: --done or --failed")
+    if remedy == "unblock-fail":
+        _ending(remedy, session, task, now, values)
+    elif now:
+        raise click.UsageError("--now goes with --failed; --done is always at once")
+    else:
+        give(session, task, BY_NAME[remedy].given(values))
 
 
 @verb(
@@ -294,8 +298,10 @@ def fail_command(session: Session, task: str, now: bool, **values: Any) -> None:
 def resume_command(
     session: Session, task: str | None, agent: str | None, everything: bool, **values: Any
 ) -> int | None:
-    """Resume a paused task, work that repeats, or every agent of the host, or let an agent whose turns have
-    stopped go on."""
+    """Resume what is paused, or let an agent whose turns have stopped go on.
+
+    What is paused is a task, work that repeats, or with --all every agent of the host.
+    """
     if (task is not None) + (agent is not None) + everything != 1:
         raise click.UsageError("give a task, or an agent with --agent, or --all")
     if everything:
@@ -371,7 +377,7 @@ def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
 @click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the text, or sections of a spec, from FILE (- is standard input).")
 def edit_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
-    """Change what a task must achieve: its spec until its first attempt starts, its instructions at any time.
+    """Change a task: its spec until it starts, then its instructions.
 
     TEXT is added as instructions; nothing running is stopped. They are delivered as soon as possible, and the output
     says how: to a mailboxd peer immediately, to a running turn with its next tool result or by a following turn in the

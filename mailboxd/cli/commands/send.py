@@ -294,6 +294,7 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
     "send --title Release --plan plan.yaml --gates quality_gate --reviewers critic",
     'git log -20 | mailboxd send --title "Release notes" -',
     'send --to writer --wait --wait-timeout 600 "Write the report"',
+    "send --check brief.md",
     exits={
         EXIT_NO: "the task exists; or with --wait, it failed or was cancelled",
         EXIT_WAITING_FOR_YOU: "--wait: it waits for you, by the command that is printed",
@@ -308,6 +309,7 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
 @click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
 @click.option("--criterion", "criteria", type=Text(), multiple=True, help="An acceptance criterion (repeatable).")
 @click.option("--plan", metavar="FILE", help="A plan to carry out (YAML with `subtasks:`), validated before sending.")
+@click.option("--check", metavar="FILE", help="Say what FILE would become in this agent's inbox, and send nothing.")
 @TO
 @TASK_ID
 @click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="The sender.")
@@ -320,7 +322,17 @@ def send_command(session: Session, **said: Any) -> int | None:
     Sections of a specification in it (`## Goal`, `## Scope Out` ...) count as such, and `## DAG` as its plan. A plan
     with an agent that cannot be asked is refused. Writes one message, atomically, to the inbox of this workspace or of
     the agent given by --to.
+
+    --check takes FILE (- is standard input) exactly as the daemon would, beside the tasks and messages that are there,
+    and prints the task with its limits, or the refusal with its reason. Nothing is sent or recorded.
     """
+    if (file := said.pop("check")) is not None:
+        from mailboxd.cli.commands import check
+
+        if said["instructions"] or said["file"] or said["plan"] or said["to"]:
+            raise click.UsageError("--check FILE says what the file as it is would become: leave the text and --to out")
+        check.show(session, file)
+        return None
     require_operator(said["sender"])
     ws = receiver(session, said["to"])
     return send(session, ws, _draft(ws, said, session.clock.now()), said)

@@ -157,7 +157,7 @@ def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Ite
     for trouble in found["health"]["troubles"]:
         if "error" in found or not trouble["needs_person"]:
             yield "", [for_terminal(f"{trouble['where']}: {trouble['why']}")]
-            yield "", [for_terminal(f"  -> mailboxd explain {trouble['slug']}")]
+            yield "", [for_terminal(f"  -> mailboxd doctor {trouble['slug']}")]
     if "error" in found:
         yield "", [for_terminal(found["error"])]
         return

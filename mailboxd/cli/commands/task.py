@@ -1,8 +1,9 @@
-"""`mailboxd show|tree|why`: one task in detail."""
+"""`mailboxd show|why`: one task in detail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import tzinfo
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import attention
-from mailboxd.cli import repeating, task_output
+from mailboxd.cli import elsewhere, repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
 from mailboxd.config.operator_zone import place_of
@@ -20,6 +21,7 @@ from mailboxd.core.local_time import told as local
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
+from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.milestones import given_by
 from mailboxd.explain.why import cause_of, endings, explain
 from mailboxd.mailbox import lock
@@ -33,26 +35,50 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
+_LINE = 500
+_MOST_ROWS = 40
+"""Rows of a table, and subtasks of a task in a tree; the others are counted."""
+_MOST_LINES = 300
+"""Lines of a tree."""
+
+
 @verb(
     "show",
     "show q3-report",
     "show q3-report.extract --json",
+    "show q3-report --tree",
     "show q3-report --spec",
     "show q3-report --timeline",
     "show q3-report --graph > q3.svg",
+    "show 3f9k2q",
     view=True,
 )
 @task_argument()
+@click.option("--tree", "view", flag_value="tree", help="It and its subtasks, with state, agent and dependencies.")
+@click.option(
+    "--all", "everything", is_flag=True, help=f"With --tree: all, also of a task with more than {_MOST_ROWS}."
+)
 @click.option("--spec", "view", flag_value="spec", help="What it must achieve, and what its spec lacks.")
 @click.option("--timeline", "view", flag_value="timeline", help="When it and its subtasks were worked on.")
 @click.option("--graph", "view", flag_value="graph", help="It and its subtasks as a graph of dependencies, in SVG.")
-def show_command(session: Session, task: str, view: str | None) -> None:
-    """Show a task: its spec, attempts, subtasks, results, reviews and messages; or one view of it.
+def show_command(session: Session, task: str, view: str | None, everything: bool) -> None:
+    """Show a task in full, one view of it, or a request for approval.
 
-    Of a large tree, the graph and the timeline show active tasks, and similar ones as one with a count. Of work that
-    repeats you see when it is done next, and its runs. To open a failed task takes it off your inbox, and a result that
-    you open is read; --json does neither.
+    In full: its spec, attempts, subtasks, results, reviews and messages. TASK may also be the short id of a request for
+    approval, or HOST.AGENT:ID: then its exact action, digest and history are shown.
+
+    Of a task with subtasks --tree shows how many are complete; of an executing one, for how long. Of a large tree, the
+    views show active and urgent tasks, and similar ones as one with a count. Of work that repeats you see when it is
+    done next, and its runs. To open a failed task takes it off your inbox, and a result that you open is read; --json
+    does neither.
     """
+    if everything and view != "tree":
+        raise click.UsageError("--all goes with --tree")
+    if view is None and _is_request(session, task):
+        from mailboxd.cli.commands import approvals
+
+        approvals.show(session, task)
+        return
     with session.report() as report:
         if view is None and (one := repetition_called(report, task)) is not None:
             repeating.show(session, report, one)
@@ -61,6 +87,8 @@ def show_command(session: Session, task: str, view: str | None) -> None:
         if not session.as_json:
             _open(session, report, task_id)
         match view:
+            case "tree":
+                _tree(session, report, task_id, everything)
             case "graph":
                 from mailboxd.drawing.svg import graph_svg
                 from mailboxd.store.diagrams import task_graph
@@ -83,6 +111,20 @@ def show_command(session: Session, task: str, view: str | None) -> None:
                 session.show(
                     found, _task_lines(found, standing, ending, snapshot.now, program, partial(place_of, ws.config))
                 )
+
+
+def _is_request(session: Session, name: str) -> bool:
+    """Whether this names a request for approval, and no task."""
+    from mailboxd.store.task_queries import is_request
+
+    if elsewhere.found(name):
+        return True
+    with session.report() as report:
+        try:
+            report.find(name)
+        except UnavailableError:
+            return repetition_called(report, name) is None and is_request(report, name)
+    return False
 
 
 def _open(session: Session, report: Report, task_id: str) -> None:
@@ -114,11 +156,6 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
     weak = f": its spec is weak: {found['lacks']}" if found["lacks"] else ""
     head = for_terminal(f"{found['task']}: {found['title']}\n  {state_words(found['phase'], found['need'])}{weak}")
     session.show(found, [head, *sections(spec_sections(spec))])
-
-
-_LINE = 500
-_MOST_ROWS = 40
-"""Rows of a table, and subtasks of a task in a tree; the others are counted."""
 
 
 def _task_lines(
@@ -193,7 +230,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     children = [
         (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"]) for c in shown
     ]
-    left_out = f"{left_out}: `{program} tree {found['local_id']} --all`" if left_out else ""
+    left_out = f"{left_out}: `{program} show {found['local_id']} --tree --all`" if left_out else ""
     yield from _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
     reviews = [(r["gate"], given_by(r), r["verdict"], r["summary"]) for r in found["reviews"]]
     yield from _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
@@ -257,27 +294,14 @@ def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], l
         yield f"  … {left_out}"
 
 
-_MOST_LINES = 300
-"""Lines of a tree."""
-
-
-@verb("tree", "tree q3-report", "tree q3-report --all", "tree q3-report --json", view=True)
-@task_argument()
-@click.option("--all", "everything", is_flag=True, help=f"All subtasks, also of a task with more than {_MOST_ROWS}.")
-def tree_command(session: Session, task: str, everything: bool) -> None:
-    """Show a task and its subtasks as a tree, with state, agent and dependencies.
-
-    A task with subtasks shows how many are complete; an executing one, for how long. Of many subtasks of a task the
-    most urgent are shown, and the others counted.
-    """
-    with session.report() as report:
-        found = report.tree(report.find(task))
-    now = session.clock.now()
+def _tree(session: Session, report: Report, task_id: str, everything: bool) -> None:
+    """The task and its subtasks, of many the most urgent, with a count of the others."""
+    found, now = report.tree(task_id), session.clock.now()
     lines = list(task_output.tree_lines(found, now, room()))
     if not everything:
         shown = list(task_output.tree_lines(found, now, room(), _MOST_ROWS))
         if more := len(lines) - min(len(shown), _MOST_LINES):
-            how = f"{session.program(session.workspace())} tree {found['local_id']} --all"
+            how = f"{session.program(session.workspace())} show {found['local_id']} --tree --all"
             lines = [*shown[:_MOST_LINES], f"… {more:,} more lines: `{how}`"]
     session.show(found, lines)
 
@@ -286,13 +310,28 @@ _DEEPEST = 8
 _MOST_CAUSES = 40
 
 
-@verb("why", "why q3-report", "why q3-report.extract --json")
+def _is_task(session: Session, name: str) -> bool:
+    """Whether a task of the workspace is called exactly so."""
+    from mailboxd.store.task_queries import find_exact
+
+    with suppress(UnavailableError, WorldError), session.report() as report:
+        return find_exact(report, name) is not None
+    return False
+
+
+@verb("why", "why q3-report", "why q3-report.extract --json", "why db-locked")
 @task_argument()
 def why_command(session: Session, task: str) -> None:
-    """Explain what a task is waiting for, when it was last active, and what happens next.
+    """Explain what a task waits for, and what happens next.
 
-    The task comes first, then, indented, what it is waiting for, down to the cause.
+    The task comes first, then, indented, what it is waiting for, down to the cause. TASK may also be a name that
+    `mailboxd doctor --names` lists, which is explained unless a task is called so.
     """
+    if not _is_task(session, task):
+        from mailboxd.cli.commands import explain as runbook
+
+        if runbook.showed(session, task):
+            return
     pid = lock.holder(session.workspace())
     with session.report() as report, report.snapshot():
         if (one := repetition_called(report, task)) is not None:
