@@ -1,4 +1,4 @@
-"""`mailboxd check`: what a file would become; `inbox --edit`: a rejected file is corrected and sent again."""
+"""`mailboxd send --check`: what a file would become; `inbox --edit`: a rejected file is corrected and sent again."""
 
 from __future__ import annotations
 

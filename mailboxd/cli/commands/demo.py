@@ -84,8 +84,8 @@ def _story(session: Session, company: Company, dialect: str, seed: int, *, killi
         session.tell(line)
     _say(session, "the analyst's plan, and the writer's plan for one part of it")
     for agent, task in (("analyst", demo.TASK), ("writer", f"{demo.TASK}.report")):
-        session.tell(f"$ mailboxd -w {agent} tree {task}")
-        session.tell(company.call("tree", task, agent=agent).rstrip())
+        session.tell(f"$ mailboxd -w {agent} show {task} --tree")
+        session.tell(company.call("show", task, "--tree", agent=agent).rstrip())
     _say(session, "nothing was done twice, and the record proves it")
     session.tell("$ python count_work.py ledger.jsonl")
     session.tell(company.count_work().rstrip())
