@@ -19,6 +19,7 @@ from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.spending import NOTHING, Spend, Standing, caps_json, total
 from mailboxd.core.times import moment, plus
+from mailboxd.core.vocabulary import TERMINAL
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.store import overview_queries as queries
@@ -70,15 +71,16 @@ class Decision:
     """Whether a person here may; else the command is one for the other host."""
 
     @property
-    def size(self) -> tuple[int, int, int, float, str]:
+    def size(self) -> tuple[int, int, float, str]:
         """Sort key: the largest first.
 
-        The largest is what stops a workspace; then what most tasks wait for; then what has cost most, since that is
-        lost or lies idle until it is decided; then what waits longest. What only has to be looked at comes last.
+        The largest is what stops a workspace; then what most tasks wait for, with those that it stands for; then what
+        has cost most, since that lies idle until it is decided; then what waits longest. What only has to be looked at
+        comes last.
         """
         kind = self.item.kind
         grade = 0 if kind in _STOPS else 2 if kind in DISMISSIBLE else 1
-        return grade, -self.blocks, -self.item.tasks, -self.usd, self.item.since or ""
+        return grade, -self.blocks - self.item.tasks, -self.usd, self.item.since or ""
 
     def as_json(self) -> dict[str, Any]:
         sized = {"title": self.title, "blocks": self.blocks, "usd": self.usd}
@@ -295,6 +297,7 @@ def of(
     the agents whose overviews are shown beside this one: what is a part of their work is not told again.
     """
     now, pid, zone = clock.now(), lock.holder(ws), zone_of(ws.config)
+    phases = report.phases()
     place = Place(str(ws.root), agent)
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     condition = Condition(
@@ -305,8 +308,8 @@ def of(
             *(f"{one.where}: {one.why}" for one in troubles if not one.needs_person(now)),
             *(_shut(agent, breaker, now) for agent, breaker in found.snapshot.breakers.items()),
         ),
-        states=found.states(report.phases()),
-        open=sum(report.open_phases().values()),
+        states=found.states(phases),
+        open=sum(count for phase, count in phases.items() if phase not in TERMINAL),
     )
     decisions, failures = _decisions(report, found, place, condition.open)
     unread, results = queries.unread(report, seen, most)

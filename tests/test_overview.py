@@ -11,10 +11,12 @@ import pytest
 
 from mailboxd import overview, user_state
 from mailboxd.core.model import Policy, Usage
-from mailboxd.core.outcomes import Failed, Permanence
+from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.overview import Overview
+from mailboxd.store import overview_queries
 from mailboxd.store.reports import opened
 from tests.cli.stage import NOW, Stage, child, make
+from tests.e2e.test_costs import SCANNED
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 
@@ -51,6 +53,12 @@ def asks(stage: Stage, name: str, usd: float = 0.0) -> None:
     stage.create(name)
     stage.start()
     stage.end_turn(name, QUESTION, Usage(10, 5, usd))
+
+
+def loses(stage: Stage, name: str) -> None:
+    stage.create(name, policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn(name, Unknown("the gateway went away", "run_9", looked_up=True))
 
 
 def results(found: Overview) -> list[str]:
@@ -212,8 +220,10 @@ def test_what_most_work_waits_for_is_decided_first_and_then_what_cost_most(
     found = look(stage, environ)
     told = [(line.item.task, line.blocks) for line in found.decide.lines if line.item.task]
     assert told == [("big.a", 3), ("dear", 0), ("old", 0)], "b, c and big wait for a"
-    stage.create("ready")
-    assert look(stage, environ).decide.lines[0].item.kind == "daemon", "nothing goes on without one"
+    for number in range(5):
+        loses(stage, f"lost{number}")
+    kinds = [(line.item.kind, line.item.tasks) for line in look(stage, environ).decide.lines]
+    assert kinds[:2] == [("daemon", 1), ("circuit", 5)], "nothing goes on without a daemon; five lost one outcome"
     assert next(line.usd for line in found.decide.lines if line.item.task == "dear") == pytest.approx(7.0)
 
 
@@ -285,3 +295,25 @@ def test_of_another_host_is_told_what_its_card_says() -> None:
     silent = overview.together(NOW, [], [row | {"state": "silent", "why": "nothing has been heard from it"}])
     assert silent.places[0].troubles == ("nothing has been heard from it",)
     assert {str(place.grade) for place in silent.places} == {"red"}
+
+
+def test_no_query_of_it_reads_a_table_that_grows_with_finished_work(stage: Stage, environ: dict[str, str]) -> None:
+    done(stage, "one")
+    asks(stage, "two")
+    stage.create("big", child("a", "alpha"), child("b", "alpha", ("a",)))
+    stage.start()
+    seen = user_state.seen(stage.ws.root, environ, stage.clock.now())
+    with opened(stage.ws.database) as report:
+        statements: list[str] = []
+        report.db.set_trace_callback(statements.append)
+        overview_queries.unread(report, seen, 8)
+        overview_queries.latest_results(report, 3)
+        overview_queries.running(report, ("beta",), 8)
+        overview_queries.sizes(report, ["two", "big.a"])
+        overview_queries.finished_at(report, "tsk_1")
+        report.db.set_trace_callback(None)
+        assert len(statements) == 6
+        for sql in statements:
+            steps = [row[3] for row in report.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+            scans = [step for step in steps if SCANNED.search(step)]
+            assert [step for step in scans if "tasks_open_by_sender" not in step and "tasks_finished" not in step] == []

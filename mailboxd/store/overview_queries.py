@@ -27,8 +27,8 @@ _RUNS = (
     f" AND {NEED} IS NULL"
 )
 _WAITS_FOR = (
-    "(WITH RECURSIVE up (id) AS (SELECT t.id UNION SELECT n.id FROM up u JOIN (SELECT needs AS below, task AS id"
-    " FROM dependencies UNION ALL SELECT id, parent FROM tasks WHERE parent IS NOT NULL) n ON n.below = u.id"
+    "(WITH RECURSIVE up (id) AS (SELECT t.id UNION SELECT d.task FROM up u JOIN dependencies d ON d.needs = u.id"
+    " UNION SELECT p.parent FROM up u JOIN tasks p ON p.id = u.id WHERE p.parent IS NOT NULL"
     f" LIMIT {MOST_BLOCKED}) SELECT count(*) - 1 FROM up)"
 )
 """How many tasks wait for the task (`t`): those that need its result, and those that it is a part of, at any distance;
@@ -79,14 +79,15 @@ def running(report: Report, companions: Collection[str], most: int | None) -> tu
 
     What is a part of the work of one of `companions` (agents) is left out.
     """
-    others = json.dumps([name.lower() for name in companions])
-    count = int(report.db.execute(f"SELECT count(*) {_RUNS}", (others,)).fetchone()[0])
     sql = (
-        "SELECT t.id, t.local_id, t.title, t.executor AS agent, t.kids AS planned, t.kids_completed AS done,"
-        " t.kids_failed AS failed, t.kids_cancelled AS skipped, coalesce((SELECT a.started_at FROM attempts a"
-        f" WHERE a.task = t.id AND a.ordinal = 1), t.created_at) AS since {_RUNS} ORDER BY t.seq LIMIT ?"
+        "SELECT count(*) OVER () AS total, t.id, t.local_id, t.title, t.executor AS agent, t.kids AS planned,"
+        " t.kids_completed AS done, t.kids_failed AS failed, t.kids_cancelled AS skipped,"
+        " coalesce((SELECT a.started_at FROM attempts a WHERE a.task = t.id AND a.ordinal = 1), t.created_at) AS since"
+        f" {_RUNS} ORDER BY t.seq LIMIT ?"
     )
-    return count, report.rows(sql, others, -1 if most is None else most) if count else []
+    others = json.dumps([name.lower() for name in companions])
+    rows = report.rows(sql, others, -1 if most is None else most)
+    return (int(rows[0]["total"]) if rows else 0), rows
 
 
 def spent_on(report: Report, days: Sequence[Day]) -> list[Spend]:

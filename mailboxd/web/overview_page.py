@@ -12,6 +12,7 @@ from mailboxd import attention, overview, user_state
 from mailboxd.attention import Need
 from mailboxd.core.spending import MEASURES, Account, Spend, of_cap, said, unit
 from mailboxd.drawing.days import Column, days_svg
+from mailboxd.effects.question_prompts import offered
 from mailboxd.errors import MailboxdError
 from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
@@ -63,6 +64,7 @@ def overview_values(models: PageModels) -> Row:
             row = elsewhere[one.place.agent, item.task, item.id, item.text]
         else:
             row = with_form(one.item, look.asked.get(one.item.id), look.tasks.get(one.item.task))
+        row["choices"] = offered(row["question"])[1] if row["question"] else ()
         return row | {"key": key(one.place), "agent": one.place.agent or key(one.place), "title": one.title} | {
             "blocks": one.blocks, "usd": one.usd,
         }  # fmt: skip

@@ -141,3 +141,14 @@ def test_results_are_unread_on_the_page_until_they_are_opened_or_marked(stage: S
     quiet = page.get("/").words
     assert "Finished last" in quiet, "the latest are shown also when they are read"
     eventually(lambda: page.get(f"/changed?w={page.key()}").text != version, why=lambda: "another open page shows it")
+
+
+def test_a_question_has_its_choices_as_buttons(stage: Stage, page: Browser) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", "---\ntype: question\n---\n\nWhich figures shall I use?\n\n- audited ones\n- <b>all</b>\n")
+    shown = page.get("/").text
+    assert '<button name="text" value="audited ones">audited ones</button>' in shown
+    assert "&lt;b&gt;all&lt;/b&gt;</button>" in shown
+    assert page.form("/", order="answer", text="audited ones").status == 303
+    assert "Which figures" not in page.get("/").words, "it is answered"
