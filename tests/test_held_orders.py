@@ -139,7 +139,7 @@ def test_what_is_held_is_said_wherever_the_task_is_shown(stage: Stage, monkeypat
         assert f"-> {undo}" in said, command
     assert "is cancelled in 8 s" in stage.run("ls").stdout
     assert "next: slow: it is cancelled (in 8.0 s)" in stage.run("why", "slow").stdout
-    assert "slow: it is cancelled (in 8.0 s)" in stage.run("status").stdout
+    assert "slow: it is cancelled (in 8.0 s)" in stage.run("status", "--all").stdout
     assert stage.json("why", "slow")["because"][0]["kind"] == "ending"
     status = json.loads(stage.run("status", "--json").stdout)  # red: that daemon says nothing
     assert status["next"]["what"] == "it is cancelled"

@@ -88,9 +88,11 @@ class Program(LazyGroup):
 
 
 @click.pass_context
-def _help(ctx: click.Context) -> None:
+def _alone(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        from mailboxd.cli import morning
+
+        morning.alone(ctx.ensure_object(Session))
 
 
 program = Program(
@@ -98,13 +100,14 @@ program = Program(
     COMMANDS,
     more=ADMIN,
     hidden={"effect": "approvals"},  # called by the daemon
-    callback=_help,
+    callback=_alone,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Turn an OpenClaw agent's mailbox into finished, audited work.
 
-    Every command except `run` works while the daemon is down. Commands that act as the operator are refused inside an
-    agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of either.
+    Alone it says what needs you. Every command except `run` works while the daemon is down. Commands that act as the
+    operator are refused inside an agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of
+    either.
 
     Your shell completes commands and task ids after `eval "$(_MAILBOXD_COMPLETE=bash_source mailboxd)"`; zsh with
     zsh_source, fish with `_MAILBOXD_COMPLETE=fish_source mailboxd | source`.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import Session
-from mailboxd.cli.text import dated, fit, room
+from mailboxd.cli.text import dated, fit
 from mailboxd.config.operator_zone import called
 from mailboxd.core.local_time import told
 from mailboxd.core.repetition import counted
@@ -84,20 +84,3 @@ def _lines(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
         yield f"  {told(run['at'], place)}  {for_terminal(run['task'])}  {state_words(run['phase'])}"
     if found["runs"] > len(found["history"]):
         yield f"  and {found['runs'] - len(found['history'])} earlier runs"
-
-
-def later_lines(rows: list[dict[str, Any]], total: int, own_zone: str) -> Iterator[str]:
-    """What begins later, one line each."""
-    size = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        place = called(row.get("zone") or own_zone)
-        if row["kind"] == "task":
-            text = f"begins {told(row['at'], place)}: {row['title']}"
-        elif row["paused"]:
-            text = f"{row['repeat']}, {row['paused']}"
-        else:
-            late = f" ({row['open']} is open)" if row["open"] else ""
-            text = f"{row['repeat']}, next {told(row['at'], place)}{late}"
-        yield for_terminal(f"{row['name']:<{size}}  {fit(text, max(room() - 13 - size, 20))}")
-    if total > len(rows):
-        yield f"and {total - len(rows)} more (--json lists them)"

@@ -327,11 +327,11 @@ def test_an_answer_is_written_in_an_editor_below_the_question(stage: Stage, tmp_
 def test_a_task_that_asks_is_shown_as_waiting_for_you_everywhere(stage: Stage) -> None:
     asks(stage)
     stage.clock.advance(402)
-    for command in (("ls",), ("show", "--tree", "job"), ("status",), ("show", "job")):
+    for command in (("ls",), ("show", "--tree", "job"), ("status", "--all"), ("show", "job")):
         assert "‖ needs you" in stage.run(*command).stdout, command
     assert "executing" not in stage.run("show", "--tree", "job").stdout
     assert "needs you 6m42s" in stage.run("show", "--tree", "job").stdout
-    assert "tasks      1 needs you\n" in stage.run("status").stdout
+    assert "tasks      1 needs you\n" in stage.run("status", "--all").stdout
     assert "‖" in stage.run("show", "job", "--timeline").stdout.splitlines()[1]
     assert stage.json("show", "--tree", "job")["need"] == stage.json("ls")[0]["need"] == "question"
     assert stage.run("answer", "job", "The audited ones.").exit_code == 0
@@ -356,7 +356,7 @@ def test_every_view_says_the_same_four_words(stage: Stage) -> None:
     said = stage.json("cancel", "other")
     assert (said["state"], said["phase"]) == ("done", "cancelled")
     assert "– done: cancelled" in stage.run("ls").stdout
-    assert "1 cancelled" in stage.run("status").stdout
+    assert "1 cancelled" in stage.run("status", "--all").stdout
     for command in (("ls",), ("status",), ("show", "--tree", "tree"), ("show", "tree"), ("inbox",)):
         assert not any(phase.replace("_", " ") in stage.run(*command).stdout for phase in Phase if "_" in phase)
 

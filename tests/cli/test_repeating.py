@@ -36,8 +36,8 @@ def test_status_says_what_is_done_later(water: Stage) -> None:
     )  # fmt: skip
     assert (once["kind"], once["name"], once["at"]) == ("task", "paint", "2026-11-23T08:00:00.000Z")
     told = water.run("status").stdout
-    assert "later      water  daily at 07:00, next Sun 22 Nov 2026 07:00" in told
-    assert "paint  begins Mon 23 Nov 2026 08:00 UTC: Paint the fence" in told
+    assert "later      water daily at 07:00, next Sun 22 Nov 2026 07:00" in told
+    assert "paint Mon 23 Nov 2026 08:00 UTC: Paint the fence" in told
 
 
 def test_show_has_its_next_time_and_its_runs(water: Stage) -> None:

@@ -43,7 +43,7 @@ def test_a_call_waits_for_memory_and_the_first_one_never(found: Found) -> None:
     assert "working on it" in told["turn"]
     status = alpha.json("status")["calls"]
     assert (status["running"], status["most"], status["memory"]["call"]) == (1, 4, 68_719_476_736)
-    assert "not enough memory for another" in " ".join(alpha.call("status").stdout.split())
+    assert "not enough memory for another" in " ".join(alpha.call("status", "--all").stdout.split())
     alpha.until("job")
     company.at_rest()
 

@@ -1,4 +1,4 @@
-"""`mailboxd status`, `mailboxd inbox` and `mailboxd ls`: the workspace, what waits for a person, the tasks."""
+"""`mailboxd status`, `mailboxd inbox` and `mailboxd ls`: the overview, what waits for a person, the tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import attention, health
-from mailboxd.attention import Need
-from mailboxd.cli.repeating import later_lines
+from mailboxd import attention, health, overview
+from mailboxd.attention import Attention, Need
+from mailboxd.cli import morning
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
 from mailboxd.config.operator_zone import zone_of
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import caps_json
+from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
@@ -38,27 +39,68 @@ _SHOWN = 10
 _OF_TASK = ("local_id", "title", "state", "phase", "need", "status", "reason")
 
 
-@verb("status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red"})
-def status_command(session: Session) -> int:
-    """Show the daemon's health, the open tasks, and what happens next.
+@verb(
+    "status",
+    "status",
+    "status --host",
+    "status --json",
+    "-w ~/agents/analyst status --all",
+    exits={EXIT_NO: "health is red"},
+)
+@click.option("--host", "everywhere", is_flag=True, help="All workspaces of this user, and the other hosts of the hub.")
+@click.option("--all", "everything", is_flag=True, help="Everything: all lines, the daemon, its calls, files, limits.")
+def status_command(session: Session, everywhere: bool, everything: bool) -> int:
+    """Show what to decide, what failed, finished and runs, what begins later, and what today has cost.
 
-    Health is green; amber (degraded, or soon to be); red (something has stopped, the daemon has not responded for 60 s,
-    or an invalid configuration keeps it from starting); or off (no daemon, and the last one stopped cleanly). Every
-    incoming file is accounted for: received = archived + rejected + pending.
+    Where nothing waits, that is six lines at most. Health is named when it is not green: amber (degraded, or soon to
+    be); red (something has stopped, the daemon has not responded for 60 s, or an invalid configuration keeps it from
+    starting); or off (no daemon, and the last one stopped cleanly). A result is unread until `mailboxd show` has
+    printed it. --all and --json also account for every incoming file: received = archived + rejected + pending.
+
+    `mailboxd fleet` has one line for each workspace.
     """
+    if everywhere:
+        return _of_host(session, everything)
     ws = session.workspace()
-    well = _health(ws, session.clock)
+    well, program = _health(ws, session.clock), session.program(ws)
     try:
         with session.report() as report, report.snapshot():
-            found, counts, grade = _found(session, ws, report, well["grade"], None if session.as_json else _SHOWN)
-            found["health"] = well
-            well["grade"] = grade
+            seen = session.seen(ws)
+            waiting = attention.of(ws, report, session.clock, program, seen, paused=session.paused())
+            agent = agent_of(ws) or report.agent() or ""
+            today = overview.of(ws, report, waiting, session.clock, agent, seen)
+            well["grade"] = waiting.graded(well["grade"], lock.holder(ws))
+            shown: Iterable[str]
+            if session.as_json or everything:
+                found, counts = _found(session, ws, report, waiting, None if session.as_json else _SHOWN)
+                found |= {"health": well, "overview": today.as_json()}
+                shown = (*morning.lines(today, room(), program, most=None), *_lines(found, counts, program))
+            else:
+                coming = "" if today.running.total else _coming(ws, report, session)
+                found, shown = {}, morning.lines(today, room(), program, next_=coming)
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
-        found, counts = {"workspace": str(ws.root), "health": well, "error": str(error)}, {}
-    session.show(found, _lines(found, counts, session.program(ws)))
+        found = {"workspace": str(ws.root), "health": well, "error": str(error)}
+        shown = _lines(found, {}, program)
+    session.show(found, shown)
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
+
+
+def _of_host(session: Session, everything: bool) -> int:
+    found = morning.everywhere(session)
+    most = None if everything else morning.MOST_LINES
+    lines = morning.lines(found, room(), "mailboxd", most=most, several=True) if found.places else ()
+    session.show(found.as_json(), lines, "no known workspaces; `mailboxd init` and `mailboxd run` register theirs")
+    return EXIT_NO if any(place.grade is Grade.RED for place in found.places) else EXIT_OK
+
+
+def _coming(ws: Workspace, report: Report, session: Session) -> str:
+    """What happens next by itself, in words; empty if nothing does."""
+    now, pid = session.clock.now(), lock.holder(ws)
+    snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
+    coming = _next(snapshot, 0)
+    return "" if coming is None else for_terminal(coming_text(coming, now, pid is not None))
 
 
 def _is_invalid(found: dict[str, Any]) -> bool:
@@ -78,15 +120,12 @@ def _trouble_json(trouble: Trouble, now: str) -> dict[str, Any]:
 
 
 def _found(
-    session: Session, ws: Workspace, report: Report, grade: Grade, most: int | None
-) -> tuple[dict[str, Any], dict[str, int], Grade]:
-    """The whole status, of the open tasks only the first `most`; the number of tasks by `state_words`; and the health,
-    `grade` before the configuration was looked at.
-    """
+    session: Session, ws: Workspace, report: Report, waiting: Attention, most: int | None
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The whole status, of the open tasks only the first `most`; and the number of tasks by `state_words`."""
     pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
-    paused, program = session.paused(), session.program(ws)
-    waiting = attention.of(ws, report, session.clock, program, session.seen(ws), paused=paused)
+    paused = session.paused()
     counts = waiting.states(tasks)
     snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
     messages, unjudged = _messages(ws, report)
@@ -118,7 +157,7 @@ def _found(
         "messages": messages,
         "next": _next(snapshot, unjudged - len(unread_mail(ws))),
     }
-    return found, counts, waiting.graded(grade, pid)
+    return found, counts
 
 
 def _spending(report: Report, now: str) -> list[dict[str, Any]]:
@@ -153,20 +192,16 @@ def _lines(found: dict[str, Any], counts: dict[str, int], program: str) -> Itera
 def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Iterator[tuple[str, Iterable[str]]]:
     """The entries of the status, each with its name and its lines. `program` is how a command begins."""
     yield "workspace", [for_terminal(found["workspace"])]
-    yield "health", [found["health"]["grade"]]
-    for trouble in found["health"]["troubles"]:
-        if "error" in found or not trouble["needs_person"]:
+    if "error" in found:
+        yield "health", [found["health"]["grade"]]
+        for trouble in found["health"]["troubles"]:
             yield "", [for_terminal(f"{trouble['where']}: {trouble['why']}")]
             yield "", [for_terminal(f"  -> mailboxd doctor {trouble['slug']}")]
-    if "error" in found:
         yield "", [for_terminal(found["error"])]
         return
     daemon, files = found["daemon"], found["messages"]
     start = "cannot start" if _is_invalid(found) else f"start `{program} run`"
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
-    yield "for you", attention_lines(found["attention"][:_SHOWN], found["at"], room() - 11, program)
-    if found["attention_count"] > _SHOWN:
-        yield "", [f"and {found['attention_count'] - _SHOWN} more: `{program} inbox`"]
     yield "agent", [found["agent"] or "unknown"]
     yield "daemon", [runs]
     if found["calls"]:
@@ -176,8 +211,7 @@ def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Ite
     yield "messages", [f"{files['received']} received = {filed}; {files['sent']} sent"]
     yield "open", _open(found["open_tasks"], found["open_tasks_count"])
     yield "today", [for_terminal(f"{one['bar']}  {one['text']}") for one in found["spending"]]
-    yield "later", later_lines(found["later"], found["later_count"], found["zone"])
-    yield "breakers", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
+    yield "stopped", [_breaker(shut, found["at"]) for shut in found["breakers"][:_SHOWN]]
     yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]
     if found["limits"]:
         yield "limits", _wrapped(_limits(found["limits"]))
@@ -201,8 +235,8 @@ def _calls(calls: dict[str, Any]) -> str:
 
 
 def _breaker(shut: dict[str, Any], now: str) -> str:
-    until = f"open until {moment(shut['until'], now)}" if shut["until"] else "half open"
-    return fit(f"{shut['agent']} is {until}: {shut['why']}", room() - 11)
+    until = f"gets no turns until {moment(shut['until'], now)}" if shut["until"] else "may try one turn"
+    return fit(f"{shut['agent']} {until}: {stopped(shut['why'])}", room() - 11)
 
 
 def _paced(agent: str, until: str, now: str) -> str:

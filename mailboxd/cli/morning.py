@@ -1,0 +1,274 @@
+"""The overview as text: `mailboxd status` of one workspace or of all, and what `mailboxd` alone says needs the person.
+
+Only what there is to say has a line: where nothing waits, it is six lines at most.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mailboxd import attention, overview
+from mailboxd.cli.session import Session, agent_of
+from mailboxd.cli.task_output import attention_lines
+from mailboxd.cli.text import fit, lasted, meter, room, when
+from mailboxd.core.sanitize import for_terminal
+from mailboxd.core.spending import of_cap
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import State
+from mailboxd.errors import MailboxdError, UnavailableError
+from mailboxd.health import Grade
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.overview import Condition, Decision, Later, Overview, Place, Result, Section
+
+if TYPE_CHECKING:
+    from mailboxd.hub.report import HubReport
+
+MOST_DECISIONS = 10
+MOST_LINES = 5
+"""Lines of each other section, unless all are asked for."""
+_INDENT = 11
+_NARROWEST = 20
+
+
+def here(session: Session, ws: Workspace) -> Overview:
+    """The overview of one workspace. Raises UnavailableError, WorldError."""
+    program, paused = session.program(ws), session.paused()
+    with session.report() as report:
+        agent = agent_of(ws) or report.agent() or ""
+        return overview.read(ws, report, session.clock, agent, program, session.seen(ws), paused=paused)
+
+
+def everywhere(session: Session) -> Overview:
+    """The overview of all workspaces of this user and of the other hosts of the hub.
+
+    One that cannot be read is a place that says so. Raises ConfigError, WorldError of the list of workspaces.
+    """
+    from mailboxd import user_state
+
+    found = [Workspace(root) for root in user_state.registered(os.environ)]
+    agents = {ws.root: agent_of(ws) or "" for ws in found}
+    companions = [name for name in agents.values() if name]
+    parts = [_part(session, ws, agents[ws.root], companions) for ws in found]
+    return overview.together(session.clock.now(), parts, _hub().rows(session.clock.now()) if _has_hub() else ())
+
+
+def _has_hub() -> bool:
+    from mailboxd.hub.membership import Membership
+
+    return Membership.of(os.environ).exists()
+
+
+def _hub() -> HubReport:
+    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.report import hub_report
+
+    return hub_report(Membership.of(os.environ))
+
+
+def _part(session: Session, ws: Workspace, agent: str, companions: Sequence[str]) -> Overview:
+    from mailboxd.store.reports import opened
+
+    now, place = session.clock.now(), Place(str(ws.root), agent)
+    if not ws.state.is_dir():
+        return overview.unreadable(now, place, "the workspace no longer exists")
+    try:
+        with opened(ws.database) as report:
+            return overview.read(
+                ws,
+                report,
+                session.clock,
+                agent or report.agent() or "",
+                attention.program_for(ws),
+                session.seen(ws),
+                paused=session.paused(),
+                companions=companions,
+            )
+    except (MailboxdError, OSError) as error:
+        return overview.unreadable(now, place, str(error).partition("\n")[0])
+
+
+# Status
+
+
+def lines(
+    found: Overview,
+    room: int,
+    program: str,
+    *,
+    most: int | None = MOST_LINES,
+    next_: str = "",
+    several: bool = False,
+) -> Iterator[str]:
+    """The overview in at most `room` columns; `program` begins a command, `next_` is what happens next by itself.
+
+    `most`: of each section at most so many lines; None: all that were read. `several`: each line names its agent.
+    """
+    for name, texts in _sections(found, max(room - _INDENT, _NARROWEST), program, most, next_, several):
+        for number, text in enumerate(texts):
+            yield f"{'' if number else name:<{_INDENT - 2}}  {text}".rstrip()
+
+
+def _sections(
+    found: Overview, room: int, program: str, most: int | None, next_: str, several: bool
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """The sections that have something to say, each with its lines."""
+    decisions = MOST_DECISIONS if most is not None else None
+    quiet = found.is_quiet and most is not None
+    yield "health", _health(found.places, program, several)
+    if not found.decide.total and not found.failed.total:
+        yield "needs you", ["nothing"]
+    yield f"decide {found.decide.total}", _decisions(found.decide, found.at, room, program, decisions, several)
+    yield f"failed {found.failed.total}", _decisions(found.failed, found.at, room, program, most, several)
+    yield "finished", _finished(found.finished, found.at, room, program, 1 if quiet else most, several)
+    yield "running", _running(found, room, program, 1 if quiet else most, next_, several)
+    yield "later", _later(found.later, room, program, 1 if quiet else most, several)
+    yield "spent", _spent(found, room, most)
+
+
+def _health(places: Sequence[Condition], program: str, several: bool) -> Iterator[str]:
+    """The places that are not green, each with what is wrong, and does not wait for the person."""
+    for place in places:
+        if place.grade in (Grade.GREEN, Grade.OFF):  # work without a daemon is in `decide`
+            continue
+        about = _about(place.place, several)
+        texts = [f"{trouble} (`{program} doctor`)" for trouble in place.troubles]
+        yield from (f"{about}{place.grade}{f': {for_terminal(text)}' if text else ''}" for text in texts or [""])
+
+
+def _name(place: Place) -> str:
+    """How a place is called: `agent`, or `host.agent`."""
+    own = place.agent or place.workspace
+    return own if not place.host or own.startswith(place.host) else f"{place.host}.{own}"
+
+
+def _program(place: Place, program: str, several: bool) -> str:
+    """How a command about the place begins."""
+    return f"mailboxd -w {shlex.quote(place.workspace)}" if several and place.workspace else program
+
+
+def _about(place: Place, several: bool) -> str:
+    return f"{for_terminal(_name(place))}: " if several else ""
+
+
+def _more(total: int, shown: int, how: str) -> Iterator[str]:
+    if total > shown:
+        yield f"and {total - shown:,} more: `{how}`"
+
+
+def _decisions(
+    section: Section[Decision], now: str, room: int, program: str, most: int | None, several: bool
+) -> Iterator[str]:
+    shown = section.lines[:most]
+    for one in shown:
+        about, its = _about(one.place, several), _program(one.place, program, several)
+        first, *others = attention_lines([one.item.as_json()], now, max(room - len(about), _NARROWEST), its)
+        yield about + first
+        yield from others
+    yield from _more(section.total, len(shown), f"{program} status --host --all" if several else f"{program} inbox")
+
+
+def _finished(
+    section: Section[Result], now: str, room: int, program: str, most: int | None, several: bool
+) -> Iterator[str]:
+    shown = section.lines[:most]
+    for one in shown:
+        about = f"{_about(one.place, several)}{for_terminal(one.task)}"
+        said = one.answer or one.title
+        age = f" ({when(one.at, now)})"
+        yield fit(f"{about}: {said}", max(room - len(age), _NARROWEST)) + age
+    if not section.total:
+        return
+    newest = shown[0] if shown else None
+    if newest is not None:
+        its = _program(newest.place, program, several)
+        yield f"  -> {its} show {newest.task}  # one of {section.total} that you have not read"
+
+
+def _running(found: Overview, room: int, program: str, most: int | None, next_: str, several: bool) -> Iterator[str]:
+    waiting = sum(place.states.get(State.WAITING, 0) for place in found.places)
+    shown = found.running.lines[:most]
+    size = max((len(_about(one.place, several) + one.task) for one in shown), default=0)
+    others = [f"{found.running.total - len(shown):,} more run"] if found.running.total > len(shown) else []
+    others += [f"{waiting:,} wait" + (f", next: {next_}" if next_ and not shown else "")] if waiting else []
+    how = "" if several else f" (`{program} ls`)"
+    rest = fit(" and ".join(others), max(room - len(how), _NARROWEST)) + how if others else ""
+    for number, one in enumerate(shown, 1):
+        planned = one.planned - one.skipped
+        bar = f"{meter(one.done, planned)} {one.done:,} of {planned:,}, " if planned > 0 else ""
+        since = f"since {lasted(to_epoch(found.at) - to_epoch(one.since))} ({for_terminal(one.by)})"
+        name = f"{_about(one.place, several)}{for_terminal(one.task)}"
+        last = f"; {rest}" if rest and number == len(shown) and most == 1 else ""
+        left = room - size - len(bar) - len(since) - len(last) - 4
+        title = fit(one.title, left) if left >= _NARROWEST and one.title != one.task else ""
+        yield f"{name:<{size}}  {bar}{since}{last}  {title}".rstrip()
+    if rest and (most != 1 or not shown):
+        yield rest
+
+
+def _later(section: Section[Later], room: int, program: str, most: int | None, several: bool) -> Iterator[str]:
+    shown = section.lines[:most]
+    for one in shown:
+        late = f" ({one.open} has not ended)" if one.open else ""
+        times = one.paused or f"{f'{one.repeat}, next ' if one.repeat else ''}{one.told}{late}"
+        title = f": {one.title}" if one.title != one.name else ""
+        hidden = section.total - len(shown)
+        more = f"; and {hidden:,} more" if hidden and most == 1 else ""
+        yield fit(f"{_about(one.place, several)}{one.name} {times}{title}", max(room - len(more), _NARROWEST)) + more
+    if most != 1:
+        yield from _more(section.total, len(shown), f"{program} status --all")
+
+
+def _spent(found: Overview, room: int, most: int | None) -> Iterator[str]:
+    """Today by agent, and all agents of the machine where they are more than those."""
+    spenders = [one for one in found.spent.agents if one.standing is not None]
+    told = [for_terminal(f"{one.place.agent} {of_cap(one.standing.agent)}") for one in spenders if one.standing]
+    host = found.spent.host
+    ours = [f"all agents of the machine {of_cap(host.host)}"] if host is not None else []
+    if not told:
+        return
+    if most is None:
+        yield from (*told, *ours)
+        return
+    hidden = [f"and {len(told) - most:,} agents more"] if len(told) > most else []
+    yield fit("; ".join([*told[:most], *hidden, *ours]), room)
+
+
+# What needs the person: `mailboxd` alone
+
+BEGIN = ("mailboxd demo    # agents at work, in half a minute", "mailboxd setup   # begins with your own agents")
+"""How to begin, for who has no workspace yet."""
+
+
+def alone(session: Session) -> None:
+    """Print what needs this person: in the workspace of -w or around the current directory, else in all of theirs."""
+    try:
+        ws = session.workspace()
+    except UnavailableError:
+        if session.path is not None:
+            raise
+        found = everywhere(session)
+        session.show(found.as_json(), needs(found, room(), "mailboxd", several=True) if found.places else BEGIN)
+    else:
+        found = here(session, ws)
+        session.show(found.as_json(), needs(found, room(), session.program(ws), several=False))
+
+
+def needs(found: Overview, columns: int, program: str, *, several: bool) -> Iterator[str]:
+    """A line for each thing that needs the person, with its command; or that nothing does, and what runs."""
+    for one in (*found.decide.lines, *found.failed.lines):
+        about = f"{_about(one.place, several)}{for_terminal(f'{one.item.task}: ' if one.item.task else '')}"
+        command = f"  -> {for_terminal(one.item.command)}"
+        yield about + fit(one.item.text, max(columns - len(about) - len(command), _NARROWEST)) + command
+    total = found.decide.total + found.failed.total
+    shown = len(found.decide.lines) + len(found.failed.lines)
+    yield from _more(total, shown, f"{program} status --host --all" if several else f"{program} inbox --all")
+    if not total:
+        yield "nothing needs you"
+    if found.finished.total:
+        results = "result" if found.finished.total == 1 else "results"
+        yield f"{found.finished.total:,} {results} that you have not read: `{program} status{' --host' * several}`"
+    elif not total:
+        yield next(_running(found, columns, program, 1, "", several), "nothing runs")
