@@ -261,7 +261,7 @@ def needs(found: Overview, columns: int, program: str, *, several: bool) -> Iter
     for one in (*found.decide.lines, *found.failed.lines):
         about = f"{_about(one.place, several)}{for_terminal(f'{one.item.task}: ' if one.item.task else '')}"
         command = f"  -> {for_terminal(one.item.command)}"
-        yield about + fit(one.item.text, max(columns - len(about) - len(command), _NARROWEST)) + command
+        yield about + fit(one.item.text, max(columns - len(about) - len(command), 2 * _NARROWEST)) + command
     total = found.decide.total + found.failed.total
     shown = len(found.decide.lines) + len(found.failed.lines)
     yield from _more(total, shown, f"{program} status --host --all" if several else f"{program} inbox --all")

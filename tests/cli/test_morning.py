@@ -17,7 +17,7 @@ QUESTION = "---\ntype: question\n---\n\nWhich airport?\n"
 
 
 def shown(stage: Stage, *arguments: str) -> list[str]:
-    return stage.run(*arguments).stdout.replace(f" -w {stage.ws.root}", "").splitlines()
+    return stage.run(*arguments, env={"COLUMNS": "200"}).stdout.replace(f" -w {stage.ws.root}", "").splitlines()
 
 
 @pytest.fixture

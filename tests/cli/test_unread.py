@@ -243,7 +243,7 @@ def test_what_may_not_be_read_in_the_inbox_is_named_at_once_and_nothing_promised
     os.chown(path, theirs, theirs)
     assert [item["text"].partition(" is not read: ")[0] for item in files(stage)] == ["mailbox/inbox/d"]
     assert ("it is a directory" in files(stage)[0]["text"]) is (kind == "directory")
-    assert "is read" not in stage.run("status").stdout.partition("\nnext")[2]
+    assert "is read" not in stage.run("status", "--all").stdout.partition("\nnext")[2]
     pasted(stage)
     assert files(stage) == []
 

@@ -109,7 +109,7 @@ def test_agents_that_plan_without_end_are_held_at_the_default_limit_with_the_way
     assert item["command"].endswith(" retry job")
     cause = alpha.json("why", "job")["because"][0]
     assert "raise limits.planned_per_tree in .mailboxd/config.yaml and restart the daemon" in cause["hint"]
-    text = alpha.call("status").stdout
+    text = alpha.call("status", "--all").stdout
     assert "planned_per_tree 200, planned_per_hour 1000" in text
     assert alpha.call("retry", "job").returncode == 0
     eventually(lambda: len(alpha.phases()) - 1 > count + 200 and held(alpha, "job"), 60, alpha.last_words)
