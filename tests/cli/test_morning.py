@@ -136,3 +136,19 @@ def test_without_a_workspace_it_says_how_to_begin(
     first, second = outside(stage)
     assert first.startswith("mailboxd demo ")
     assert second.startswith("mailboxd setup ")
+
+
+def test_what_is_left_out_is_counted_with_the_command_that_shows_it(company: Stage) -> None:
+    for number in range(11):
+        company.create(f"ask{number}")
+        company.start()
+        company.end_turn(f"ask{number}", QUESTION)
+    for number in range(6):
+        company.run("send", "--task-id", f"late{number}", "--not-before", "mon 8:00", "Paint")
+        company.receive()
+    for options, command in ((), "status --all"), (("--host",), "status --host --all"):
+        lines = [line for line in outside(company, "-w", str(company.ws.root), "status", *options) if "more: `" in line]
+        (how,) = [line.partition("more: `")[2].rstrip("`") for line in lines if command in line]
+        whole = outside(company, *how.split()[1:])
+        assert not [line for line in whole if command in line]
+        assert len(whole) > 20
