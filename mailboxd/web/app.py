@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from mailboxd import health, user_state
@@ -63,6 +63,8 @@ _DONE = {
     "sent-again": "Sent again. The rejected file stays as it was, and leaves the list when this one is accepted.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "read": "Marked as read, for you alone.",
+    "saved": "Saved: it is in the search, and in the palette (Ctrl-K).",
+    "forgotten": "The saved search is deleted.",
     "dismissed": "Dismissed and recorded under your name.",
     "pause-all": "Every agent of this host is paused: running turns end, and nothing begins.",
     "resume-all": "Every agent goes on.",
@@ -158,6 +160,7 @@ _EXAMPLE = {
     "expected_output": "Three lines",
 }
 """A first task, ready to be sent (`/new?example=1`)."""
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _MAX_FIELDS = 100
 _UPLOAD_SECONDS = 30.0
 _MAX_PAGE = 10_000
@@ -203,9 +206,10 @@ class WebApp:
             ("/w/{key}/t/{task}", self.task),
             ("/w/{key}/m/{message}", self.message),
             ("/w/{key}/all", self.all_of),
+            ("/search", self.search),
         ]
         reading: list[tuple[str, Page]] = [
-            ("/search", self.search),
+            ("/palette", self.palette),
             ("/changed", self.changed),
             ("/w/{key}/messages", self.messages),
             ("/w/{key}/t/{task}/children", self.children),
@@ -262,6 +266,7 @@ class WebApp:
         sent = request.query_params.get("sent", "")
         found["sent"] = self.models.became_of(workspace, sent) if is_id(sent) else None
         shown = found | {"filter": wanted, "parent": above, "query": _query(asked), "asked": asked | {"parent": above}}
+        shown["saved"], shown["here"] = [] if above else self.models.searches(), _searched(request)
         return self._answer(request, "workspace.html", shown, live=[workspace])
 
     def task(self, request: Request) -> Response:
@@ -317,7 +322,12 @@ class WebApp:
             found = search(workspaces, words, kind)
         shown = found | {"words": words, "kind": kind, "key": key, "hosts": HOSTS if membership else ""}
         shown["all"] = [self._named(one) for one in workspaces]
+        shown["saved"], shown["here"] = self.models.searches(), _searched(request)
         return self._answer(request, "search.html", shown)
+
+    def palette(self, request: Request) -> Response:
+        """What the palette leads to, as JSON."""
+        return JSONResponse(self.models.palette(request.query_params.get("q", "")[:200]))
 
     def new_task(self, request: Request) -> Response:
         """The form of a task, or of the recipe that the address names, for any workspace."""
@@ -340,6 +350,13 @@ class WebApp:
                 done = self.actions.stand_still(form["standstill"], form)
             elif "read_until" in form:
                 done = self.actions.read_all(self.models.workspaces.all(), form["read_until"])
+            elif "save" in form:
+                address = _searched(request)
+                done = self.actions.save_search(form["save"], address)
+                return _redirect(_with(address, f"done={done}"))
+            elif "forget" in form:
+                done = self.actions.forget_search(form["forget"])
+                return _redirect(_with(_searched(request), f"done={done}"))
             elif workspace is None:
                 done = self._elsewhere(named)
             elif "send" in form:
@@ -561,6 +578,18 @@ def _back(workspace: WebWorkspace, asked: Mapping[str, str], *, listed: bool = F
         here = f"{here}/t/{parent}/children"
     query = _query(_asked(_filter(asked))).removesuffix("&")
     return f"{here}?{query}" if query else here
+
+
+def _searched(request: Request) -> str:
+    """The address of the search that a page shows, with what counts of its query."""
+    asked = request.query_params
+    if request.url.path == "/search":
+        key = asked.get("w", "")
+        kept = {"q": asked.get("q", "")[:200], "type": _kind(asked), "w": key if _KEY.fullmatch(key) else ""}
+    else:
+        kept = _asked(_filter(asked))
+    query = _query(kept).removesuffix("&")
+    return f"{request.url.path}?{query}" if query else request.url.path
 
 
 def _with(address: str, query: str) -> str:

@@ -21,9 +21,10 @@ from mailboxd.clock import Clock
 from mailboxd.config.operator_zone import called, zone_of
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
+from mailboxd.core.sanitize import for_page
 from mailboxd.core.spending import caps_json
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Phase
+from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
 from mailboxd.drawing.graph import Link, plan_graph
 from mailboxd.drawing.svg import graph_svg
@@ -83,6 +84,9 @@ PAGE_SIZE = 50
 """Tasks or messages on one page of a list."""
 MAX_EVENTS = 100
 NOTHING_BELOW: Row = {"items": [], "total": 0}
+_MAX_LED_TO = 20
+"""Pages, and tasks, that the palette shows."""
+_MAX_CALLED = 8
 _MAX_BELOW = 5
 """Tasks below one whose forms are on its page."""
 _MAX_LATER = 50
@@ -185,6 +189,44 @@ class PageModels:
                 total -= before - len(rows)
         asks = order.asks.format(bulk.tasks(len(rows)))
         return {"rows": rows, "total": total, "found": every, "stamps": bulk.stamps(rows), "asks": asks, "order": order}
+
+    def searches(self) -> list[tuple[str, str]]:
+        """The names and addresses of the user's saved searches."""
+        return user_state.searches(self.workspaces.environ)
+
+    def palette(self, words: str) -> list[Row]:
+        """What the palette leads to: pages and saved searches of which all these words are part, and tasks."""
+        pages = [("page", "Overview", "", "/"), ("page", "New task", "", "/new"), ("page", "Search", "", "/search")]
+        every = self.workspaces.all()
+        for workspace in every[:_MAX_LED_TO]:
+            name = self.workspaces.agent(workspace) or workspace.ws.root.name
+            pages.append(("workspace", name, workspace.path, f"/w/{workspace.key}"))
+            pages.append(("messages", f"Messages of {name}", workspace.path, f"/w/{workspace.key}/messages"))
+        pages += [("search", name, "", where) for name, where in self.searches()]
+        looked = words.lower().split()
+        found = [row for row in pages if all(word in f"{row[1]} {row[2]}".lower() for word in looked)][:_MAX_LED_TO]
+        for workspace in every if looked else ():
+            if len(found) >= 2 * _MAX_LED_TO:
+                break
+            found += self._tasks_called(workspace, words)
+        return [{"kind": kind, "label": label, "hint": hint, "href": href} for kind, label, hint, href in found]
+
+    def _tasks_called(self, workspace: WebWorkspace, words: str) -> list[tuple[str, str, str, str]]:
+        wanted = task_queries.Filter(words=words, children=True)
+        try:
+            with self.report(workspace) as report:
+                rows, _ = task_queries.list_tasks(report, wanted, limit=_MAX_CALLED)
+        except MailboxdError:
+            return []
+        return [
+            (
+                "task",
+                for_page(row["title"][:160]) or row["local_id"],
+                f"{row['local_id']} · {state_words(row['phase'], row['need'])}",
+                f"/w/{workspace.key}/t/{row['local_id']}",
+            )
+            for row in rows
+        ]
 
     def tasks_found(self, workspace: WebWorkspace, words: str, kind: str) -> tuple[str, ...]:
         """The local ids of all tasks that a search of the texts finds. Raises Refused for a query without words."""

@@ -330,6 +330,16 @@ class FormActions:
         user_state.see(workspace.ws.root, self.environ, self.clock.now(), ended)
         return bulk.Done(order, len(ended), [(one.id, "it is no failed task") for one in tasks if one.id not in ended])
 
+    def save_search(self, name: str, address: str) -> str:
+        """Save the search at this address of the page; returns what was done. Raises MailboxdError."""
+        user_state.save_search(self.environ, _plain(name), address)
+        return "saved"
+
+    def forget_search(self, name: str) -> str:
+        """Forget a saved search; returns what was done. Raises MailboxdError."""
+        user_state.forget_search(self.environ, name)
+        return "forgotten"
+
     def undo_all(self, workspace: WebWorkspace, together: str) -> str:
         """Take back the orders that were given at once (`Together.key`) and are held. Raises MailboxdError."""
         at, _, rest = together.partition("|")
