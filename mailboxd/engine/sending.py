@@ -146,6 +146,14 @@ def _why_not(report: Report, hub: HubView, own: str, agent: str) -> str | None:
     return None if may_tell else f"OpenClaw's tools.agentToAgent does not let {own} send work to {agent}"
 
 
+def receivers(report: Report, own: str) -> list[str]:
+    """The other agents of this OpenClaw to whom `own` may give work, as far as is known."""
+    from mailboxd.agents.openclaw import Messaging
+
+    messaging = Messaging(*report.peers().get("messaging", (True, ())))
+    return [name for name in report.reachable(own) if messaging.permits(own, name)]
+
+
 def unknown_reviewer(name: str, known: Sequence[str]) -> str | None:
     """Why nobody of this name can review; None if one of the agents `known` or a person can."""
     from mailboxd.core.vocabulary import OPERATORS

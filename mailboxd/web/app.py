@@ -41,10 +41,11 @@ from mailboxd.store.task_queries import Filter, find_exact
 from mailboxd.web import bulk
 from mailboxd.web import sessions as cookies
 from mailboxd.web.markdown import markdown
+from mailboxd.web.new_task import Form, WrongFields, choices, sentence
 from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels, recipe_form, search, search_elsewhere
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
-from mailboxd.web.workspaces import Form, FormActions, WebWorkspace, recipes
+from mailboxd.web.workspaces import FormActions, WebWorkspace, recipes
 
 # Templates
 
@@ -180,6 +181,8 @@ class Problem:
     target: str
     text: str
     form: Form
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """The fields that are wrong, with why."""
 
 
 @dataclass(slots=True)
@@ -333,7 +336,10 @@ class WebApp:
         """The form of a task, or of the recipe that the address names, for any workspace."""
         asked, every = request.query_params, self.models.workspaces.all()
         chosen = next((one for one in every if one.key == asked.get("w")), every[0] if every else None)
-        shown: Values = {"workspaces": [self._named(one) for one in every], "chosen": chosen.key if chosen else ""}
+        shown: Values = {"chosen": chosen.key if chosen else "", "workspaces": []}
+        for one in every:
+            named = self._named(one)
+            shown["workspaces"].append(named | {"choices": choices(one.ws, named["agent"])})
         shown["example"] = _EXAMPLE if asked.get("example") else {}
         if chosen is not None and asked.get("recipe"):
             return self._answer(request, "recipe.html", shown | {"recipe": recipe_form(chosen, asked["recipe"])})
@@ -344,7 +350,7 @@ class WebApp:
     def decide(self, page: Page, request: Request, form: Form) -> Response:
         """Do what a form of `page` says, about what its fields or the address name; refused, it stays as it was."""
         named = {"workspace": request.path_params.get("key", ""), **request.path_params, **form}
-        workspace = self.models.workspaces.find(named["workspace"])
+        workspace = self.models.workspaces.find(named["workspace"].partition(" ")[0])
         try:
             if "standstill" in form:
                 done = self.actions.stand_still(form["standstill"], form)
@@ -382,7 +388,8 @@ class WebApp:
             else:
                 done = self.actions.order(workspace, named.get("task", ""), form)
         except (Refused, PlanError, MessageError) as refusal:
-            request.state.problem = Problem(form.get("target", ""), _sentence(refusal), form)
+            fields = refusal.fields if isinstance(refusal, WrongFields) else {}
+            request.state.problem = Problem(form.get("target", ""), sentence(refusal), form, fields)
             return page(request)
         return _redirect(f"{request.url.path}?done={done}")
 
@@ -527,11 +534,6 @@ class WebApp:
         if not await run_in_threadpool(self._has_session, request):
             return self._closed()
         return self._error(request, 404, "Page not found.")
-
-
-def _sentence(refusal: Refused | PlanError | MessageError) -> str:
-    problem = refusal.problem[:1].upper() + refusal.problem[1:].rstrip(".")
-    return f"{problem}. {refusal.hint}".strip()
 
 
 def _number(text: str) -> int:

@@ -21,13 +21,13 @@ from mailboxd.clock import Clock
 from mailboxd.core.approvals import ApprovalDecision
 from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
-from mailboxd.core.sanitize import first_line, storable_text
+from mailboxd.core.sanitize import storable_text
 from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import ConfigError, MailboxdError, MessageError, Refused, UnavailableError
+from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
 from mailboxd.hub import deciding
 from mailboxd.hub.membership import Membership
@@ -39,15 +39,14 @@ from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import unread
-from mailboxd.protocol.deadlines import Calendar
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
-from mailboxd.protocol.repeats import read_repeat
 from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
 from mailboxd.store.overview_queries import finished_at
 from mailboxd.store.reports import opened
 from mailboxd.store.task_queries import find_exact
-from mailboxd.web import bulk
+from mailboxd.web import bulk, new_task
+from mailboxd.web.new_task import Form, plain, text_of
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -133,8 +132,6 @@ def recipes(workspace: WebWorkspace) -> Recipes:
     return Recipes(workspace.ws.templates / "recipes")
 
 
-Form = Mapping[str, str]
-
 STANDSTILLS = ("pause-all", "resume-all")
 HELD = "held"
 """What became of an order that ends a task: it is held for some seconds."""
@@ -160,17 +157,10 @@ class FormActions:
         Returns what was done, and the id of the message. Raises MailboxdError.
         """
         now = self.clock.now()
-        calendar = sending.calendar_of(workspace.ws, now)
-        draft = (_of_recipe if form.get("recipe") else _written)(workspace, form, calendar)
+        draft, headers = new_task.read(workspace.ws, form, sending.calendar_of(workspace.ws, now))
         message_id = Ids().new("msg", now)
         task_id = readable(message_id[-6:].lower(), draft.title)
-        times = sending.read_moments(
-            {name: _text(form, name, _MAX_TITLE) for name in ("deadline", "not_before")},
-            calendar,
-        )
-        identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now, **times}
-        if repeat := _text(form, "repeat", _MAX_TITLE):
-            identity |= _repeated(repeat, times)
+        identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now, **headers}
         sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
         return ("sent" if lock.holder(workspace.ws) is not None else "left"), message_id
 
@@ -269,7 +259,7 @@ class FormActions:
         """Pause every agent of this user, or let them go on (`word`); returns what was done. Raises MailboxdError."""
         if word not in STANDSTILLS:
             raise Refused("bad-form", "the form says neither pause nor resume", "Open the page again.")
-        said = Standstill(process.name(), self.clock.now(), _text(form, "note", _MAX_NOTE), word == "resume-all")
+        said = Standstill(process.name(), self.clock.now(), text_of(form, "note", _MAX_NOTE), word == "resume-all")
         user_state.say_standstill(self.environ, said)
         try:
             places = user_state.workspaces(self.environ)
@@ -308,7 +298,7 @@ class FormActions:
         order = bulk.BULK.get(form.get("all", ""))
         if order is None:
             raise Refused("bad-form", "the form has no valid order", "Open the list again.")
-        tasks, note = bulk.read_stamps(form.get("tasks", "")), _text(form, "note", _MAX_NOTE)
+        tasks, note = bulk.read_stamps(form.get("tasks", "")), text_of(form, "note", _MAX_NOTE)
         if order.name == "dismiss":
             return self._dismissed(workspace, order, tasks)
         count, left, user = 0, list[tuple[str, str]](), process.name()
@@ -332,7 +322,7 @@ class FormActions:
 
     def save_search(self, name: str, address: str) -> str:
         """Save the search at this address of the page; returns what was done. Raises MailboxdError."""
-        user_state.save_search(self.environ, _plain(name), address)
+        user_state.save_search(self.environ, plain(name), address)
         return "saved"
 
     def forget_search(self, name: str) -> str:
@@ -398,7 +388,7 @@ def _decision(form: Form) -> tuple[ApprovalDecision, str, str]:
         decision = ApprovalDecision(form.get("decision", ""))
     except ValueError:
         raise Refused("bad-form", "the form has no valid decision", "Open the request again.") from None
-    note, digest = _text(form, "note", _MAX_NOTE), form.get("digest", "")
+    note, digest = text_of(form, "note", _MAX_NOTE), form.get("digest", "")
     if decision is not ApprovalDecision.APPROVED and not note:
         raise Refused("bad-form", "a note is required unless you approve", "Write a note.")
     if _DIGEST.fullmatch(digest) is None:
@@ -435,42 +425,4 @@ def _order(form: Form) -> tuple[OperatorOrder, dict[str, Any]]:
     order = BY_NAME.get(name)
     if order is None or not order.label:
         raise Refused("bad-form", "the form has no valid order", "Open the task again.")
-    return order, order.read({name: _plain(text) for name, text in form.items()})
-
-
-def _repeated(said: str, times: Mapping[str, str]) -> dict[str, str]:
-    """The header of work that repeats. Raises MessageError."""
-    read_repeat(said)
-    if "deadline" in times:
-        raise MessageError("bad-repeat", "every run would have this one deadline", "Leave one of both empty.")
-    return {"repeat": said}
-
-
-def _written(workspace: WebWorkspace, form: Form, calendar: Calendar) -> sending.Draft:
-    title, instructions = _text(form, "title", _MAX_TITLE), _text(form, "instructions", _MAX_ANSWER)
-    if not instructions:
-        raise Refused("bad-form", "a task needs instructions", "Write what is to be done.")
-    title = title or first_line(instructions)
-    draft = sending.Draft(title, instructions, expected_output=_text(form, "expected_output", _MAX_ANSWER))
-    return sending.with_plan(draft, workspace.ws, calendar)
-
-
-def _of_recipe(workspace: WebWorkspace, form: Form, calendar: Calendar) -> sending.Draft:
-    """A field holds a value; of a list, one on each line. An empty one is the default."""
-    recipe = recipes(workspace).load(form["recipe"])
-    said = [(one, _text(form, f"with-{one.name}", _MAX_ANSWER)) for one in recipe.parameters]
-    if missing := [one.name for one, text in said if not text and one.default is None]:
-        raise Refused("bad-form", f"{recipe.name} needs {', '.join(missing)}", "Fill it in.")
-    given = [(one.name, line) for one, text in said for line in (text.splitlines() if one.is_list else [text]) if line]
-    return sending.filled_in(workspace.ws, recipe, given, calendar)
-
-
-def _plain(text: str) -> str:
-    return storable_text(text.replace("\r\n", "\n")).strip()
-
-
-def _text(form: Form, name: str, most: int) -> str:
-    text = _plain(form.get(name, ""))
-    if len(text) > most:
-        raise Refused("bad-form", f"{name} has {len(text)} characters; the maximum is {most}", "Shorten it.")
-    return text
+    return order, order.read({name: plain(text) for name, text in form.items()})
