@@ -23,7 +23,7 @@ from mailboxd.agents.openclaw_versions import OLDEST
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, GatesSection, LimitsSection, OpenClawSection
 from mailboxd.core.vocabulary import Gate
-from mailboxd.doctor import agent, hub, machine, openclaw, workspace
+from mailboxd.doctor import agent, hub, jobs, machine, openclaw, workspace
 from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
 from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
 from mailboxd.errors import MailboxdError
@@ -137,6 +137,7 @@ def collect(
 
 def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
     yield Probe("memory", "memory", "free", system.available_memory)
+    yield Probe("jobs", "units and crontab", "crontab -l", lambda: jobs.probe_jobs(target.environ))
     ws = target.ws
     if ws is None:
         return
@@ -239,6 +240,7 @@ GROUPS: dict[str, dict[Check, tuple[str, ...]]] = {
         machine.python: (),
         machine.inside_agent: (),
         machine.memory: ("memory",),
+        jobs.removed: ("jobs",),
         machine.clock: ("database",),
     },
     "openclaw": {

@@ -85,6 +85,15 @@ class Settings:
     """`gates.reviewers`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A line that calls a command which is gone: in a file, or in the crontab; its number counts from 1."""
+
+    place: str
+    number: int
+    line: str
+
+
 # The workspace
 
 
@@ -303,6 +312,8 @@ class Facts:
 
     memory: int | None = None
     """Available bytes."""
+    jobs: tuple[Job, ...] | None = None
+    """Lines of units and of the crontab that call what is gone."""
     now: str = ""
 
     workspace: WorkspaceFacts | None = None

@@ -60,6 +60,7 @@ HEALTHY = Facts(
     python=(3, 12, 1),
     now="2026-11-21T12:00:00.000Z",
     memory=16 * GB,
+    jobs=(),
     workspace=WORKSPACE,
     filesystem=FILESYSTEM,
     daemon=Daemon(4242, "mailboxd@home-ann-alpha.service"),
