@@ -103,13 +103,13 @@ class Session:
         user_state.see(self.workspace().root, os.environ, self.clock.now(), failed, files)
         return True
 
-    def read(self, results: Mapping[str, str]) -> None:
+    def read(self, ws: Workspace, results: Mapping[str, str]) -> None:
         """Note that this user has read the results of these tasks (id -> end). An agent's shell notes nothing."""
         from mailboxd import user_state
         from mailboxd.agents.openclaw import inside_agent
 
         if not inside_agent(os.environ):
-            user_state.read(self.workspace().root, os.environ, self.clock.now(), results)
+            user_state.read(ws.root, os.environ, self.clock.now(), results)
 
     @contextmanager
     def report(self) -> Iterator[Report]:

@@ -72,6 +72,11 @@ def micro(usd: float) -> int:
     return int(usd * _MICRO + 0.5)
 
 
+def quarter(at: str) -> str:
+    """The quarter of an hour (UTC) in which a time lies, `2026-11-21T02:15`."""
+    return f"{at[:14]}{int(at[14:16]) // 15 * 15:02}"
+
+
 def total(parts: Iterable[Spend]) -> Spend:
     return sum(parts, NOTHING)
 

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from mailboxd.core.vocabulary import Phase, State, state_of, state_words
 
+SPENT = (
+    "SELECT coalesce(sum(usd), 0), coalesce(sum(tokens), 0), coalesce(sum(turns), 0) FROM spending"
+    " WHERE at >= ? AND at < ?"
+)
+"""What turns have cost that ended from one quarter of an hour to before another."""
 ABOVE = (
     "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM tasks WHERE id = ?"
     " UNION ALL SELECT t.id, t.parent FROM above a JOIN tasks t ON t.id = a.parent)"

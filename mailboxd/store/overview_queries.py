@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mailboxd.clock import Day
-from mailboxd.core.spending import Spend
+from mailboxd.core.spending import Spend, quarter
 from mailboxd.core.vocabulary import Phase, State, state_words
 from mailboxd.store.attention_queries import Seen
-from mailboxd.store.conditions import NEED, OPEN
+from mailboxd.store.conditions import NEED, OPEN, SPENT
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.spending import Spending
 
 MOST_BLOCKED = 1_000
 """Tasks that are counted as waiting for one task."""
@@ -94,5 +93,4 @@ def spent_on(report: Report, days: Sequence[Day]) -> list[Spend]:
     """What turns have cost on each of these days: a search of one index for each."""
     if not report.has_table("spending"):
         return [Spend() for _ in days]
-    spending = Spending(report.db)
-    return [spending.between(day.start, day.end) for day in days]
+    return [Spend(*report.db.execute(SPENT, (quarter(day.start), quarter(day.end))).fetchone()) for day in days]

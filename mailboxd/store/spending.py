@@ -8,15 +8,11 @@ import sqlite3
 from mailboxd.core.events import Event
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Usage
-from mailboxd.core.spending import LATEST, NOTHING, Spend
+from mailboxd.core.spending import LATEST, NOTHING, Spend, quarter
+from mailboxd.store.conditions import SPENT
 
 _RECENT = 200
 """Attempts that are looked through for the latest turns of agents."""
-
-
-def quarter(at: str) -> str:
-    """The quarter of an hour (UTC) in which a time lies, `2026-11-21T02:15`."""
-    return f"{at[:14]}{int(at[14:16]) // 15 * 15:02}"
 
 
 def turn_spent(db: sqlite3.Connection, event: Event) -> None:
@@ -48,8 +44,7 @@ class Spending:
 
     def between(self, start: str, end: str) -> Spend:
         """What turns have cost that ended from `start` to before `end`; both begin a quarter of an hour."""
-        sql = "SELECT coalesce(sum(usd), 0), coalesce(sum(tokens), 0), coalesce(sum(turns), 0) FROM spending"
-        return Spend(*self._db.execute(f"{sql} WHERE at >= ? AND at < ?", (quarter(start), quarter(end))).fetchone())
+        return Spend(*self._db.execute(SPENT, (quarter(start), quarter(end))).fetchone())
 
     def raised(self, day: str) -> Spend:
         """What a person has raised the caps to for this day; 0: not raised."""

@@ -14,10 +14,10 @@ from mailboxd.clock import day_of
 from mailboxd.core.events import Event, upcast
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Question
-from mailboxd.core.spending import Spend
+from mailboxd.core.spending import Spend, quarter
 from mailboxd.store import event_log
 from mailboxd.store.database import connect, migrate
-from mailboxd.store.spending import quarter, turn_spent
+from mailboxd.store.spending import turn_spent
 from tests.core.desk import DONE, Desk, child, plan
 
 Rows = list[tuple[object, ...]]

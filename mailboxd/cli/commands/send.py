@@ -191,6 +191,8 @@ def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | 
         return EXIT_TRY_AGAIN
     if task["phase"] == "completed":
         session.tell(task["results"])
+        if not session.as_json:
+            session.read(ws, {task["id"]: task["completed_at"]})
         return None
     session.tell(f"{name} {task['phase']}: {task['error'] or task['reason']}", err=True)
     return EXIT_NO

@@ -130,7 +130,7 @@ def _is_request(session: Session, name: str) -> bool:
 def _open(session: Session, report: Report, task_id: str) -> None:
     """A failed task that a person has opened leaves the inbox, which is said once; the result of another is read."""
     if (finished := finished_at(report, task_id)) is not None:
-        session.read({task_id: finished})
+        session.read(session.workspace(), {task_id: finished})
     if (ended := failed_at(report, task_id)) is None:
         return
     listed = task_id in dict(unseen_failures(report, session.seen(session.workspace())))
