@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test slow net portable live browser screenshots mutants soak fuzz bench bench-cost walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
+.PHONY: help install test slow net portable live browser screenshots recording mutants soak fuzz bench bench-cost walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ browser: $(INSTALLED) ## Test the page in Chromium, which must be installed (CHR
 
 screenshots: $(INSTALLED) ## Regenerate the screenshots in docs/images (needs Chromium)
 	$(BIN)/python -m tests.browser.screenshots docs/images
+
+recording: $(INSTALLED) ## Film docs/images/mailboxd.gif again, from the real program (needs Chromium)
+	$(BIN)/python -m tests.browser.recording docs/images/mailboxd.gif
 
 mutants: $(INSTALLED) ## Check that the tests kill every mutant of the core
 	$(BIN)/python -m tests.properties.mutants
