@@ -65,6 +65,14 @@ def test_it_works_outside_of_the_source(installed: Path, tmp_path: Path) -> None
     assert 'mailboxd_tasks{agent="alpha",phase="completed"} 1.0' in metrics.stdout, metrics.stderr
 
 
+def test_the_demo_needs_nothing_but_the_wheel(installed: Path, tmp_path: Path) -> None:
+    done = run(str(installed), "demo", "--json", cwd=tmp_path, PATH="/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    answer = Path(json.loads(done.stdout)["answer"])
+    assert answer.is_relative_to(tmp_path / "mailboxd-demo")
+    assert "Revenue in Q3 2026 was EUR 20.1 million" in answer.read_text(encoding="utf-8")
+
+
 def test_each_command_has_a_man_page_beside_the_program(installed: Path) -> None:
     pages = installed.parents[1] / "share" / "man" / "man1"
     assert {page.name for page in pages.iterdir()} >= {"mailboxd.1", "mailboxd-send.1", "mailboxd-why.1"}
