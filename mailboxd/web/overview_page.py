@@ -64,7 +64,7 @@ def overview_values(models: PageModels) -> Row:
             row = elsewhere[one.place.agent, item.task, item.id, item.text]
         else:
             row = with_form(one.item, look.asked.get(one.item.id), look.tasks.get(one.item.task))
-        row["choices"] = offered(row["question"])[1] if row["question"] else ()
+        row["question"], row["choices"] = offered(row["question"])
         return row | {"key": key(one.place), "agent": one.place.agent or key(one.place), "title": one.title} | {
             "blocks": one.blocks, "usd": one.usd,
         }  # fmt: skip

@@ -150,5 +150,6 @@ def test_a_question_has_its_choices_as_buttons(stage: Stage, page: Browser) -> N
     shown = page.get("/").text
     assert '<button name="text" value="audited ones">audited ones</button>' in shown
     assert "&lt;b&gt;all&lt;/b&gt;</button>" in shown
+    assert shown.count("audited ones") == 2, "a button, and no list beside it"
     assert page.form("/", order="answer", text="audited ones").status == 303
     assert "Which figures" not in page.get("/").words, "it is answered"

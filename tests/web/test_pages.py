@@ -241,6 +241,8 @@ def test_work_that_repeats_is_sent_from_the_page_and_looked_after_there(found: F
     page.form("/new", send="task", workspace=key, instructions="Water", repeat="daily at 07:00")
     company["alpha"].run()
     assert "daily at 07:00, next" in page.get(f"/w/{key}").words
+    assert "Later 1" in page.get("/").words
+    assert "· daily at 07:00" in page.get("/").words
     (row,) = company["alpha"].query("SELECT name FROM v_repetitions")
     for order, says in (("pause", "paused by"), ("resume", "daily at 07:00, next"), ("run", f"{row['name']}-1")):
         done = page.form(f"/w/{key}", repetition=row["name"], repeat=order)
