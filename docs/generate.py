@@ -51,16 +51,18 @@ _NOT_DRAWN = {
 """Triggers that apply to nearly every phase; their arrows would hide the others."""
 
 
-def states_page() -> str:
-    """The life of a task, from the tables that decide it."""
+def work_page() -> str:
+    """The life of a task, from the tables that decide it, and the words of the rule that finds a criterion vague."""
     said = _protocol()
     moves: dict[lifecycle.Trigger, dict[Phase, list[Phase]]] = {}
     for (source, trigger), target in lifecycle.TRANSITIONS.items():
         moves.setdefault(trigger, {}).setdefault(target, []).append(source)
     settled = {row.trigger for row in lifecycle.STATE_TRIGGERED} - {lifecycle.Trigger.CANCELLED}
+    words = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
     return _filled(
-        "states.md",
+        "when-work-counts.md",
         {
+            "vague": _table("list", "words", rows=words),
             "phases": _table(
                 "phase",
                 "read as",
@@ -153,12 +155,6 @@ def taskmd_page() -> str:
     statuses = [f"| `{mode}` | {', '.join(f'`{word}`' for word in taskmd.STATUSES[mode])} |" for mode in Mode]
     statuses.append(f"| a child in the DAG | {', '.join(f'`{word}`' for word in taskmd.CHILD_STATUSES)} |")
     return _filled("taskmd.md", {"statuses": _table("mode", "statuses", rows=statuses)})
-
-
-def specs_page() -> str:
-    """The words of the rule that decides whether a criterion is vague."""
-    rows = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
-    return _filled("specs.md", {"vague": _table("list", "words", rows=rows)})
 
 
 def cli_page() -> str:
@@ -258,8 +254,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "messages.md": messages_page,
     "observability.md": observability_page,
     "recipes.md": recipes_page,
-    "specs.md": specs_page,
-    "states.md": states_page,
+    "when-work-counts.md": work_page,
     "images/states.svg": states_picture,
     "taskmd.md": taskmd_page,
     **{f"images/recipes/{name}.svg": partial(_picture, name) for name in Recipes().names()},

@@ -116,7 +116,7 @@ def literals(file: Path) -> Iterator[tuple[int, str]]:
 
 SQL = re.compile(r"\b(?:SELECT|UPDATE|INSERT|WHERE|THEN|phase IN)\b|^[a-z_.', ]+$")
 ENUMERATED = re.compile(r"'blocked, or rework used up'|'the answer came whose absence had opened the circuit'")
-"""Triggers are stored in events, and docs/states.md has them beside the phases."""
+"""Triggers are stored in events, and docs/when-work-counts.md has them beside the phases."""
 
 
 def test_no_text_of_the_program_uses_one() -> None:

@@ -87,6 +87,6 @@ def test_every_example_of_the_configuration_loads(tmp_path: Path) -> None:
 
 def test_the_examples_are_found() -> None:
     assert ["send", "--task-id", "draft"] in [words[:3] for words in commands(DOCS / "howto" / "review-gates.md")]
-    assert "gates-that-are-not-there" not in anchors(DOCS / "specs.md")
-    assert {"gates", "broadcasts"} <= anchors(DOCS / "specs.md")
+    assert "gates-that-are-not-there" not in anchors(DOCS / "when-work-counts.md")
+    assert {"gates", "broadcasts"} <= anchors(DOCS / "when-work-counts.md")
     assert "approvals" in SECTIONS

@@ -11,7 +11,7 @@ that has no row for the present phase is refused, and nothing happens. There are
   starts its dependants and completes its parent, which starts the parent's dependants in turn.
 
 A task passes through the phase of a gate that is off, too, with that reason on record: no task skips a phase.
-The diagram in docs/states.md is drawn from TRANSITIONS.
+The diagram in docs/when-work-counts.md is drawn from TRANSITIONS.
 """
 
 from __future__ import annotations

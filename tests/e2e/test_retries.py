@@ -1,4 +1,4 @@
-"""What a failure leads to, row by row of docs/failures.md, through a running daemon; escalation; the open circuit."""
+"""What a failure leads to, row by row of docs/when-work-counts.md, with a daemon; escalation; the open circuit."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def seeds(name: str) -> Iterator[bytes]:
             yield b"\0" + run.get("stdout", "").encode()
         return
     examples = []
-    for page in ("messages.md", "taskmd.md", "specs.md"):
+    for page in ("messages.md", "taskmd.md", "when-work-counts.md"):
         shown = (ROOT / "docs" / page).read_text(encoding="utf-8")
         examples += re.findall(r"^(`{3,4})\w*\n(.*?)^\1$", shown, re.MULTILINE | re.DOTALL)
     for _, example in examples:

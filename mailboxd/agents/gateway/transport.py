@@ -404,7 +404,7 @@ def granted(pairing: Path) -> frozenset[str]:
 def socket_path(pairing: Path, environment: Mapping[str, str]) -> Path:
     """The program's socket, in a directory that only this user can enter. Raises OSError.
 
-    Not beside the pairing, which a service cannot write to (docs/systemd.md), and not in the workspace: an agent that
+    Not beside the pairing, which a service cannot write to (docs/setup.md), and not in the workspace: an agent that
     is confined to it could order turns of other agents.
     """
     folder = Path(environment.get("TMPDIR") or "/tmp") / f"mailboxd-{os.geteuid()}"  # noqa: S108 - checked
