@@ -116,6 +116,12 @@ def _token(text: str) -> str:
     return found[1]
 
 
+def test_without_any_work_the_page_says_how_to_begin(stage: Stage, page: Browser) -> None:
+    assert '<a href="/new">send the first task</a>' in page.get("/").text
+    stage.create("job")
+    assert "send the first task" not in page.get("/").text
+
+
 def test_results_are_unread_on_the_page_until_they_are_opened_or_marked(stage: Stage, page: Browser) -> None:
     stage.clock.text = SystemClock().now()  # the page has its own clock
     for name in ("one", "two", "three", "four"):
