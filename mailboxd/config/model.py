@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -23,9 +24,12 @@ from pydantic import (
     model_validator,
 )
 
+from mailboxd.core.notices import read_quiet
 from mailboxd.core.people import is_person
 from mailboxd.core.vocabulary import ADDRESS, MODEL, NOTICES, OPERATORS, Notice, is_id
+from mailboxd.errors import MessageError
 from mailboxd.host import zone
+from mailboxd.protocol.repeats import read_repeat
 
 _DAY = 86_400
 _WEEK = 7 * _DAY
@@ -84,6 +88,24 @@ def _known_zone(value: str) -> str:
     return value
 
 
+def _is_rule(value: str) -> str:
+    try:
+        if value:
+            read_repeat(value)
+    except MessageError as error:
+        raise ValueError(f"{error.problem}. {error.hint}") from None
+    return value
+
+
+def _is_quiet(value: str) -> bool:
+    with suppress(ValueError):
+        return not value or bool(read_quiet(value))
+    return False
+
+
+Digest = Annotated[str, AfterValidator(_is_rule)]
+QuietWindow = Annotated[str, such(_is_quiet, "write the hours as 22:00-07:00")]
+Link = Annotated[str, such(lambda value: not value or _is_address(value), "write an address like https://mail.example")]
 ID_FORM = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -"
 _LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 _MANY, _WORDS = Field(max_length=100), Field(max_length=64)
@@ -217,6 +239,13 @@ class NotifySection(Section):
         (), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`, `wake:...`."
     )
 
+    digest: Digest = value(
+        "",
+        "When the overview of `mailboxd status` is sent, like `daily at 08:00` (the words of `repeat`); empty: never.",
+    )
+    digest_always: Flag = value(False, "Send the digest also when there is nothing to say.")
+    quiet: QuietWindow = value("", "Hours of the day in which notices wait, like `22:00-07:00`; empty: none.")
+    link: Link = value("", "Address of the page in notices, if it is not on this machine; empty: that of the own page.")
     prompts: Flag = value(
         True, "Ask open questions in OpenClaw's chats too (needs `mailboxd connect gateway pair --questions`)."
     )
@@ -229,6 +258,9 @@ class NotifySection(Section):
     def _whole(self) -> Self:
         if bool(self.channel) != bool(self.target):
             raise ValueError("write both channel and target, or neither")
+        for name in ("digest", "quiet"):
+            if getattr(self, name) and not (self.channel or self.command):
+                raise ValueError(f"{name} has nobody to tell: write channel and target, or command, beside it")
         return self
 
     @property

@@ -156,6 +156,9 @@ class Notify:
     approval_id: str = ""
     trouble: str = ""
     """The obstacle, if it concerns no task."""
+    people_only: bool = False
+    """Not also to the `reply_to` of its task: that was told before."""
+    not_before: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,9 +299,11 @@ class Notice(StrEnum):
     """The daemon, the gateway, a peer or another host."""
     PROGRESS = "progress"
     """What a task waits for, or something below it: for the session that asked, which is not notified otherwise."""
+    DIGEST = "digest"
+    """The overview, at the times of `notify.digest`."""
 
 
-NOTICES = tuple(kind for kind in Notice if kind is not Notice.PROGRESS)
+NOTICES = tuple(kind for kind in Notice if kind not in (Notice.PROGRESS, Notice.DIGEST))
 """The kinds of which people are notified as they choose."""
 REPLIED = frozenset({Notice.COMPLETED, Notice.FAILED, Notice.QUESTION})
 """The notices that go to the `reply_to` of a task."""

@@ -326,7 +326,10 @@ def _effect_runner(
     checking = CheckRunner(core, calls, ws, os.environ, reports)
     harnesses = HarnessTurns(core, calls, ws, _harnesses(config), os.environ, reports)
     performing = ActionPerformer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
-    notifying = PeopleNotifier(core, calls, ws, config.notify, gateway_calls, reports)
+    page = config.notify.link or (f"http://127.0.0.1:{config.web.port}" if config.web.port else "")
+    notifying = PeopleNotifier(
+        core, calls, ws, config.notify, gateway_calls, reports, zone=named(config.zone), page=page, together=True
+    )
     boot = system.boot_id()
     of_agent = spending.LiveCaps(ws.config, lambda: spending.of_agent(load(ws.config)), spending.of_agent(config))
     host_file, of_user = spending.host_file(os.environ), partial(spending.of_host, os.environ)

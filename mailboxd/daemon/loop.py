@@ -567,7 +567,7 @@ class Daemon:
             or self._schedule.file_ready_at is not None
             or store.stale_files.exist()
             or self.archiving.waiting()
-            or (self.paused is None and store.schedule.has_pending(turns=not turns_wait))
+            or (self.paused is None and store.schedule.has_pending(self.engine.clock.now(), turns=not turns_wait))
             or (self.paused is None and not turns_wait and store.schedule.has_backoff(self.engine.clock.now()))
             or store.schedule.next_asked(self.engine.now) is not None
         )

@@ -108,6 +108,7 @@ class Surroundings:
         lasts = any(mono - since >= _LONG for since in self._away.values())
         self.health.report(Component.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
         self.effects.notifying.order_trouble_notices()
+        self.effects.notifying.order_digest()
         self.gateway.mark()
         return mono + _PEERS
 

@@ -9,6 +9,12 @@ A notice is a courtesy. Nothing waits for it, it takes no slot, and a duplicate 
 OpenClaw drops a reply that it has just sent. It has the text and command of `mailboxd inbox`. For an approval, a
 channel gets only the id and not the action, because anyone may be reading there.
 
+What happens at once is told at once: notices of one kind that are ordered together become one message, with their
+number, the first few and one command (`core.notices.due`). In quiet hours notices wait, and are told together when
+these end; what is decided without a person before that is told all the same, and so are replies to who asked. When
+notices are sent is a moment in the outbox, and the next digest one among the values of the store: both are in the
+journal, and survive a crash and a rebuild. When a message was last sent is only remembered: a restart may send earlier.
+
 A target that fails is tried again for most of a day, and at every start. From the fourth failure on it is in the inbox,
 until it has been reached or a person dismisses it. A notice that no longer applies when it would be sent is dropped.
 """
@@ -16,24 +22,29 @@ until it has been reached or a person dismisses it. A notice that no longer appl
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Any
 
-from mailboxd import attention
+from mailboxd import attention, overview, user_state
 from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.actions.result import summary_of
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.attention import Item, Need
 from mailboxd.config.model import NotifySection
+from mailboxd.config.operator_zone import called
 from mailboxd.core.approvals import Action, ActionKind, Approval, Performed, Purpose
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
+from mailboxd.core.notices import due, named, read_quiet
 from mailboxd.core.sanitize import first_line, for_page
+from mailboxd.core.spending import of_cap
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import SESSION, WAKE, Notice, Phase
 from mailboxd.effects.gateway_calls import GatewayCalls
@@ -43,7 +54,9 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.explain import why
 from mailboxd.mailbox.layout import Workspace
+from mailboxd.overview import Overview
 from mailboxd.protocol.markdown import quote_fence
+from mailboxd.protocol.repeats import RuleTimes, read_repeat
 from mailboxd.store.attention_queries import opened_together
 from mailboxd.store.reports import Report
 from mailboxd.store.store import Order
@@ -96,6 +109,18 @@ class NoticeMessage:
     since: str | None
     until: str | None
     approval: Mapping[str, Any] | None = None
+    link: str = ""
+    """The address of the page about it."""
+    notices: tuple[NoticeMessage, ...] = ()
+    """Those that are told together, each in full; then `task`, `title` and `approval` are empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeWaits:
+    """A report: the notice is to be sent later."""
+
+    order: Order
+    until: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +145,10 @@ class Sending:
     """The messenger's chat of the session that has the row."""
     by_turn: bool = False
     """The session has no row, but gets a turn."""
+    others: tuple[tuple[Order, str], ...] = ()
+    """The orders of the other notices that it tells of, with their texts; empty = it applies no longer."""
+    later: str | None = None
+    """The end of the quiet hours in which only who asked is told."""
 
     @property
     def follows(self) -> bool:
@@ -140,9 +169,36 @@ class PeopleNotifier:
     reports: Reports
     sending: dict[str, Sending] = field(default_factory=dict)
     """By order."""
+    zone: tzinfo = UTC
+    page: str = ""
+    """The address of the page; empty = there is none."""
+    together: bool = False
+    """Whether notices wait a moment for others of their kind, to be one message."""
+    _told_with: dict[str, str] = field(default_factory=dict)
+    """The orders of notices that another one tells of, which it is by."""
+    _last: dict[Notice, str] = field(default_factory=dict)
+    """When a message with notices of the kind was last sent."""
 
     def __post_init__(self) -> None:
         self.reports.route(NoticeEnded, self._settle)
+        self.reports.route(NoticeWaits, self._wait)
+
+    def order_digest(self) -> None:
+        """Order the digest if it is due, once for all times that have passed; inside a batch."""
+        if not (self.ways.digest and (self.ways.command or self.ways.channel)):
+            return
+        meta, now = self.engine.store.meta, self.engine.now
+        said = f"{self.ways.digest} ({self.zone})"
+        rule, anchor, next_at = meta.digest()
+        if rule != said:
+            anchor, next_at = now, ""
+        read = read_repeat(self.ways.digest)
+        times = RuleTimes(read, called(read.zone) if read.zone else self.zone, anchor)
+        if next_at and next_at <= now:
+            self.engine.store.outbox.add(self.engine.new_id("trn"), "", Notify(Notice.DIGEST), now)
+            next_at = ""
+        if not next_at:
+            meta.set_digest(said, anchor, times.after(now))
 
     def order_trouble_notices(self) -> None:
         """Order a notice for each new problem, unless it was last resolved less than an hour ago; inside a batch."""
@@ -169,17 +225,31 @@ class PeopleNotifier:
             return
         if effect.what is Notice.CIRCUIT and self._more_may_follow(order):
             return
+        if self._told_with.get(order.id) in self.sending:
+            return
+        self._told_with.pop(order.id, None)
         task = self.engine.store.tasks.get(order.task) if order.task else None
-        said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
+        said = self._notice(order, effect, task)
         if said is None:
             self.sending.pop(order.id, None)
             self.reports.append(NoticeEnded(order))
             return
-        now = self.engine.clock.monotonic()
+        settings, now = self.engine.settings, self.engine.clock.monotonic()
+        address = task.reply_address(effect.what) if task is not None and not effect.people_only else ""
+        is_told, ways = effect.what in settings.notices or effect.what is Notice.DIGEST, self.ways
+        quiet = self._quiet_until(said) if is_told else None
+        others: tuple[tuple[Order, str], ...] = ()
+        if is_told and not address:
+            if until := quiet or self._gathered_at(order, effect):
+                self.sending.pop(order.id, None)
+                self.reports.append(NoticeWaits(order, until))
+                return
+            said, others = self._with_others(order, effect, said)
         sending = self.sending.setdefault(order.id, Sending(said))
-        told, sending.said = sending.problems, said
-        settings, address = self.engine.settings, task.reply_address(effect.what) if task is not None else ""
-        is_told, ways = effect.what in settings.notices, self.ways
+        told, sending.said, sending.others = sending.problems, said, others
+        sending.later = quiet
+        is_told = is_told and quiet is None
+        self._told_with |= {other.id: order.id for other, _ in others}
         by_turn = sending.by_turn or (address.startswith(f"{WAKE}:"))
         chosen = {
             _COMMAND: is_told and ways.command, _CHANNEL: is_told and ways.channel,
@@ -208,6 +278,94 @@ class PeopleNotifier:
         settings = self.engine.settings
         woken = address.replace(SESSION, WAKE, 1) if what is Notice.PROGRESS else address
         return settings.refused_reply(address, sender) and settings.refused_reply(woken, sender)
+
+    def _notice(self, order: Order, effect: Notify, task: Task | None) -> NoticeMessage | None:
+        """The notice to send, with its link; None if it no longer applies."""
+        if effect.what is Notice.DIGEST:
+            said = self._digest_notice(order)
+        else:
+            said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
+        return None if said is None else replace(said, link=self._link(said.task))
+
+    def _link(self, task: str) -> str:
+        place = f"/w/{self.ws.key}/t/{task}" if task else f"/w/{self.ws.key}"
+        return f"{self.page.rstrip('/')}{place}" if self.page else ""
+
+    def _quiet_until(self, said: NoticeMessage) -> str | None:
+        """When the quiet hours end in which this notice waits; None if it does not.
+
+        A digest has its own time, and what is decided before by itself would come too late.
+        """
+        if not self.ways.quiet or said.kind is Notice.DIGEST:
+            return None
+        end = read_quiet(self.ways.quiet).until(self.engine.clock.now(), self.zone)
+        return None if end is None or (said.until is not None and said.until <= end) else end
+
+    def _alike(self, effect: Notify) -> list[Order]:
+        """The pending notices of this kind that may be told together, in order."""
+        if not self.together or effect.what in (Notice.DIGEST, Notice.PROGRESS):
+            return []
+        tasks, found = self.engine.store.tasks, []
+        for order in self.engine.store.outbox.notices(effect.what):
+            assert isinstance(order.effect, Notify)
+            task = tasks.get(order.task) if order.task else None
+            if task is None or order.effect.people_only or not task.reply_address(effect.what):
+                found.append(order)
+        return found
+
+    def _gathered_at(self, order: Order, effect: Notify) -> str | None:
+        """Until when this notice waits for others of its kind; None if it does not."""
+        alike = [one.at for one in self._alike(effect) if not one.tries]
+        if order.tries or not alike or effect.people_only:
+            return None
+        at = due(min(alike), max(alike), self._last.get(effect.what))
+        return at if at > self.engine.clock.now() else None
+
+    def _with_others(
+        self, order: Order, effect: Notify, said: NoticeMessage
+    ) -> tuple[NoticeMessage, tuple[tuple[Order, str], ...]]:
+        """The notice for this order and all that are told with it; and their orders, each with its text, which is empty
+        if it applies no longer.
+        """
+        messages, others = [said], []
+        for one in self._alike(effect)[:_MOST_TOGETHER]:
+            is_told = one.id == order.id or one.id in self.sending
+            if is_told or self._told_with.get(one.id, order.id) != order.id or not isinstance(one.effect, Notify):
+                continue
+            other = self._notice(one, one.effect, self.engine.store.tasks.get(one.task) if one.task else None)
+            if other is not None and self._quiet_until(other) is not None:
+                continue
+            messages += [other] if other is not None else []
+            others.append((one, other.text if other is not None else ""))
+        return self._together(order, effect.what, messages), tuple(others)
+
+    def _together(self, order: Order, what: Notice, messages: Sequence[NoticeMessage]) -> NoticeMessage:
+        """Several notices of one kind as one; a single one as it is."""
+        if len(messages) == 1:
+            return messages[0]
+        program, (words, command) = attention.program_for(self.ws), _TOGETHER[what]
+        reasons, told = {one.text for one in messages}, named([_name(one) for one in messages])
+        if len(reasons) == 1 and what is not Notice.APPROVAL:
+            text, lines = f"{len(messages):,} {words}: {first_line(reasons.pop())} ({told})", ""
+        else:
+            lines = "" if what is Notice.APPROVAL else "\n".join(_line(one) for one in messages[:_LINES])
+            text = f"{len(messages):,} {words}: {told}"
+        about = (order.id, what, self.engine.settings.agent, str(self.ws.root), "", "", text, lines)
+        since = min((one.since for one in messages if one.since), default=None)
+        until = min((one.until for one in messages if one.until), default=None)
+        return NoticeMessage(*about, f"{program} {command}", since, until, link=self._link(""), notices=tuple(messages))
+
+    def _digest_notice(self, order: Order) -> NoticeMessage | None:
+        """The overview as a notice; None if there is nothing to say and nobody wants to hear that."""
+        now, agent = self.engine.clock.now(), self.engine.settings.agent
+        program, report = attention.program_for(self.ws), Report(self.engine.store.db)
+        seen = user_state.seen(self.ws.root, os.environ, now)
+        paused = user_state.standstill(os.environ)
+        found = overview.read(self.ws, report, self.engine.clock, agent, program, seen, paused=paused)
+        if found.is_quiet and not found.running.total and not self.ways.digest_always:
+            return None
+        about = (order.id, Notice.DIGEST, agent, str(self.ws.root), "", "")
+        return NoticeMessage(*about, _in_short(found), _digest(found), f"{program} status", None, None)
 
     def _more_may_follow(self, order: Order) -> bool:
         """Whether further circuits may soon open for the same reason: other lost turns are being looked up."""
@@ -327,6 +485,10 @@ class PeopleNotifier:
         """At the start of the daemon: try at once what waits for its next try; inside a batch."""
         self.engine.store.outbox.hasten_notices()
 
+    def _wait(self, report: NoticeWaits) -> None:
+        """Have the notice sent later, which is no failed try; inside a batch."""
+        self.engine.store.outbox.delay(report.order.id, report.until)
+
     def _settle(self, report: NoticeEnded) -> None:
         """Record that the notice was sent, will be retried, is given up, or applies no longer; inside a batch."""
         order, store, now = report.order, self.engine.store, self.engine.now
@@ -345,18 +507,107 @@ class PeopleNotifier:
             about = {"at": now, "id": order.id, "what": sending.said.kind, "to": sending.addressees[way]}
             if not problem and way not in sending.recorded:
                 sending.recorded.add(way)
-                self._record(Kind.NOTICE_SENT, order, about | {"text": sending.said.text})
+                for one, text in ((order, sending.said.text), *sending.others):
+                    if text:
+                        self._record(Kind.NOTICE_SENT, one, about | {"id": one.id, "text": text})
             elif problem and order.tries >= QUIET_TRIES:
                 self._record(Kind.NOTICE_FAILED, order, about | {"why": problem, "again": again})
         failed = any(sending.problems.values())
+        orders = (order, *(other for other, _ in sending.others))
         if failed and again is not None:
-            store.outbox.postpone(order.id, again)
+            for one in orders:
+                store.outbox.postpone(one.id, again)
             return
-        store.outbox.finish(order.id, "failed" if failed else "done")
+        for one in orders:
+            store.outbox.finish(one.id, "failed" if failed else "done")
+            self._told_with.pop(one.id, None)
+        if sending.later is not None and isinstance(order.effect, Notify):
+            later = replace(order.effect, people_only=True, not_before=sending.later)
+            store.outbox.add(self.engine.new_id("trn"), order.task, later, now)
+        self._last[sending.said.kind] = now
         del self.sending[order.id]
 
     def _record(self, kind: Kind, order: Order, data: Mapping[str, Any]) -> None:
         self.engine.record(Event(kind, order.task or None, data))
+
+
+_MOST_TOGETHER = 200
+"""Notices that one message tells of."""
+_LINES = 5
+_TOGETHER: Mapping[Notice, tuple[str, str]] = {
+    Notice.COMPLETED: ("tasks are done", "status"),
+    Notice.FAILED: ("tasks have failed", "status"),
+    Notice.QUESTION: ("tasks ask you", "inbox"),
+    Notice.APPROVAL: ("requests wait for your approval", "approve"),
+    Notice.CIRCUIT: ("tasks stopped", "inbox"),
+    Notice.HOLD: ("tasks stopped", "inbox"),
+    Notice.TROUBLE: ("troubles", "status"),
+}
+"""What several notices of a kind say, and the command about all of them."""
+
+
+def _name(said: NoticeMessage) -> str:
+    """What one of several notices is about; of an approval nothing that an agent has written, as in `chat_text`."""
+    if said.approval is not None:
+        return f"{said.approval['short_id']} ({said.task})"
+    return said.task or first_line(said.text, 80)
+
+
+def _line(said: NoticeMessage) -> str:
+    gist = first_line(said.body) if said.kind is Notice.COMPLETED else ""
+    return f"- {said.task}: {gist or first_line(said.text)}" if said.task else f"- {first_line(said.text)}"
+
+
+def _in_short(found: Overview) -> str:
+    """`2 need you, 1 failed, 3 finished; 2 run`."""
+    counts = (
+        (found.decide.total, "needs you" if found.decide.total == 1 else "need you"),
+        (found.failed.total, "failed"),
+        (found.finished.total, "finished"),
+    )
+    told = ", ".join(f"{count:,} {word}" for count, word in counts if count) or "nothing needs you"
+    runs = found.running.total
+    return f"{told}; {f'{runs:,}' if runs else 'nothing'} run{'s' * (runs < 2)}"
+
+
+def _digest(found: Overview) -> str:
+    """The sections of the overview that have something to say, the first few lines of each."""
+    decide = [
+        f"{one.item.task}: {first_line(one.item.text)}" if one.item.task else first_line(one.item.text)
+        for one in found.decide.lines
+        if one.item.kind is not Need.APPROVAL
+    ]
+    asked = sum(one.item.kind is Need.APPROVAL for one in found.decide.lines)
+    decide += [f"{asked} request{'s' * (asked != 1)} for your approval"] if asked else []
+    sections = (
+        ("Decide", decide, found.decide.total - asked + bool(asked)),
+        ("Failed", [f"{one.item.task}: {first_line(one.item.text)}" for one in found.failed.lines], found.failed.total),
+        (
+            "Finished",
+            [f"{one.task}: {one.answer or one.title}" for one in found.finished.lines if one.unread],
+            found.finished.total,
+        ),
+        (
+            "Running",
+            [
+                one.task + (f": {one.done:,} of {one.planned - one.skipped:,}" if one.planned > one.skipped else "")
+                for one in found.running.lines
+            ],
+            found.running.total,
+        ),
+        ("Later", [f"{one.name}: {one.paused or one.told}" for one in found.later.lines], found.later.total),
+        (
+            "Spent",
+            [f"{one.place.agent} {of_cap(one.standing.agent)}" for one in found.spent.agents if one.standing],
+            1,
+        ),
+    )
+    parts = []
+    for name, lines, total in sections:
+        if lines:
+            more = [f"- and {total - _LINES:,} more"] if total > _LINES else []
+            parts.append("\n".join([name, *(f"- {line}" for line in lines[:_LINES]), *more]))
+    return "\n\n".join(parts)
 
 
 def _place(chat: Mapping[str, str]) -> str:
@@ -410,7 +661,8 @@ class Reader(StrEnum):
 
 def chat_text(said: NoticeMessage, reader: Reader = Reader.CHAT) -> str:
     """The message for this reader. What OpenClaw would not send as it is, is left out."""
-    *_, bare = texts = list(_chat_texts(said, reader))
+    link = f"\n{said.link}" if said.link and reader is not Reader.AGENT else ""
+    *_, bare = texts = [f"{text}{link}" for text in _chat_texts(said, reader)]
     return next((text for text in texts if message_problem(text) is None), bare)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.protocol.left_aside import left_aside
 
 STATE = ".mailboxd"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 ATTACHMENTS = "attachments"
 """Below mailbox/: files that came with messages, by their SHA-256."""
 
@@ -44,6 +47,12 @@ class Workspace:
     """One agent's directory. Only paths: they need not exist."""
 
     root: Path
+
+    @property
+    def key(self) -> str:
+        """Its name in the addresses of the page, which depends only on its directory."""
+        digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
+        return f"{_UNSAFE.sub('-', self.root.name)[:40].strip('-') or 'workspace'}-{digest}"
 
     mailbox = _Below("mailbox")
     inbox = _Below("mailbox/inbox")

@@ -155,6 +155,15 @@ class Meta:
     def away(self) -> dict[str, str]:
         return self._mapping("away")
 
+    def set_digest(self, rule: str, anchor: str, next_at: str) -> None:
+        """When the next digest is due, of the rule that counts from `anchor`; the journal has it."""
+        self.set("digest", json.dumps([rule, anchor, next_at]))
+
+    def digest(self) -> tuple[str, str, str]:
+        """The rule, its anchor, and when the next digest is due; empty texts before the first."""
+        rule, anchor, next_at = json.loads(self.get("digest") or '["", "", ""]')
+        return rule, anchor, next_at
+
     def set_told(self, told: Mapping[str, str]) -> None:
         """The troubles that people were notified of, and when."""
         self.report("told", json.dumps(told, sort_keys=True))

@@ -203,6 +203,20 @@ class Outbox:
         self._write(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
         self._cache.starts_timer(not_before)
 
+    def delay(self, order_id: str, not_before: str) -> None:
+        """Perform the effect later, which is no failed try."""
+        self._write(f"{_UPDATE}, not_before = ? WHERE id = ?", (not_before, order_id))
+        self._cache.starts_timer(not_before)
+
+    def notices(self, what: str) -> list[Order]:
+        """The pending notices of this kind, in order, also those that wait."""
+        rows = self._db.execute(
+            f"SELECT {_ORDER} FROM outbox INDEXED BY outbox_open WHERE state = 'pending' AND kind = 'notify'"
+            " AND coalesce(json_extract(data, '$.what'), 'approval') = ? ORDER BY seq",
+            (what,),
+        )
+        return [self._order(row) for row in rows]
+
     def hasten_notices(self) -> None:
         """Try notices that failed before at once."""
         self._update_pending("not_before = NULL", "kind = 'notify' AND tries > 0")

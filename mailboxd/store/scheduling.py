@@ -11,6 +11,7 @@ from mailboxd.core.breaker import Breaker, State
 from mailboxd.core.budget import over
 from mailboxd.core.following import TOGETHER, unknown
 from mailboxd.core.model import Policy, Spent, Task
+from mailboxd.core.notices import APART
 from mailboxd.core.schedule import Ready
 from mailboxd.core.times import plus
 from mailboxd.store.claims import conflicts
@@ -131,15 +132,15 @@ class Schedule:
         )
         return [read_task(row) for row in rows]
 
-    def has_pending(self, *, turns: bool = True) -> bool:
+    def has_pending(self, now: str, *, turns: bool = True) -> bool:
         """Whether an effect is pending and not held, or an order is held for some seconds; without `turns`, no turns.
 
-        A notice that failed counts no more: nothing waits for it.
+        A notice that failed, or waits for the end of quiet hours, counts no more: nothing waits for it.
         """
-        may_begin = is_not_held("task") if turns else "0"
-        counts = f"(kind <> 'run_turn' OR {may_begin}) AND (kind <> 'notify' OR tries = 0)"
+        may_begin, soon = is_not_held("task") if turns else "0", "(not_before IS NULL OR not_before <= ?)"
+        counts = f"(kind <> 'run_turn' OR {may_begin}) AND (kind <> 'notify' OR tries = 0 AND {soon})"
         sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND {counts} UNION ALL SELECT 1 FROM held_orders LIMIT 1"
-        return self._db.execute(sql).fetchone() is not None
+        return self._db.execute(sql, (plus(now, APART),)).fetchone() is not None
 
     def _waiting_for_claims(self) -> str:
         """The ids of runnable tasks that would write what live work writes, as JSON."""

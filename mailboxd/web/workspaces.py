@@ -6,7 +6,6 @@ that was shown.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
@@ -48,8 +47,6 @@ from mailboxd.store.task_queries import find_exact
 from mailboxd.web import bulk, new_task
 from mailboxd.web.new_task import Form, plain, text_of
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
-
 
 @dataclass(frozen=True, slots=True)
 class WebWorkspace:
@@ -59,8 +56,7 @@ class WebWorkspace:
 
     @property
     def key(self) -> str:
-        digest = hashlib.sha256(os.fsencode(self.ws.root)).hexdigest()[:8]
-        return f"{_UNSAFE.sub('-', self.ws.root.name)[:40].strip('-') or 'workspace'}-{digest}"
+        return self.ws.key
 
     @property
     def path(self) -> str:

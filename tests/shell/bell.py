@@ -37,6 +37,8 @@ class Bell:
     ways: NotifySection = field(default_factory=NotifySection)
     openclaw: tuple[str, ...] = ()
     sending: dict[str, Sending] = field(default_factory=dict)
+    together: bool = False
+    page: str = ""
 
     @classmethod
     def beside(cls, stage: Stage, selector: selectors.BaseSelector) -> Self:
@@ -58,7 +60,15 @@ class Bell:
         with self.opened() as engine:
             reports = Reports(engine)
             notifying = PeopleNotifier(
-                engine, self.calls, self.stage.ws, self.ways, GatewayCalls(self.openclaw), reports, sending=self.sending
+                engine,
+                self.calls,
+                self.stage.ws,
+                self.ways,
+                GatewayCalls(self.openclaw),
+                reports,
+                sending=self.sending,
+                page=self.page,
+                together=self.together,
             )
             orders = self.orders(engine)
             for order in orders:
@@ -93,6 +103,10 @@ class Bell:
     def order_trouble_notices(self) -> None:
         with self.opened() as engine, engine.batch():
             self.notifying(engine).order_trouble_notices()
+
+    def order_digest(self) -> None:
+        with self.opened() as engine, engine.batch():
+            self.notifying(engine).order_digest()
 
     def notifying(self, engine: Engine) -> PeopleNotifier:
         return PeopleNotifier(

@@ -1,0 +1,64 @@
+"""When people are told: quiet hours, and notices that are told together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, tzinfo
+
+from mailboxd.core.local_time import instant, local_of
+from mailboxd.core.times import plus
+
+GATHERED = 3.0
+"""Seconds without another notice of its kind after which one is sent: what happens at once is told at once."""
+APART = 60.0
+"""Seconds between two messages with notices of one kind, and the longest time that one waits for others."""
+_NAMED = 5
+_WINDOW = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9]) ?(?:-|–|to) ?([01]?[0-9]|2[0-3]):([0-5][0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """The part of each day, in local time, in which people are not told; it may go past midnight."""
+
+    begins: time
+    ends: time
+
+    def until(self, at: str, zone: tzinfo) -> str | None:
+        """When the quiet hours end that `at` falls into; None if it falls into none."""
+        local = local_of(at, zone)
+        now = local.time().replace(tzinfo=None)
+        if self.begins < self.ends:
+            inside, day = self.begins <= now < self.ends, local.date()
+        else:
+            inside = now >= self.begins or now < self.ends
+            day = local.date() + timedelta(days=int(now >= self.begins))
+        return instant(datetime.combine(day, self.ends), zone) if inside else None
+
+
+def read_quiet(text: str) -> QuietHours:
+    """The quiet hours that `22:00-07:00` means. Raises ValueError."""
+    found = _WINDOW.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(text)
+    first, last = time(int(found[1]), int(found[2])), time(int(found[3]), int(found[4]))
+    if first == last:
+        raise ValueError(text)
+    return QuietHours(first, last)
+
+
+def due(oldest: str, newest: str, last_sent: str | None) -> str:
+    """When notices of one kind are sent together, which were ordered from `oldest` to `newest`.
+
+    `last_sent`: when the message before with notices of that kind was sent.
+    """
+    calm = plus(newest, GATHERED)
+    apart = calm if last_sent is None else max(calm, plus(last_sent, APART))
+    return min(apart, plus(oldest, APART))
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few of these names, and how many more there are."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
