@@ -193,11 +193,11 @@ def see(
     now: str,
     tasks: Mapping[str, str] | None,
     files: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+) -> bool:
     """Note that the user has seen these failures (id of the task -> its end), None: all that there are at `now`; and
     these files (path -> time of the change).
 
-    Raises nothing: an item that stays is better than a command that fails.
+    Returns whether that is noted. Raises nothing: an item that stays is better than a command that fails.
     """
 
     def with_them(before: Seen) -> Seen:
@@ -205,20 +205,20 @@ def see(
         known = ended if tasks is None else {**before.tasks, **ended}
         return with_fields(before, since=since, tasks=known, files={**before.files, **_new(files, before.has_file)})
 
-    _note(root, environ, now, with_them)
+    return _note(root, environ, now, with_them)
 
 
-def read(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, str], until: str = "") -> None:
+def read(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, str], until: str = "") -> bool:
     """Note that the user has read the results of these tasks (id -> its end), and all that came up to `until`.
 
-    Raises nothing, as `see`.
+    Returns whether that is noted. Raises nothing, as `see`.
     """
 
     def with_them(before: Seen) -> Seen:
         since = min(max(before.read_since, until), now)  # what is yet to come cannot have been read
         return with_fields(before, read_since=since, read={**before.read, **_new(tasks, before.has_read)})
 
-    _note(root, environ, now, with_them)
+    return _note(root, environ, now, with_them)
 
 
 def seen_stamp(root: Path, environ: Mapping[str, str]) -> int:
@@ -233,18 +233,21 @@ def _new(tasks: Mapping[str, str], is_known: Callable[[str, str], bool]) -> dict
     return {task: ended for task, ended in tasks.items() if not is_known(task, ended)}
 
 
-def _note(root: Path, environ: Mapping[str, str], now: str, change: Callable[[Seen], Seen]) -> None:
-    """Write what a change adds to what was seen, under the lock of all writers."""
+def _note(root: Path, environ: Mapping[str, str], now: str, change: Callable[[Seen], Seen]) -> bool:
+    """Write what a change adds to what was seen, under the lock of all writers. Returns whether it is written."""
     state, name = _of_seen(root, environ)
     try:
         before = _seen(state, name)
-        known = before is not None and before.read_since and change(before) == before
-        if known or not _may_keep(state):
-            return
+        if before is not None and before.read_since and change(before) == before:
+            return True
+        if not _may_keep(state):
+            return False
         with state.writing() as folder:
             state.write(folder, name, _seen_text(change(_begun(_seen(state, name), now))))
+        return True
     except (MailboxdError, OSError) as problem:
         _log().warning("it could not be noted what was seen of %s: %s", root, problem)
+        return False
 
 
 def _begun(known: Seen | None, now: str) -> Seen:

@@ -188,12 +188,13 @@ class FormActions:
             lying = unread(workspace.ws, report.are_live, to_epoch(self.clock.now())) if "/" in name else []
         files = {one.path: one.changed for one in lying if one.path == name and not one.command}
         if files:
-            user_state.see(workspace.ws.root, os.environ, self.clock.now(), {}, files)
+            _require_noted(user_state.see(workspace.ws.root, self.environ, self.clock.now(), {}, files), self.environ)
             return "dismissed"
         if ended is None and not is_listed and _MESSAGE.fullmatch(name) is None:
             raise Refused("bad-form", "the form names nothing that could be dismissed", "Open the page again.")
         if ended is not None:
-            user_state.see(workspace.ws.root, os.environ, self.clock.now(), {name: ended})
+            noted = user_state.see(workspace.ws.root, self.environ, self.clock.now(), {name: ended})
+            _require_noted(noted, self.environ)
             return "dismissed"
         with _engine(workspace) as engine, engine.batch():
             operator_commands.dismiss(engine, [name], process.name())
@@ -224,7 +225,8 @@ class FormActions:
             ended = None if found is None else finished_at(report, found)
         if found is None or ended is None:
             raise Refused("bad-form", "the form names no finished task", "Open the page again.")
-        user_state.read(workspace.ws.root, self.environ, self.clock.now(), {found: ended})
+        noted = user_state.read(workspace.ws.root, self.environ, self.clock.now(), {found: ended})
+        _require_noted(noted, self.environ)
         return "read"
 
     def read_all(self, workspaces: Sequence[WebWorkspace], until: str) -> str:
@@ -233,8 +235,9 @@ class FormActions:
             to_epoch(until)
         except ValueError:
             raise Refused("bad-form", "the form says no time", "Open the page again.") from None
-        for workspace in workspaces:
-            user_state.read(workspace.ws.root, self.environ, self.clock.now(), {}, until=until)
+        now = self.clock.now()
+        noted = [user_state.read(one.ws.root, self.environ, now, {}, until=until) for one in workspaces]
+        _require_noted(all(noted), self.environ)
         return "read"
 
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
@@ -372,6 +375,13 @@ _ELSEWHERE: Mapping[str, type[AnyMessage]] = {"answer": AnswerMessage, "cancel":
 """The orders that another host takes."""
 _PATIENCE = 8.0
 """Seconds to wait for another host's receipt."""
+
+
+def _require_noted(noted: bool, environ: Mapping[str, str]) -> None:
+    if not noted:
+        folder = user_state.UserState.of(environ, "seen").folder
+        hint = "It and its files must be yours alone and writable; the log of the page says more."
+        raise Refused("not-noted", f"what you have seen cannot be noted in {folder}", hint)
 
 
 def _pause(seconds: float) -> None:

@@ -116,6 +116,20 @@ def _token(text: str) -> str:
     return found[1]
 
 
+def test_what_cannot_be_noted_as_read_is_said(stage: Stage, page: Browser, tmp_path: Path) -> None:
+    stage.clock.text = SystemClock().now()
+    stage.create("one")
+    stage.start()
+    stage.end_turn("one", "The answer.")
+    page.get("/")
+    (file,) = (tmp_path / "state" / "mailboxd" / "seen").iterdir()
+    file.chmod(0o644)
+    refused = page.form("/", read="one")
+    assert (refused.status, "What you have seen cannot be noted in" in refused.words) == (409, True)
+    file.chmod(0o600)
+    assert page.form("/", read="one").status == 303
+
+
 def test_without_any_work_the_page_says_how_to_begin(stage: Stage, page: Browser) -> None:
     assert '<a href="/new">send the first task</a>' in page.get("/").text
     stage.create("job")
