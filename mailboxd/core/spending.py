@@ -197,12 +197,28 @@ def unit(measure: str) -> str:
 
 
 def of_cap(account: Account, measure: str = "") -> str:
-    """`3.10 of 20 USD today`, by default in the measure that is nearest to its cap; without a cap, what is spent."""
-    name = measure or account.fullest
-    if name:
-        return f"{said(name, account.spent.amount(name))} of {said(name, account.caps.amount(name))} {unit(name)} today"
-    used = [f"{said(name, account.spent.amount(name))} {unit(name)}" for name in MEASURES if account.spent.amount(name)]
-    return f"{', '.join(used) or said('usd', 0) + ' USD'} today, without a cap"
+    """`3.10 of 20 USD today`, and what else is spent: `, and 2 turns without a known cost`.
+
+    By default in dollars if any are known, and from 80 % on in the measure that is nearest to its cap.
+    """
+    spent = [name for name in MEASURES if account.spent.amount(name)]
+    known = next((name for name in spent if account.caps.amount(name)), "")
+    name = measure or (account.fullest if account.warns else known or account.fullest)
+    if not name:
+        used = [f"{_spent(name, account.spent.amount(name))} {unit(name)}" for name in spent]
+        return f"{', '.join(used) or '0 USD'} today, without a cap"
+    text = f"{_spent(name, account.spent.amount(name), account.caps.amount(name))} of"
+    text = f"{text} {said(name, account.caps.amount(name))} {unit(name)} today"
+    turns = account.spent.turns if name != "turns" and not measure else 0
+    return f"{text}, and {turns:,} turn{'s' * (turns != 1)} without a known cost" if turns else text
+
+
+_CENT = 10_000
+
+
+def _spent(measure: str, amount: int, cap: int = _CENT) -> str:
+    """As `said`, but less than a cent is no exact figure, where the cap is larger."""
+    return "under 0.01" if measure == "usd" and 0 < amount < _CENT <= cap else said(measure, amount)
 
 
 _BAR = 20

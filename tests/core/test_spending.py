@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,7 +90,11 @@ def test_the_words() -> None:
     assert bar(account) == "###................."
     assert of_cap(account, "tokens") == "12,000 of 20,000,000 tokens today"
     assert of_cap(Account("main", NOTHING, Spend(3_100_000))) == "3.10 USD today, without a cap"
-    assert of_cap(Account("main", Spend(50_000), Spend(250))) == "0.00025 of 0.05 USD today"
+    assert of_cap(Account("main", Spend(50_000), Spend(250))) == "under 0.01 of 0.05 USD today"
+    assert of_cap(Account("main", Spend(5_000), Spend(250))) == "0.00025 of 0.005 USD today"
+    mixed = Account("main", Spend(20 * USD, 0, 10), Spend(30_000, 0, 2))
+    assert of_cap(mixed) == "0.03 of 20 USD today, and 2 turns without a known cost"
+    assert of_cap(replace(mixed, spent=Spend(30_000, 0, 8))) == "8 of 10 turns without a known cost today"
 
 
 def test_what_is_told_has_the_command_that_raises_it() -> None:
