@@ -21,7 +21,9 @@ def write(results: Mapping[str, Any], docs: Path) -> None:
     for name, (title, svg) in plots.draw(results["parts"]).items():
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         drawn.append(f"![{title}](performance/{name}.svg)\n")
-    page = "\n".join([_head(results), *drawn, _goals(results["goals"]), _shapes(results["parts"]), _machine(results)])
+    page = "\n".join([
+        _head(results), *drawn, _MEANING, _compared(results["parts"]), _machine(results), _goals(results["goals"]),
+    ])  # fmt: skip
     (docs / "performance.md").write_text(page.rstrip("\n") + "\n", encoding="utf-8")
 
 
@@ -37,6 +39,13 @@ schedulers and mailboxd took turns ([method](../CONTRIBUTING.md#benchmarks)).
 """
 
 
+_MEANING = """\
+**What they mean.** The first chart: a subtask costs a few milliseconds beside its turn, several times what huey
+adds, because each step is recorded in a log that survives a crash. A turn of a real agent takes a second of CPU or
+more, so that this is about a hundredth of it. The second: a flat line costs the same however long the history or
+large the graph is. The goals at the end compare with the best of other schedulers, most of which record nothing of
+the sort; not all are met.
+"""
 _TITLES = {
     "floors": "Floors of the machine",
     "latency": "Latency",
@@ -86,6 +95,30 @@ def _shapes(parts: Mapping[str, Any]) -> str:
     left = "\n".join(f"- {who}: {why}" for who, why in contest.LEFT_OUT.items())
     kept = "\n".join(f"- {who}: {what}" for who, what in contest.KEPT.items())
     return f"{text}\nWhat survives a crash:\n\n{kept}\n\nLeft out:\n\n{left}\n"
+
+
+def _compared(parts: Mapping[str, Any]) -> str:
+    """The overhead of all schedulers on all shapes, in one table; `tables` has ranges, CPU and memory."""
+    found = {name: part for name, part in parts.items() if "contestants" in part}
+    if not found:
+        return ""
+    names = list(dict.fromkeys(who for part in found.values() for who in part["contestants"]))
+
+    def cell(part: Mapping[str, Any], who: str) -> str:
+        row = part["contestants"].get(who, {})
+        return _number(row["overhead"]["p50"]) if "overhead" in row else ""
+
+    rows = [
+        [f"{name} of {part['size']:,}", _number(part["bare process"]["p50"]), *(cell(part, who) for who in names)]
+        for name, part in found.items()
+    ]
+    text = (
+        "## Graphs of tasks\n\nEach node is a process that does nothing. In µs: a bare process at the same\n"
+        "concurrency, and the wall time per node that each scheduler adds to it (median).\n\n"
+    )
+    left = "; ".join(f"{who} ({why})" for who, why in contest.LEFT_OUT.items())
+    kept = "; ".join(f"{who}: {what}" for who, what in contest.KEPT.items())
+    return f"{text}{_table(['', 'bare', *names], rows)}\nWhat survives a crash: {kept}. Left out: {left}.\n"
 
 
 def _contestant(who: str, row: Mapping[str, Any]) -> list[str]:
