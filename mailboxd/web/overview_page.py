@@ -10,13 +10,13 @@ from typing import Any
 
 from mailboxd import attention, overview, user_state
 from mailboxd.attention import Need
-from mailboxd.core.spending import MEASURES, Account, Spend, of_cap, said, unit
+from mailboxd.core.spending import MEASURES, Account, Spend, said, total, unit
 from mailboxd.drawing.days import Column, days_svg
 from mailboxd.effects.question_prompts import offered
 from mailboxd.errors import MailboxdError
 from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
-from mailboxd.overview import Condition, Decision, Overview, Place, Section, Spender, Spent
+from mailboxd.overview import Condition, Decision, Overview, Place, Section, Spent
 from mailboxd.store import task_queries
 from mailboxd.web.page_models import PageModels, Row, held_orders, of_host, with_form
 from mailboxd.web.workspaces import WebWorkspace
@@ -27,6 +27,7 @@ _MOST_RESULTS = 8
 _MOST_RUNNING = 8
 _MOST_LATER = 5
 _MOST_SPENDERS = 6
+_CENT = 10_000
 _log = logging.getLogger("mailboxd")
 
 
@@ -173,39 +174,38 @@ def _spent(spent: Spent, key: Any) -> Row:
         {
             "key": key(one.place),
             "name": one.place.agent or key(one.place),
-            "text": _of_today(one.today, None if one.standing is None else one.standing.agent),
-            "share": _share(one, spent.today),
-            "capped": _is_capped(one),
+            **_bar(None if one.standing is None else one.standing.agent, one.today, spent.today),
         }
         for one in spent.agents
         if one.today or (one.standing is not None and one.standing.agent.warns)
     ]
     host = spent.host.host if spent.host is not None and spent.host.host.fullest else None
     columns = [
-        Column(day, spend.amount(measure), f"{said(measure, spend.amount(measure))} {unit(measure)}")
-        for day, spend in spent.days
+        Column(day, spend.amount(measure), f"{_said(measure, spend)} {unit(measure)}") for day, spend in spent.days
     ]
     return {
         "agents": agents[:_MOST_SPENDERS],
         "more": max(len(agents) - _MOST_SPENDERS, 0),
         "today": _amount(spent.today),
-        "host": {"text": of_cap(host), "share": min(host.share, 1.0)} if host is not None and host.spent else None,
+        "host": _bar(host, host.spent, host.spent) if host is not None and host.spent else None,
         "svg": days_svg(columns) if any(spend for _, spend in spent.days) else "",
-        "total": f"{said(measure, sum(spend.amount(measure) for _, spend in spent.days))} {unit(measure)}",
+        "total": f"{_said(measure, total(spend for _, spend in spent.days))} {unit(measure)}",
         "days": len(spent.days),
     }  # fmt: skip
 
 
-def _is_capped(one: Spender) -> bool:
-    return one.standing is not None and bool(one.standing.agent.fullest)
-
-
-def _share(one: Spender, today: Spend) -> float:
-    """Of its cap; without one, of what all have spent today."""
-    if one.standing is not None and _is_capped(one):
-        return min(one.standing.agent.share, 1.0)
-    measure = _measure([today])
-    return one.today.amount(measure) / (today.amount(measure) or 1)
+def _bar(one: Account | None, today: Spend, all_today: Spend) -> Row:
+    """The share of the cap, in dollars if any are known and no cap is near. Without a cap, the share of what all have
+    spent today.
+    """
+    if one is None or not one.fullest:
+        measure = _measure([all_today])
+        share = today.amount(measure) / (all_today.amount(measure) or 1)
+        return {"text": f"{_amount(today)} today, without a cap", "share": share, "capped": False}
+    measure = "usd" if one.spent.usd and one.caps.usd and not one.warns else one.fullest
+    share = one.spent.amount(measure) / one.caps.amount(measure)
+    text = f"{_said(measure, one.spent)} of {said(measure, one.caps.amount(measure))} {unit(measure)} today"
+    return {"text": text, "share": min(share, 1.0), "capped": True}
 
 
 def _measure(spends: Iterable[Spend]) -> str:
@@ -217,8 +217,9 @@ def _measure(spends: Iterable[Spend]) -> str:
 def _amount(spend: Spend) -> str:
     """In the first measure that is known."""
     measure = _measure([spend])
-    return f"{said(measure, spend.amount(measure))} {unit(measure)}"
+    return f"{_said(measure, spend)} {unit(measure)}"
 
 
-def _of_today(today: Spend, account: Account | None) -> str:
-    return of_cap(account) if account is not None and account.fullest else f"{_amount(today)} today, without a cap"
+def _said(measure: str, spend: Spend) -> str:
+    amount = spend.amount(measure)
+    return "< 0.01" if measure == "usd" and 0 < amount < _CENT else said(measure, amount)

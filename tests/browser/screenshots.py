@@ -31,8 +31,8 @@ def main(target: Path) -> None:
                 key = server.key("analyst")
                 asked = company["analyst"].json("approve")[0]["short_id"]
                 pictures = [
-                    ("overview", "/", "light", WIDE, False),
-                    ("overview-dark", "/", "dark", WIDE, False),
+                    ("overview", "/", "light", WIDE, True),
+                    ("overview-dark", "/", "dark", WIDE, True),
                     ("workspace", f"/w/{key}", "light", WIDE, False),
                     ("task", f"/w/{key}/t/q3", "light", WIDE, True),
                     ("task-dark", f"/w/{key}/t/q3", "dark", WIDE, False),

@@ -94,6 +94,9 @@ def test_the_page_shows_what_is_spent_of_the_caps_as_bars(
     assert '<meter min="0" max="1" high="0.8" value="1"' in shown.text
     assert "Alpha has spent 3.10 of 3 USD today: no new turn begins" in shown.words
     assert "caps --usd 6.2 --today" in shown.words
+    morning = page.get("/").words
+    assert "Spent today 3.10 USD" in morning
+    assert "alpha 3.10 of 3 USD today" in morning
 
 
 def test_one_button_pauses_every_agent_and_one_lets_them_go_on(page: Browser) -> None:
