@@ -23,8 +23,10 @@ OUTPUT_CAP = 16 * 1024 * 1024
 """Default limit for stdout in bytes; a longer output is reported as truncated."""
 PROMPT = "prompt.md"
 CALL = "call"
+TOOL = "tool"
+"""The last tool that the turn has used (`agents.last_tool`), where the gateway says it."""
 OUTPUT = ("stdout", "stderr")
-_FILES = (PROMPT, *OUTPUT, CALL)
+_FILES = (PROMPT, *OUTPUT, TOOL, CALL)
 """The files of a plain call. The mark is removed last: without it, the call would count as never run."""
 _CHUNK = 64 * 1024
 """Bytes per read: a buffer of the cap's size would be mapped and unmapped for every short answer."""

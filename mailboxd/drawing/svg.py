@@ -222,7 +222,7 @@ def _heights(work: _Work) -> dict[str, float]:
 WIDTH, HEIGHT = 216.0, 40.0
 """The size of a node in pixels."""
 _COLUMN, _ROW, _MARGIN = WIDTH + 56.0, HEIGHT + 16.0, 12.0
-_LABEL, _NOTE = 28, 35
+_LABEL, _NOTE = 27, 35
 """Characters that fit into a node: of its name, and of the smaller line below."""
 
 

@@ -223,3 +223,11 @@ class Snapshot:
     """What is spent of the caps of the day; None until a daemon has reported it."""
     reserved: str = ""
     """Whose cap (`agent`, `host`) has no room beside the turns that run; empty: there is room."""
+    tools: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The last tool of each running turn of which the gateway tells, and when it began; by the ids of their effects."""
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """The ids of the effects of the turns that are ordered for its tasks."""
+        pending = (order for task in self.tasks.values() for order in task.pending)
+        return tuple(order.id for order in pending if order.kind == "run_turn" and order.id)

@@ -500,6 +500,8 @@ def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Caus
     if recovery := _recovery(task, snapshot):
         return recovery
     text = f"{order.agent} has been working on it since {moment(order.at, snapshot.now)} (attempt {tried.ordinal})"
+    if tool := snapshot.tools.get(order.id):
+        text += f"; last tool: {first_line(tool[0])}, {moment(tool[1], snapshot.now)}"
     text += _asked_again(order)
     over = plus(order.at, task.timeout)
     return Cause(task.local_id, "turn", text, at=over, then="the turn ends, at the latest")

@@ -16,6 +16,7 @@ from typing import Any
 
 from mailboxd import attention, health, user_state
 from mailboxd import search as search_of
+from mailboxd.agents import last_tool
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
 from mailboxd.config.operator_zone import called, zone_of
@@ -277,6 +278,7 @@ class PageModels:
     def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
         found = details(report, task_id, children=False) | task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
+        snapshot = replace(snapshot, tools=last_tool.of_calls(workspace.ws.turns, snapshot.turns, snapshot.now))
         told = why.explain(snapshot, task_id, attention.cannot_run(workspace.ws, snapshot.daemon))
         results = task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
         return found | {

@@ -43,10 +43,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from mailboxd.agents import last_tool
 from mailboxd.agents.alive import record
 from mailboxd.agents.call_dir import LOOKED_UP, PROMPT, TurnResult, open_regular, put
 from mailboxd.agents.gateway import pairing, recovery
-from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response, SessionChanged
+from mailboxd.agents.gateway.client import (
+    Client,
+    Closed,
+    NotConnected,
+    Problem,
+    Rejected,
+    Response,
+    SessionChanged,
+    ToolStarted,
+)
 from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
 from mailboxd.agents.json_output import parse_text, text_at
@@ -441,10 +451,19 @@ class Program:
             while self.client is not None and (said := self.client.receive(0.0)) is not None:
                 if isinstance(said, SessionChanged):
                     self._on_change(said.key)
+                elif isinstance(said, ToolStarted):
+                    self._on_tool(said)
                 else:
                     self._handle(said)
         except Closed as end:
             self._on_closed(end)
+
+    def _on_tool(self, used: ToolStarted) -> None:
+        """Leave the tool where a person looks for it. Nothing depends on it, so it is not made durable."""
+        for turn in self.turns.values():
+            if used.run_id in (turn.run_id, turn.key):
+                with suppress(OSError):
+                    last_tool.leave(turn.directory, used.name, self.clock.now())
 
     def _send(self, turn: Turn, kind: Request, params: Mapping[str, object]) -> None:
         if self.client is None:

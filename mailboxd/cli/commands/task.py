@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from mailboxd.store.later import repetition_called
 from mailboxd.store.overview_queries import finished_at
 
 if TYPE_CHECKING:
-    from mailboxd.explain.model import Cause
+    from mailboxd.explain.model import Cause, Snapshot
     from mailboxd.explain.why import Explanation
     from mailboxd.store.reports import Report
 
@@ -103,6 +103,7 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
                 from mailboxd.store.task_queries import details
 
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
+                snapshot = _with_tools(session, snapshot)
                 standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
                 found = details(report, task_id) | {"question": asdict(asked) if asked else None}
                 ending = [(cause.text, session.runnable(cause.hint)) for cause in endings(snapshot, found["local_id"])]
@@ -111,6 +112,13 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
                 session.show(
                     found, _task_lines(found, standing, ending, snapshot.now, program, partial(place_of, ws.config))
                 )
+
+
+def _with_tools(session: Session, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the last tools of the turns that run."""
+    from mailboxd.agents import last_tool
+
+    return replace(snapshot, tools=last_tool.of_calls(session.workspace().turns, snapshot.turns, snapshot.now))
 
 
 def _is_request(session: Session, name: str) -> bool:
@@ -338,7 +346,7 @@ def why_command(session: Session, task: str) -> None:
             repeating.show(session, report, one)
             return
         task_id = report.find(task)
-        snapshot = report.task_snapshot([task_id], session.clock.now(), pid)
+        snapshot = _with_tools(session, report.task_snapshot([task_id], session.clock.now(), pid))
         notices, need = report.notices(task_id), need_of(report, task_id)
     cannot_run = attention.cannot_run(session.workspace(), pid)
     told, standing = explain(snapshot, task_id, cannot_run), snapshot.tasks[task_id]
