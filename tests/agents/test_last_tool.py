@@ -9,23 +9,29 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import call_dir, last_tool
-from mailboxd.agents.gateway.client import ToolStarted, parse_tool
+from mailboxd.agents.gateway.client import ToolUsed, parse_tool
 from tests.cli.stage import Stage, make
 
 NOW = "2026-11-21T12:00:00.000Z"
 
 
 def _event(**changes: object) -> str:
-    payload = {"runId": "trn_1", "stream": "tool", "data": {"phase": "start", "name": "exec"}, **changes}
-    return '{"type":"event","event":"agent",' + json.dumps({"payload": payload}, separators=(",", ":"))[1:]
+    task = {
+        "sessionKey": "agent:a:mailboxd:q3",
+        "status": "running",
+        "lastToolName": "exec",
+        "toolUseCount": 2,
+        **changes,
+    }
+    payload = {"payload": {"action": "upserted", "task": task}}
+    return '{"type":"event","event":"task",' + json.dumps(payload, separators=(",", ":"))[1:]
 
 
-def test_only_the_beginning_of_a_tool_counts() -> None:
-    assert parse_tool(_event()) == ToolStarted("trn_1", "exec")
-    assert parse_tool(_event(data={"phase": "result", "name": "exec"})) is None
-    assert parse_tool(_event(stream="assistant", data={"delta": '"stream":"tool"'})) is None
-    assert parse_tool(_event(data={"phase": "start", "name": "exec", "args": "x" * 300_000})) is None
-    for broken in ("", "{", _event(runId=7), _event(data=[]), _event()[:-2], '{"type":"res","stream":"tool"}'):
+def test_the_record_of_a_run_says_its_last_tool() -> None:
+    assert parse_tool(_event()) == ToolUsed("agent:a:mailboxd:q3", "exec", 2)
+    assert parse_tool(_event(toolUseCount="many")) == ToolUsed("agent:a:mailboxd:q3", "exec", 0)
+    assert parse_tool(_event(title="x" * 70_000)) is None
+    for broken in ("", "{", _event(sessionKey=7), _event(lastToolName=None), _event()[:-2], '{"lastToolName":"exec"}'):
         assert parse_tool(broken) is None
 
 

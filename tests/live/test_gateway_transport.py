@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import process
+from mailboxd.agents import last_tool, process
 from mailboxd.agents.alive import has_ended
 from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, Exit
@@ -32,6 +32,7 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.openclaw_runs import RunStatus, parse_run
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child
+from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
 from tests.e2e.support import BIN, eventually, task
@@ -156,6 +157,17 @@ def test_the_outcome_is_that_of_the_cli(turns: Turns, case: str) -> None:
     over_the_gateway, over_the_cli = turns.run(), turns.run(by=CLI)
     assert comparable(over_the_gateway) == comparable(over_the_cli)
     assert not isinstance(over_the_gateway, Unknown)
+
+
+def test_the_last_tool_is_known_while_the_turn_runs(turns: Turns) -> None:
+    turns.company.model.on(Exec("echo one >> ran"), Text("Ran.", seconds=3.0))
+    turn = turns.begin()
+    directory = Path(str(turn.child.directory))
+    used = eventually(lambda: last_tool.used(directory, SystemClock().now()), 10)
+    assert used
+    assert used[0] == "exec"
+    assert used[1] <= SystemClock().now()
+    assert isinstance(turn.outcome(), Succeeded)
 
 
 def test_a_turn_that_times_out_has_failed(turns: Turns) -> None:

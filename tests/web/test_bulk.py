@@ -117,7 +117,7 @@ def test_failures_are_dismissed_together_and_leave_what_needs_you(stage: Stage, 
 def test_what_a_search_of_the_texts_finds_is_acted_on(stage: Stage, page: Inside) -> None:
     _fails(stage, "one", "two")
     key = page.key()
-    assert "All 2 of these of alpha" in page.get("/search?q=access").words
+    assert "All that is found of alpha" in page.get("/search?q=access").words
     asks = page.get(f"/w/{key}/all?order=retry&search=access")
     assert "Run 2 tasks again?" in asks.words
     assert page.form(f"/w/{key}/all?order=retry&search=access", all="retry").status == 303

@@ -226,13 +226,13 @@ _EVENT = '{"type":"event",'
 _SESSION_CHANGED = "sessions.changed"
 """The name, near the beginning, of an event that is sent to clients that have subscribed to sessions."""
 _NAME = 64
-_CAPABILITIES = ("session-scoped-events", "tool-events")
-"""The first suppresses the messages of sessions, the second asks for the tools of the runs that are requested here."""
-_OF_AGENT = '{"type":"event","event":"agent",'
-"""The beginning of an event of a run: also of each piece of its text, so that most need not be parsed."""
-_OF_TOOL = '"stream":"tool"'
-_LARGEST_EVENT = 262_144
-"""Characters of an event that is parsed; a tool may have large arguments, and then its name is not worth them."""
+_CAPABILITIES = ("session-scoped-events",)
+"""Suppresses the messages of sessions."""
+_OF_TASK = '{"type":"event","event":"task",'
+"""The beginning of an event about OpenClaw's own record of a run, which comes several times in each turn."""
+_OF_TOOL = '"lastToolName":'
+_LARGEST_EVENT = 65_536
+"""Characters of an event about a task that is parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,22 +264,22 @@ class SessionChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolStarted:
-    """The event that a run uses a tool."""
+class ToolUsed:
+    """The event that the turn in a session has used a tool, the `number`th."""
 
-    run_id: str
+    session_key: str
     name: str
-    """As the agent's program calls it: untrusted."""
+    """As OpenClaw calls it: untrusted."""
+    number: int
 
 
-def parse_tool(text: str) -> ToolStarted | None:
-    """The event in a frame that a run uses a tool; None for other frames."""
-    if not text.startswith(_OF_AGENT) or len(text) > _LARGEST_EVENT or _OF_TOOL not in text:
+def parse_tool(text: str) -> ToolUsed | None:
+    """The event in a frame that a turn has used a tool; None for other frames."""
+    if not text.startswith(_OF_TASK) or len(text) > _LARGEST_EVENT or _OF_TOOL not in text:
         return None
-    payload = at(parse_text(text), "payload")
-    run, name, phase = text_at(payload, "runId"), text_at(payload, "data", "name"), text_at(payload, "data", "phase")
-    begins = at(payload, "stream") == "tool" and phase == "start"
-    return ToolStarted(run, name) if begins and run and name else None
+    task = at(parse_text(text), "payload", "task")
+    key, name = text_at(task, "sessionKey"), text_at(task, "lastToolName")
+    return ToolUsed(key, name, count(at(task, "toolUseCount")) or 0) if key and name else None
 
 
 def parse_challenge(text: str) -> tuple[str, int] | None:
@@ -391,7 +391,7 @@ class Client:
         """Raises Closed; the gateway may have received the frame nevertheless."""
         self._connection.send(frame)
 
-    def receive(self, until: float) -> Response | SessionChanged | ToolStarted | None:
+    def receive(self, until: float) -> Response | SessionChanged | ToolUsed | None:
         """What comes next; None if there is nothing by `until` (monotonic clock). Raises Closed."""
         while (text := self._connection.receive(until)) is not None:
             said = parse_tool(text) or parse_change(text) or parse_response(text)

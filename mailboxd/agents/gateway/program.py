@@ -55,7 +55,7 @@ from mailboxd.agents.gateway.client import (
     Rejected,
     Response,
     SessionChanged,
-    ToolStarted,
+    ToolUsed,
 )
 from mailboxd.agents.gateway.recovery import Stage
 from mailboxd.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
@@ -155,6 +155,8 @@ class Turn(Carried):
     """How often it was requested, or will have been."""
     asks_about: str = ""
     """The lost run that this only asks about; empty: it is a turn."""
+    tool: ToolUsed | None = None
+    """The last that it has used, as far as the gateway has said."""
     answers: tuple[str, Said | None] | None = None
     """The run that has ended well, and what the transcript has of its answer, while the run itself is asked."""
 
@@ -451,17 +453,18 @@ class Program:
             while self.client is not None and (said := self.client.receive(0.0)) is not None:
                 if isinstance(said, SessionChanged):
                     self._on_change(said.key)
-                elif isinstance(said, ToolStarted):
+                elif isinstance(said, ToolUsed):
                     self._on_tool(said)
                 else:
                     self._handle(said)
         except Closed as end:
             self._on_closed(end)
 
-    def _on_tool(self, used: ToolStarted) -> None:
+    def _on_tool(self, used: ToolUsed) -> None:
         """Leave the tool where a person looks for it. Nothing depends on it, so it is not made durable."""
         for turn in self.turns.values():
-            if used.run_id in (turn.run_id, turn.key):
+            if used.session_key == turn.session_key and turn.tool != used:
+                turn.tool = used
                 with suppress(OSError):
                     last_tool.leave(turn.directory, used.name, self.clock.now())
 
