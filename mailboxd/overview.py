@@ -40,8 +40,8 @@ LATEST = 3
 """Results that are shown though they were read, if there are no others: what came out last."""
 DAYS = 14
 """Days of which is told what they cost."""
-_STOPS = frozenset({Need.CONFIG, Need.DAEMON, Need.GATEWAY, Need.PAUSED})
-"""Until these are mended, nothing goes on in the workspace."""
+_STOPS = frozenset({Need.CONFIG, Need.DAEMON, Need.GATEWAY, Need.HEALTH, Need.PAUSED})
+"""What keeps the daemon from working, or soon will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Decision:
         comes last.
         """
         kind = self.item.kind
-        grade = 0 if kind in _STOPS else 2 if kind in DISMISSIBLE else 1
+        grade = 0 if kind in _STOPS or (kind is Need.CAP and self.blocks) else 2 if kind in DISMISSIBLE else 1
         return grade, -self.blocks - self.item.tasks, -self.usd, self.item.since or ""
 
     def as_json(self) -> dict[str, Any]:
@@ -311,7 +311,9 @@ def of(
         states=found.states(phases),
         open=sum(count for phase, count in phases.items() if phase not in TERMINAL),
     )
-    decisions, failures = _decisions(report, found, place, condition.open)
+    standing = report.spending(now)
+    reached = None if standing is None else standing.reached
+    decisions, failures = _decisions(report, found, condition, reached.whose or "host" if reached else "")
     unread, results = queries.unread(report, seen, most)
     runs, running = queries.running(report, companions, most)
     begins = later(report, now, 1_000 if most is None else most)
@@ -322,7 +324,7 @@ def of(
         Section(_results(report, place, results, seen), unread),
         Section(tuple(_running(place, row) for row in running), runs),
         Section(tuple(_later(place, row, zone) for row in begins), count_later(report, now)),
-        _spent(report, now, place, zone),
+        _spent(report, now, place, zone, standing),
         (condition,),
     )
 
@@ -333,17 +335,20 @@ def _shut(agent: str, breaker: OpenBreaker, now: str) -> str:
 
 
 def _decisions(
-    report: Report, found: Attention, place: Place, open_tasks: int
+    report: Report, found: Attention, condition: Condition, reached: str
 ) -> tuple[tuple[Decision, ...], tuple[Decision, ...]]:
-    """What is to be decided, and what has failed, each the largest first."""
+    """What is to be decided, and what has failed, each the largest first. `reached`: whose cap lets no turn begin."""
     sizes = queries.sizes(report, {item.task for item in found.items if item.task})
     nothing = Size()
     decisions = []
     for item in found.items:
         size = sizes.get(item.task, nothing)
-        reached = item.kind is Need.CAP and "no new turn begins before" in item.text
-        blocks = open_tasks if item.kind in _STOPS or reached else 0 if item.kind in DISMISSIBLE else size.blocks
-        decisions.append(Decision(place, item, size.title, blocks, size.usd))
+        stops = item.kind in _STOPS and (item.kind is not Need.HEALTH or condition.grade is Grade.RED)
+        if stops or (item.kind is Need.CAP and item.id == reached):
+            size = replace(size, blocks=condition.open)
+        elif item.kind in DISMISSIBLE:
+            size = replace(size, blocks=0)
+        decisions.append(Decision(condition.place, item, size.title, size.blocks, size.usd))
     decisions.sort(key=lambda one: one.size)
     failed = [one for one in decisions if one.item.kind is Need.FAILED]
     failed.sort(key=lambda one: (-one.usd, one.item.since or ""))
@@ -369,10 +374,9 @@ def _later(place: Place, row: Row, zone: str) -> Later:
     return Later(place, row["kind"], row["name"], row["title"], row["at"], time, **more)
 
 
-def _spent(report: Report, now: str, place: Place, zone: str) -> Spent:
+def _spent(report: Report, now: str, place: Place, zone: str, standing: Standing | None) -> Spent:
     days = _latest_days(now, zone)
     sums = queries.spent_on(report, days)
-    standing = report.spending(now)
     return Spent(
         (Spender(place, sums[-1], standing),),
         tuple((day.name, one) for day, one in zip(days, sums, strict=True)),

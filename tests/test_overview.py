@@ -12,6 +12,7 @@ import pytest
 from mailboxd import overview, user_state
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
+from mailboxd.core.spending import Account, Spend, Standing
 from mailboxd.overview import Overview
 from mailboxd.store import overview_queries
 from mailboxd.store.reports import opened
@@ -317,3 +318,15 @@ def test_no_query_of_it_reads_a_table_that_grows_with_finished_work(stage: Stage
             steps = [row[3] for row in report.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
             scans = [step for step in steps if SCANNED.search(step)]
             assert [step for step in scans if "tasks_open_by_sender" not in step and "tasks_finished" not in step] == []
+
+
+def test_a_cap_that_is_reached_comes_before_what_single_tasks_wait_for(stage: Stage, environ: dict[str, str]) -> None:
+    with stage.engine() as engine:
+        spent = Account("alpha", Spend(usd=20_000_000), Spend(usd=20_000_000))
+        standing = Standing("2026-11-21", "2026-11-22T00:00:00.000Z", spent, Account("", Spend(), Spend()))
+        engine.store.meta.set_spending(standing, "")
+    stage.create("big", child("a", "alpha"), child("b", "alpha", ("a",)), child("c", "alpha", ("b",)))
+    stage.start()
+    stage.end_turn("big.a", QUESTION)
+    found = [(line.item.kind, line.blocks) for line in look(stage, environ).decide.lines if line.item.kind != "daemon"]
+    assert found == [("cap", 4), ("question", 3)]
