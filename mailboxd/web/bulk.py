@@ -15,7 +15,7 @@ from mailboxd.core.budget import is_paused
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import Refused
 
-MOST = 500
+MOST = 2_000
 """Tasks that one order is for: it is one transaction, for which the daemon waits."""
 _STAMP = re.compile(r"([0-9A-Za-z_]{1,40}):([0-9]{1,6}):([a-z_]{1,20})")
 

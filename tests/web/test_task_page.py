@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed
+from tests.cli.asking import PUBLISH, prepare
 from tests.cli.stage import Stage, child, make
 from tests.web.inside import Inside, inside
 
@@ -63,6 +66,21 @@ def test_the_question_of_a_subtask_is_answered_on_the_page_of_the_task(stage: St
     happened = page.get(f"{path}.figures").text.partition('id="milestones"')[2].partition("</section>")[0]
     assert happened.count("Which ") == 1, "a question is one line, with its answer"
     assert "Answered by" in happened
+
+
+def test_the_request_of_a_subtask_is_decided_on_the_page_of_the_task(stage: Stage, page: Inside) -> None:
+    stage.clock.text = SystemClock().now()
+    stage.create("q3", replace(child("publish", "alpha"), planned_actions=(PUBLISH,)), child("other", "alpha"))
+    stage.start()
+    stage.end_turn("q3.publish", "The site is built.")
+    (request,) = prepare(stage)
+    path = f"/w/{page.key()}/t/q3"
+    assert "Subtasks that need you 1" in page.get(path).words
+    assert "make publish, in site/" in page.get(path).words
+    stale = page.form(path, decision="approved", digest="0" * 64)
+    assert stale.status == 409
+    assert page.form(path, decision="approved").headers["location"] == f"{path}?done=approved"
+    assert [row["status"] for row in stage.sql("SELECT status FROM v_approvals WHERE id = ?", request)] == ["approved"]
 
 
 def test_what_is_answered_already_is_said_and_changes_nothing(stage: Stage, page: Inside) -> None:
