@@ -73,7 +73,8 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
         names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]
     held = next((number for number, event in enumerate(events) if event.kind == "order.held"), None)
     if held is not None:
-        undo = f"{session.program(ws)} undo {names[held]}"
+        ending = dict.fromkeys(name for event, name in zip(events, names, strict=True) if event.kind == "order.held")
+        undo = f"{session.program(ws)} undo {' '.join(ending)}"
         facts = {**facts, "held": {"until": events[held].data["due"], "undo": undo}}
     told = [{"kind": event.kind, "text": summarize(event, name)} for event, name in zip(events, names, strict=True)]
     # one that is starting or paused does not listen but polls

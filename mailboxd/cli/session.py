@@ -258,6 +258,11 @@ def task_argument(*, required: bool = True) -> Callable[[Any], Any]:
     return click.argument("task", required=required, shell_complete=_complete)
 
 
+def more_tasks() -> Callable[[Any], Any]:
+    """The argument for further tasks, of which each is named as TASK is."""
+    return click.argument("more", metavar="[TASK]...", nargs=-1, shell_complete=_complete)
+
+
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Local ids with this prefix; none without a workspace."""
     from click.shell_completion import CompletionItem

@@ -40,6 +40,18 @@ def tasks_of(engine: Engine, cause: str) -> list[Task]:
     return [task for task_id in found if (task := engine.store.tasks.get(task_id)) is not None]
 
 
+def tasks_named(engine: Engine, names: Sequence[str]) -> list[Task]:
+    """The tasks of a cause (`cause:ID`), or those with these names (see `Report.find`), each once.
+
+    Raises UnavailableError.
+    """
+    if len(names) == 1 and names[0].startswith(CAUSE):
+        return tasks_of(engine, names[0])
+    report = Report(engine.store.db)
+    found = dict.fromkeys(report.find(name) for name in names)
+    return [task for task_id in found if (task := engine.store.tasks.get(task_id)) is not None]
+
+
 def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
     """The approvals with these names, each once. Raises UnavailableError."""
     report = Report(engine.store.db)

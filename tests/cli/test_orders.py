@@ -284,3 +284,28 @@ def test_other_reviewers_are_named_by_a_command(stage: Stage) -> None:
     assert stage.run("retry", "job", "--reviewers", "critic, alpha").exit_code == 0
     assert "reviewed by critic, alpha, as" in stage.run("log", "job", env={"COLUMNS": "200"}).stdout
     assert "waits for critic" in stage.run("why", "job").stdout
+
+
+def test_several_tasks_run_again_or_none(stage: Stage) -> None:
+    failed(stage, "one")
+    failed(stage, "two")
+    blocked(stage, "three")
+    stage.create("fresh")
+    refused = stage.run("retry", "one", "fresh")
+    assert refused.exit_code == 1
+    assert stage.phase("one") == "failed", "all of it, or nothing"
+    assert stage.json("retry", "one", "two", "three", "one")["tasks"] == ["one", "two", "three"]
+    assert {stage.phase(name) for name in ("one", "two", "three")} == {"execution_ready"}
+
+
+def test_several_tasks_are_cancelled_and_that_is_taken_back_by_one_command(stage: Stage) -> None:
+    stage.create("one")
+    stage.create("two")
+    with lock.acquire(stage.ws, stage.clock.now()):
+        held = stage.json("cancel", "one", "two")
+        assert held["held"]["undo"].endswith(" undo one two")
+        assert {stage.phase(name) for name in ("one", "two")} == {"execution_ready"}
+        assert stage.run("undo", "one", "two").exit_code == 0
+        assert stage.run("undo", "one", "two").exit_code == 1
+    assert stage.run("cancel", "one", "two", "--now").exit_code == 0
+    assert {stage.phase(name) for name in ("one", "two")} == {"cancelled"}

@@ -9,7 +9,7 @@ import click
 
 from mailboxd.cli import elsewhere, repeating
 from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, edited, give, read_text
-from mailboxd.cli.session import Header, Session, Text, task_argument, verb
+from mailboxd.cli.session import Header, Session, Text, more_tasks, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.operator_orders import BY_NAME, Field, FieldKind
 from mailboxd.mailbox import lock
@@ -70,8 +70,8 @@ def _ending(order: str, session: Session, task: str, now: bool, values: Mapping[
     carry_out(session, task, act)
 
 
-def _ending_all(order: str, session: Session, cause: str, now: bool, values: Mapping[str, Any]) -> None:
-    """As `_ending`, for all tasks that wait for one reason."""
+def _ending_all(order: str, session: Session, names: Sequence[str], now: bool, values: Mapping[str, Any]) -> None:
+    """As `_ending`, for several tasks, or all that wait for one reason: for all of them, or none."""
     from mailboxd.engine import operator_commands
     from mailboxd.intake import held_orders
 
@@ -80,7 +80,7 @@ def _ending_all(order: str, session: Session, cause: str, now: bool, values: Map
     facts: dict[str, object] = {}
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
-        tasks = operator_commands.tasks_of(engine, cause)
+        tasks = operator_commands.tasks_named(engine, names)
         facts["tasks"] = [known.local_id for known in tasks]
         return [event for known in tasks for event in ordered(engine, known, BY_NAME[order], values, user)]
 
@@ -92,21 +92,27 @@ def _ending_all(order: str, session: Session, cause: str, now: bool, values: Map
     "cancel q3-report",
     'cancel q3-report.extract --reason "the figures have changed"',
     "cancel q3-report --now",
+    "cancel draft-1 draft-2 draft-3",
     "cancel beta.writer:q3-report",
     "cancel cause:1f3a9c",
 )
 @task_argument()
+@more_tasks()
 @fields_of("cancel")
 @NOW
-def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int | None:
+def cancel_command(session: Session, task: str, more: tuple[str, ...], now: bool, **values: Any) -> int | None:
     """Cancel a task and its subtasks, and stop their running turns.
 
     The daemon waits for ten seconds, in which `mailboxd undo TASK` takes it back; then it is final. Without a daemon it
     is final at once. So it is for a task of an agent on another host, which is called HOST.AGENT:TASK. Work
     that repeats has no more runs; one that is open goes on.
 
-    cause:ID, from `mailboxd inbox`, is every task that stopped for that one reason.
+    cause:ID, from `mailboxd inbox`, is every task that stopped for that one reason. Of several tasks all are cancelled,
+    or none.
     """
+    if more:
+        _ending_all("cancel", session, [task, *more], now, values)
+        return None
     if place := elsewhere.found(task):
         from mailboxd.protocol.messages import CancelMessage
 
@@ -114,7 +120,7 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
     from mailboxd.engine.operator_commands import CAUSE
 
     if task.startswith(CAUSE):
-        _ending_all("cancel", session, task, now, values)
+        _ending_all("cancel", session, [task], now, values)
         return None
     if repeating.is_repeated(session, task):
         from mailboxd.intake import repetitions
@@ -127,17 +133,19 @@ def cancel_command(session: Session, task: str, now: bool, **values: Any) -> int
     return None
 
 
-@verb("undo", "undo q3-report", "undo --action 3f9k2q")
+@verb("undo", "undo q3-report", "undo draft-1 draft-2", "undo --action 3f9k2q")
 @task_argument(required=False)
+@more_tasks()
 @click.option(
     "--action", metavar="ID", help="Have this performed action undone (instead of TASK), by the command it declared."
 )
-def undo_command(session: Session, task: str | None, action: str | None) -> None:
+def undo_command(session: Session, task: str | None, more: tuple[str, ...], action: str | None) -> None:
     """Take back what is still held: a cancel, a rejection, a failure.
 
     Such orders about TASK are held for ten seconds. What --action asks for, the daemon prepares; it then needs your
     approval as every action does.
     """
+    from mailboxd.engine import operator_commands
     from mailboxd.intake import held_orders
 
     if (task is None) is (action is None):
@@ -146,6 +154,13 @@ def undo_command(session: Session, task: str | None, action: str | None) -> None
         from mailboxd.cli.commands import approvals
 
         approvals.undo(session, action)
+    elif more:
+
+        def act(engine: Engine, user: str) -> Sequence[Event]:
+            found = operator_commands.tasks_named(engine, [task or "", *more])
+            return [event for one in found for event in held_orders.take_back(engine, one, user)]
+
+        carry_out_any(session, act, {})
     else:
         carry_out(session, task or "", held_orders.take_back)
 
@@ -162,11 +177,13 @@ _MAX_TEXT = 1 << 20
     "retry q3-report --budget-usd 5",
     "retry q3-report --reviewers editor",
     "retry cause:1f3a9c",
+    "retry crawl-a crawl-b",
 )
 @task_argument()
+@more_tasks()
 @fields_of("retry", "unblock-retry")
 @click.option("--instructions", metavar="FILE", help="The note, from FILE (- is standard input).")
-def retry_command(session: Session, task: str, instructions: str | None, **values: Any) -> None:
+def retry_command(session: Session, task: str, more: tuple[str, ...], instructions: str | None, **values: Any) -> None:
     """Run a task again, with what failed because of it.
 
     All other good results are kept. TASK may have stopped: it gets a fresh set of attempts, or goes on over its budget.
@@ -174,7 +191,7 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     after a failure runs immediately. `mailboxd why TASK` explains what it waits for.
 
     cause:ID, from `mailboxd inbox`, is every task that stopped for that one reason. Work
-    that repeats has a run now, and work that is to begin later begins.
+    that repeats has a run now, and work that is to begin later begins. Of several tasks all run again, or none.
     """
     from mailboxd.core.vocabulary import Phase
     from mailboxd.engine import operator_commands
@@ -182,8 +199,8 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
     whole = values["only_failed"] or values["with_dependants"]
     if values["only_failed"] and values["with_dependants"]:
         raise click.UsageError("--only-failed and --with-dependants are mutually exclusive")
-    more = "" if instructions is None else read_text(instructions, _MAX_TEXT).strip()
-    values["note"] = "\n\n".join(filter(None, [values["note"], more]))
+    written = "" if instructions is None else read_text(instructions, _MAX_TEXT).strip()
+    values["note"] = "\n\n".join(filter(None, [values["note"], written]))
     unblocks = {field.name for field in BY_NAME["unblock-retry"].fields}
 
     def act(engine: Engine, found: Task, user: str) -> Sequence[Event]:
@@ -193,19 +210,19 @@ def retry_command(session: Session, task: str, instructions: str | None, **value
         given = {field.name: values[field.name] for field in order.fields}
         return operator_commands.give(engine, found, order, given, user)
 
-    if repeating.is_repeated(session, task):
+    if not more and repeating.is_repeated(session, task):
         from mailboxd.intake import repetitions
         from mailboxd.intake.interpret import Intake
 
         repeating.order(session, task, lambda engine, one, user: repetitions.run_now(Intake(engine), engine, one, user))
         return
-    if not task.startswith(operator_commands.CAUSE):
+    if not more and not task.startswith(operator_commands.CAUSE):
         carry_out(session, task, act)
         return
     facts: dict[str, object] = {}
 
     def act_on_all(engine: Engine, user: str) -> Sequence[Event]:
-        tasks = operator_commands.tasks_of(engine, task)
+        tasks = operator_commands.tasks_named(engine, [task, *more])
         facts["tasks"] = [known.local_id for known in tasks]
         return [event for known in tasks for event in act(engine, known, user)]
 
