@@ -101,23 +101,26 @@ def lines(
     most: int | None = MOST_LINES,
     next_: str = "",
     several: bool = False,
+    health: Iterable[str] | None = None,
 ) -> Iterator[str]:
     """The overview in at most `room` columns; `program` begins a command, `next_` is what happens next by itself.
 
     `most`: of each section at most so many lines; None: all that were read. `several`: each line names its agent.
+    `health`: what is not well, where the caller knows more of it.
     """
-    for name, texts in _sections(found, max(room - _INDENT, _NARROWEST), program, most, next_, several):
+    troubles = _health(found.places, program, several) if health is None else health
+    for name, texts in _sections(found, max(room - _INDENT, _NARROWEST), program, most, next_, several, troubles):
         for number, text in enumerate(texts):
             yield f"{'' if number else name:<{_INDENT - 2}}  {text}".rstrip()
 
 
 def _sections(
-    found: Overview, room: int, program: str, most: int | None, next_: str, several: bool
+    found: Overview, room: int, program: str, most: int | None, next_: str, several: bool, health: Iterable[str]
 ) -> Iterator[tuple[str, Iterable[str]]]:
     """The sections that have something to say, each with its lines."""
     decisions = MOST_DECISIONS if most is not None else None
     quiet = found.is_quiet and most is not None
-    yield "health", _health(found.places, program, several)
+    yield "health", health
     if not found.decide.total and not found.failed.total:
         yield "needs you", ["nothing"]
     yield f"decide {found.decide.total}", _decisions(found.decide, found.at, room, program, decisions, several)

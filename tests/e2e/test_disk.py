@@ -4,6 +4,7 @@ lost, and it goes on by itself. Needs to mount: as root.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -55,10 +56,9 @@ def fill(place: Path) -> Path:
 
 def health(agent: Agent) -> tuple[str, str]:
     """The grade, and what is wrong."""
-    done = agent.call("status")
+    done = agent.call("status", "--json")
     assert "Traceback" not in done.stderr, done.stderr
-    lines = done.stdout.splitlines()
-    return lines[1].split()[1], done.stdout
+    return json.loads(done.stdout)["health"]["grade"], done.stdout
 
 
 def begun(found: Found, log: Path) -> Agent:

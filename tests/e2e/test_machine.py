@@ -28,8 +28,8 @@ TRY_AGAIN = 75
 
 def grade(agent: Agent) -> tuple[str, str]:
     """How it is, and all that is said about that."""
-    done = agent.call("status")
-    return done.stdout.splitlines()[1].split()[1], done.stdout
+    done = agent.call("status", "--json")
+    return json.loads(done.stdout)["health"]["grade"], done.stdout
 
 
 def begin(agent: Agent, *before: str) -> None:

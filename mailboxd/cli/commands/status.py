@@ -74,10 +74,11 @@ def status_command(session: Session, everywhere: bool, everything: bool) -> int:
             if session.as_json or everything:
                 found, counts = _found(session, ws, report, waiting, None if session.as_json else _SHOWN)
                 found |= {"health": well, "overview": today.as_json()}
-                shown = (*morning.lines(today, room(), program, most=None), *_lines(found, counts, program))
+                lines = morning.lines(today, room(), program, most=None, health=_unwell(well, program))
+                shown = (*lines, *_lines(found, counts, program))
             else:
                 coming = "" if today.running.total else _coming(ws, report, session)
-                found, shown = {}, morning.lines(today, room(), program, next_=coming)
+                found, shown = {}, morning.lines(today, room(), program, next_=coming, health=_unwell(well, program))
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
@@ -85,6 +86,17 @@ def status_command(session: Session, everywhere: bool, everything: bool) -> int:
         shown = _lines(found, {}, program)
     session.show(found, shown)
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
+
+
+def _unwell(well: dict[str, Any], program: str) -> Iterator[str]:
+    """The grade that is not green, and what mends itself; the rest is among what waits."""
+    if well["grade"] in (Grade.GREEN, Grade.OFF):
+        return
+    troubles = [one for one in well["troubles"] if not one["needs_person"]]
+    for one in troubles:
+        yield for_terminal(f"{well['grade']}: {one['where']}: {one['why']} (`{program} doctor {one['slug']}`)")
+    if not troubles:
+        yield str(well["grade"])
 
 
 def _of_host(session: Session, everything: bool) -> int:
