@@ -52,37 +52,51 @@ _NOT_DRAWN = {
 
 
 def work_page() -> str:
-    """The life of a task, from the tables that decide it, and the words of the rule that finds a criterion vague."""
+    """The phases of a task, and the words of the rule that finds a criterion vague."""
+    said = _protocol()
+    words = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
+    phases = [f"| `{p}` | {state_words(p)} | {said['phases'][p.value]} |" for p in Phase]
+    blocks = {
+        "vague": _table("list", "words", rows=words),
+        "phases": _table("phase", "read as", "means", rows=phases),
+    }
+    return _filled("when-work-counts.md", blocks)
+
+
+def transitions_page() -> str:
+    """The life of a task, from the tables that decide it."""
     said = _protocol()
     moves: dict[lifecycle.Trigger, dict[Phase, list[Phase]]] = {}
     for (source, trigger), target in lifecycle.TRANSITIONS.items():
         moves.setdefault(trigger, {}).setdefault(target, []).append(source)
     settled = {row.trigger for row in lifecycle.STATE_TRIGGERED} - {lifecycle.Trigger.CANCELLED}
-    words = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
-    return _filled(
-        "when-work-counts.md",
-        {
-            "vague": _table("list", "words", rows=words),
-            "phases": _table(
-                "phase",
-                "read as",
-                "means",
-                rows=[f"| `{p}` | {state_words(p)} | {said['phases'][p.value]} |" for p in Phase],
-            ),
-            **{
-                block: _table(
-                    "when",
-                    "from → to",
-                    rows=[
-                        f"| {said['triggers'][trigger.name]} | {_moves(targets)} |"
-                        for trigger, targets in moves.items()
-                        if (trigger in settled) == automatic
-                    ],
-                )
-                for block, automatic in (("automatic", True), ("ordered", False))
-            },
-        },
+    automatic, ordered = (
+        _table(
+            "when",
+            "from → to",
+            rows=[
+                f"| {said['triggers'][trigger.name]} | {_moves(targets)} |"
+                for trigger, targets in moves.items()
+                if (trigger in settled) == is_settled
+            ],
+        )
+        for is_settled in (True, False)
     )
+    return f"""\
+# Transitions
+
+From the tables of `mailboxd/core/lifecycle.py`. Any other transition is refused (`illegal-transition`).
+
+## Automatic
+
+Checked after every event, for the task and its neighbours, until nothing more follows.
+
+{automatic}
+
+## On an input
+
+{ordered}
+"""
 
 
 def states_picture() -> str:
@@ -216,11 +230,11 @@ def _blocks(text: str) -> str:
     return "\n\n".join("\n".join(["```text", part[2:], "```"]) if part.startswith("\b") else part for part in parts)
 
 
-def observability_page() -> str:
+def metrics_page() -> str:
     """Every metric, as Prometheus receives it."""
     rows = [_metric(one.name, one.kind, one.labels, one.help) for one in metrics.METRICS]
     rows.append(_metric(metrics.DURATIONS, "histogram", ("turn",), metrics.DURATIONS_HELP))
-    return _filled("observability.md", {"metrics": _table("metric", "kind", "labels", "", rows=rows)})
+    return f"# Metrics\n\n{_table('metric', 'kind', 'labels', '', rows=rows)}\n"
 
 
 def _metric(name: str, kind: str, labels: tuple[str, ...], says: str) -> str:
@@ -235,12 +249,12 @@ def recipes_page() -> str:
 def _recipe(name: str) -> str:
     recipe = Recipes().load(name)
     rows = [
-        f"| `{one.name}`{' (list)' if one.is_list else ''} | {one.about}"
-        f"{'' if one.default is None else f'; default: {one.default}'} |"
+        f"- `{one.name}`{' (list)' if one.is_list else ''}: {one.about}"
+        f"{'' if one.default is None else f' ({one.default})'}"
         for one in recipe.parameters
     ]
     picture = f"![The plan of {name}](images/recipes/{name}.svg)\n"
-    return f"## {name}\n\n{recipe.about}.\n\n{picture}\n{_table('parameter', 'meaning', rows=rows)}"
+    return f"## {name}\n\n{recipe.about}.\n\n{picture}\n{_lines(rows)}"
 
 
 def _picture(name: str) -> str:
@@ -252,7 +266,6 @@ def _picture(name: str) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "messages.md": messages_page,
-    "observability.md": observability_page,
     "recipes.md": recipes_page,
     "when-work-counts.md": work_page,
     "images/states.svg": states_picture,
@@ -261,8 +274,13 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-SITE_PAGES = {"cli.md": cli_page, "configuration.md": configuration_page}
-"""What `mailboxd --help` and the comments in config.yaml say already."""
+SITE_PAGES = {
+    "cli.md": cli_page,
+    "configuration.md": configuration_page,
+    "metrics.md": metrics_page,
+    "transitions.md": transitions_page,
+}
+"""What `mailboxd --help`, the comments in config.yaml, `mailboxd export metrics` and lifecycle.py say already."""
 
 
 def _sentence(kind: type) -> str:
