@@ -100,6 +100,50 @@ def test_a_task_is_a_card_on_a_phone(window: Window, paths: dict[str, str], kind
     assert min(box["width"] for box in boxes) > 350
 
 
+@pytest.mark.parametrize("kind", ["request", "asking"])
+def test_the_decision_is_in_reach_of_a_thumb(window: Window, paths: dict[str, str], kind: str) -> None:
+    page = window(paths[kind], viewport={"width": 390, "height": 844})
+    button = page.get_by_role("button", name="Approve")
+    for where in (0, 100_000):
+        page.evaluate(f"scrollTo(0, {where})")
+        box = button.bounding_box()
+        assert box
+        assert 844 - 100 < box["y"] + box["height"] <= 844
+    ends = page.evaluate("document.querySelector('footer').getBoundingClientRect().bottom")
+    begins = page.evaluate("document.querySelector('.decides > form > .buttons').getBoundingClientRect().top")
+    assert ends <= begins, "it covers nothing at the end"
+
+
+def test_the_palette_goes_to_a_task_by_keyboard_and_is_accessible(window: Window, paths: dict[str, str]) -> None:
+    page = window(paths["asking"])
+    page.keyboard.press("Control+k")
+    find = page.get_by_role("combobox", name="Page, saved search, task or order")
+    expect(find).to_be_focused()
+    options = page.get_by_role("option")
+    expect(options.filter(has_text="Approve")).to_have_count(1)
+    assert Axe().run(page).violations_count == 0
+    find.fill("third quarter")
+    expect(options.filter(has_text="Analyse the revenue of the third quarter")).not_to_have_count(0)
+    chosen = page.locator("#palette [aria-selected=true]")
+    expect(chosen).to_have_attribute("id", str(find.get_attribute("aria-activedescendant")))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/t/q3")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
+def test_the_palette_leads_to_the_form_of_an_order_which_asks_as_always(window: Window, paths: dict[str, str]) -> None:
+    page = window(paths["asking"])
+    page.get_by_role("button", name="Go to…").click()
+    page.get_by_role("combobox").fill("reject")
+    expect(page.get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Reason (required)")).to_be_focused()
+
+
 def test_dark_is_dark(window: Window, paths: dict[str, str]) -> None:
     for scheme, is_dark in (("light", False), ("dark", True)):
         page = window(paths["task"], color_scheme=scheme)
@@ -257,47 +301,3 @@ def _tab_to(page: Page, text: str, field: str = "") -> None:
         if (field and name == field) or (not field and said.strip().startswith(text)):
             return
     raise AssertionError(f"the keyboard does not reach {field or text}")
-
-
-@pytest.mark.parametrize("kind", ["request", "asking"])
-def test_the_decision_is_in_reach_of_a_thumb(window: Window, paths: dict[str, str], kind: str) -> None:
-    page = window(paths[kind], viewport={"width": 390, "height": 844})
-    button = page.get_by_role("button", name="Approve")
-    for where in (0, 100_000):
-        page.evaluate(f"scrollTo(0, {where})")
-        box = button.bounding_box()
-        assert box
-        assert 844 - 100 < box["y"] + box["height"] <= 844
-    ends = page.evaluate("document.querySelector('footer').getBoundingClientRect().bottom")
-    begins = page.evaluate("document.querySelector('.decides > form > .buttons').getBoundingClientRect().top")
-    assert ends <= begins, "it covers nothing at the end"
-
-
-def test_the_palette_goes_to_a_task_by_keyboard_and_is_accessible(window: Window, paths: dict[str, str]) -> None:
-    page = window(paths["asking"])
-    page.keyboard.press("Control+k")
-    find = page.get_by_role("combobox", name="Page, saved search, task or order")
-    expect(find).to_be_focused()
-    options = page.get_by_role("option")
-    expect(options.filter(has_text="Approve")).to_have_count(1)
-    assert Axe().run(page).violations_count == 0
-    find.fill("third quarter")
-    expect(options.filter(has_text="Analyse the revenue of the third quarter")).not_to_have_count(0)
-    chosen = page.locator("#palette [aria-selected=true]")
-    expect(chosen).to_have_attribute("id", str(find.get_attribute("aria-activedescendant")))
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/t/q3")
-    page.keyboard.press("Control+k")
-    page.keyboard.press("Escape")
-    expect(page.locator("#palette")).to_be_hidden()
-
-
-def test_the_palette_leads_to_the_form_of_an_order_which_asks_as_always(window: Window, paths: dict[str, str]) -> None:
-    page = window(paths["asking"])
-    page.get_by_role("button", name="Go to…").click()
-    page.get_by_role("combobox").fill("reject")
-    expect(page.get_by_role("option")).to_have_count(1)
-    page.keyboard.press("Enter")
-    expect(page.get_by_label("Reason (required)")).to_be_focused()
