@@ -25,8 +25,8 @@ orchestrator      create get transition start_attempt record_checkpoint record_a
 executor          get record_checkpoint record_artifact list_ready
 spec_reviewer     get record_checkpoint record_artifact append_review list_ready
 quality_reviewer  get record_checkpoint record_artifact append_review list_ready
-lobster           get record_checkpoint record_artifact request_approval resolve_approve_ready
-operator          create get transition order resolve_approve_ready
+lobster           get record_checkpoint record_artifact request_approval resolve_approval list_ready
+operator          create get transition order resolve_approval list_ready
 """  # noqa: E501
 
 
