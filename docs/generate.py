@@ -52,19 +52,14 @@ _NOT_DRAWN = {
 
 
 def work_page() -> str:
-    """The phases of a task, and the words of the rule that finds a criterion vague."""
+    """The phases of a task."""
     said = _protocol()
-    words = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
     phases = [f"| `{p}` | {state_words(p)} | {said['phases'][p.value]} |" for p in Phase]
-    blocks = {
-        "vague": _table("list", "words", rows=words),
-        "phases": _table("phase", "read as", "means", rows=phases),
-    }
-    return _filled("when-work-counts.md", blocks)
+    return _filled("when-work-counts.md", {"phases": _table("phase", "read as", "means", rows=phases)})
 
 
 def transitions_page() -> str:
-    """The life of a task, from the tables that decide it."""
+    """The life of a task, from the tables that decide it, and the words of the rule that finds a criterion vague."""
     said = _protocol()
     moves: dict[lifecycle.Trigger, dict[Phase, list[Phase]]] = {}
     for (source, trigger), target in lifecycle.TRANSITIONS.items():
@@ -96,6 +91,13 @@ Checked after every event, for the task and its neighbours, until nothing more f
 ## On an input
 
 {ordered}
+
+## Vague criteria
+
+A criterion is vague if it contains one of these words, and nothing remains without them, the fillers and the goal's
+words: {", ".join(specs.VAGUE)}.
+
+Fillers: {", ".join(specs.FILLERS)}.
 """
 
 
