@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from mailboxd import attention, health
+from mailboxd import attention, health, user_state
 from mailboxd.attention import DISMISSIBLE, Attention, Item, Need
 from mailboxd.clock import Day, day_of
 from mailboxd.config.operator_zone import called, zone_of
@@ -20,17 +21,19 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.spending import NOTHING, Spend, Standing, caps_json, total
 from mailboxd.core.times import moment, plus
 from mailboxd.core.vocabulary import TERMINAL
+from mailboxd.errors import MailboxdError
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import overview_queries as queries
 from mailboxd.store.later import count_later, later
 from mailboxd.store.overview_queries import Size
+from mailboxd.store.reports import opened
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
     from mailboxd.core.standstill import Standstill
     from mailboxd.explain.model import OpenBreaker
-    from mailboxd.mailbox.layout import Workspace
     from mailboxd.store.attention_queries import Seen
     from mailboxd.store.reports import Report, Row
 
@@ -391,6 +394,45 @@ def _latest_days(now: str, zone: str) -> list[Day]:
     while len(days) < DAYS:
         days.append(day_of(plus(days[-1].start, -1), where))
     return days[::-1]
+
+
+def everywhere(
+    clock: Clock,
+    environ: Mapping[str, str],
+    roots: Iterable[Path],
+    agent_of: Callable[[Workspace], str],
+    hosts: Iterable[Row] = (),
+) -> Overview:
+    """The overview of the workspaces at `roots` for the user of `environ`, and of other hosts as for `together`.
+
+    `agent_of` returns the agent that a workspace's configuration names; empty if that cannot be read. A workspace that
+    cannot be read is a place that says so. Raises nothing.
+    """
+    found = {ws: agent_of(ws) for ws in map(Workspace, roots)}
+    companions = [name for name in found.values() if name]
+    paused = user_state.standstill(environ)
+    parts = [_part(ws, clock, agent, environ, paused, companions) for ws, agent in found.items()]
+    return together(clock.now(), parts, hosts)
+
+
+def _part(
+    ws: Workspace,
+    clock: Clock,
+    agent: str,
+    environ: Mapping[str, str],
+    paused: Standstill | None,
+    companions: Collection[str],
+) -> Overview:
+    now, place, program = clock.now(), Place(str(ws.root), agent), attention.program_for(ws)
+    if not ws.state.is_dir():
+        return unreadable(now, place, "the workspace no longer exists")
+    seen = user_state.seen(ws.root, environ, now)
+    try:
+        with opened(ws.database) as report:
+            name = agent or report.agent() or ""
+            return read(ws, report, clock, name, program, seen, paused=paused, companions=companions)
+    except (MailboxdError, OSError) as error:
+        return unreadable(now, place, first_line(str(error)))
 
 
 def unreadable(now: str, place: Place, trouble: str) -> Overview:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mailboxd import attention, overview
+from mailboxd import overview
 from mailboxd.cli.session import Session, agent_of
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import fit, lasted, meter, room, when
@@ -18,7 +18,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import of_cap
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import State
-from mailboxd.errors import MailboxdError, UnavailableError
+from mailboxd.errors import UnavailableError
 from mailboxd.health import Grade
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.overview import Condition, Decision, Later, Overview, Place, Result, Section
@@ -48,11 +48,9 @@ def everywhere(session: Session) -> Overview:
     """
     from mailboxd import user_state
 
-    found = [Workspace(root) for root in user_state.registered(os.environ)]
-    agents = {ws.root: agent_of(ws) or "" for ws in found}
-    companions = [name for name in agents.values() if name]
-    parts = [_part(session, ws, agents[ws.root], companions) for ws in found]
-    return overview.together(session.clock.now(), parts, _hub().rows(session.clock.now()) if _has_hub() else ())
+    hosts = _hub().rows(session.clock.now()) if _has_hub() else ()
+    roots = user_state.registered(os.environ)
+    return overview.everywhere(session.clock, os.environ, roots, lambda ws: agent_of(ws) or "", hosts)
 
 
 def _has_hub() -> bool:
@@ -66,28 +64,6 @@ def _hub() -> HubReport:
     from mailboxd.hub.report import hub_report
 
     return hub_report(Membership.of(os.environ))
-
-
-def _part(session: Session, ws: Workspace, agent: str, companions: Sequence[str]) -> Overview:
-    from mailboxd.store.reports import opened
-
-    now, place = session.clock.now(), Place(str(ws.root), agent)
-    if not ws.state.is_dir():
-        return overview.unreadable(now, place, "the workspace no longer exists")
-    try:
-        with opened(ws.database) as report:
-            return overview.read(
-                ws,
-                report,
-                session.clock,
-                agent or report.agent() or "",
-                attention.program_for(ws),
-                session.seen(ws),
-                paused=session.paused(),
-                companions=companions,
-            )
-    except (MailboxdError, OSError) as error:
-        return overview.unreadable(now, place, str(error).partition("\n")[0])
 
 
 # Status

@@ -25,12 +25,13 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Any
 
-from mailboxd import attention, overview, user_state
+from mailboxd import attention, config, overview, user_state
 from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.actions.result import summary_of
 from mailboxd.agents.call_dir import Exit
@@ -52,9 +53,12 @@ from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.effects.session_notes import NOTE, NoteEnd, Written, note_params, read_note
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
+from mailboxd.errors import ConfigError, MailboxdError, WorldError
 from mailboxd.explain import why
+from mailboxd.hub.membership import Membership
+from mailboxd.hub.report import hub_report
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.overview import Overview
+from mailboxd.overview import Decision, Overview, Place, Running
 from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.repeats import RuleTimes, read_repeat
 from mailboxd.store.attention_queries import opened_together
@@ -357,15 +361,31 @@ class PeopleNotifier:
 
     def _digest_notice(self, order: Order) -> NoticeMessage | None:
         """The overview as a notice; None if there is nothing to say and nobody wants to hear that."""
-        now, agent = self.engine.clock.now(), self.engine.settings.agent
-        program, report = attention.program_for(self.ws), Report(self.engine.store.db)
-        seen = user_state.seen(self.ws.root, os.environ, now)
-        paused = user_state.standstill(os.environ)
-        found = overview.read(self.ws, report, self.engine.clock, agent, program, seen, paused=paused)
+        found, agent = self._everywhere(), self.engine.settings.agent
         if found.is_quiet and not found.running.total and not self.ways.digest_always:
             return None
         about = (order.id, Notice.DIGEST, agent, str(self.ws.root), "", "")
-        return NoticeMessage(*about, _in_short(found), _digest(found), f"{program} status", None, None)
+        command = "mailboxd status --host" if len(found.places) > 1 else f"{attention.program_for(self.ws)} status"
+        return NoticeMessage(*about, _in_short(found), _digest(found), command, None, None)
+
+    def _everywhere(self) -> Overview:
+        """The overview of this workspace, of the user's others, and of the other hosts of the hub."""
+        with suppress(ConfigError, WorldError):
+            registered = [ws.root for ws in user_state.workspaces(os.environ)]
+            membership = Membership.of(os.environ)
+            hosts = hub_report(membership).rows(self.engine.clock.now()) if membership.exists() else []
+            return overview.everywhere(
+                self.engine.clock, os.environ, dict.fromkeys([self.ws.root, *registered]), self._agent_of, hosts
+            )
+        return overview.everywhere(self.engine.clock, os.environ, [self.ws.root], self._agent_of)
+
+    def _agent_of(self, ws: Workspace) -> str:
+        if ws.root == self.ws.root:
+            return self.engine.settings.agent
+        try:
+            return config.load(ws.config).agent
+        except MailboxdError:
+            return ""
 
     def _more_may_follow(self, order: Order) -> bool:
         """Whether further circuits may soon open for the same reason: other lost turns are being looked up."""
@@ -572,35 +592,32 @@ def _in_short(found: Overview) -> str:
 
 def _digest(found: Overview) -> str:
     """The sections of the overview that have something to say, the first few lines of each."""
-    decide = [
-        f"{one.item.task}: {first_line(one.item.text)}" if one.item.task else first_line(one.item.text)
-        for one in found.decide.lines
-        if one.item.kind is not Need.APPROVAL
-    ]
+    several = len(found.places) > 1
+
+    def about(place: Place, text: str) -> str:
+        return f"{place.agent}: {text}" if several and place.agent else text
+
+    def of_item(one: Decision) -> str:
+        text = first_line(one.item.text)
+        return about(one.place, f"{one.item.task}: {text}" if one.item.task else text)
+
+    def of_running(one: Running) -> str:
+        planned = one.planned - one.skipped
+        return about(one.place, one.task + (f": {one.done:,} of {planned:,}" if planned > 0 else ""))
+
+    decide = [of_item(one) for one in found.decide.lines if one.item.kind is not Need.APPROVAL]
     asked = sum(one.item.kind is Need.APPROVAL for one in found.decide.lines)
     decide += [f"{asked} request{'s' * (asked != 1)} for your approval"] if asked else []
+    results = [about(one.place, f"{one.task}: {one.answer or one.title}") for one in found.finished.lines if one.unread]
+    later = [about(one.place, f"{one.name}: {one.paused or one.told}") for one in found.later.lines]
+    spent = [f"{one.place.agent} {of_cap(one.standing.agent)}" for one in found.spent.agents if one.standing]
     sections = (
         ("Decide", decide, found.decide.total - asked + bool(asked)),
-        ("Failed", [f"{one.item.task}: {first_line(one.item.text)}" for one in found.failed.lines], found.failed.total),
-        (
-            "Finished",
-            [f"{one.task}: {one.answer or one.title}" for one in found.finished.lines if one.unread],
-            found.finished.total,
-        ),
-        (
-            "Running",
-            [
-                one.task + (f": {one.done:,} of {one.planned - one.skipped:,}" if one.planned > one.skipped else "")
-                for one in found.running.lines
-            ],
-            found.running.total,
-        ),
-        ("Later", [f"{one.name}: {one.paused or one.told}" for one in found.later.lines], found.later.total),
-        (
-            "Spent",
-            [f"{one.place.agent} {of_cap(one.standing.agent)}" for one in found.spent.agents if one.standing],
-            1,
-        ),
+        ("Failed", [of_item(one) for one in found.failed.lines], found.failed.total),
+        ("Finished", results, found.finished.total),
+        ("Running", [of_running(one) for one in found.running.lines], found.running.total),
+        ("Later", later, found.later.total),
+        ("Spent", spent, len(spent)),
     )
     parts = []
     for name, lines, total in sections:

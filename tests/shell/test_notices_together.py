@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mailboxd import user_state
 from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.core.inputs import OpenCircuit
@@ -27,7 +29,8 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def bell(tmp_path: Path) -> Iterator[Bell]:
+def bell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # a digest is of all that is registered there
     stage = make(tmp_path / "alpha", "notify:\n  command: [somebody]\n  digest: daily at 08:00\nzone: UTC\n")
     with selectors.DefaultSelector() as selector:
         bell = Bell.beside(stage, selector)
@@ -182,6 +185,24 @@ def test_the_digest_comes_once_however_long_the_daemon_was_asleep(bell: Bell, tm
     wait(bell, DAY)
     bell.order_digest()
     assert len(bell.ordered()) == 1
+
+
+def test_the_digest_tells_of_all_workspaces_of_the_user(bell: Bell, tmp_path: Path) -> None:
+    other, damaged = make(tmp_path / "beta"), tmp_path / "gamma"
+    other.ws.config.write_text(other.ws.config.read_text().replace('agent: "alpha"', 'agent: "beta"'))
+    make(damaged).ws.database.write_bytes(b"no database")
+    for root in (other.ws.root, damaged):
+        assert user_state.register(root, os.environ)
+    bell.ways = ways(tmp_path, digest="daily at 08:00")
+    bell.order_digest()
+    stop(other, "report", why="the site is down")
+    wait(bell, DAY)
+    bell.order_digest()
+    assert bell.ring() == 1
+    said = told(bell)[-1]
+    assert "- beta: report: " in said["body"]
+    assert "the site is down" in said["body"]
+    assert said["command"] == "mailboxd status --host"
 
 
 def test_when_the_next_digest_is_due_survives_a_rebuild_of_the_database(bell: Bell, tmp_path: Path) -> None:
