@@ -52,7 +52,7 @@ _NOTE = Field("note", FieldKind.TEXT, "Note", "Recorded with the decision.")
 _REASON = Field("note", FieldKind.TEXT, "Reason", "Write why.", required=True)
 _DECISIONS = (
     Choice("decision", "approved", "Approve", (_NOTE,)),
-    Choice("decision", "request_changes", "Request changes", (_NOTE,)),
+    Choice("decision", "request_changes", "Ask for changes", (_NOTE,)),
     Choice("decision", "rejected", "Reject", (_REASON,), ends=True),
 )
 _RETRY = ("retry", "unblock-retry")

@@ -278,7 +278,7 @@ def test_changes_are_requested_and_then_it_is_approved_by_keyboard_alone(
     analyst = company["analyst"]
     analyst.drop("announce.md", task("announce", "announce the report"))
     for button, note, said, status in (
-        ("Request changes", "Say which quarter.", "Changes requested", "request_changes"),
+        ("Ask for changes", "Say which quarter.", "Changes requested", "request_changes"),
         ("Approve", "", "Approved", "approved"),
     ):
         eventually(lambda: analyst.phase("announce") == "awaiting_approval", 60, analyst.last_words)
