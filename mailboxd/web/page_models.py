@@ -313,9 +313,12 @@ class PageModels:
             if (item := attention.of_task(report, one, now, program)) is not None:
                 items.append(with_form(item, None, task))
         titles = task_queries.titles(report, {item["task"] for item in items})
-        common = {"key": workspace.key, "agent": ""}
+        common, executors = {"key": workspace.key}, {task.local_id: task.executor for task in snapshot.tasks.values()}
         return {
-            "items": [item | common | {"title": titles.get(item["task"], "")} for item in items],
+            "items": [
+                item | common | {"title": titles.get(item["task"], ""), "agent": executors.get(item["task"], "")}
+                for item in items
+            ],
             "total": len(items) + total - len(ids),
         }
 
