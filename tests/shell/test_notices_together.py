@@ -278,3 +278,14 @@ def test_who_asked_is_answered_in_quiet_hours_and_the_others_after_them(bell: Be
     assert [said["task"] for said in told(bell)] == ["w"]
     assert (tmp_path / "said").read_text().count("It is warm.") == 1
     assert bell.states() == ["done", "done"]
+
+
+def test_what_waits_for_the_morning_survives_a_rebuild_of_the_database(bell: Bell, tmp_path: Path) -> None:
+    night(bell, tmp_path)
+    stop(bell.stage, "one", "two")
+    bell.ring()
+    assert bell.stage.run("db", "rebuild", "--replace").exit_code == 0
+    assert bell.ring() == 0
+    wait(bell, 8 * 3600.0)
+    bell.ring()
+    assert [said["text"] for said in told(bell)] == ["2 tasks stopped: one, two"]
