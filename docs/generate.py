@@ -150,16 +150,16 @@ def messages_page() -> str:
     fields: dict[str, FieldInfo] = {}
     for kind in MESSAGE_TYPES.values():
         fields |= {name: kind.model_fields[field] for name, field in kind.header_fields().items()}
-    rows = [
-        f"| `{name}` | {_value(name, field, said['values'])} | {said['headers'][name]} | {_where(name)} |"
-        for name, field in fields.items()
-    ]
+    places: dict[str, list[str]] = {}
+    for name, field in fields.items():
+        value, meaning = _value(name, field, said["values"]), said["headers"][name]
+        places.setdefault(_where(name), []).append(f"- `{name}` ({value}): {meaning}")
     for example in _examples("messages.md"):
         if warnings := parse_message(example.encode(), "messages.md").warnings:
             raise ValueError(f"an example in messages.md: {warnings}")
     blocks = {
         "types": _table("type", "required", "expected", "what it is", rows=kinds),
-        "headers": _table("header", "value", "meaning", "in", rows=rows),
+        "headers": "\n\n".join(f"In {place}:\n\n{_lines(rows)}" for place, rows in places.items()),
     }
     return _filled("messages.md", blocks)
 
@@ -334,10 +334,10 @@ def _names(headers_: tuple[str, ...]) -> str:
 
 
 def _where(header: str) -> str:
-    """The message types that have a header, or "all"."""
+    """The message types that have a header, or all."""
     if header in Message.header_fields():
-        return "all"
-    return ", ".join(word for word, kind in MESSAGE_TYPES.items() if header in kind.header_fields())
+        return "all messages"
+    return ", ".join(f"`{word}`" for word, kind in MESSAGE_TYPES.items() if header in kind.header_fields())
 
 
 def _value(header: str, field: FieldInfo, patterns: dict[str, str]) -> str:
