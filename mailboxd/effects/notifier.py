@@ -286,9 +286,9 @@ class PeopleNotifier:
     def _notice(self, order: Order, effect: Notify, task: Task | None) -> NoticeMessage | None:
         """The notice to send, with its link; None if it no longer applies."""
         if effect.what is Notice.DIGEST:
-            said = self._digest_notice(order)
-        else:
-            said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
+            digest = self._digest_notice(order)
+            return None if digest is None else replace(digest, link=self.page and f"{self.page.rstrip('/')}/")
+        said = self._trouble_notice(order, effect) if task is None else self._task_notice(order, effect, task)
         return None if said is None else replace(said, link=self._link(said.task))
 
     def _link(self, task: str) -> str:

@@ -179,6 +179,7 @@ def test_the_digest_comes_once_however_long_the_daemon_was_asleep(bell: Bell, tm
     assert said["text"].startswith("2 need you; nothing runs")
     assert "Decide\n- no daemon is running" in said["body"]
     assert said["command"] == f"mailboxd -w {bell.stage.ws.root} status"
+    assert said["link"] == "http://127.0.0.1:8787/", "the overview"
     wait(bell, 3600)
     bell.order_digest()
     assert bell.ordered() == []
