@@ -19,8 +19,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from mailboxd.clock import Clock
-from mailboxd.errors import LockedError, UnavailableError
+from mailboxd.errors import LockedError, UnavailableError, WorldError
 from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace
 
 AGENTS = ("analyst", "extractor", "writer", "reviewer")
@@ -33,6 +34,8 @@ _LOOK = 0.05
 _KILLS = 20
 _STOPPING = 5.0
 _STATE = ".state"
+_MARK = ".mailboxd-demo"
+"""Only a directory with this file is replaced."""
 
 
 def packaged() -> Path:
@@ -74,17 +77,29 @@ class Company:
     def make(self, dialect: str, seed: int) -> None:
         """Copy the example into `root`, in the place of an earlier demo.
 
-        Raises UnavailableError if something else is there, LockedError if daemons of an earlier demo still run.
+        Raises UnavailableError if something else is there, LockedError if daemons of an earlier demo still run, and
+        WorldError.
         """
-        if self.root.exists() and not (self.root / "company.yaml").is_file() and any(self.root.iterdir()):
-            problem = f"{self.root} is not empty and was not made by an earlier demo"
-            raise UnavailableError(f"{problem}: name another directory, `mailboxd demo DIRECTORY`")
         for agent in AGENTS:
             if (self.root / agent).is_dir() and (pid := lock.holder(self.workspace(agent))) is not None:
                 raise LockedError(f"a daemon of an earlier demo still works in {self.root / agent}: `kill {pid}`")
-        shutil.rmtree(self.root, ignore_errors=True)
+        with world_errors(f"write {self.root}"):
+            if self.root.exists() and not (self.root / _MARK).is_file() and any(self.root.iterdir()):
+                problem = f"{self.root} is not empty and was not made by an earlier demo"
+                raise UnavailableError(f"{problem}: name another directory, `mailboxd demo DIRECTORY`")
+            shutil.rmtree(self.root, ignore_errors=True)
+            try:
+                self._copy(dialect, seed)
+            except shutil.Error as error:  # of several files: each with its source, its target and why
+                raise WorldError(f"cannot write {self.root}: {error.args[0][0][2]}") from error
+        for agent in AGENTS:
+            self.call("init", str(self.root / agent), "--agent", agent)
+
+    def _copy(self, dialect: str, seed: int) -> None:
+        """Write the example into `root`. Raises OSError."""
         # of a checkout, only what belongs to the example
         shutil.copytree(packaged(), self.root, ignore=shutil.ignore_patterns("mailbox", "tasks", "mailboxd.db*"))
+        (self.root / _MARK).write_text("mailboxd demo made this directory, and the next one replaces it.\n")
         (self.root / "logs").mkdir()
         script = self.root / "company.yaml"
         if dialect:
@@ -95,7 +110,6 @@ class Company:
             config = self.workspace(agent).config
             text = config.read_text(encoding="utf-8").replace("[mailboxd-scripted-openclaw]", stand_in)
             config.write_text(text, encoding="utf-8")
-            self.call("init", str(self.root / agent), "--agent", agent)
 
     def call(self, *arguments: str, agent: str = "") -> str:
         """What a command of mailboxd prints about the workspace of `agent`. Raises UnavailableError if it fails."""

@@ -156,6 +156,7 @@ def test_on_a_terminal_it_ends_on_the_page_with_the_answer(tmp_path: Path) -> No
 
 def test_a_directory_that_is_no_demo_is_never_removed(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("precious", encoding="utf-8")
+    (tmp_path / "company.yaml").write_text("agents: {}\n", encoding="utf-8")  # as the how-tos have one
     process = demo(tmp_path)
     printed, _ = process.communicate(timeout=600)
     assert process.returncode == 69

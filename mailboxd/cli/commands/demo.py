@@ -42,8 +42,11 @@ def demo_command(
     keeps for a user is kept there, too. On a terminal the page stays open, with a request to decide, until Ctrl-C,
     which stops the daemons.
     """
+    from mailboxd.agents.scripted.dialects import names
     from mailboxd.demo import Company
 
+    if dialect and dialect not in names():
+        raise click.UsageError(f"--dialect: {dialect!r} is none of {', '.join(names())}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     root = (directory or _DIRECTORY).absolute()
