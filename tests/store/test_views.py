@@ -24,7 +24,7 @@ def promised() -> dict[str, set[str]]:
     return {
         view: {
             column
-            for row in re.findall(r"^\| (`[^|]*) \|", text, flags=re.MULTILINE)
+            for row in re.findall(r"^- (`[^:\n]*)", text, flags=re.MULTILINE)
             for column in re.findall(r"`(\w+)`", row)
         }
         for view, text in zip(sections[::2], sections[1::2], strict=True)
