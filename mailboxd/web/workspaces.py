@@ -330,7 +330,7 @@ class FormActions:
         return "forgotten"
 
     def undo_all(self, workspace: WebWorkspace, together: str) -> str:
-        """Take back the orders that were given at once (`Together.key`) and are held. Raises MailboxdError."""
+        """Take back what was ordered at once (`page_models.held_orders`) and is held. Raises MailboxdError."""
         at, _, rest = together.partition("|")
         name, _, by = rest.partition("|")
         with _engine(workspace) as engine, engine.batch():
