@@ -389,7 +389,7 @@ def _spent(report: Report, now: str, place: Place, zone: str, standing: Standing
 
 def _latest_days(now: str, zone: str) -> list[Day]:
     """The last `DAYS` days in this zone, today last."""
-    where = called(zone)
+    where = called(zone) if zone else None  # the machine's, without loading what finds out its name
     days = [day_of(now, where)]
     while len(days) < DAYS:
         days.append(day_of(plus(days[-1].start, -1), where))
