@@ -222,8 +222,8 @@ def _heights(work: _Work) -> dict[str, float]:
 WIDTH, HEIGHT = 216.0, 40.0
 """The size of a node in pixels."""
 _COLUMN, _ROW, _MARGIN = WIDTH + 56.0, HEIGHT + 16.0, 12.0
-_LABEL, _NOTE = 27, 35
-"""Characters that fit into a node: of its name, and of the smaller line below."""
+_LABEL, _NOTE = 23, 33
+"""Characters that fit into a node, in a wide font like DejaVu Sans: of its name, and of the smaller line below."""
 
 
 def graph_svg(graph: Graph, label: str = "Tasks", *, standalone: bool = True) -> str:

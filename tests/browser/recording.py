@@ -173,7 +173,9 @@ def story(film: Film, analyst: Agent, page: Page, key: str) -> None:
         film.terminal([*lines, *events[:count]], "The agent plans. mailboxd runs the plan, without a model.", 0.25)
     film.lasting[-1] = 1600
     look(task)
-    film.page(page, "Two parts run at the same time; the others wait for them.", 2.8)
+    film.page(page, "Two parts run at the same time; the others wait for them.", 1.6)
+    page.locator(".canvas").first.evaluate("drawn => drawn.scrollIntoView({block: 'center'})")
+    film.page(page, "Two parts run at the same time; the others wait for them.", 2.4)
 
     eventually(lambda: analyst.json("inbox"), 60, analyst.last_words)
     look("/")
