@@ -4,6 +4,7 @@
                storable_line      one line; control, zero-width and direction characters are removed
     shown      for_terminal       keeps lines and tabs; everything else unprintable becomes an escape such as \\x1b
                for_page           the same rule, before the template escapes HTML
+               for_field          the same in a field of a form, where spaces and joiners of words stay what they are
                for_log            one line of a log file: lines and tabs become escapes too
                for_preview        one line of what a person approves: nothing in it may be invisible
                for_drawing        XML text: unprintable characters become U+FFFD
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _INVISIBLE = re.compile(
@@ -65,6 +67,15 @@ def for_page(text: str) -> str:
     HTML is not escaped; the template does that.
     """
     return _escaped(text, keep="\n\t")
+
+
+def for_field(text: str) -> str:
+    """`text` to be edited and sent again: as `for_page`, but spaces and what joins letters and emoji stay.
+
+    Line ends become newlines: in a field they are nothing else.
+    """
+    text = storable_text(text)
+    return text if text.isprintable() else "".join(map(_in_field, text))
 
 
 def for_log(text: str) -> str:
@@ -142,6 +153,11 @@ def _escaped(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
+
+
+def _in_field(char: str) -> str:
+    keeps = char.isprintable() or char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"
+    return char if keeps else _escape(char)
 
 
 def _escape(char: str) -> str:

@@ -27,7 +27,7 @@ from mailboxd import health, user_state
 from mailboxd.clock import Clock
 from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
-from mailboxd.core.sanitize import for_page
+from mailboxd.core.sanitize import for_field, for_page, storable_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import State, is_id, state_words
 from mailboxd.drawing.gantt import Window, duration
@@ -97,6 +97,7 @@ def templates() -> Environment:
         "attempt": attempt_style,
         "markdown": markdown,
         "marked": marked,
+        "field": field_text,
     }
     found.globals |= {
         "STATE_STYLES": STATE_STYLES,
@@ -115,6 +116,11 @@ def for_template(value: object) -> object:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return for_page(value)
+
+
+def field_text(text: str) -> Markup:
+    """A foreign text in a field, to be sent again as it is."""
+    return escape(for_field(text))
 
 
 def relative_time(at: str | None, now: str) -> str:
@@ -389,7 +395,8 @@ class WebApp:
                 done = self.actions.order(workspace, named.get("task", ""), form)
         except (Refused, PlanError, MessageError) as refusal:
             fields = refusal.fields if isinstance(refusal, WrongFields) else {}
-            request.state.problem = Problem(form.get("target", ""), sentence(refusal), form, fields)
+            own = {name: escape(text) for name, text in form.items()}  # to be sent again as it was written
+            request.state.problem = Problem(form.get("target", ""), sentence(refusal), own, fields)
             return page(request)
         return _redirect(f"{request.url.path}?done={done}")
 
@@ -455,7 +462,8 @@ class WebApp:
             with suppress(TimeoutError, ValueError):
                 async with asyncio.timeout(_UPLOAD_SECONDS):
                     body = await request.body()
-                form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS))
+                said = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+                form = {name: storable_text(text) for name, text in said}  # browsers end lines with CRLF
             return await run_in_threadpool(self._acted, request, form, act)
 
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -79,3 +80,41 @@ def test_what_is_no_text_is_only_dismissed(stage: Stage, page: Inside) -> None:
     assert "Correct it and send it again" not in shown.words
     assert page.form(path, dismiss=path.rpartition("/")[2]).headers["location"].endswith("?done=dismissed")
     assert "Rejected" not in page.get("/").words
+
+
+def _as_a_browser_posts(shown: str, field: str) -> str:
+    """What a textarea of this page sends when nothing is written in it."""
+    found = re.search(rf'<textarea id="{field}"[^>]*>\n(.*?)</textarea>', shown, re.S)
+    assert found
+    return html.unescape(found[1]).replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def test_a_refused_correction_shows_its_lines_again_and_can_be_sent(stage: Stage, page: Inside) -> None:
+    path = _rejected(stage, page)
+    message = path.rpartition("/")[2]
+    refused = page.form(path, correct=message, text=WRONG.replace("<b>high</b>", "500").replace("\n", "\r\n"))
+    assert refused.status == 409
+    again = _as_a_browser_posts(refused.text, "correct-text")
+    assert "\\r" not in again
+    assert page.form(path, correct=message, text=again.replace("500", "5")).status == 303
+    (sent,) = stage.ws.inbox.iterdir()
+    assert sent.read_text().startswith("---\ntype: task\n")
+
+
+@pytest.mark.parametrize("field", ["instructions", "expected_output", "plan"])
+def test_a_refused_new_task_shows_its_lines_again(stage: Stage, page: Inside, field: str) -> None:
+    lines = "subtasks:\r\n  a: {agent: self, description: x}\r\n"
+    said = {"send": "task", "workspace": page.key(), "instructions": "Count", "budget_usd": "much", field: lines}
+    refused = page.form("/new", None, **said)
+    assert refused.status == 409
+    assert _as_a_browser_posts(refused.text, field) == lines
+
+
+def test_spaces_and_joiners_of_other_scripts_stay_what_they_are(stage: Stage, page: Inside) -> None:
+    text = WRONG.replace(
+        "Book.", "\u65c5\u3000\u884c, \u0646\u200c\u0645, 5\u00a0km \U0001f469\u200d\U0001f52c"
+    ).replace("\n", "\r\n")
+    path = _rejected(stage, page, text.encode())
+    assert _as_a_browser_posts(page.get(path).text, "correct-text") == text, "of a file with such line ends, too"
+    refused = page.form(path, correct=path.rpartition("/")[2], text=text.replace("high", "low"))
+    assert _as_a_browser_posts(refused.text, "correct-text") == text.replace("high", "low")
