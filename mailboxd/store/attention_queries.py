@@ -280,6 +280,12 @@ def failed_at(report: Report, task_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def failure(report: Report, task_id: str) -> Row | None:
+    """The failed task: `id`, `attempt`, `phase` and `completed_at`; None if it has not failed."""
+    sql = "SELECT id, attempt, phase, completed_at FROM tasks WHERE id = ? AND phase = 'failed'"
+    return next(iter(report.rows(sql, task_id)), None)
+
+
 def refused(report: Report) -> set[str]:
     """The local ids whose task.md was refused, dismissed or not."""
     rows = report.rows("SELECT local_id FROM refused_files") if report.has_table("refused_files") else []

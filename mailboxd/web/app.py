@@ -281,7 +281,8 @@ class WebApp:
     def task(self, request: Request) -> Response:
         workspace = self._workspace(request)
         found = self.models.task(workspace, request.path_params["task"], _window(request.query_params))
-        self.models.opened(workspace, found)
+        if "x-refresh" not in request.headers:  # a page that stays open asks by itself: nobody need have seen it
+            self.models.opened(workspace, found)
         return self._answer(
             request, "task.html", {"workspace": self._named(workspace), "task": found}, live=[workspace]
         )

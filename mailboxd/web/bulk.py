@@ -17,6 +17,7 @@ from mailboxd.errors import Refused
 
 MOST = 2_000
 """Tasks that one order is for: it is one transaction, for which the daemon waits."""
+CHANGED = "it has changed since the list was shown"
 _STAMP = re.compile(r"([0-9A-Za-z_]{1,40}):([0-9]{1,6}):([a-z_]{1,20})")
 
 

@@ -40,7 +40,7 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import unread
 from mailboxd.protocol.messages import AnswerMessage, AnyMessage, ApprovalMessage, CancelMessage
 from mailboxd.protocol.recipe import Recipes
-from mailboxd.store.attention_queries import failed_at, is_refused, is_untold
+from mailboxd.store.attention_queries import failed_at, failure, is_refused, is_untold
 from mailboxd.store.overview_queries import finished_at
 from mailboxd.store.reports import opened
 from mailboxd.store.task_queries import find_exact
@@ -315,9 +315,16 @@ class FormActions:
 
     def _dismissed(self, workspace: WebWorkspace, order: bulk.BulkOrder, tasks: Sequence[bulk.Listed]) -> bulk.Done:
         with opened(workspace.ws.database) as report:
-            ended = {one.id: at for one in tasks if (at := failed_at(report, one.id)) is not None}
-        user_state.see(workspace.ws.root, self.environ, self.clock.now(), ended)
-        return bulk.Done(order, len(ended), [(one.id, "it is no failed task") for one in tasks if one.id not in ended])
+            ended = {
+                one.id: at
+                for one in tasks
+                if (failed := failure(report, one.id)) and bulk.listed(failed) == one and (at := failed["completed_at"])
+            }
+        if ended:
+            noted = user_state.see(workspace.ws.root, self.environ, self.clock.now(), ended)
+            _require_noted(noted, self.environ)
+        left = [(one.id, bulk.CHANGED) for one in tasks if one.id not in ended]
+        return bulk.Done(order, len(ended), left)
 
     def save_search(self, name: str, address: str) -> str:
         """Save the search at this address of the page; returns what was done. Raises MailboxdError."""
@@ -419,7 +426,7 @@ def _order_one(engine: Engine, one: bulk.Listed, name: str, note: str, user: str
     """Give or hold an order about one of many tasks. Raises Refused, also if it is not as it was listed."""
     task = engine.store.tasks.get(one.id)
     if task is None or bulk.Listed(task.id, task.attempt, str(task.phase)) != one:
-        raise Refused("changed", "it has changed since the list was shown")
+        raise Refused("changed", bulk.CHANGED)
     order = BY_NAME[bulk.order_for(name, task.phase, task.held)]
     values = order.read({order.note: note})
     (held_orders.hold if order.ends else operator_commands.give)(engine, task, order, values, user)

@@ -133,3 +133,51 @@ def test_a_form_that_names_nothing_or_too_much_is_refused(stage: Stage, page: In
     assert page.form(path, all="delete").status == 409
     assert page.get(f"/w/{page.key()}/all?order=delete").status == 404
     assert stage.phase("one") == "failed"
+
+
+def test_a_failure_that_came_after_the_list_is_not_dismissed_unread(stage: Stage, page: Inside) -> None:
+    page.get("/")
+    _fails(stage, "one", "two")
+    path = f"/w/{page.key()}/all?order=dismiss"
+    before = page.filled(path, all="dismiss")
+    stage.run("retry", "one")
+    stage.start()
+    stage.clock.advance(60)
+    stage.end_turn("one", Failed("another reason", Permanence.PERMANENT))
+    assert page.post(path, before).headers["location"].endswith("done=all-dismiss&did=1&left=1")
+    assert "Dismiss 1 task?" in page.get(path).words
+
+
+def test_what_cannot_be_noted_is_not_said_to_be_dismissed(stage: Stage, page: Inside, tmp_path: Path) -> None:
+    page.get("/")
+    _fails(stage, "one")
+    path = f"/w/{page.key()}/all?order=dismiss"
+    before = page.filled(path, all="dismiss")
+    folder = tmp_path / "state" / "mailboxd" / "seen"
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    folder.write_text("")
+    refused = page.post(path, before)
+    assert refused.status == 409
+    assert "cannot be noted" in refused.words
+
+
+def test_a_page_that_stays_open_reads_nothing_for_its_reader(stage: Stage, page: Inside) -> None:
+    page.get("/")
+    stage.create("report")
+    watched = f"/w/{page.key()}/t/report"
+    page.get(watched)
+    stage.start()
+    stage.clock.advance(60)
+    stage.end_turn("report", "# Result\n\nDone.")
+    _fails(stage, "night")
+    failed = f"/w/{page.key()}/t/night"
+    for path in (watched, failed):
+        assert page.ask("GET", path, headers={"x-refresh": "1"}).status == 200
+    assert "Finished since you looked 1" in page.get("/").words
+    assert "Dismiss 1 task?" in page.get(f"/w/{page.key()}/all?order=dismiss").words
+    for path in (watched, failed):
+        page.get(path)
+    assert "Finished since you looked 1" not in page.get("/").words
+    assert "There is nothing to do" in page.get(f"/w/{page.key()}/all?order=dismiss").words

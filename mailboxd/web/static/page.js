@@ -48,7 +48,8 @@
     if (busy) { again = true; return; }
     busy = true;
     try {
-      const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
+      // nobody may be looking: what the page shows anew counts as seen only when a person opens it
+      const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store", headers: { "x-refresh": "1" } });
       if (answer.status === 401) { location.reload(); return; }
       if (answer.ok) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
