@@ -28,6 +28,9 @@ AGENTS = ("analyst", "extractor", "writer", "reviewer")
 TASK = "q3"
 """The task that is dropped; the analyst plans it, and the writer plans its part `q3.report`."""
 
+OWN = ("XDG_STATE_HOME", "XDG_CONFIG_HOME")
+"""The variables that say where mailboxd keeps what belongs to a user: a demo has a directory of its own."""
+
 _PATIENCE, _PATIENCE_KILLING = 60.0, 240.0
 """Seconds until the answer; a turn whose outcome is unknown is looked up for up to 45 seconds."""
 _LOOK = 0.05
@@ -50,7 +53,7 @@ def own_environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
     nothing of the shell changes what the agents do.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith(("MAILBOXD", "OPENCLAW"))}
-    here = {name: str(root / _STATE) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
+    here = {name: str(root / _STATE) for name in OWN}
     path = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
     return {**kept, **here, "PATH": path}
 
@@ -71,6 +74,16 @@ class Company:
     def __post_init__(self) -> None:
         self.environment = own_environment(self.root, os.environ)
 
+    @property
+    def state(self) -> Path:
+        """The directory in the place of the user's own (`OWN`)."""
+        return self.root / _STATE
+
+    @property
+    def runs(self) -> bool:
+        """Whether a daemon of it runs."""
+        return any(daemon.poll() is None for daemon in self._daemons.values())
+
     def workspace(self, agent: str) -> Workspace:
         return Workspace(self.root / agent)
 
@@ -80,9 +93,13 @@ class Company:
         Raises UnavailableError if something else is there, LockedError if daemons of an earlier demo still run, and
         WorldError.
         """
+        running = list[str]()
         for agent in AGENTS:
             if (self.root / agent).is_dir() and (pid := lock.holder(self.workspace(agent))) is not None:
-                raise LockedError(f"a daemon of an earlier demo still works in {self.root / agent}: `kill {pid}`")
+                running.append(str(pid))
+        if running:
+            problem = f"daemons of an earlier demo still work in {self.root}"
+            raise LockedError(f"{problem}: end it with Ctrl-C where it runs, or `kill {' '.join(running)}`")
         with world_errors(f"write {self.root}"):
             if self.root.exists() and not (self.root / _MARK).is_file() and any(self.root.iterdir()):
                 problem = f"{self.root} is not empty and was not made by an earlier demo"
@@ -97,9 +114,12 @@ class Company:
 
     def _copy(self, dialect: str, seed: int) -> None:
         """Write the example into `root`. Raises OSError."""
-        # of a checkout, only what belongs to the example
-        shutil.copytree(packaged(), self.root, ignore=shutil.ignore_patterns("mailbox", "tasks", "mailboxd.db*"))
+        self.root.mkdir(parents=True, exist_ok=True)
+        # first, so that the next demo may replace what an interrupted one leaves
         (self.root / _MARK).write_text("mailboxd demo made this directory, and the next one replaces it.\n")
+        # of a checkout, only what belongs to the example
+        ours = shutil.ignore_patterns("mailbox", "tasks", "mailboxd.db*")
+        shutil.copytree(packaged(), self.root, ignore=ours, dirs_exist_ok=True)
         (self.root / "logs").mkdir()
         script = self.root / "company.yaml"
         if dialect:
@@ -110,6 +130,7 @@ class Company:
             config = self.workspace(agent).config
             text = config.read_text(encoding="utf-8").replace("[mailboxd-scripted-openclaw]", stand_in)
             config.write_text(text, encoding="utf-8")
+            config.parent.chmod(0o700)
 
     def call(self, *arguments: str, agent: str = "") -> str:
         """What a command of mailboxd prints about the workspace of `agent`. Raises UnavailableError if it fails."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import fit, room
-from mailboxd.errors import EXIT_UNAVAILABLE, UnavailableError
+from mailboxd.errors import EXIT_UNAVAILABLE, ConfigError
 
 if TYPE_CHECKING:
     from mailboxd.demo import Company
@@ -60,6 +61,8 @@ def demo_command(
             company.stop()
             _look_around(session, company)
     finally:
+        if company.runs:
+            session.tell("stopping the daemons; a turn that runs may end first", err=True)
         company.stop()
     facts = {"directory": str(root), "answer": str(answer), "kills": kills}
     session.show(facts, [f"{kills} kills, and the same answer"] if killing else ())
@@ -72,8 +75,9 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _story(session: Session, company: Company, dialect: str, seed: int, *, killing: bool) -> tuple[Path, int]:
     from mailboxd import demo
 
-    _say(session, f"four agents, four workspaces in {company.root}, one daemon each")
     company.make(dialect, seed)
+    _say(session, "four agents, four workspaces, one daemon each")
+    session.tell(f"$ cd {shlex.quote(str(company.root))}")
     for agent in demo.AGENTS:
         session.tell(f"$ mailboxd init {agent} --agent {agent}; mailboxd -w {agent} run &")
     company.start_all()
@@ -112,7 +116,17 @@ def _look_around(session: Session, company: Company) -> None:
         ("logs/", "the log of each daemon"),
     ):
         session.tell(f"{path:<32}{what}")
+    _tell_how(session, company)
     session.tell("\nnow kill its daemons at random moments, and see whether it still finishes: mailboxd demo --kill")
+
+
+def _tell_how(session: Session, company: Company) -> None:
+    """How commands in the demo's directory see what its daemons and its page see."""
+    from mailboxd import demo
+
+    session.tell(f"$ cd {shlex.quote(str(company.root))}")
+    session.tell("$ " + "export " + " ".join(f'{name}="$PWD/{company.state.name}"' for name in demo.OWN))
+    session.tell("$ mailboxd -w analyst status")
 
 
 def _open_page(session: Session, company: Company) -> None:
@@ -124,13 +138,16 @@ def _open_page(session: Session, company: Company) -> None:
 
     try:
         pip_extras.require("web")
-    except UnavailableError as error:
+    except ConfigError as error:
         session.tell(f"\n{error}")
+        _look_around(session, company)
         return
     os.environ |= company.environment  # the page of the demo, with its own sessions
     company.drop("publish.md")
     company.wait(lambda: "approval" in company.call("--json", "inbox", agent="analyst"))
-    _say(session, "the page: the answer, and a request that waits for you; Ctrl-C stops it and the daemons")
+    _say(session, "to work with it in another terminal")
+    _tell_how(session, company)
+    _say(session, "the page, with the answer and a request that waits for you; Ctrl-C stops it and the daemons")
     analyst = WebWorkspace(company.workspace("analyst"))
     roots = [company.workspace(agent).root for agent in demo.AGENTS]
     open_page(session, roots, at=f"/w/{analyst.key}/t/{demo.TASK}")

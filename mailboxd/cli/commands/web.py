@@ -97,7 +97,7 @@ def _serve(
     from mailboxd.host import loopback
     from mailboxd.web import server
 
-    log.configure("info", "text", sys.stderr)
+    log.configure("info" if until_eof else "warning", "text", sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with loopback.listen(port, "`web.port` or --port", bind) as listening:
         if not until_eof:
@@ -117,9 +117,10 @@ def _print_link(session: Session, address: str, sessions: Sessions, at: str = "/
     to = "" if at == "/" else f"&to={quote(at)}"
     url = f"{address}/enter?token={sessions.new_link()}{to}"
     session.answer({"url": url, "address": address}, url)
-    session.tell("open it in a browser on this machine; the link works once, within an hour", err=True)
-    if in_browser and not (_has_screen() and _open(f"{address}/enter?token={sessions.new_link()}{to}")):
-        session.tell("no browser can be opened from here", err=True)
+    if in_browser and _has_screen() and _open(f"{address}/enter?token={sessions.new_link()}{to}"):
+        session.tell("opened in your browser; the link works once, too, within an hour", err=True)
+    else:
+        session.tell("open it in a browser on this machine; the link works once, within an hour", err=True)
 
 
 def _has_screen() -> bool:
