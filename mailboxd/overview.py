@@ -7,6 +7,7 @@ of other hosts. Each section says how many lines it has in all, of which the mos
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -248,9 +249,14 @@ class Overview:
     places: tuple[Condition, ...] = ()
 
     @property
+    def silent(self) -> tuple[Condition, ...]:
+        """The other hosts that are not well; what is wrong here is in `decide`."""
+        return tuple(one for one in self.places if one.place.host and one.grade is Grade.RED and one.troubles)
+
+    @property
     def is_quiet(self) -> bool:
-        """Whether nothing needs the person, nothing failed, and nothing is unread."""
-        return not (self.decide.total or self.failed.total or self.finished.total)
+        """Whether nothing needs the person, nothing failed, nothing is unread, and no other host is silent."""
+        return not (self.decide.total or self.failed.total or self.finished.total or self.silent)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -402,16 +408,18 @@ def everywhere(
     roots: Iterable[Path],
     agent_of: Callable[[Workspace], str],
     hosts: Iterable[Row] = (),
+    *,
+    most: int | None = MOST,
 ) -> Overview:
     """The overview of the workspaces at `roots` for the user of `environ`, and of other hosts as for `together`.
 
     `agent_of` returns the agent that a workspace's configuration names; empty if that cannot be read. A workspace that
-    cannot be read is a place that says so. Raises nothing.
+    cannot be read is a thing to decide. Raises nothing.
     """
     found = {ws: agent_of(ws) for ws in map(Workspace, roots)}
     companions = [name for name in found.values() if name]
     paused = user_state.standstill(environ)
-    parts = [_part(ws, clock, agent, environ, paused, companions) for ws, agent in found.items()]
+    parts = [_part(ws, clock, agent, environ, paused, companions, most) for ws, agent in found.items()]
     return together(clock.now(), parts, hosts)
 
 
@@ -422,6 +430,7 @@ def _part(
     environ: Mapping[str, str],
     paused: Standstill | None,
     companions: Collection[str],
+    most: int | None,
 ) -> Overview:
     now, place, program = clock.now(), Place(str(ws.root), agent), attention.program_for(ws)
     if not ws.state.is_dir():
@@ -430,16 +439,17 @@ def _part(
     try:
         with opened(ws.database) as report:
             name = agent or report.agent() or ""
-            return read(ws, report, clock, name, program, seen, paused=paused, companions=companions)
+            return read(ws, report, clock, name, program, seen, most=most, paused=paused, companions=companions)
     except (MailboxdError, OSError) as error:
         return unreadable(now, place, first_line(str(error)))
 
 
 def unreadable(now: str, place: Place, trouble: str) -> Overview:
-    """The overview of a workspace that cannot be read."""
+    """The overview of a workspace that cannot be read: a person has to mend that."""
+    item = Item(Need.HEALTH, trouble, f"mailboxd -w {shlex.quote(place.workspace)} doctor")
     nothing: Section[Any] = Section()
-    condition = Condition(place, Grade.RED, troubles=(trouble,))
-    return Overview(now, nothing, nothing, nothing, nothing, nothing, Spent(), (condition,))
+    decide = Section((Decision(place, item),), 1)
+    return Overview(now, decide, nothing, nothing, nothing, nothing, Spent(), (Condition(place, Grade.RED),))
 
 
 def together(now: str, parts: Sequence[Overview], hosts: Iterable[Row] = ()) -> Overview:

@@ -296,6 +296,7 @@ def test_of_another_host_is_told_what_its_card_says() -> None:
     silent = overview.together(NOW, [], [row | {"state": "silent", "why": "nothing has been heard from it"}])
     assert silent.places[0].troubles == ("nothing has been heard from it",)
     assert {str(place.grade) for place in silent.places} == {"red"}
+    assert not silent.is_quiet
 
 
 def test_no_query_of_it_reads_a_table_that_grows_with_finished_work(stage: Stage, environ: dict[str, str]) -> None:

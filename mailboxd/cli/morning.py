@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MOST_DECISIONS = 10
 MOST_LINES = 5
 """Lines of each other section, unless all are asked for."""
+MOST_NEEDS = 20
+"""Lines of `mailboxd` alone."""
 _INDENT = 11
 _NARROWEST = 20
 
@@ -41,16 +43,16 @@ def here(session: Session, ws: Workspace) -> Overview:
         return overview.read(ws, report, session.clock, agent, program, session.seen(ws), paused=paused)
 
 
-def everywhere(session: Session) -> Overview:
-    """The overview of all workspaces of this user and of the other hosts of the hub.
+def everywhere(session: Session, *, most: int | None = overview.MOST) -> Overview:
+    """The overview of all workspaces of this user that exist, and of the other hosts of the hub.
 
-    One that cannot be read is a place that says so. Raises ConfigError, WorldError of the list of workspaces.
+    Raises ConfigError, WorldError of the list of workspaces.
     """
     from mailboxd import user_state
 
     hosts = _hub().rows(session.clock.now()) if _has_hub() else ()
-    roots = user_state.registered(os.environ)
-    return overview.everywhere(session.clock, os.environ, roots, lambda ws: agent_of(ws) or "", hosts)
+    roots = [ws.root for ws in user_state.workspaces(os.environ)]
+    return overview.everywhere(session.clock, os.environ, roots, lambda ws: agent_of(ws) or "", hosts, most=most)
 
 
 def _has_hub() -> bool:
@@ -97,7 +99,7 @@ def _sections(
     decisions = MOST_DECISIONS if most is not None else None
     quiet = found.is_quiet and most is not None
     yield "health", health
-    if not found.decide.total and not found.failed.total:
+    if not found.decide.total and not found.failed.total and not found.silent:
         yield "needs you", ["nothing"]
     yield f"decide {found.decide.total}", _decisions(found.decide, found.at, room, program, decisions, several)
     yield f"failed {found.failed.total}", _decisions(found.failed, found.at, room, program, most, several)
@@ -113,7 +115,8 @@ def _health(places: Sequence[Condition], program: str, several: bool) -> Iterato
         if place.grade in (Grade.GREEN, Grade.OFF):  # work without a daemon is in `decide`
             continue
         about = _about(place.place, several)
-        texts = [f"{trouble} (`{program} doctor`)" for trouble in place.troubles]
+        its = _program(place.place, program, several) + " doctor" if not place.place.host else "mailboxd hub status"
+        texts = [f"{trouble} (`{its}`)" for trouble in place.troubles]
         yield from (f"{about}{place.grade}{f': {for_terminal(text)}' if text else ''}" for text in texts or [""])
 
 
@@ -237,14 +240,16 @@ def alone(session: Session) -> None:
 
 def needs(found: Overview, columns: int, program: str, *, several: bool) -> Iterator[str]:
     """A line for each thing that needs the person, with its command; or that nothing does, and what runs."""
-    for one in (*found.decide.lines, *found.failed.lines):
+    waiting = (*found.decide.lines, *found.failed.lines)[:MOST_NEEDS]
+    for one in waiting:
         about = f"{_about(one.place, several)}{for_terminal(f'{one.item.task}: ' if one.item.task else '')}"
         command = f"  -> {for_terminal(one.item.command)}"
         yield about + fit(one.item.text, max(columns - len(about) - len(command), 2 * _NARROWEST)) + command
     total = found.decide.total + found.failed.total
-    shown = len(found.decide.lines) + len(found.failed.lines)
-    yield from _more(total, shown, f"{program} status --host --all" if several else f"{program} inbox --all")
-    if not total:
+    yield from _more(total, len(waiting), f"{program} status --host --all" if several else f"{program} inbox --all")
+    for place in found.silent:
+        yield f"{for_terminal(_name(place.place))}: {fit(place.troubles[0], columns)}  -> mailboxd hub status"
+    if not total and not found.silent:
         yield "nothing needs you"
     if found.finished.total:
         results = "result" if found.finished.total == 1 else "results"

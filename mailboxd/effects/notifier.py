@@ -608,11 +608,12 @@ def _digest(found: Overview) -> str:
     decide = [of_item(one) for one in found.decide.lines if one.item.kind is not Need.APPROVAL]
     asked = sum(one.item.kind is Need.APPROVAL for one in found.decide.lines)
     decide += [f"{asked} request{'s' * (asked != 1)} for your approval"] if asked else []
+    decide += [about(one.place, first_line(one.troubles[0])) for one in found.silent]
     results = [about(one.place, f"{one.task}: {one.answer or one.title}") for one in found.finished.lines if one.unread]
     later = [about(one.place, f"{one.name}: {one.paused or one.told}") for one in found.later.lines]
     spent = [f"{one.place.agent} {of_cap(one.standing.agent)}" for one in found.spent.agents if one.standing]
     sections = (
-        ("Decide", decide, found.decide.total - asked + bool(asked)),
+        ("Decide", decide, found.decide.total - asked + bool(asked) + len(found.silent)),
         ("Failed", [of_item(one) for one in found.failed.lines], found.failed.total),
         ("Finished", results, found.finished.total),
         ("Running", [of_running(one) for one in found.running.lines], found.running.total),

@@ -95,6 +95,7 @@ def overview_values(models: PageModels) -> Row:
         "spent": _spent(found.spent, key),
         "at": now,
         "places": [_place(one, key(one.place)) for one in sorted(found.places, key=_loudest)],
+        "is_well": not any(map(is_loud, found.places)),
         "is_new": bool(looks) and not any(place.states or place.open or place.troubles for place in found.places),
         "paused": user_state.standstill(models.workspaces.environ),
         "has_hosts": bool(hosts),

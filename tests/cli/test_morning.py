@@ -128,6 +128,15 @@ def test_outside_of_a_workspace_it_is_about_all_of_them(company: Stage) -> None:
     assert any("alpha: asks: asks operator" in line for line in outside(company, "status", "--host"))
 
 
+def test_a_workspace_that_cannot_be_read_needs_the_person(company: Stage, tmp_path: Path) -> None:
+    damaged = make(tmp_path / "damaged")
+    damaged.ws.database.write_bytes(b"no database")
+    (told,) = [line for line in outside(company) if str(damaged.ws.root) in line]
+    assert told.endswith(f"-> mailboxd -w {damaged.ws.root} doctor")
+    assert "nothing needs you" not in outside(company)
+    assert any(f"mailboxd -w {damaged.ws.root} doctor" in line for line in outside(company, "status", "--host"))
+
+
 def test_without_a_workspace_it_says_how_to_begin(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

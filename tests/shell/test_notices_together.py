@@ -203,6 +203,7 @@ def test_the_digest_tells_of_all_workspaces_of_the_user(bell: Bell, tmp_path: Pa
     said = told(bell)[-1]
     assert "- beta: report: " in said["body"]
     assert "the site is down" in said["body"]
+    assert "gamma" in said["body"], "one that cannot be read is named"
     assert said["command"] == "mailboxd status --host"
 
 

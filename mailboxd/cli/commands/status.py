@@ -66,9 +66,10 @@ def status_command(session: Session, everywhere: bool, everything: bool) -> int:
     try:
         with session.report() as report, report.snapshot():
             seen = session.seen(ws)
-            waiting = attention.of(ws, report, session.clock, program, seen, paused=session.paused())
+            read = None if everything else overview.MOST
+            waiting = attention.of(ws, report, session.clock, program, seen, most=read, paused=session.paused())
             agent = agent_of(ws) or report.agent() or ""
-            today = overview.of(ws, report, waiting, session.clock, agent, seen)
+            today = overview.of(ws, report, waiting, session.clock, agent, seen, most=read)
             well["grade"] = waiting.graded(well["grade"], lock.holder(ws))
             shown: Iterable[str]
             if session.as_json or everything:
@@ -100,7 +101,7 @@ def _unwell(well: dict[str, Any], program: str) -> Iterator[str]:
 
 
 def _of_host(session: Session, everything: bool) -> int:
-    found = morning.everywhere(session)
+    found = morning.everywhere(session, most=None if everything else overview.MOST)
     most = None if everything else morning.MOST_LINES
     lines = morning.lines(found, room(), "mailboxd", most=most, several=True) if found.places else ()
     session.show(found.as_json(), lines, "no known workspaces; `mailboxd init` and `mailboxd run` register theirs")
