@@ -12,7 +12,8 @@ from mailboxd.drawing.style import Shape, attempt_style, fit
 from mailboxd.drawing.svg import drawing, outline, tag
 
 _NAMES, _PLOT, _ROW, _TOP, _MARGIN = 200.0, 720.0, 26.0, 30.0, 12.0
-_NAME = 27
+_NAME, _LETTER = 22, 6.6
+"""Characters of a name that fit before the plot, and pixels of one in a bar, in a wide font like DejaVu Sans."""
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
 _TICKS = 7
 _MIN_SHAPED = 26.0
@@ -95,7 +96,7 @@ def _bar(bar: Bar, y: float, scale: _Scale, now: float) -> str:
     title = " · ".join(filter(None, [bar.row, style.word, took, bar.note]))
     shape = style.shape if width >= _MIN_SHAPED else Shape.BOX
     content = tag("title", for_drawing(title)) + outline(shape, start, y + 4, width, _ROW - 8)
-    word = style.symbol if width < 70 else fit(f"{style.symbol} {style.word} {took}", int(width / 7))
+    word = style.symbol if width < 90 else fit(f"{style.symbol} {style.word} {took}", int((width - 14) / _LETTER))
     if width >= 18:
         content += tag("text", for_drawing(word), cls="soft", x=start + 9, y=y + 17)
     group = tag("g", content, cls=f"bar {style.tone}")

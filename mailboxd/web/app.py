@@ -189,6 +189,8 @@ class Problem:
     form: Form
     fields: Mapping[str, str] = field(default_factory=dict)
     """The fields that are wrong, with why."""
+    told: str = ""
+    """The same, with what was not done, for the top of the page."""
 
 
 @dataclass(slots=True)
@@ -397,7 +399,8 @@ class WebApp:
         except (Refused, PlanError, MessageError) as refusal:
             fields = refusal.fields if isinstance(refusal, WrongFields) else {}
             own = {name: escape(text) for name, text in form.items()}  # to be sent again as it was written
-            request.state.problem = Problem(form.get("target", ""), sentence(refusal), own, fields)
+            shown = Problem(form.get("target", ""), sentence(refusal), own, fields, _not_done(form, refusal))
+            request.state.problem = shown
             return page(request)
         return _redirect(f"{request.url.path}?done={done}")
 
@@ -543,6 +546,15 @@ class WebApp:
         if not await run_in_threadpool(self._has_session, request):
             return self._closed()
         return self._error(request, 404, "Page not found.")
+
+
+def _not_done(form: Form, refusal: Refused | PlanError | MessageError) -> str:
+    """What was not done, and why; of a text that was written, with the line."""
+    line = getattr(refusal, "line", None) if "correct" in form else None
+    problem = refusal.problem.rstrip(".") + (f" (line {line})" if line else "")
+    if form.keys() & {"send", "correct"}:
+        return f"Not sent: {problem}. {refusal.hint}".strip()
+    return f"Not done: {problem}. {refusal.hint}".strip() + " Nothing was changed."
 
 
 def _number(text: str) -> int:

@@ -31,19 +31,22 @@ class BulkOrder:
     """The question on the page that confirms it; `{}` is the number of tasks."""
     done: str
     """What is said afterwards; `{}` is the number of tasks."""
+    suits: str
+    """What a task must be for it, as `None of these 4 ...` goes on."""
     ends: bool = False
 
 
 BULK: Mapping[str, BulkOrder] = {
     order.name: order
     for order in (
-        BulkOrder("retry", "Run again", "Run {} again?", "{} will run again."),
-        BulkOrder("dismiss", "Dismiss", "Dismiss {}?", "{} dismissed, for you alone."),
+        BulkOrder("retry", "Run again", "Run {} again?", "{} will run again.", "has failed, is stuck or is on hold"),
+        BulkOrder("dismiss", "Dismiss", "Dismiss {}?", "{} dismissed, for you alone.", "has failed unseen"),
         BulkOrder(
             "cancel",
             "Cancel",
             "Cancel {}?",
-            "To cancel {}: nothing is stopped yet, and for ten seconds Undo takes all of it back.",
+            "{} will be cancelled in 10 s; until then, Undo takes all of it back.",
+            "is open",
             ends=True,
         ),
     )

@@ -189,6 +189,8 @@ class PageModels:
                 rows = [row for row in rows if not seen.has(row["id"], failed_at(report, row["id"]) or "")]
                 total -= before - len(rows)
         asks = order.asks.format(bulk.tasks(len(rows)))
+        if not rows:
+            asks = f"None of these {every:,} {order.suits}." if every else "No task was found."
         return {"rows": rows, "total": total, "found": every, "stamps": bulk.stamps(rows), "asks": asks, "order": order}
 
     def searches(self) -> list[tuple[str, str]]:

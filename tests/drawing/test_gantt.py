@@ -85,3 +85,16 @@ def test_durations() -> None:
     assert [duration(value) for value in (0.04, 59.9, 250, 12_000, 180_000)] == [
         "0.0 s", "59.9 s", "4 min 10 s", "3 h 20 min", "2 d 2 h",
     ]  # fmt: skip
+
+
+def test_what_is_written_in_a_bar_fits_into_it_in_a_wide_font() -> None:
+    for share in range(1, 60):
+        svg = drawn([Bar("a", NOW - 600, NOW, "failed"), Bar("b", NOW - 10 * share, NOW, "succeeded")], NOW)
+        group = next(
+            one
+            for one in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}g")
+            if "good" in (one.get("class") or "")
+        )
+        said = [one.text or "" for one in group.iter("{http://www.w3.org/2000/svg}text")]
+        width = 720 * share / 60
+        assert all(9 + 6.4 * len(text) <= width for text in said if len(text) > 1)

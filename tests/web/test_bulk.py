@@ -69,6 +69,14 @@ def test_what_changed_since_the_list_was_shown_is_left_and_twice_does_nothing_tw
     assert "2 tasks had changed since the list was shown, and are as before" in page.get(again).words
 
 
+def test_an_order_that_suits_none_says_so_and_has_no_button(stage: Stage, page: Inside) -> None:
+    _sends(stage, "one", "two")
+    asks = page.get(f"/w/{page.key()}/all?order=retry")
+    assert "None of these 2 has failed, is stuck or is on hold." in asks.words
+    assert 'name="all"' not in asks.text
+    assert "No task was found." in page.get(f"/w/{page.key()}/all?order=retry&q=nothing").words
+
+
 def test_stuck_work_is_released_by_the_same_button(stage: Stage, page: Inside) -> None:
     stage.create("stuck", policy=Policy(max_attempts=1))
     stage.start()
@@ -89,7 +97,8 @@ def test_all_are_cancelled_after_ten_seconds_and_one_undo_takes_all_of_it_back(s
     assert page.form(path, all="cancel", note="not wanted").headers["location"] == (
         f"/w/{key}?done=all-cancel&did=3&left=0"
     )
-    shown = page.get(f"/w/{key}")
+    shown = page.get(f"/w/{key}?done=all-cancel&did=3&left=0")
+    assert "3 tasks will be cancelled in 10 s" in shown.words
     assert shown.words.count("Undo all 3") == 1
     assert {stage.phase(name) for name in ("one", "two", "three")} == {"execution_ready"}
     (together,) = re.findall(r'name="undo-all" value="([^"]+)"', shown.text)

@@ -94,6 +94,7 @@ def test_a_refused_correction_shows_its_lines_again_and_can_be_sent(stage: Stage
     message = path.rpartition("/")[2]
     refused = page.form(path, correct=message, text=WRONG.replace("<b>high</b>", "500").replace("\n", "\r\n"))
     assert refused.status == 409
+    assert re.search(r"Not sent: [^.]*500[^.]*\(line 4\)", refused.words), refused.words[:400]
     again = _as_a_browser_posts(refused.text, "correct-text")
     assert "\\r" not in again
     assert page.form(path, correct=message, text=again.replace("500", "5")).status == 303
