@@ -36,8 +36,8 @@ def demo_command(
 ) -> None:
     """Run a company of four scripted agents on one question, and open the page on the answer.
 
-    It needs no model, no OpenClaw and no network, and takes about 20 seconds. An analyst plans, two extractions run at
-    the same time, and a writer, with a daemon of its own, plans the report and has it checked.
+    It needs no model, no OpenClaw and no network, and takes less than half a minute. An analyst plans, two extractions
+    run at the same time, and a writer, with a daemon of its own, plans the report and has it checked.
 
     Everything happens in DIRECTORY (default: mailboxd-demo), which an earlier demo may have made; what mailboxd
     keeps for a user is kept there, too. On a terminal the page stays open, with a request to decide, until Ctrl-C,
