@@ -27,7 +27,7 @@ from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import overview_queries as queries
-from mailboxd.store.later import count_later, later
+from mailboxd.store.later import count_later, count_scheduled, later
 from mailboxd.store.overview_queries import Size
 from mailboxd.store.reports import opened
 
@@ -206,6 +206,8 @@ class Condition:
     """What mends itself; the rest is in `decide`."""
     states: Mapping[str, int] = field(default_factory=dict)
     open: int = 0
+    scheduled: int = 0
+    """How many of those that wait begin at a set time."""
 
     def as_json(self) -> dict[str, Any]:
         return _flat(self)
@@ -319,6 +321,7 @@ def of(
         ),
         states=found.states(phases),
         open=sum(count for phase, count in phases.items() if phase not in TERMINAL),
+        scheduled=count_scheduled(report, now),
     )
     standing = report.spending(now)
     reached = None if standing is None else standing.reached

@@ -166,11 +166,13 @@ def _finished(
     newest = shown[0] if shown else None
     if newest is not None:
         its = _program(newest.place, program, several)
-        yield f"  -> {its} show {newest.task}  # one of {section.total} that you have not read"
+        others = f"  # one of {section.total:,} that you have not read" if section.total > 1 else ""
+        yield f"  -> {its} show {newest.task}{others}"
 
 
 def _running(found: Overview, room: int, program: str, most: int | None, next_: str, several: bool) -> Iterator[str]:
-    waiting = sum(place.states.get(State.WAITING, 0) for place in found.places)
+    # what is to begin at a set time is in `later`
+    waiting = max(sum(place.states.get(State.WAITING, 0) - place.scheduled for place in found.places), 0)
     shown = found.running.lines[:most]
     size = max((len(_about(one.place, several) + one.task) for one in shown), default=0)
     others = [f"{found.running.total - len(shown):,} more run"] if found.running.total > len(shown) else []
@@ -180,7 +182,7 @@ def _running(found: Overview, room: int, program: str, most: int | None, next_: 
     for number, one in enumerate(shown, 1):
         planned = one.planned - one.skipped
         bar = f"{meter(one.done, planned)} {one.done:,} of {planned:,}, " if planned > 0 else ""
-        since = f"since {lasted(to_epoch(found.at) - to_epoch(one.since))} ({for_terminal(one.by)})"
+        since = f"for {lasted(to_epoch(found.at) - to_epoch(one.since))} ({for_terminal(one.by)})"
         name = f"{_about(one.place, several)}{for_terminal(one.task)}"
         last = f"; {rest}" if rest and number == len(shown) and most == 1 else ""
         left = room - size - len(bar) - len(since) - len(last) - 4
@@ -204,18 +206,20 @@ def _later(section: Section[Later], room: int, program: str, most: int | None, s
 
 
 def _spent(found: Overview, room: int, most: int | None) -> Iterator[str]:
-    """Today by agent, and all agents of the machine where they are more than those."""
+    """Today: all agents of the machine, which is never cut, then each agent."""
     spenders = [one for one in found.spent.agents if one.standing is not None]
     told = [for_terminal(f"{one.place.agent} {of_cap(one.standing.agent)}") for one in spenders if one.standing]
     host = found.spent.host
-    ours = [f"all agents of the machine {of_cap(host.host)}"] if host is not None else []
+    ours = [of_cap(host.host)] if host is not None else []
     if not told:
         return
     if most is None:
-        yield from (*told, *ours)
+        yield from (*ours, *told)
         return
     hidden = [f"and {len(told) - most:,} agents more"] if len(told) > most else []
-    yield fit("; ".join([*told[:most], *hidden, *ours]), room)
+    whole, rest = "".join(ours), "; ".join([*told[:most], *hidden])
+    left = room - len(whole) - 2 * bool(whole)
+    yield "; ".join(filter(None, [whole, fit(rest, left) if left >= _NARROWEST else ""]))
 
 
 # What needs the person: `mailboxd` alone

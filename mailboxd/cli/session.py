@@ -19,7 +19,7 @@ from mailboxd.cli.text import say, to_json
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import is_id
-from mailboxd.errors import MailboxdError, MessageError
+from mailboxd.errors import MailboxdError, MessageError, UnavailableError
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
@@ -59,7 +59,22 @@ class Session:
 
     def workspace(self) -> Workspace:
         """The workspace of -w, or the nearest one. Raises UnavailableError."""
-        return Workspace.find(self.path or Path.cwd(), self.path)
+        here = Path.cwd() if self.path is None else self.path
+        try:
+            return Workspace.find(here, self.path)
+        except UnavailableError:
+            if self.path is not None:
+                raise
+        known = "name one with -w (`mailboxd status --host` shows all of yours)"
+        hint = known if self._has_workspaces() else "`mailboxd setup` begins with your agents"
+        raise UnavailableError(f"there is no workspace of mailboxd at {here} or above it; {hint}")
+
+    def _has_workspaces(self) -> bool:
+        from mailboxd import user_state
+
+        with suppress(MailboxdError, OSError):
+            return bool(user_state.registered(os.environ))
+        return False
 
     def program(self, ws: Workspace) -> str:
         """How a command about `ws` begins in the current directory: `mailboxd`, with -w where that is needed."""

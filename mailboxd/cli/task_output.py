@@ -108,8 +108,9 @@ def attention_lines(items: Sequence[Item], now: str, room: int, program: str) ->
     `program` is how a command begins (`Session.program`).
     """
     for item in items:
-        since = [lasted(to_epoch(now) - to_epoch(item["since"]))] if item["since"] else []
-        times = ", ".join([*since, *([f"until {moment(item['until'], now)}"] if item["until"] else [])])
+        since = [f"{lasted(to_epoch(now) - to_epoch(item['since']))} ago"] if item["since"] else []
+        ends = "expires" if item["kind"] == Need.APPROVAL else "until"
+        times = ", ".join([*since, *([f"{ends} {moment(item['until'], now)}"] if item["until"] else [])])
         age = f" ({times})" if times else ""
         about = f"{item['task']}: " if item["task"] else ""
         if item["kind"] == "approval":  # whoever decides reads all of the action

@@ -248,7 +248,7 @@ def redispatch_trigger(task: Task) -> Trigger:
 def require_unblockable(task: Task, remedy: Remedy) -> None:
     """Raise Refused unless this remedy can release the task: an open circuit, or for a retry also a hold."""
     if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
-        raise Refused("not-blocked", f"{task.local_id} {task.phase.told}: it has not stopped")
+        raise Refused("not-blocked", *_not_stopped(task))
     if task.phase is not Phase.CIRCUIT_OPEN and is_paused(task.held):
         raise Refused("held", f"{task.local_id} is {task.held}", f"`mailboxd resume {task.local_id}` ends the pause.")
     if remedy is Remedy.RETRY:
@@ -259,6 +259,18 @@ def require_unblockable(task: Task, remedy: Remedy) -> None:
     if remedy is Remedy.ACCEPT and not task.result:
         hint = f"Use `mailboxd retry {task.local_id}` or `mailboxd resolve {task.local_id} --failed`."
         raise Refused("no-artifact", f"{task.local_id} has no result to accept", hint)
+
+
+def _not_stopped(task: Task) -> tuple[str, str]:
+    """What the task does instead of having stopped, and what ends that."""
+    name, cancel = task.local_id, f"`mailboxd cancel {task.local_id}` ends it."
+    if task.phase.is_terminal:
+        return f"{name} {task.phase.told}: there is nothing to resolve", f"See `mailboxd show {name}`."
+    if task.phase is Phase.AWAITING_APPROVAL:
+        how = "`mailboxd inbox` has its ID for `mailboxd reject ID --note ...`"
+        return f"{name} waits for your approval", f"{how}, or {cancel}"
+    does = "is under way" if task.phase is Phase.EXECUTING else "waits"
+    return f"{name} has not ended: it {does}, and only what has stopped can be resolved", cancel
 
 
 OPEN_CIRCUIT: Mapping[Phase, Trigger] = {

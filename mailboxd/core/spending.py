@@ -251,9 +251,7 @@ def sentence(account: Account) -> str:
     whose = f"{account.whose} has" if account.whose else "all agents of this machine together have"
     used = f"{whose} spent {of_cap(account)}"
     if not account.holds:
-        if account.is_reached:
-            return f"{used}; nothing waits, for nobody has confirmed this cap (`mailboxd caps --confirm`)"
-        return f"{used}; at the cap nothing waits, for nobody has confirmed it (`mailboxd caps --confirm`)"
+        return f"{used}; the cap is not enforced until you run `mailboxd caps --confirm`"
     if account.is_reached:
         return f"{used}: no new turn begins before the day ends"
     return f"{used} ({account.share:.0%}); at the cap no new turn begins"
@@ -262,7 +260,6 @@ def sentence(account: Account) -> str:
 def caps_json(account: Account, standing: Standing) -> dict[str, Any]:
     """One cap for people and scripts: `bar` and `text`, with amounts in dollars, tokens and turns; 0: no cap."""
     whose = account.whose or "all agents of this machine"
-    unconfirmed = "" if account.holds else "; you are only told, and nothing waits: nobody has confirmed it"
 
     def plain(part: Spend) -> dict[str, float]:
         return {"usd": part.usd / _MICRO, "tokens": part.tokens, "turns": part.turns}
@@ -278,8 +275,18 @@ def caps_json(account: Account, standing: Standing) -> dict[str, Any]:
         "holds": account.holds,
         "reached": account.is_reached,
         "bar": bar(account),
-        "text": f"{whose}: {of_cap(account)}{unconfirmed}",
+        "text": f"{whose}: {of_cap(account)}",
     }
+
+
+def standing_json(standing: Standing, program: str) -> list[dict[str, Any]]:
+    """Both caps as `caps_json`, the last text with what makes them hold; `program` is how a command begins."""
+    found = [caps_json(account, standing) for account in standing.accounts]
+    loose = [one for one in found if not one["holds"]]
+    if loose:
+        which = "neither cap is enforced" if len(loose) == len(found) else "not enforced"
+        loose[-1]["text"] += f"; {which} until you run `{program} caps --confirm`"
+    return found
 
 
 def of_caps(caps: Spend) -> str:

@@ -58,10 +58,14 @@ def later(report: Report, now: str, most: int) -> list[Row]:
     return sorted(found, key=lambda row: (bool(row.get("paused")), row["at"]))
 
 
+def count_scheduled(report: Report, now: str) -> int:
+    """How many tasks have a beginning to come."""
+    return int(report.db.execute(f"SELECT count(*) FROM ({_TASKS})", (now, -1)).fetchone()[0])
+
+
 def count_later(report: Report, now: str) -> int:
     """How many there are."""
-    sql = f"SELECT count(*) FROM ({_TASKS})"
-    count = int(report.db.execute(sql, (now, -1)).fetchone()[0])
+    count = count_scheduled(report, now)
     if report.has_table("repetitions"):
         count += int(report.db.execute("SELECT count(*) FROM repetitions WHERE ended = ''").fetchone()[0])
     return count

@@ -23,7 +23,7 @@ from mailboxd.config.operator_zone import called, zone_of
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.sanitize import for_page
-from mailboxd.core.spending import caps_json
+from mailboxd.core.spending import standing_json
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.drawing.gantt import Crowd, Window, gantt_svg
@@ -164,7 +164,7 @@ class PageModels:
             "held": [row | {"key": workspace.key} for row in held_orders(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
-            "spending": [] if standing is None else [caps_json(account, standing) for account in standing.accounts],
+            "spending": [] if standing is None else standing_json(standing, attention.program_for(workspace.ws)),
         }
 
     def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:

@@ -159,7 +159,7 @@ def test_without_a_confirmed_cap_nothing_is_held_and_the_inbox_says_why(stage: S
     spend(upgraded(stage), 21.0)
     stage.run("caps", "--host", "--usd", "100")
     item = stage.item("cap")
-    assert "nothing waits, for nobody has confirmed this cap" in item["text"]
+    assert "the cap is not enforced until you run `mailboxd " in item["text"]
     stage.create("goes-on")
     assert stage.json("why", "goes-on")["because"][-1]["kind"] != "cap"
     pasted(stage, item["command"])

@@ -367,6 +367,7 @@ def test_ls_filters_by_the_words(stage: Stage) -> None:
     stage.create("gone")
     assert stage.run("cancel", "gone").exit_code == 0
     assert [row["local_id"] for row in stage.json("ls", "--state", "needs-you")] == ["job"]
+    assert [row["local_id"] for row in stage.json("ls", "--state", "needs you")] == ["job"]
     assert [row["local_id"] for row in stage.json("ls", "--state", "waiting")] == ["other"]
     assert stage.json("ls", "--state", "running") == []
     assert [row["local_id"] for row in stage.json("ls", "--state", "done")] == ["gone"]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from mailboxd.cli.morning import lines
+from mailboxd.cli.program import program
+from mailboxd.cli.session import Session
 from mailboxd.core.outcomes import Failed, Permanence
+from mailboxd.core.spending import Account, Spend, Standing
 from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
+from mailboxd.overview import Overview, Place, Section, Spender, Spent
 from tests.cli.stage import NOW, Stage, child, make
 
 QUESTION = "---\ntype: question\n---\n\nWhich airport?\n"
@@ -45,7 +52,7 @@ def test_where_nothing_waits_the_status_has_six_lines(served: Stage, monkeypatch
     assert len(lines) <= 6, lines
     assert lines[0] == "needs you  nothing"
     (running,) = [line for line in lines if line.startswith("running")]
-    assert "job  ███░░░░░░░ 1 of 3, since 0.0 s (alpha)" in running
+    assert "job  ███░░░░░░░ 1 of 3, for 0.0 s (alpha)" in running
     assert "9 wait" in running
 
 
@@ -64,11 +71,42 @@ def test_what_waits_comes_first_with_its_command(served: Stage) -> None:
     assert [line.split("  ")[0] for line in lines if line[:1].strip()] == ["decide 1", "failed 1", "finished"]
     assert "  -> mailboxd answer asks" in lines[1]
     assert any("done: Twelve figures" in line for line in lines)
-    assert any("-> mailboxd show done  # one of 1 that you have not read" in line for line in lines)
+    assert any("-> mailboxd show done" in line for line in lines)
     alone = shown(stage)
     assert alone[0].startswith("asks: asks operator: Which airport?  -> mailboxd answer asks")
     assert alone[1].startswith("lost: has failed for good: no such file")
     assert alone[2] == "1 result that you have not read: `mailboxd status`"
+
+
+def test_of_several_unread_results_the_newest_is_named_with_their_number(stage: Stage) -> None:
+    for name in ("one", "two"):
+        stage.create(name)
+        stage.start()
+        stage.end_turn(name, "# Twelve figures")
+    assert sum("  # one of 2 that you have not read" in line for line in shown(stage, "status")) == 1
+
+
+def test_what_today_has_cost_in_all_is_first_and_never_cut() -> None:
+    place, day = Place("/w", "analyst"), "2026-11-28"
+    own, host = Account("analyst", Spend(20_000_000), Spend(5_000, 0, 3)), Account("", Spend(50_000_000), Spend(20_000))
+    standing = Standing(day, day, own, host)
+    spent = Spent((Spender(place, own.spent, standing),), (), standing)
+    nothing: Section[Any] = Section()
+    found = Overview(NOW, nothing, nothing, nothing, nothing, nothing, spent)
+    for columns, several in ((200, False), (80, False), (80, True), (20, True)):
+        (line,) = [one for one in lines(found, columns, "mailboxd", several=several) if one.startswith("spent")]
+        assert line.startswith("spent      0.02 of 50 USD today"), line
+    assert "; analyst under 0.01 of 20 USD today" in next(
+        one for one in lines(found, 200, "mailboxd") if one.startswith("spent")
+    )
+
+
+def test_work_that_begins_later_does_not_wait_as_well(stage: Stage) -> None:
+    stage.run("send", "--task-id", "late", "--not-before", "mon 8:00", "Paint")
+    stage.receive()
+    named = [line.split("  ")[0] for line in shown(stage, "status")]
+    assert "later" in named
+    assert "running" not in named
 
 
 def test_a_result_that_was_shown_is_read(stage: Stage) -> None:
@@ -112,11 +150,6 @@ def company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def outside(stage: Stage, *arguments: str) -> list[str]:
-    from click.testing import CliRunner
-
-    from mailboxd.cli.program import program
-    from mailboxd.cli.session import Session
-
     session = Session(clock=stage.clock)
     return CliRunner().invoke(program, [*arguments], obj=session, prog_name="mailboxd").stdout.splitlines()
 
@@ -135,6 +168,21 @@ def test_a_workspace_that_cannot_be_read_needs_the_person(company: Stage, tmp_pa
     assert told.endswith(f"-> mailboxd -w {damaged.ws.root} doctor")
     assert "nothing needs you" not in outside(company)
     assert any(f"mailboxd -w {damaged.ws.root} doctor" in line for line in outside(company, "status", "--host"))
+
+
+@pytest.mark.parametrize("command", ["status", "ls"])
+def test_outside_of_a_workspace_a_command_names_what_helps(
+    company: Stage, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "`mailboxd status --host`" in _refused(company, command)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "none"))
+    assert "`mailboxd setup`" in _refused(company, command)
+
+
+def _refused(stage: Stage, *arguments: str) -> str:
+    result = CliRunner().invoke(program, [*arguments], obj=Session(clock=stage.clock), prog_name="mailboxd")
+    assert result.exit_code != 0
+    return result.stderr
 
 
 def test_without_a_workspace_it_says_how_to_begin(

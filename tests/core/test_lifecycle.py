@@ -204,6 +204,17 @@ def test_an_order_that_does_not_apply_is_refused_and_nothing_happens(order: Retr
         desk.command("t", order)
 
 
+def test_only_what_has_stopped_can_be_resolved_and_the_refusal_says_what_it_does_instead() -> None:
+    for desk, says in (
+        (with_planned_actions(), "waits for your approval"),
+        (worked(), "has not ended: it is under way"),
+        (worked(DONE), "is done: there is nothing to resolve"),
+    ):
+        with pytest.raises(Refused, match=says) as caught:
+            desk.command("t", Unblock(Remedy.FAIL))
+        assert "`mailboxd " in caught.value.hint
+
+
 def test_accepting_without_an_artifact_is_refused() -> None:
     desk = worked(Failed("no"), Failed("no"))
     with refused(desk, "no-artifact"):

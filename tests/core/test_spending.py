@@ -14,12 +14,14 @@ from mailboxd.core.spending import (
     UNKNOWN,
     Account,
     Spend,
+    Standing,
     bar,
     doubled,
     estimate,
     of_cap,
     raising,
     sentence,
+    standing_json,
     total,
 )
 
@@ -103,8 +105,18 @@ def test_what_is_told_has_the_command_that_raises_it() -> None:
     assert "no new turn begins" in sentence(reached)
     assert doubled(Account("", Spend(0, 1000, 10), Spend(5, 1000, 8))) == "--tokens 2000 --turns 20"
     assert raising(Account("", Spend(0, 1000), Spend(0, 900))) == "mailboxd caps --host --tokens 2000 --today"
-    assert "nothing waits" in sentence(Account("main", Spend(USD), Spend(USD), holds=False))
+    assert "not enforced until you run `mailboxd caps --confirm`" in sentence(
+        Account("main", Spend(USD), Spend(USD), holds=False)
+    )
 
 
 def test_raising_never_lowers_and_gives_no_cap_where_there_is_none() -> None:
     assert Spend(10, 0, 5).raised(Spend(20, 7, 3)) == Spend(20, 0, 5)
+
+
+@pytest.mark.parametrize(("agent", "host"), [(True, False), (False, True), (False, False)])
+def test_what_makes_a_cap_hold_is_said_once(agent: bool, host: bool) -> None:
+    cap = Spend(20 * USD)
+    accounts = (Account("main", cap, Spend(), holds=agent), Account("", cap, Spend(), holds=host))
+    texts = [one["text"] for one in standing_json(Standing("", "", *accounts), "mailboxd -w x")]
+    assert sum("until you run `mailboxd -w x caps --confirm`" in text for text in texts) == 1

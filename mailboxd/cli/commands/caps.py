@@ -11,7 +11,7 @@ import click
 
 from mailboxd.cli.session import Dollars, Session, verb
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.spending import NOTHING, Account, Spend, Standing, caps_json, of_caps
+from mailboxd.core.spending import NOTHING, Account, Spend, Standing, of_caps, standing_json
 from mailboxd.errors import MailboxdError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Book:
         return row
 
     def show(self, session: Session) -> None:
-        told = [caps_json(account, self.standing()) for account in self.standing().accounts]
+        told = standing_json(self.standing(), session.program(self.ws))
         session.show(told, map(for_terminal, _lines(told)))
 
     def write(self, session: Session, *, host: bool, to: Spend | None = None) -> str:

@@ -17,7 +17,7 @@ from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
 from mailboxd.config.operator_zone import zone_of
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.spending import caps_json
+from mailboxd.core.spending import standing_json
 from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
@@ -104,7 +104,7 @@ def _of_host(session: Session, everything: bool) -> int:
     found = morning.everywhere(session, most=None if everything else overview.MOST)
     most = None if everything else morning.MOST_LINES
     lines = morning.lines(found, room(), "mailboxd", most=most, several=True) if found.places else ()
-    session.show(found.as_json(), lines, "no known workspaces; `mailboxd init` and `mailboxd run` register theirs")
+    session.show(found.as_json(), lines, "there are no known workspaces; `mailboxd setup` begins with your agents")
     return EXIT_NO if any(place.grade is Grade.RED for place in found.places) else EXIT_OK
 
 
@@ -166,17 +166,17 @@ def _found(
         ],
         "paced": dict(snapshot.paced),
         "limits": report.limits(),
-        "spending": _spending(report, now),
+        "spending": _spending(report, now, session.program(ws)),
         "messages": messages,
         "next": _next(snapshot, unjudged - len(unread_mail(ws))),
     }
     return found, counts
 
 
-def _spending(report: Report, now: str) -> list[dict[str, Any]]:
+def _spending(report: Report, now: str, program: str) -> list[dict[str, Any]]:
     """What is spent of the caps of the day: the agent's, and that of all agents of this machine."""
     standing = report.spending(now)
-    return [] if standing is None else [caps_json(account, standing) for account in standing.accounts]
+    return [] if standing is None else standing_json(standing, program)
 
 
 def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
@@ -363,10 +363,17 @@ _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATE
 """What --state is given, without a space: the four words, and how work has ended."""
 
 
+class _State(click.Choice[str]):
+    """Also with the space that the words are shown with."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(value.strip().replace(" ", "-") if isinstance(value, str) else value, param, ctx)
+
+
 @verb("ls", "ls", "ls --state needs-you", "ls --label finance", "ls --children --agent scout --json", view=True)
 @click.option("--all", "everything", is_flag=True, help="All tasks, also those that have ended.")
 @click.option("--children", is_flag=True, help="Include subtasks.")
-@click.option("--state", "wanted", type=click.Choice([*_STATES]), help="Only tasks in this state.")
+@click.option("--state", "wanted", type=_State([*_STATES]), help="Only tasks in this state.")
 @click.option("--phase", type=click.Choice([str(one) for one in Phase]), help="Only tasks in this phase.")
 @click.option("--agent", default="", help="Only tasks executed by this agent.")
 @click.option("--label", default="", help="Only tasks with this label.")
