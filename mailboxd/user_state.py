@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -25,12 +26,15 @@ from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.errors import ConfigError, MailboxdError, Refused
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.attention_queries import Seen
+from mailboxd.store.attention_queries import Seen, oldest_unseen
+from mailboxd.store.reports import Report, opened
 
 if TYPE_CHECKING:
     import logging
 
 _LARGEST = 1 << 20
+_DAMAGED = (ValueError, TypeError, RecursionError)
+"""What reading JSON raises that is none, not of the expected form, or nested too deeply."""
 _NOWHERE = Path("/dev/null")
 """Not even root can create a directory below it."""
 
@@ -180,7 +184,7 @@ def seen(root: Path, environ: Mapping[str, str], now: str) -> Seen:
         if _may_keep(state):
             with state.writing() as folder:  # what another process has noted meanwhile stays
                 known = _begun(_seen(state, name), now)
-                state.write(folder, name, _seen_text(known))
+                state.write(folder, name, _seen_text(known, root))
         return _begun(known, now)
     except (MailboxdError, OSError) as problem:
         _log().debug("what was seen in %s is not known: %s", root, problem)
@@ -243,7 +247,7 @@ def _note(root: Path, environ: Mapping[str, str], now: str, change: Callable[[Se
         if not _may_keep(state):
             return False
         with state.writing() as folder:
-            state.write(folder, name, _seen_text(change(_begun(_seen(state, name), now))))
+            state.write(folder, name, _seen_text(change(_begun(_seen(state, name), now)), root))
         return True
     except (MailboxdError, OSError) as problem:
         _log().warning("it could not be noted what was seen of %s: %s", root, problem)
@@ -262,7 +266,7 @@ def _of_seen(root: Path, environ: Mapping[str, str]) -> tuple[UserState, str]:
 
 def _seen(state: UserState, name: str) -> Seen | None:
     """None without a file, and for a damaged one."""
-    with suppress(ValueError, TypeError, KeyError, AttributeError):
+    with suppress(*_DAMAGED, KeyError, AttributeError):
         found = json.loads(state.read(name) or b"")
         parts = [
             {str(name): str(at) for name, at in found.get(what, {}).items()} for what in ("tasks", "files", "read")
@@ -274,20 +278,41 @@ def _seen(state: UserState, name: str) -> Seen | None:
     return None
 
 
-def _seen_text(seen: Seen) -> bytes:
-    """Of too many tasks the latest: what ended before those that are left out counts as seen."""
-    since, tasks = _latest(seen.since, seen.tasks)
-    read_since, read = _latest(seen.read_since, seen.read)
+def _seen_text(seen: Seen, root: Path) -> bytes:
+    """Of too many tasks, the oldest are left out: what ended up to them counts as seen, if the user has seen all of it.
+
+    Raises Refused if so many are left that the file could not be read again; UnavailableError, WorldError.
+    """
+    since, tasks = _latest(seen.since, seen.tasks, lambda: _oldest(root, lambda report: oldest_unseen(report, seen)))
+    unread = partial(_oldest, root, lambda report: _oldest_unread(report, seen))
+    read_since, read = _latest(seen.read_since, seen.read, unread)
     files = sorted(((at, path) for path, at in seen.files.items()), reverse=True)[:_MOST_SEEN]
     known = {"since": since, "tasks": tasks, "files": {path: at for at, path in files}}
-    return json.dumps({**known, "read_since": read_since, "read": read}).encode() + b"\n"
+    text = json.dumps({**known, "read_since": read_since, "read": read}).encode() + b"\n"
+    if len(text) > _LARGEST:
+        hint = "Look at the oldest that are left, or dismiss all failures and mark all results as read."
+        raise Refused("too-many", f"{len(tasks) + len(read)} failures and results are noted one by one", hint)
+    return text
 
 
-def _latest(since: str, tasks: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The tasks that ended last, and since when."""
+def _latest(since: str, tasks: Mapping[str, str], oldest: Callable[[], str | None]) -> tuple[str, dict[str, str]]:
+    """The tasks to note, and since when: of too many those that ended last, with all from the oldest unseen one on."""
     found = sorted(((ended, task) for task, ended in tasks.items() if ended > since), reverse=True)
-    kept = {task: ended for ended, task in found[:_MOST_SEEN]}
-    return (found[_MOST_SEEN][0] if len(found) > _MOST_SEEN else since), kept
+    if len(found) > _MOST_SEEN:
+        left = oldest()
+        since = next((ended for ended, _ in found[_MOST_SEEN:] if left is None or ended < left), since)
+    return since, {task: ended for ended, task in found if ended > since}
+
+
+def _oldest(root: Path, look: Callable[[Report], str | None]) -> str | None:
+    with opened(Workspace(root).database) as report:
+        return look(report)
+
+
+def _oldest_unread(report: Report, seen: Seen) -> str | None:
+    from mailboxd.store.overview_queries import oldest_unread  # `mailboxd status` does without
+
+    return oldest_unread(report, seen)
 
 
 # The standstill: `standstill`, a JSON object with the latest word. It is not removed when it is over, so that each
@@ -317,7 +342,7 @@ def latest_standstill(environ: Mapping[str, str]) -> Standstill | None:
         said = json.loads(state.read(STANDSTILL, secret=False) or b"")
         found = Standstill(str(said["by"]), str(said["at"]), str(said["note"]), said["over"] is True)
         to_epoch(found.at)
-    except (MailboxdError, ValueError, TypeError, KeyError) as problem:
+    except (MailboxdError, *_DAMAGED, KeyError) as problem:
         why = first_line(str(problem) if isinstance(problem, MailboxdError) else "it is damaged")
         return Standstill("somebody", to_text(status.st_mtime), f"{state.folder / STANDSTILL} cannot be read: {why}")
     return found
@@ -403,6 +428,8 @@ SEARCHES = "searches"
 MOST_SEARCHES = 50
 MOST_NAME = 60
 _ADDRESS = re.compile(r"/(search|w/[A-Za-z0-9_-]{1,60})(\?[!-~]{1,1000})?")
+_LONGEST = 1_000
+"""Characters of an address that is certainly short enough to be kept."""
 
 
 def searches(environ: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -416,7 +443,7 @@ def searches(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _searches(state: UserState) -> list[tuple[str, str]]:
     """Empty without a file and for a damaged one; addresses that are none of the page's are left out."""
-    with suppress(ValueError, TypeError):
+    with suppress(*_DAMAGED):
         found = json.loads(state.read(SEARCHES) or b"[]")
         pairs = [(one, where) for one, where in found if isinstance(one, str) and isinstance(where, str)]
         return [(one[:MOST_NAME], where) for one, where in pairs if _ADDRESS.fullmatch(where)][:MOST_SEARCHES]
@@ -429,8 +456,11 @@ def save_search(environ: Mapping[str, str], name: str, address: str) -> None:
     Raises Refused without a name and for too many; ConfigError, WorldError.
     """
     name = first_line(name, MOST_NAME)
-    if not name or not _ADDRESS.fullmatch(address):
+    if not name:
         raise Refused("bad-form", "the search has no name", "Write one, of a few words.")
+    if not _ADDRESS.fullmatch(address):
+        what = "is too long" if len(address) > _LONGEST else "is none of this page"
+        raise Refused("bad-form", f"the search cannot be saved: its address {what}", "Search for less.")
     _change_searches(environ, lambda kept: [*(one for one in kept if one[0] != name), (name, address)])
 
 
@@ -460,7 +490,7 @@ def _listed(state: UserState) -> list[Path]:
     try:
         found = json.loads(raw)
         paths = [Path(name) for name in found if isinstance(name, str) and name.startswith("/") and "\0" not in name]
-    except (ValueError, TypeError):
+    except _DAMAGED:
         _log().warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
         return []
     return paths[-MOST:]

@@ -167,6 +167,40 @@ def test_a_damaged_state_hides_nothing_and_is_written_anew(stage: Stage, environ
     assert results(look(stage, environ)) == []
 
 
+def test_noting_very_many_makes_nothing_seen_that_nobody_saw(
+    stage: Stage, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_state, "_MOST_SEEN", 2)
+    root = stage.ws.root
+    look(stage, environ)
+    for number in range(5):
+        stage.clock.advance(60)
+        done(stage, f"d{number}")
+        fails(stage, f"f{number}")
+    found = look(stage, environ)
+    failed = {line.item.task: (line.item.id, line.item.since or "") for line in found.failed.lines}
+    finished = {line.task: (line.id, line.at) for line in found.finished.lines}
+    for left, noted in ((1, (0, 2, 3, 4)), (0, (1,))):
+        assert user_state.see(root, environ, stage.clock.now(), dict(failed[f"f{number}"] for number in noted))
+        assert user_state.read(root, environ, stage.clock.now(), dict(finished[f"d{number}"] for number in noted))
+        found = look(stage, environ)
+        assert [line.item.task for line in found.failed.lines] == ["f1"] * left
+        assert [line.task for line in found.finished.lines if line.unread] == ["d1"] * left
+    kept = user_state.seen(root, environ, stage.clock.now())
+    assert [len(kept.tasks), len(kept.read)] == [2, 2], "what ended before is not noted one by one"
+
+
+def test_more_than_the_file_holds_is_refused_and_loses_nothing(stage: Stage, environ: dict[str, str]) -> None:
+    fails(stage, "old")
+    look(stage, environ)
+    root, now = stage.ws.root, stage.clock.now()
+    assert user_state.see(root, environ, now, {"tsk_1": "9998-01-01T00:00:00.000Z"})
+    many = {f"tsk_{number:026}": "9999-01-01T00:00:00.000Z" for number in range(20_000)}
+    assert not user_state.see(root, environ, now, many)
+    assert [*user_state.seen(root, environ, now).tasks] == ["tsk_1"]
+    assert look(stage, environ).failed.total == 1
+
+
 def test_two_processes_that_note_at_once_lose_nothing(stage: Stage, environ: dict[str, str]) -> None:
     names = [f"tsk_{number}" for number in range(20)]
     root, now = stage.ws.root, stage.clock.now()

@@ -198,6 +198,16 @@ def unseen_failures(report: Report, seen: Seen) -> list[tuple[str, str]]:
     return [(task, at) for task, at in ended if not seen.has(task, at)]
 
 
+def oldest_unseen(report: Report, seen: Seen) -> str | None:
+    """When the oldest failure or doubt came that this user has not seen, so that a later `Seen.since` would hide it."""
+    doubts = [_NOTICED, *([_DOUBTED] if report.has_table("doubts") else [])]
+    found = [at for _, at in unseen_failures(report, seen)[:1]]
+    for letter, doubted in zip("md", doubts, strict=False):
+        (at,) = report.db.execute(f"SELECT min({letter}.at) {doubted}", (seen.since,)).fetchone()
+        found += [at] if at is not None else []
+    return min(found, default=None)
+
+
 def _grouped(circuits: Sequence[Row]) -> tuple[list[str], list[Row]]:
     """The tasks whose open circuits stand for themselves, and the reasons for which many are open."""
     reasons: dict[str, list[Row]] = {}

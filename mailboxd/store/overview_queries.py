@@ -62,6 +62,14 @@ def unread(report: Report, seen: Seen, most: int | None) -> tuple[int, list[Row]
     return count, report.rows(sql, *known, -1 if most is None else most) if count else []
 
 
+def oldest_unread(report: Report, seen: Seen) -> str | None:
+    """When the oldest result came that the user has not read."""
+    known = (seen.read_since, json.dumps(dict(seen.read)))
+    sql = f"SELECT min(completed_at) {_FINISHED} AND completed_at > ? AND NOT {_IS_READ}"
+    found = report.db.execute(sql, known).fetchone()[0]
+    return None if found is None else str(found)
+
+
 def latest_results(report: Report, most: int) -> list[Row]:
     """The results that came last, read or not."""
     return report.rows(f"{_RESULT} ORDER BY completed_at DESC LIMIT ?", most)

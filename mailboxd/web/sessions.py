@@ -104,7 +104,7 @@ class Sessions:
             links, sessions = (
                 tuple((str(digest), str(until)) for digest, until in found[name]) for name in ("links", "sessions")
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return _Stored()  # no sessions; the next link rewrites the file
         return _Stored(links, sessions)
 

@@ -44,6 +44,28 @@ def test_a_search_without_a_name_is_refused_beside_the_field(page: Inside) -> No
     )
 
 
+def test_a_search_that_is_too_long_to_be_kept_is_refused_for_that(page: Inside) -> None:
+    refused = page.form("/search?q=" + "%E4%B8%AD" * 199, save="Long")
+    assert refused.status == 409
+    assert "too long" in refused.words
+    assert "has no name" not in refused.words
+
+
+def test_files_that_are_nested_too_deeply_count_as_damaged(page: Inside, stage: Stage, tmp_path: Path) -> None:
+    page.get("/")
+    folder = tmp_path / "state" / "mailboxd"
+    for name in (user_state.SEARCHES, user_state.FILE, *(f"seen/{one.name}" for one in (folder / "seen").iterdir())):
+        file = folder / name
+        file.write_text("[" * 100_000)
+        file.chmod(0o600)
+    for path in ("/", f"/w/{page.key()}", "/search?q=x", "/palette?q="):
+        assert page.get(path).status == 200
+    (folder / user_state.STANDSTILL).write_text("[" * 100_000)
+    found = user_state.standstill({"XDG_STATE_HOME": str(tmp_path / "state")})
+    assert found is not None
+    assert "damaged" in found.note
+
+
 def test_only_addresses_of_searches_are_kept(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     user_state.save_search(environ, "good", "/search?q=x")
