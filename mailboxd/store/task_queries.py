@@ -550,6 +550,18 @@ def find_message(report: Report, row_id: str) -> Row | None:
     return rows[0] if rows else None
 
 
+def successor(report: Report, row_id: str) -> Row | None:
+    """The message that was accepted in place of a rejected one: its id, and the local id and title of its task."""
+    rows = report.rows(
+        "SELECT n.id, coalesce(t.local_id, '') AS task, coalesce(t.title, '') AS title FROM messages m"
+        " JOIN messages n ON n.rowid > m.rowid AND n.at = m.dismissed AND n.direction = 'in' AND n.verdict = 'accepted'"
+        " AND (n.name = m.name OR n.task_id = m.task_id) LEFT JOIN tasks t ON t.id = n.task"
+        " WHERE m.id = ? AND m.verdict = 'rejected' ORDER BY n.rowid LIMIT 1",
+        row_id,
+    )
+    return rows[0] if rows else None
+
+
 def list_messages(report: Report, *, limit: int, offset: int = 0, verdict: str = "") -> tuple[list[Row], int]:
     """A page of messages, latest first, and the total number; `verdict` narrows them."""
     where, args = ("m.verdict = ?", [verdict]) if verdict else ("1", [])

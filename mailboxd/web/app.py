@@ -60,7 +60,8 @@ _DONE = {
     "repeat-run": "A run was made.",
     "repeat-end": "Ended: there are no more runs. One that is open goes on.",
     "cancel": "Cancelled.",
-    "sent": "Sent. The task appears here as soon as the daemon has read it.",
+    "sent": "Sent. The task opens as soon as the daemon has read it.",
+    "taken": "Sent and read: this is its task.",
     "sent-again": "Sent again. The rejected file stays as it was, and leaves the list when this one is accepted.",
     "left": "Sent. No daemon runs here: the task waits in the inbox until one does.",
     "read": "Marked as read, for you alone.",
@@ -275,7 +276,9 @@ class WebApp:
         found = self.models.workspace(workspace, wanted, _number(request.query_params.get("page", "1")))
         asked = _asked(wanted)
         sent = request.query_params.get("sent", "")
-        found["sent"] = self.models.became_of(workspace, sent) if is_id(sent) else None
+        became = found["sent"] = self.models.became_of(workspace, sent) if is_id(sent) else None
+        if became and became["task"] and not hasattr(request.state, "problem"):
+            return _redirect(f"/w/{workspace.key}/t/{became['task']}?done=taken")
         shown = found | {"filter": wanted, "parent": above, "query": _query(asked), "asked": asked | {"parent": above}}
         shown["saved"], shown["here"] = [] if above else self.models.searches(), _searched(request)
         return self._answer(request, "workspace.html", shown, live=[workspace])
@@ -321,7 +324,8 @@ class WebApp:
     def message(self, request: Request) -> Response:
         workspace = self._workspace(request)
         found = self.models.message(workspace, request.path_params["message"])
-        return self._answer(request, "message.html", {"workspace": self._named(workspace), "row": found})
+        shown = {"workspace": self._named(workspace), "row": found}
+        return self._answer(request, "message.html", shown, live=[workspace])
 
     def search(self, request: Request) -> Response:
         asked = request.query_params

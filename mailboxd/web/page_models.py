@@ -121,7 +121,7 @@ class PageModels:
     def summary(self, workspace: WebWorkspace) -> Row:
         """One workspace; if it cannot be read, `error` says why. Raises nothing."""
         shown: Row = {"key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": ""}
-        shown |= {"attention": [], "attention_total": 0, "held": []}
+        shown |= {"attention": [], "attention_total": 0, "failed": [], "failed_total": 0, "held": []}
         try:
             shown |= {"agent": self.workspaces.agent(workspace)}
             shown |= self.daemon_status(workspace)
@@ -152,15 +152,18 @@ class PageModels:
         titles = task_queries.titles(report, {item.task for item in waiting.items})
         common = {"key": workspace.key, "agent": shown["agent"]}
         listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
-        items = [with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
+        formed = [with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
+        items = [item | common | {"title": titles.get(item["task"], "")} for item in formed]
         return {
             "grade": waiting.graded(Grade(shown["grade"]), lock.holder(workspace.ws)).value,
             "phases": phases,
             "states": waiting.states(phases),
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
             "total": sum(phases.values()),
-            "attention": [item | common | {"title": titles.get(item["task"], "")} for item in items],
-            "attention_total": waiting.total - (len(waiting.items) - len(listed)),
+            "attention": [item for item in items if item["kind"] != Need.FAILED],
+            "attention_total": waiting.total - waiting.failures - (len(waiting.items) - len(listed)),
+            "failed": [item | {"blocks": 0, "usd": 0.0} for item in items if item["kind"] == Need.FAILED],
+            "failed_total": waiting.failures,
             "held": [row | {"key": workspace.key} for row in held_orders(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
@@ -372,8 +375,9 @@ class PageModels:
         """A message with its original text. Raises UnavailableError."""
         with self.report(workspace) as report:
             found = task_queries.find_message(report, row_id)
-        if found is None:
-            raise UnavailableError(f"there is no message {ascii(row_id)[:100]}")
+            if found is None:
+                raise UnavailableError(f"there is no message {ascii(row_id)[:100]}")
+            found["successor"] = task_queries.successor(report, row_id)
         found["reason"] = json.loads(found["reason"] or "null")
         raw: bytes | None = found.pop("raw")
         if raw is None and found["path"]:

@@ -190,3 +190,14 @@ def test_a_page_that_stays_open_reads_nothing_for_its_reader(stage: Stage, page:
         page.get(path)
     assert "Finished since you looked 1" not in page.get("/").words
     assert "There is nothing to do" in page.get(f"/w/{page.key()}/all?order=dismiss").words
+
+
+def test_a_workspace_counts_what_to_decide_and_what_failed_as_the_overview_does(stage: Stage, page: Inside) -> None:
+    page.get("/")
+    _fails(stage, "one", "two")
+    (stage.ws.inbox / "odd.md").write_text("---\ntype: task\npriority: 500\n---\n\nx\n")
+    assert stage.receive() == "rejected"
+    for path in ("/", f"/w/{page.key()}"):
+        words = page.get(path).words
+        assert "Decide 1 " in words, path
+        assert "Failed 2 " in words, path

@@ -119,3 +119,14 @@ def test_spaces_and_joiners_of_other_scripts_stay_what_they_are(stage: Stage, pa
     assert _as_a_browser_posts(page.get(path).text, "correct-text") == text, "of a file with such line ends, too"
     refused = page.form(path, correct=path.rpartition("/")[2], text=text.replace("high", "low"))
     assert _as_a_browser_posts(refused.text, "correct-text") == text.replace("high", "low")
+
+
+def test_after_a_correction_its_page_leads_to_what_it_became(stage: Stage, page: Inside) -> None:
+    path = _rejected(stage, page)
+    page.form(path, correct=path.rpartition("/")[2], text=WRONG.replace("<b>high</b>", "5"))
+    assert "Sent again" in page.get(f"{path}?done=sent-again").words
+    assert stage.receive() == "accepted"
+    shown = page.get(f"{path}?done=sent-again")
+    assert f'it is the task <a href="/w/{page.key()}/t/trip">Book it</a>' in shown.text
+    assert 'class="trouble"' not in shown.text
+    assert "rejected, and corrected since" in shown.words

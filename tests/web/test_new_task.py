@@ -93,3 +93,14 @@ def test_what_was_not_offered_is_refused(stage: Stage, page: Inside) -> None:
     two = {"workspace": f"{page.key()} beta", "plan": "subtasks:\n  a: {agent: beta, description: x}\n"}
     assert page.form("/new", None, send="task", instructions="Count", **two).status == 409
     assert list(stage.ws.inbox.iterdir()) == []
+
+
+def test_a_task_that_was_sent_opens_once_it_is_read(stage: Stage, page: Inside) -> None:
+    said = {"send": "task", "workspace": page.key(), "instructions": "Count the trees"}
+    there = page.form("/new", None, **said).headers["location"]
+    assert page.get(there).status == 200
+    assert stage.receive() == "accepted"
+    (row,) = stage.sql("SELECT local_id FROM v_tasks")
+    went = page.get(there)
+    assert (went.status, went.headers["location"]) == (303, f"/w/{page.key()}/t/{row['local_id']}?done=taken")
+    assert "Sent and read" in page.get(went.headers["location"]).words

@@ -51,6 +51,7 @@
       // nobody may be looking: what the page shows anew counts as seen only when a person opens it
       const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store", headers: { "x-refresh": "1" } });
       if (answer.status === 401) { location.reload(); return; }
+      if (answer.redirected) { location.replace(answer.url); return; } // a task that was sent has its own page now
       if (answer.ok) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         morph(main, page.getElementById("main"));
