@@ -32,7 +32,7 @@ def _program(ctx: click.Context) -> str:
     for name in program.list_commands(ctx):
         command = program.get_command(ctx, name)
         if command is not None:
-            verbs += [".TP", f".BR mailboxd\\-{_dashes(name)} (1)", _text(_first_sentence(command))]
+            verbs += [".TP", f".BR mailboxd\\-{_dashes(name)} (1)", _text(_first_sentence(command).rstrip(".") + ".")]
     return _page(
         "mailboxd",
         "turn an OpenClaw agent's mailbox into finished, audited work",
@@ -111,6 +111,9 @@ def _paragraphs(text: str) -> Iterator[str]:
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             yield ".PP"
+        if paragraph.startswith("\b\n"):  # lines that stand as they are, to be copied
+            yield from (".nf", *map(_text, paragraph.split("\n")[1:]), ".fi")
+            continue
         yield _text(" ".join(paragraph.replace("\b", "").split()))
 
 

@@ -109,8 +109,12 @@ program = Program(
     operator are refused inside an agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of
     either.
 
-    Your shell completes commands and task ids after `eval "$(_MAILBOXD_COMPLETE=bash_source mailboxd)"`; zsh with
-    zsh_source, fish with `_MAILBOXD_COMPLETE=fish_source mailboxd | source`.
+    Your shell completes commands and task ids after one of these lines, in bash, zsh or fish:
+
+    \b
+    eval "$(_MAILBOXD_COMPLETE=bash_source mailboxd)"
+    eval "$(_MAILBOXD_COMPLETE=zsh_source mailboxd)"
+    _MAILBOXD_COMPLETE=fish_source mailboxd | source
     """,
 )
 

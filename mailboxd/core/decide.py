@@ -55,11 +55,11 @@ from mailboxd.core.inputs import (
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import AFTER_JOIN, BEFORE_EXECUTION, Trigger, applies, deadline_passed
 from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
-from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Outcome, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Turn, Waiting
 from mailboxd.errors import Refused
 
 # The end of any turn: its cost, its outcome, and whether it was a fault of the agent.
@@ -72,7 +72,14 @@ def record_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """
     who = f"acp:{ended.harness}" if ended.harness else ended.agent
     if ended.called and not (isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up):
-        builder.record(Kind.TURN_ENDED, turn=turn_data(ended.turn, who, ended.attempt_id, ended.outcome))
+        turn = turn_data(ended.turn, who, ended.attempt_id, ended.outcome)
+        builder.record(Kind.TURN_ENDED, turn=turn | ({"delivered": True} if _is_delivery(ended) else {}))
+
+
+def _is_delivery(ended: TurnEnded) -> bool:
+    """Whether the peer's mailbox took the dispatch without a model: what the work costs is in the peer's reply."""
+    usage = ended.outcome.usage if isinstance(ended.outcome, Succeeded) else None
+    return ended.turn is Turn.DISPATCH and isinstance(ended.answer, Acknowledged) and usage == NO_USAGE
 
 
 def turn_data(purpose: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:

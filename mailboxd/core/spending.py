@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Usage
 
 WARNS = 0.8
@@ -36,6 +37,12 @@ class Spend:
         used = (usage.input_tokens or 0) + (usage.output_tokens or 0)
         usd = micro(usage.cost_usd or 0.0)
         return cls(usd, used, int(ran and not usd and not used))
+
+    @classmethod
+    def of_turn(cls, turn: Mapping[str, Any]) -> Self:
+        """What the turn in an event counts. One that only delivered work to a peer's mailbox is none of a model; events
+        of earlier versions do not say so, and count as they did."""
+        return cls.of(from_json(Usage, turn["usage"]), ran=bool(turn["ran"]) and not turn.get("delivered"))
 
     @classmethod
     def of_dollars(cls, usd: float, tokens: int, turns: int) -> Self:

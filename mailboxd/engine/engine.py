@@ -43,9 +43,8 @@ from mailboxd.core.inputs import (
     TimePassed,
     TurnEnded,
 )
-from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
-from mailboxd.core.model import Plan, PlannedChild, Task, Usage
+from mailboxd.core.model import Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Planned
 from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.specs import unknown_harness
@@ -550,7 +549,7 @@ class Engine:
 
     def _note_cost(self, event: Event) -> None:
         if (turn := event.data.get("turn")) is not None and event.kind in OF_TASKS:
-            self.costs.append((turn["agent"], Spend.of(from_json(Usage, turn["usage"]), ran=turn["ran"])))
+            self.costs.append((turn["agent"], Spend.of_turn(turn)))
 
     def _woken(self, task_id: str, source: str, target: str, changes: Mapping[str, Any]) -> list[str]:
         """The neighbours that this task's way from one phase to another may affect."""

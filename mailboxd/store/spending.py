@@ -17,8 +17,7 @@ _RECENT = 200
 
 def turn_spent(db: sqlite3.Connection, event: Event) -> None:
     """Add what the turn in this event has cost to its quarter of an hour."""
-    turn = event.data["turn"]
-    cost = Spend.of(from_json(Usage, turn["usage"]), ran=bool(turn["ran"]))
+    cost = Spend.of_turn(event.data["turn"])
     if cost:
         db.execute(
             "INSERT INTO spending VALUES (?1, ?2, ?3, ?4) ON CONFLICT (at)"

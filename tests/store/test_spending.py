@@ -13,7 +13,7 @@ import pytest
 from mailboxd.clock import day_of
 from mailboxd.core.events import Event, upcast
 from mailboxd.core.model import Usage
-from mailboxd.core.outcomes import Question
+from mailboxd.core.outcomes import Acknowledged, Question
 from mailboxd.core.spending import Spend, quarter
 from mailboxd.store import event_log
 from mailboxd.store.database import connect, migrate
@@ -47,6 +47,24 @@ def test_an_older_database_gets_what_a_replay_of_its_events_gives(tmp_path: Path
     assert not event_log.differences(desk.store.db)
     with closing(sqlite3.connect(tmp_path / "mailboxd.db")) as db:
         assert migrated_again(db) == before
+
+
+def test_work_that_a_peers_mailbox_took_is_no_turn_of_unknown_cost(tmp_path: Path) -> None:
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    desk.give(plan=plan(child("a", "bob")))
+    desk.ends("t.a", Acknowledged())
+    assert rows(desk.store.db) == []
+    assert not event_log.differences(desk.store.db)
+
+
+def test_an_acknowledgement_with_a_cost_counts_and_so_does_one_of_an_earlier_version(tmp_path: Path) -> None:
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    desk.give(plan=plan(child("a", "bob")))
+    (event,) = [one for one in desk.ends("t.a", Acknowledged(), usage=Usage(10, 5, 0.1)) if "turn" in one.data]
+    assert rows(desk.store.db) == [("2026-01-01T00:00", 100_000, 15, 0)]
+    turn = event.data["turn"] | {"usage": {}}
+    assert Spend.of_turn(turn) == Spend(0, 0, 1)
+    assert Spend.of_turn(turn | {"delivered": True}) == Spend()
 
 
 @pytest.mark.parametrize(
