@@ -338,6 +338,7 @@ class WebApp:
             found = search(workspaces, words, kind)
         shown = found | {"words": words, "kind": kind, "key": key, "hosts": HOSTS if membership else ""}
         shown["all"] = [self._named(one) for one in workspaces]
+        shown["names"] = {one["key"]: one["agent"] or one["name"] for one in shown["all"]}
         shown["saved"], shown["here"] = self.models.searches(), _searched(request)
         return self._answer(request, "search.html", shown)
 

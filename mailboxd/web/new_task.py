@@ -194,6 +194,10 @@ class _Reader:
         for name in names:
             if why := sending.unknown_reviewer(name, [*known, loaded.agent]):
                 raise Refused("bad-form", why, "Pick another one.")
+            if same_agent(name, self._agent or loaded.agent):
+                raise Refused(
+                    "bad-form", f"the task is done by {name}, and nobody reviews their own work", "Pick another one."
+                )
         return {"reviewers": names, "gates": tuple(sorted({*loaded.policy.gates, Gate.QUALITY_GATE}))}
 
 

@@ -218,7 +218,7 @@ class PageModels:
         return [{"kind": kind, "label": label, "hint": hint, "href": href} for kind, label, hint, href in found]
 
     def _tasks_called(self, workspace: WebWorkspace, words: str) -> list[tuple[str, str, str, str]]:
-        wanted = task_queries.Filter(words=words, children=True)
+        wanted, name = task_queries.Filter(words=words, children=True), self.workspaces.agent(workspace)
         try:
             with self.report(workspace) as report:
                 rows, _ = task_queries.list_tasks(report, wanted, limit=_MAX_CALLED)
@@ -228,7 +228,7 @@ class PageModels:
             (
                 "task",
                 for_page(row["title"][:160]) or row["local_id"],
-                f"{row['local_id']} · {state_words(row['phase'], row['need'])}",
+                f"{row['local_id']} · {state_words(row['phase'], row['need'])} · {name or workspace.ws.root.name}",
                 f"/w/{workspace.key}/t/{row['local_id']}",
             )
             for row in rows

@@ -104,3 +104,11 @@ def test_a_task_that_was_sent_opens_once_it_is_read(stage: Stage, page: Inside) 
     went = page.get(there)
     assert (went.status, went.headers["location"]) == (303, f"/w/{page.key()}/t/{row['local_id']}?done=taken")
     assert "Sent and read" in page.get(went.headers["location"]).words
+
+
+def test_who_does_it_does_not_review_it(stage: Stage, page: Inside) -> None:
+    said = {"send": "task", "workspace": f"{page.key()} beta", "instructions": "Count", "reviewer-beta": "1"}
+    refused = page.form("/new", None, **said)
+    assert refused.status == 409
+    assert "done by beta" in refused.text.partition('id="wrong-reviewers"')[2].partition("</p>")[0]
+    assert list(stage.ws.inbox.iterdir()) == []

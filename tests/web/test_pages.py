@@ -88,7 +88,7 @@ def test_what_is_refused_on_the_overview_keeps_what_was_written(found: Found, op
     page = opened(company)
     answer = page.form("/", decision="rejected", note=" ")
     assert answer.status == 409
-    assert answer.text.count("A note is required unless you approve") == 2  # above, and in place
+    assert answer.text.count("note is required unless you approve") == 2  # above, and in place
     answer = page.form("/", decision="approved", note="Take <b>care</b>", digest="0" * 64)
     assert answer.status == 409
     assert "Take &lt;b&gt;care&lt;/b&gt;</textarea>" in answer.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,11 @@ def test_files_that_are_nested_too_deeply_count_as_damaged(page: Inside, stage: 
     assert "damaged" in found.note
 
 
+def test_a_hit_says_whose_workspace_it_is_of(stage: Stage, page: Inside) -> None:
+    stage.create("q3-report")
+    assert re.search(r"q3-report</span> · <bdi>alpha</bdi> in", page.get("/search?q=report").text)
+
+
 def test_only_addresses_of_searches_are_kept(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     user_state.save_search(environ, "good", "/search?q=x")
@@ -91,5 +97,5 @@ def test_the_palette_leads_to_pages_saved_searches_and_tasks(stage: Stage, page:
     found = json.loads(page.get("/palette?q=report").text)
     assert [one["kind"] for one in found] == ["search", "task"]
     assert found[1]["href"] == f"/w/{page.key()}/t/q3-report"
-    assert found[1]["hint"] == "q3-report · waiting"
+    assert found[1]["hint"] == "q3-report · waiting · alpha", "the same task of another workspace reads otherwise"
     assert json.loads(page.get("/palette?q=nothing%20of%20this").text) == []

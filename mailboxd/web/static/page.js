@@ -129,6 +129,22 @@
     });
   }
 
+  // Nobody reviews their own work: who does a new task is not offered as its reviewer. The server refuses it in any case.
+
+  const doer = document.getElementById("workspace"), reviewers = document.querySelectorAll("[data-reviewer]");
+
+  function offer() {
+    for (const box of reviewers) {
+      const own = box.dataset.reviewer === doer.selectedOptions[0]?.dataset.agent;
+      box.disabled = own;
+      box.closest("label").hidden = own;
+    }
+  }
+  if (doer && reviewers.length) {
+    offer();
+    doer.addEventListener("change", offer);
+  }
+
   // How long an order is still held: the time is there without this, too.
 
   function count() {
