@@ -338,6 +338,9 @@ class Filter:
     children: bool = False
     names: tuple[str, ...] | None = None
     """Local ids; None: any."""
+    ids: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    """Local ids."""
     suits: str = ""
     """Only those for which this order of `conditions.SUITS` makes sense."""
 
@@ -372,6 +375,12 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offs
     if wanted.names is not None:
         where.append("t.local_id IN (SELECT value FROM json_each(?))")
         args.append(json.dumps(wanted.names))
+    if wanted.ids is not None:
+        where.append("t.id IN (SELECT value FROM json_each(?))")
+        args.append(json.dumps(wanted.ids))
+    if wanted.without:
+        where.append("t.local_id NOT IN (SELECT value FROM json_each(?))")
+        args.append(json.dumps(wanted.without))
     if wanted.suits:
         where.append(SUITS[wanted.suits])
     for word in wanted.words.split()[:8]:

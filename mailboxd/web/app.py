@@ -257,6 +257,9 @@ class WebApp:
         if order is None:
             raise UnavailableError("that is no order for many tasks")
         wanted, parent, words = _filter(asked), asked.get("parent", ""), asked.get("search", "")[:200]
+        for name, kept in (("state", wanted.state), ("agent", wanted.agent)):
+            if asked.get(name, "") != kept:  # without it the order would be for everything
+                raise UnavailableError(f"nothing is found: there is no {name} {ascii(asked[name])[:100]}")
         if parent:
             wanted = replace(wanted, parent=self._task_id(workspace, parent))
         if words:
@@ -626,8 +629,8 @@ def _with(address: str, query: str) -> str:
 
 def _told(asked: Mapping[str, str]) -> str:
     """What became of an order for many tasks."""
-    did, left = (
-        int(text) if (text := asked.get(name, "")).isdecimal() and len(text) < 5 else 0 for name in ("did", "left")
+    did, *left = (
+        int(text) if (text := asked.get(name, "")).isdecimal() and len(text) < 5 else 0 for name in ("did", *bulk.LEFT)
     )
     return bulk.told(asked.get("done", ""), did, left)
 

@@ -7,6 +7,7 @@ it was listed, so that nothing is done to a task that has changed since, and doi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,13 @@ from mailboxd.errors import Refused
 
 MOST = 2_000
 """Tasks that one order is for: it is one transaction, for which the daemon waits."""
-CHANGED = "it has changed since the list was shown"
+CHANGED = "changed"
+"""The rule that refuses an order about a task that is not as it was listed."""
+LEFT = ("left", "held", "refused")
+"""The names, in an address, of the numbers of tasks that did not get an order: they had changed, an order that ends
+them is held already, or it makes no sense for them.
+"""
+_KINDS = {CHANGED: "left", "held-already": "held", "being-ended": "held"}
 _STAMP = re.compile(r"([0-9A-Za-z_]{1,40}):([0-9]{1,6}):([a-z_]{1,20})")
 
 
@@ -93,7 +100,7 @@ def order_for(name: str, phase: Phase, held: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an order for many tasks: how many got it, and of which it was not true any more, and why."""
+    """What became of an order for many tasks: how many got it, and which did not, with the rule that refused it."""
 
     order: BulkOrder
     count: int
@@ -102,16 +109,30 @@ class Done:
     @property
     def query(self) -> str:
         """What the address of the page says of it."""
-        return f"done=all-{self.order.name}&did={self.count}&left={len(self.left)}"
+        kinds = Counter(_KINDS.get(rule, "refused") for _, rule in self.left)
+        counts = "".join(f"&{name}={kinds[name]}" for name in LEFT if kinds[name] or name == "left")
+        return f"done=all-{self.order.name}&did={self.count}{counts}"
 
 
-def told(done: str, did: int, left: int) -> str:
-    """The sentence for that."""
+def told(done: str, did: int, left: Sequence[int]) -> str:
+    """The sentences for that; `left` are the numbers of `LEFT`."""
     order = BULK.get(done.removeprefix("all-")) if done.startswith("all-") else None
     if order is None:
         return ""
-    rest = f" {tasks(left)} had changed since the list was shown, and {'is' if left == 1 else 'are'} as before."
-    return order.done.format(tasks(did)) + (rest if left else "")
+    said = [order.done.format(tasks(did)) if did or not any(left) else "Nothing was ordered."]
+    changed, held, refused = left
+    if changed:
+        said.append(f"{tasks(changed)} had changed since the list was shown, and {_are(changed)} as before.")
+    if held:
+        said.append(f"{tasks(held)} {_are(held)} about to be cancelled already, unless you undo it.")
+    if refused:
+        where = "its page says" if refused == 1 else "their pages say"
+        said.append(f"For {tasks(refused)} it makes no sense now: {where} why.")
+    return " ".join(said)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def tasks(count: int) -> str:

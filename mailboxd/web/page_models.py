@@ -44,7 +44,7 @@ from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.recipe import example_values, expand
 from mailboxd.protocol.strict_yaml import Yaml
 from mailboxd.store import diagrams, task_queries
-from mailboxd.store.attention_queries import Seen, failed_at
+from mailboxd.store.attention_queries import Seen, unseen_failures
 from mailboxd.store.later import history, later, repetition_called
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
@@ -186,11 +186,11 @@ class PageModels:
         """The tasks of a list for which an order makes sense: their number, and the first of them."""
         with self.report(workspace) as report:
             _, every = task_queries.list_tasks(report, wanted, limit=0)
-            rows, total = task_queries.list_tasks(report, replace(wanted, suits=order.name), limit=bulk.MOST)
+            held = tuple(row["task"] for row in task_queries.list_held_orders(report) if row["name"] == order.name)
+            suits = replace(wanted, suits=order.name, without=held)
             if order.name == "dismiss":
-                seen, before = self.seen(workspace), len(rows)
-                rows = [row for row in rows if not seen.has(row["id"], failed_at(report, row["id"]) or "")]
-                total -= before - len(rows)
+                suits = replace(suits, ids=tuple(id_ for id_, _ in unseen_failures(report, self.seen(workspace))))
+            rows, total = task_queries.list_tasks(report, suits, limit=bulk.MOST)
         asks = order.asks.format(bulk.tasks(len(rows)))
         if not rows:
             asks = f"None of these {every:,} {order.suits}." if every else "No task was found."

@@ -302,12 +302,16 @@ class FormActions:
             return self._dismissed(workspace, order, tasks)
         count, left, user = 0, list[tuple[str, str]](), process.name()
         with _engine(workspace) as engine, engine.batch():
+            as_listed = {one.id for one in tasks if _is_as_listed(engine.store.tasks.get(one.id), one)}
             for one in tasks:
                 try:
                     with engine.store.savepoint():
                         _order_one(engine, one, order.name, note, user)
                 except Refused as refusal:
-                    left.append((one.id, refusal.problem))
+                    if refusal.rule == bulk.CHANGED and one.id in as_listed:
+                        count += 1  # this very order has reached it, with a task above or below it
+                    else:
+                        left.append((one.id, refusal.rule))
                 else:
                     count += 1
         wakeup.poke(workspace.ws.state)
@@ -422,11 +426,15 @@ def _task(engine: Engine, name: str) -> Task:
     return found
 
 
+def _is_as_listed(task: Task | None, one: bulk.Listed) -> bool:
+    return task is not None and bulk.Listed(task.id, task.attempt, str(task.phase)) == one
+
+
 def _order_one(engine: Engine, one: bulk.Listed, name: str, note: str, user: str) -> None:
     """Give or hold an order about one of many tasks. Raises Refused, also if it is not as it was listed."""
     task = engine.store.tasks.get(one.id)
-    if task is None or bulk.Listed(task.id, task.attempt, str(task.phase)) != one:
-        raise Refused("changed", bulk.CHANGED)
+    if task is None or not _is_as_listed(task, one):
+        raise Refused(bulk.CHANGED, "it has changed since the list was shown")
     order = BY_NAME[bulk.order_for(name, task.phase, task.held)]
     values = order.read({order.note: note})
     (held_orders.hold if order.ends else operator_commands.give)(engine, task, order, values, user)

@@ -9,8 +9,9 @@ import pytest
 
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
+from mailboxd.web import bulk
 from mailboxd.web.bulk import MOST
-from tests.cli.stage import NOW, Stage, make
+from tests.cli.stage import NOW, Stage, child, make
 from tests.web.inside import Inside, inside
 
 
@@ -201,3 +202,56 @@ def test_a_workspace_counts_what_to_decide_and_what_failed_as_the_overview_does(
         words = page.get(path).words
         assert "Decide 1 " in words, path
         assert "Failed 2 " in words, path
+
+
+def test_more_failures_than_one_order_is_for_are_dismissed_by_giving_it_again(
+    stage: Stage, page: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "MOST", 2)
+    page.get("/")
+    _fails(stage, "one", "two", "three")
+    path = f"/w/{page.key()}/all?order=dismiss"
+    assert "3 of the 3" in page.get(path).words
+    assert page.form(path, all="dismiss").headers["location"].endswith("did=2&left=0")
+    assert "Dismiss 1 task?" in page.get(path).words
+    assert page.form(path, all="dismiss").headers["location"].endswith("did=1&left=0")
+    assert "There is nothing to do" in page.get(path).words
+
+
+@pytest.mark.parametrize("asked", ["state=bogus", "agent=a%20b"])
+def test_an_order_for_what_cannot_be_is_for_nothing_and_not_for_everything(
+    stage: Stage, page: Inside, asked: str
+) -> None:
+    _sends(stage, "one")
+    answer = page.get(f"/w/{page.key()}/all?order=cancel&{asked}")
+    assert answer.status == 404
+    assert "nothing is found: there is no" in answer.words
+    assert 'name="tasks"' not in answer.text
+
+
+def test_what_runs_again_with_its_parent_is_among_what_runs_again(stage: Stage, page: Inside) -> None:
+    stage.create("root", child("a", "alpha"), child("b", "alpha", ("a",)), policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn("root.a", Failed("no access", Permanence.PERMANENT))
+    assert stage.phase("root") == stage.phase("root.a") == "failed"
+    path = f"/w/{page.key()}/all?order=retry&children=1"
+    listed = page.filled(path, all="retry")
+    count = len(listed["tasks"].split())
+    assert count > 1
+    answer = page.post(path, listed).headers["location"]
+    assert f"did={count}&left=0" in answer
+    assert "failed" not in {stage.phase("root"), stage.phase("root.a")}
+
+
+def test_what_is_about_to_be_cancelled_is_not_listed_again_and_not_said_to_have_changed(
+    stage: Stage, page: Inside
+) -> None:
+    _sends(stage, "one", "two")
+    path = f"/w/{page.key()}/all?order=cancel"
+    listed = page.filled(path, all="cancel")
+    assert page.post(path, listed).headers["location"].endswith("did=2&left=0")
+    assert "There is nothing to do" in page.get(path).words
+    again = page.post(path, listed).headers["location"]
+    words = page.get(again).words
+    assert "Nothing was ordered. 2 tasks are about to be cancelled already, unless you undo it." in words
+    assert "had changed" not in words
