@@ -452,7 +452,8 @@ def unreadable(now: str, place: Place, trouble: str) -> Overview:
     item = Item(Need.HEALTH, trouble, f"mailboxd -w {shlex.quote(place.workspace)} doctor")
     nothing: Section[Any] = Section()
     decide = Section((Decision(place, item),), 1)
-    return Overview(now, decide, nothing, nothing, nothing, nothing, Spent(), (Condition(place, Grade.RED),))
+    condition = Condition(place, Grade.RED, troubles=(trouble,))
+    return Overview(now, decide, nothing, nothing, nothing, nothing, Spent(), (condition,))
 
 
 def together(now: str, parts: Sequence[Overview], hosts: Iterable[Row] = ()) -> Overview:

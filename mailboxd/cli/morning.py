@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mailboxd import overview
@@ -21,7 +21,7 @@ from mailboxd.core.vocabulary import State
 from mailboxd.errors import UnavailableError
 from mailboxd.health import Grade
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.overview import Condition, Decision, Later, Overview, Place, Result, Section
+from mailboxd.overview import Decision, Later, Overview, Place, Result, Section
 
 if TYPE_CHECKING:
     from mailboxd.hub.report import HubReport
@@ -86,7 +86,7 @@ def lines(
     `most`: of each section at most so many lines; None: all that were read. `several`: each line names its agent.
     `health`: what is not well, where the caller knows more of it.
     """
-    troubles = _health(found.places, program, several) if health is None else health
+    troubles = _health(found, program, several) if health is None else health
     for name, texts in _sections(found, max(room - _INDENT, _NARROWEST), program, most, next_, several, troubles):
         for number, text in enumerate(texts):
             yield f"{'' if number else name:<{_INDENT - 2}}  {text}".rstrip()
@@ -109,14 +109,15 @@ def _sections(
     yield "spent", _spent(found, room, most)
 
 
-def _health(places: Sequence[Condition], program: str, several: bool) -> Iterator[str]:
+def _health(found: Overview, program: str, several: bool) -> Iterator[str]:
     """The places that are not green, each with what is wrong, and does not wait for the person."""
-    for place in places:
+    waiting = {(one.place, one.item.text) for one in found.decide.lines}
+    for place in found.places:
         if place.grade in (Grade.GREEN, Grade.OFF):  # work without a daemon is in `decide`
             continue
         about = _about(place.place, several)
         its = _program(place.place, program, several) + " doctor" if not place.place.host else "mailboxd hub status"
-        texts = [f"{trouble} (`{its}`)" for trouble in place.troubles]
+        texts = [f"{trouble} (`{its}`)" for trouble in place.troubles if (place.place, trouble) not in waiting]
         yield from (f"{about}{place.grade}{f': {for_terminal(text)}' if text else ''}" for text in texts or [""])
 
 

@@ -75,7 +75,13 @@ def overview_values(models: PageModels) -> Row:
         told = [asdict(line) | {"key": key(line.place)} for line in shown.lines]
         return {"lines": told, "total": section.total, "more": shown.more}
 
-    decisions = [one for one in found.decide.lines if one.item.kind is not Need.ENDING]  # `held` has them
+    unwell = {(place.place, trouble) for place in found.places for trouble in place.troubles}
+    decisions = [
+        one
+        for one in found.decide.lines
+        # `held` has those that end, and what keeps a workspace from being read stands above all
+        if one.item.kind is not Need.ENDING and (one.place, one.item.text) not in unwell
+    ]
     waiting = found.decide.total - (len(found.decide.lines) - len(decisions))
     return {
         "decide": {
