@@ -1,7 +1,7 @@
 """Local times as instants, right over both changes of the clock.
 
 A local time that the change to summer time skips means the first minute after it; one that occurs twice, when the clock
-is set back, means the first of both.
+is set back, means the first of both unless the second is asked for.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def instant(local: datetime, zone: tzinfo | None) -> str:
+def instant(local: datetime, zone: tzinfo | None, *, second: bool = False) -> str:
     """The time, as in `core.times`, that a naive local time means in `zone`; None is the zone of the machine.
 
+    `second`: of a time that occurs twice, the second one.
     Raises ValueError, OverflowError for years that cannot be written.
     """
     first = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    other = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
     if first.astimezone(zone).replace(tzinfo=None) != local.replace(fold=0):
-        first = _change_between(local.replace(tzinfo=zone, fold=1).astimezone(UTC), first, zone)
-    return to_text(first.timestamp())
+        return to_text(_change_between(other, first, zone).timestamp())
+    return to_text((other if second else first).timestamp())
 
 
 def _change_between(early: datetime, late: datetime, zone: tzinfo | None) -> datetime:

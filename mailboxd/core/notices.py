@@ -34,7 +34,11 @@ class QuietHours:
         else:
             inside = now >= self.begins or now < self.ends
             day = local.date() + timedelta(days=int(now >= self.begins))
-        return instant(datetime.combine(day, self.ends), zone) if inside else None
+        if not inside:
+            return None
+        local_end = datetime.combine(day, self.ends)
+        end = instant(local_end, zone)  # in the hour that is repeated, the first end may be over
+        return end if end > at else instant(local_end, zone, second=True)
 
 
 def read_quiet(text: str) -> QuietHours:

@@ -302,8 +302,11 @@ class PeopleNotifier:
         """
         if not self.ways.quiet or said.kind is Notice.DIGEST:
             return None
-        end = read_quiet(self.ways.quiet).until(self.engine.clock.now(), self.zone)
-        return None if end is None or (said.until is not None and said.until <= end) else end
+        now = self.engine.clock.now()
+        end = read_quiet(self.ways.quiet).until(now, self.zone)
+        if end is None or end <= now:  # what waited until now would be due at once, again and again
+            return None
+        return None if said.until is not None and said.until <= end else end
 
     def _alike(self, effect: Notify) -> list[Order]:
         """The pending notices of this kind that may be told together, in order."""

@@ -57,6 +57,36 @@ def test_what_waits_is_told_within_a_day_and_not_in_quiet_hours(begins: time, en
 
 
 @pytest.mark.parametrize(
+    ("at", "until"),
+    [
+        ("2026-10-25T00:10:00.000Z", "2026-10-25T00:30:00.000Z"),  # 02:10, the first time
+        ("2026-10-25T01:05:00.000Z", "2026-10-25T01:30:00.000Z"),  # 02:05, the second time
+        ("2026-10-25T01:30:00.000Z", None),
+    ],
+)
+def test_quiet_hours_that_end_in_the_repeated_hour_end_later_than_now(at: str, until: str | None) -> None:
+    assert read_quiet("22:00-02:30").until(at, BERLIN) == until
+
+
+_CHANGES = (
+    ("Europe/Berlin", "2026-10-25T01:00:00.000Z"),
+    ("Europe/Berlin", "2026-03-29T01:00:00.000Z"),
+    ("America/Havana", "2026-11-01T05:00:00.000Z"),  # 01:00 becomes midnight
+    ("America/Havana", "2026-03-08T05:00:00.000Z"),
+    ("Australia/Lord_Howe", "2026-04-04T15:00:00.000Z"),  # by half an hour
+)
+
+
+@given(st.integers(0, 23), st.integers(0, 16), st.sampled_from(_CHANGES), st.integers(-18, 18))
+def test_quiet_hours_never_end_in_the_past(begins: int, ends: int, change: tuple[str, str], after: int) -> None:
+    zone, changed = change
+    now = plus(changed, after * 600.0)  # up to three hours before and after
+    hours = QuietHours(time(begins, 1), time(ends // 4, ends % 4 * 15))
+    until = hours.until(now, ZoneInfo(zone))
+    assert until is None or until > now
+
+
+@pytest.mark.parametrize(
     ("oldest", "newest", "last", "at"),
     [
         (0.0, 0.0, None, GATHERED),
