@@ -504,8 +504,10 @@ def _of_unread(ws: Workspace, found: Unread, program: str) -> Item:
 def _rejected(row: Row) -> str:
     reason = row["reason"]
     sender = f" from {row['sender']}" if row["sender"] else ""
-    place = f"mailbox/{row['path'] or 'inbox/' + row['name']}"
-    text = f"rejected {place}{sender}: {reason.get('problem', '')} ({reason.get('rule', '')})"
+    place = row["name"] + (f", line {reason['line']}" if reason.get("line") else "")
+    known = reason.get("field") or ""
+    field = f"{known}: " if known and known not in reason.get("problem", "") else ""
+    text = f"rejected {place}{sender}: {field}{reason.get('problem', '')} ({reason.get('rule', '')})"
     return one_line(f"{text}. {reason['hint']}" if reason.get("hint") else text)
 
 

@@ -153,10 +153,17 @@ def test_only_what_a_daemon_can_do_waits_for_one(stage: Stage) -> None:
 # Files
 
 
+def test_a_rejection_names_file_line_and_field_before_what_is_wrong(stage: Stage) -> None:
+    assert put(stage, TASK.format("priority: 500\n")) == "rejected"
+    text = stage.item("rejected")["text"]
+    assert text.startswith("rejected q3.md, line ")
+    assert ": priority: '500' is out of range (field-range)" in text
+
+
 def test_a_rejected_file_waits_with_its_reason_until_a_better_one_comes(stage: Stage) -> None:
     assert put(stage, "---\ntaks_id: q3\nfrom: operator\ntpye: task\n---\n\nDo it.\n") == "rejected"
     item = stage.item("rejected")
-    assert item["text"].startswith("rejected mailbox/inbox/q3.md: required headers are missing: type")
+    assert item["text"].startswith("rejected q3.md, line 2: required headers are missing: type")
     assert "Is 'tpye' a misspelling of type?" in item["text"]
     assert put(stage, TASK.format("")) == "accepted"
     assert kinds(stage) == []
@@ -244,7 +251,7 @@ def test_a_rejected_file_is_dismissed_by_its_name(stage: Stage, name: str) -> No
     put(stage, "---\ntype: nothing\n---\n", "a b.md")
     put(stage, "---\ntype: nothing\n---\n", "b.md")
     assert stage.run("inbox", "--dismiss", name).exit_code == 0
-    assert "/b.md" in stage.item("rejected")["text"]
+    assert "rejected b.md, line 2: " in stage.item("rejected")["text"]
 
 
 def test_a_new_task_file_waits_for_a_daemon_too(stage: Stage) -> None:

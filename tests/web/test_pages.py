@@ -168,7 +168,7 @@ def test_a_rejected_file_is_read_and_dismissed_on_the_page(found: Found, opened:
     alpha.run()
     page = opened(company)
     key = page.key()
-    assert "Rejected mailbox/rejected/" in page.get("/").words
+    assert "Rejected bad.md, line" in page.get("/").words
     link = re.search(rf'<a class="button" href="(/w/{key}/m/[^"]+)">', page.get("/").text)
     assert link
     assert "status: perhaps" in page.get(link[1]).words
@@ -193,7 +193,7 @@ def test_failures_doubts_and_refused_files_are_on_the_page_until_they_are_seen(f
     assert "unknown header &#39;prority&#39;" in page.get("/").text
     record = page.get(f"/w/{page.key()}/t/one").words
     assert "In doubt: 1.md: unknown header" in record
-    assert "mailboxd doctor --canary first mend the model's access" in record
+    assert "mailboxd doctor --canary # first mend the model's access" in record
     assert page.get("/").words.count("Has failed for good") == 1, "the page of one was opened"
     for _ in range(3):
         button = re.search(r'name="dismiss" value="([^"]+)"', page.get("/").text)
