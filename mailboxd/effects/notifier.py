@@ -155,6 +155,11 @@ class Sending:
     """The end of the quiet hours in which only who asked is told."""
 
     @property
+    def sent(self) -> frozenset[str]:
+        """The ways by which it was sent, and is not again."""
+        return frozenset(way for way, problem in self.problems.items() if not problem)
+
+    @property
     def follows(self) -> bool:
         """Whether something is to be sent because of how a note has ended."""
         return (self.by_turn and _TURN not in self.problems) or (self.chat is not None and _CHAT not in self.problems)
@@ -199,7 +204,8 @@ class PeopleNotifier:
         read = read_repeat(self.ways.digest)
         times = RuleTimes(read, called(read.zone) if read.zone else self.zone, anchor)
         if next_at and next_at <= now:
-            self.engine.store.outbox.add(self.engine.new_id("trn"), "", Notify(Notice.DIGEST), now)
+            if not self.engine.store.outbox.notices(Notice.DIGEST):  # one that waits will tell of what there is then
+                self.engine.store.outbox.add(self.engine.new_id("trn"), "", Notify(Notice.DIGEST), now)
             next_at = ""
         if not next_at:
             meta.set_digest(said, anchor, times.after(now))
@@ -241,11 +247,12 @@ class PeopleNotifier:
         settings, now = self.engine.settings, self.engine.clock.monotonic()
         address = task.reply_address(effect.what) if task is not None and not effect.people_only else ""
         is_told, ways = effect.what in settings.notices or effect.what is Notice.DIGEST, self.ways
-        quiet = self._quiet_until(said) if is_told else None
+        quiet = self._quiet_until(said, order.tries) if is_told else None
         others: tuple[tuple[Order, str], ...] = ()
         if is_told and not address:
             if until := quiet or self._gathered_at(order, effect):
-                self.sending.pop(order.id, None)
+                if order.id in self.sending and not self.sending[order.id].sent:
+                    del self.sending[order.id]
                 self.reports.append(NoticeWaits(order, until))
                 return
             said, others = self._with_others(order, effect, said)
@@ -295,12 +302,12 @@ class PeopleNotifier:
         place = f"/w/{self.ws.key}/t/{task}" if task else f"/w/{self.ws.key}"
         return f"{self.page.rstrip('/')}{place}" if self.page else ""
 
-    def _quiet_until(self, said: NoticeMessage) -> str | None:
+    def _quiet_until(self, said: NoticeMessage, tries: int) -> str | None:
         """When the quiet hours end in which this notice waits; None if it does not.
 
-        A digest has its own time, and what is decided before by itself would come too late.
+        A digest has its own time, unless it failed then; and what is decided before by itself would come too late.
         """
-        if not self.ways.quiet or said.kind is Notice.DIGEST:
+        if not self.ways.quiet or (said.kind is Notice.DIGEST and not tries):
             return None
         now = self.engine.clock.now()
         end = read_quiet(self.ways.quiet).until(now, self.zone)
@@ -325,8 +332,11 @@ class PeopleNotifier:
         alike = [one.at for one in self._alike(effect) if not one.tries]
         if order.tries or not alike or effect.people_only:
             return None
+        now = self.engine.clock.now()
+        if max(alike) > now:  # ordered before the clock was set back
+            return None
         at = due(min(alike), max(alike), self._last.get(effect.what))
-        return at if at > self.engine.clock.now() else None
+        return at if at > now else None
 
     def _with_others(
         self, order: Order, effect: Notify, said: NoticeMessage
@@ -334,13 +344,15 @@ class PeopleNotifier:
         """The notice for this order and all that are told with it; and their orders, each with its text, which is empty
         if it applies no longer.
         """
-        messages, others = [said], []
+        messages, others, before = [said], [], self.sending.get(order.id)
+        # what was sent by one way is completed by the other, without what is new
+        known = None if before is None or not before.sent else {one.id for one, _ in before.others}
         for one in self._alike(effect)[:_MOST_TOGETHER]:
-            is_told = one.id == order.id or one.id in self.sending
+            is_told = one.id == order.id or one.id in self.sending or (known is not None and one.id not in known)
             if is_told or self._told_with.get(one.id, order.id) != order.id or not isinstance(one.effect, Notify):
                 continue
             other = self._notice(one, one.effect, self.engine.store.tasks.get(one.task) if one.task else None)
-            if other is not None and self._quiet_until(other) is not None:
+            if other is not None and self._quiet_until(other, one.tries) is not None:
                 continue
             messages += [other] if other is not None else []
             others.append((one, other.text if other is not None else ""))
@@ -524,8 +536,7 @@ class PeopleNotifier:
             return
         if sending.follows:
             return  # the order is still pending, and due
-        pause = PAUSES[order.tries] if order.tries < len(PAUSES) else None
-        again = plus(now, pause) if pause is not None else None
+        again = _again(order, now)
         for way, problem in sending.problems.items():
             about = {"at": now, "id": order.id, "what": sending.said.kind, "to": sending.addressees[way]}
             if not problem and way not in sending.recorded:
@@ -536,14 +547,19 @@ class PeopleNotifier:
             elif problem and order.tries >= QUIET_TRIES:
                 self._record(Kind.NOTICE_FAILED, order, about | {"why": problem, "again": again})
         failed = any(sending.problems.values())
-        orders = (order, *(other for other, _ in sending.others))
-        if failed and again is not None:
-            for one in orders:
-                store.outbox.postpone(one.id, again)
-            return
-        for one in orders:
-            store.outbox.finish(one.id, "failed" if failed else "done")
+        for one in (order, *(other for other, _ in sending.others)):
             self._told_with.pop(one.id, None)
+            if not failed:
+                store.outbox.finish(one.id)
+            elif one.tries <= order.tries and (retry := _again(one, now)) is not None:
+                store.outbox.postpone(one.id, retry)  # by its own tries; who has failed more often keeps its pause
+                if one.tries < order.tries and sending.sent:
+                    ways = dict.fromkeys(sending.sent, "")
+                    self.sending[one.id] = Sending(sending.said, ways, recorded=set(sending.recorded))
+            elif one.id == order.id:
+                store.outbox.finish(one.id, "failed")
+        if failed and again is not None:
+            return
         if sending.later is not None and isinstance(order.effect, Notify):
             later = replace(order.effect, people_only=True, not_before=sending.later)
             store.outbox.add(self.engine.new_id("trn"), order.task, later, now)
@@ -552,6 +568,11 @@ class PeopleNotifier:
 
     def _record(self, kind: Kind, order: Order, data: Mapping[str, Any]) -> None:
         self.engine.record(Event(kind, order.task or None, data))
+
+
+def _again(order: Order, now: str) -> str | None:
+    """When a notice whose try has failed is tried again; None if it is given up."""
+    return plus(now, PAUSES[order.tries]) if order.tries < len(PAUSES) else None
 
 
 _MOST_TOGETHER = 200

@@ -218,8 +218,8 @@ class Outbox:
         return [self._order(row) for row in rows]
 
     def hasten_notices(self) -> None:
-        """Try notices that failed before at once."""
-        self._update_pending("not_before = NULL", "kind = 'notify' AND tries > 0")
+        """Look at all notices that wait at once: the clock may have been set, and a target be back."""
+        self._update_pending("not_before = NULL", "kind = 'notify' AND not_before IS NOT NULL")
 
     def shift_delays(self, now: str, seconds: float) -> None:
         """Delay effects that are not due at `now` by `seconds` more."""

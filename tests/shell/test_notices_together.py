@@ -22,7 +22,7 @@ from mailboxd.effects.notifier import NoticeMessage, chat_text
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import NOW, Stage, make
 from tests.e2e.support import eventually
-from tests.shell.bell import Bell
+from tests.shell.bell import PAUSES, Bell
 
 SECRET = "hunter2"
 DAY = 86_400.0
@@ -291,3 +291,91 @@ def test_what_waits_for_the_morning_survives_a_rebuild_of_the_database(bell: Bel
     wait(bell, 8 * 3600.0)
     bell.ring()
     assert [said["text"] for said in told(bell)] == ["2 tasks stopped: one, two"]
+
+
+def down(bell: Bell, tmp_path: Path, **more: Any) -> Path:
+    """The command fails while the file exists that is returned."""
+    bell.ways, mark = ways(tmp_path, **more), tmp_path / "down"
+    keep = Path(bell.ways.command[0])
+    keep.write_text(keep.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n[ -e {mark} ] && exit 1\n"))
+    mark.touch()
+    return mark
+
+
+def test_what_is_new_is_not_given_up_with_what_failed_for_a_day(bell: Bell, tmp_path: Path) -> None:
+    mark = down(bell, tmp_path)
+    stop(bell.stage, "old")
+    bell.ring()
+    for pause in (3.0, *PAUSES[:-1]):
+        wait(bell, pause)
+        bell.ring()
+    wait(bell, PAUSES[-1])
+    stop(bell.stage, "new", why="another")
+    bell.ring()
+    assert bell.states() == ["failed", "pending"]
+    mark.unlink()
+    wait(bell, PAUSES[0])
+    bell.ring()
+    assert [said["task"] for said in told(bell)] == ["new"]
+    assert bell.states() == ["failed", "done"]
+
+
+def test_what_has_failed_for_long_does_not_use_up_its_tries_by_what_is_new(bell: Bell, tmp_path: Path) -> None:
+    mark = down(bell, tmp_path)
+    stop(bell.stage, "old")
+    bell.ring()
+    for pause in (3.0, *PAUSES[:5]):
+        wait(bell, pause)
+        bell.ring()
+    bell.sending.clear()  # a daemon that began anew
+    stop(bell.stage, "new", why="another")
+    bell.ring()
+    for pause in (3.0, *PAUSES[:3]):
+        wait(bell, pause)
+        bell.ring()
+    assert bell.states() == ["pending", "pending"]
+    mark.unlink()
+    wait(bell, PAUSES[3])
+    bell.ring()
+    assert bell.states() == ["done", "done"]
+
+
+def test_a_digest_that_failed_by_day_is_not_sent_at_night_nor_twice(bell: Bell, tmp_path: Path) -> None:
+    mark = down(bell, tmp_path, digest="every 6 h", digest_always=True, quiet="22:00-07:00")
+    bell.order_digest()
+    for _ in range(4):  # until noon of the next day
+        wait(bell, 6 * 3600.0)
+        bell.order_digest()
+        bell.ring()
+    assert len(bell.states()) <= 2
+    wait(bell, 11 * 3600.0)  # 23:00
+    mark.unlink()
+    for _ in range(7):
+        bell.ring()
+        wait(bell, 3600)
+    assert told(bell) == []
+    wait(bell, 2 * 3600.0)
+    bell.ring()
+    assert len(told(bell)) == 1
+
+
+def test_what_waits_for_others_is_told_when_the_clock_was_set_back(bell: Bell) -> None:
+    stop(bell.stage, "one")
+    bell.ring()
+    wait(bell, -7200)
+    bell.start()
+    bell.ring()
+    assert [said["task"] for said in told(bell)] == ["one"]
+
+
+def test_what_was_sent_before_the_quiet_hours_is_not_sent_again_after_them(bell: Bell, tmp_path: Path) -> None:
+    bell.openclaw = ("false",)
+    bell.ways = ways(tmp_path, quiet="12:01-13:00", channel="telegram", target="@ann")
+    stop(bell.stage, "one")
+    bell.ring()
+    for pause in (3.0, *PAUSES[:3]):
+        wait(bell, pause)
+        bell.ring()
+    wait(bell, 3600)
+    bell.ring()
+    assert len(told(bell)) == 1
