@@ -209,3 +209,12 @@ def test_what_is_left_out_is_counted_with_the_command_that_shows_it(company: Sta
         whole = outside(company, *how.split()[1:])
         assert not [line for line in whole if command in line]
         assert len(whole) > 20
+
+
+def test_why_says_of_finished_work_once_that_it_is_done(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", "# Twelve figures")
+    first, second, *_ = shown(stage, "why", "job")
+    assert first == "job  ✓ done"
+    assert second.strip() == "-> mailboxd show job"

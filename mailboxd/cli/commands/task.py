@@ -370,7 +370,8 @@ def _why_lines(told: Explanation, runnable: Callable[[str], str], now: str, runn
     shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
     for cause in shown[:_MOST_CAUSES]:
         indent = "  " * (min(cause.depth, _DEEPEST) + 1)
-        yield f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}"
+        if cause.depth or cause.text != "is completed":  # which its state has said
+            yield f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}"
         if cause.details:
             program = runnable("mailboxd show").removesuffix(" show")
             yield from task_output.question_lines(cause.details, cause.task, f"{indent}    ", room(), program)
