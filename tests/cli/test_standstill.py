@@ -82,7 +82,7 @@ def test_status_and_inbox_name_it_with_the_command_that_ends_it(stage: Stage) ->
     assert stage.json("status")["paused"]["note"] == NOTE
     item = stage.item("paused")
     assert NOTE in item["text"]
-    assert NOTE in stage.run("status").stdout
+    assert NOTE in stage.run("status", env={"COLUMNS": "200"}).stdout
     assert run_as_printed(stage, item["command"]) == 0
     assert stage.json("status")["paused"] is None
     assert not [one for one in stage.json("inbox") if one["kind"] == "paused"]
