@@ -115,8 +115,7 @@ class Session:
 
         if inside_agent(os.environ):
             return False
-        user_state.see(self.workspace().root, os.environ, self.clock.now(), failed, files)
-        return True
+        return user_state.see(self.workspace().root, os.environ, self.clock.now(), failed, files)
 
     def read(self, ws: Workspace, results: Mapping[str, str]) -> None:
         """Note that this user has read the results of these tasks (id -> end). An agent's shell notes nothing."""
