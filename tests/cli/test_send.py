@@ -310,7 +310,10 @@ def test_wait_ends_at_once_when_the_task_asks(stage: Stage) -> None:
     asking(stage)
     result = stage.run("send", "--wait", "--task-id", "job", "Do it")
     assert result.exit_code == 3
-    assert result.stdout == f"job: asks operator: Which figures? (0.0 s)\n  -> mailboxd -w {stage.ws.root} answer job\n"
+    assert (
+        result.stdout
+        == f"job: asks operator: Which figures? (0.0 s ago)\n  -> mailboxd -w {stage.ws.root} answer job\n"
+    )
 
 
 def test_wait_that_ends_at_a_question_is_json_if_that_was_asked_for(stage: Stage) -> None:
