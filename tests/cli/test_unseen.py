@@ -174,7 +174,7 @@ def test_the_page_and_its_button_see_it(stage: Stage) -> None:
     fails(stage, "one")
     fails(stage, "two")
     place, models = WebWorkspace(stage.ws), PageModels(WebWorkspaces([stage.ws.root]), stage.clock)
-    (first, second) = models.summary(place)["attention"][-2:]
+    (first, second) = models.summary(place)["failed"]
     assert (first["kind"], [order.name for order, _ in first["orders"]]) == ("failed", ["retry"])
     models.opened(place, models.task(place, "one"))
     assert FormActions(stage.clock).dismiss(place, second["id"]) == "dismissed"
