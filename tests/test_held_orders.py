@@ -69,7 +69,7 @@ def test_the_record_alone_restores_what_is_held(stage: Stage) -> None:
 
 def test_a_second_one_is_refused_and_one_that_makes_no_sense_at_once(stage: Stage) -> None:
     stage.create("job")
-    with pytest.raises(Refused, match="it has not stopped"):
+    with pytest.raises(Refused, match="only what has stopped can be resolved"):
         hold(stage, "job", "unblock-fail")
     hold(stage, "job")
     with pytest.raises(Refused, match="as ann has ordered already"):
