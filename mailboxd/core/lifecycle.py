@@ -267,8 +267,8 @@ def _not_stopped(task: Task) -> tuple[str, str]:
     if task.phase.is_terminal:
         return f"{name} {task.phase.told}: there is nothing to resolve", f"See `mailboxd show {name}`."
     if task.phase is Phase.AWAITING_APPROVAL:
-        how = "`mailboxd inbox` has its ID for `mailboxd reject ID --note ...`"
-        return f"{name} waits for your approval", f"{how}, or {cancel}"
+        how = "`mailboxd inbox` shows the request, for you to approve or reject;"
+        return f"{name} waits for your approval", f"{how} {cancel}"
     does = "is under way" if task.phase is Phase.EXECUTING else "waits"
     return f"{name} has not ended: it {does}, and only what has stopped can be resolved", cancel
 
