@@ -15,11 +15,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 from mailboxd.clock import Clock
 from mailboxd.errors import LockedError, UnavailableError, WorldError
+from mailboxd.host.package_data import package_data
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -39,13 +39,6 @@ _STOPPING = 5.0
 _STATE = ".state"
 _MARK = ".mailboxd-demo"
 """Only a directory with this file is replaced."""
-
-
-def packaged() -> Path:
-    """The example: inside the package in a wheel, next to it in a source checkout."""
-    package = Path(str(files("mailboxd")))
-    inside = package / "workspace-example"
-    return inside if inside.is_dir() else package.parent / "workspace-example"
 
 
 def own_environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -119,7 +112,7 @@ class Company:
         (self.root / _MARK).write_text("mailboxd demo made this directory, and the next one replaces it.\n")
         # of a checkout, only what belongs to the example
         ours = shutil.ignore_patterns("mailbox", "tasks", "mailboxd.db*")
-        shutil.copytree(packaged(), self.root, ignore=ours, dirs_exist_ok=True)
+        shutil.copytree(package_data("workspace-example"), self.root, ignore=ours, dirs_exist_ok=True)
         (self.root / "logs").mkdir()
         script = self.root / "company.yaml"
         if dialect:

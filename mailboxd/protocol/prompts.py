@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +21,7 @@ from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import storable_line
 from mailboxd.core.vocabulary import Gate, Turn
 from mailboxd.errors import ConfigError
+from mailboxd.host.package_data import package_data
 from mailboxd.protocol.markdown import escape, quote_fence
 from mailboxd.protocol.spec import render_actions, render_checks
 
@@ -146,10 +146,8 @@ def _prepared(kind: type[Environment], loader: BaseLoader, *, auto_reload: bool)
 
 
 def packaged() -> Path:
-    """The packaged templates: inside the package in a wheel, next to it in a source checkout."""
-    package = Path(str(files("mailboxd")))
-    inside = package / "templates"
-    return inside if inside.is_dir() else package.parent / "templates"
+    """The packaged templates."""
+    return package_data("templates")
 
 
 def _signature(path: Path | None) -> _Signature:

@@ -12,13 +12,13 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from mailboxd.agents.ask import ask
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted
 from mailboxd.errors import ConfigError, UnavailableError
+from mailboxd.host.package_data import package_data
 from mailboxd.host.systemd_units import TEMPLATE, unit_of, user_units
 from mailboxd.mailbox.files import world_errors
 from mailboxd.setup.service import Service, ServiceState, command, error_text, read, show
@@ -211,10 +211,8 @@ class Unit(Service):
 
 
 def packaged_unit(name: str = TEMPLATE) -> bytes:
-    """A packaged unit file: inside the package in a wheel, next to it in a source checkout."""
-    package = Path(str(files("mailboxd")))
-    inside = package / "systemd"
-    return ((inside if inside.is_dir() else package.parent / "systemd") / "user" / name).read_bytes()
+    """A packaged unit file."""
+    return (package_data("systemd") / "user" / name).read_bytes()
 
 
 def exec_start(argv: Sequence[str]) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
-from importlib.resources import files
-from pathlib import Path
 
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import columns
 from mailboxd.errors import UnavailableError
+from mailboxd.host.package_data import package_data
 
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
@@ -47,10 +46,8 @@ def showed(session: Session, name: str) -> bool:
 
 
 def runbook() -> str:
-    """The text of docs/runbook.md: inside the package in a wheel, next to it in a source checkout."""
-    package = Path(str(files("mailboxd")))
-    inside = package / "runbook.md"
-    return (inside if inside.is_file() else package.parent / "docs" / "runbook.md").read_text(encoding="utf-8")
+    """The text of docs/runbook.md."""
+    return package_data("runbook.md", "docs", "runbook.md").read_text(encoding="utf-8")
 
 
 def entries(text: str) -> dict[str, list[str]]:
