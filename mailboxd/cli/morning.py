@@ -24,7 +24,7 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.overview import Decision, Later, Overview, Place, Result, Section
 
 if TYPE_CHECKING:
-    from mailboxd.hub.report import HubReport
+    pass
 
 MOST_DECISIONS = 10
 MOST_LINES = 5
@@ -49,23 +49,11 @@ def everywhere(session: Session, *, most: int | None = overview.MOST) -> Overvie
     Raises ConfigError, WorldError of the list of workspaces.
     """
     from mailboxd import user_state
+    from mailboxd.hub.report import other_hosts
 
-    hosts = _hub().rows(session.clock.now()) if _has_hub() else ()
+    hosts = other_hosts(os.environ, session.clock.now())
     roots = [ws.root for ws in user_state.workspaces(os.environ)]
     return overview.everywhere(session.clock, os.environ, roots, lambda ws: agent_of(ws) or "", hosts, most=most)
-
-
-def _has_hub() -> bool:
-    from mailboxd.hub.membership import Membership
-
-    return Membership.of(os.environ).exists()
-
-
-def _hub() -> HubReport:
-    from mailboxd.hub.membership import Membership
-    from mailboxd.hub.report import hub_report
-
-    return hub_report(Membership.of(os.environ))
 
 
 # Status

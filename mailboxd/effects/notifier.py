@@ -55,8 +55,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MailboxdError, WorldError
 from mailboxd.explain import why
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.report import hub_report
+from mailboxd.hub.report import other_hosts
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.overview import Decision, Overview, Place, Running
 from mailboxd.protocol.markdown import quote_fence
@@ -387,8 +386,7 @@ class PeopleNotifier:
         """The overview of this workspace, of the user's others, and of the other hosts of the hub."""
         with suppress(ConfigError, WorldError):
             registered = [ws.root for ws in user_state.workspaces(os.environ)]
-            membership = Membership.of(os.environ)
-            hosts = hub_report(membership).rows(self.engine.clock.now()) if membership.exists() else []
+            hosts = other_hosts(os.environ, self.engine.clock.now())
             return overview.everywhere(
                 self.engine.clock, os.environ, dict.fromkeys([self.ws.root, *registered]), self._agent_of, hosts
             )

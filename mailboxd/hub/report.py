@@ -146,6 +146,12 @@ def _as_here(host: str, item: Waiting, *, may_decide: bool) -> dict[str, Any]:
     return row | {"command": f"mailboxd {here}" if here else f"ssh {host} {shlex.quote(item.command)}"}
 
 
+def other_hosts(environ: Mapping[str, str], now: str) -> list[dict[str, Any]]:
+    """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
+    membership = Membership.of(environ)
+    return hub_report(membership).rows(now) if membership.exists() else []
+
+
 def hub_report(membership: Membership) -> HubReport:
     """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
     settings = membership.settings()

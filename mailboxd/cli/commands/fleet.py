@@ -64,11 +64,9 @@ def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
 
 def hosts(now: str) -> list[Row]:
     """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
-    from mailboxd.hub.membership import Membership
-    from mailboxd.hub.report import hub_report
+    from mailboxd.hub.report import other_hosts
 
-    membership = Membership.of(os.environ)
-    return hub_report(membership).rows(now) if membership.exists() else []
+    return other_hosts(os.environ, now)
 
 
 # The state of each workspace, read in a few milliseconds; one that cannot be read is a row that says so
