@@ -225,6 +225,13 @@ def read(root: Path, environ: Mapping[str, str], now: str, tasks: Mapping[str, s
     return _note(root, environ, now, with_them)
 
 
+def not_noted(environ: Mapping[str, str], more: str = "") -> Refused:
+    """What to raise where a person was promised that something is noted as seen, and it is not; `more` is said last."""
+    folder = UserState.of(environ, "seen").folder
+    hint = f"It and its files must be yours alone, writable and below 1 MiB{more}."
+    return Refused("not-noted", f"what you have seen cannot be noted in {folder}", hint)
+
+
 def seen_stamp(root: Path, environ: Mapping[str, str]) -> int:
     """Another number after each change of what the user has seen. Raises nothing."""
     state, name = _of_seen(root, environ)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from importlib.util import find_spec
 
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import POOL
 from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, note, ok, warning
 from mailboxd.errors import UnavailableError
-from mailboxd.host.pip_extras import to_add
+from mailboxd.host.pip_extras import is_installed, to_add
 from mailboxd.hub.asking import probed
 from mailboxd.hub.cards import MOST_SKEW
 from mailboxd.hub.membership import Membership
@@ -120,7 +119,7 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         folder=str(membership.folder),
         settings=str(membership.folder / "hub.yaml"),
         trouble=report.trouble,
-        extra=all(find_spec(name) is not None for name in ("cryptography", "nats", "nkeys")),
+        extra=is_installed("hub"),
         server=str(files.config) if files else None,
         syncs=files is None or "sync_interval: always" in files.config.read_text(),
         send=settings.send,

@@ -27,9 +27,13 @@ _NAME = "mailboxd"
 _WITH_EXTRAS = re.compile(r"(?P<source>[^\[\]]+)(?:\[(?P<extras>[^\[\]]*)\])?")
 
 
+def is_installed(extra: str) -> bool:
+    return all(find_spec(name) is not None for name in EXTRAS[extra])
+
+
 def require(extra: str) -> None:
     """Raises ConfigError unless the extra is installed."""
-    if any(find_spec(name) is None for name in EXTRAS[extra]):
+    if not is_installed(extra):
         raise ConfigError(f"the extra {extra} is missing: run `{to_add(extra)}`")
 
 

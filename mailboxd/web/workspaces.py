@@ -390,9 +390,7 @@ _PATIENCE = 8.0
 
 def _require_noted(noted: bool, environ: Mapping[str, str]) -> None:
     if not noted:
-        folder = user_state.UserState.of(environ, "seen").folder
-        hint = "It and its files must be yours alone, writable and below 1 MiB; the log of the page says more."
-        raise Refused("not-noted", f"what you have seen cannot be noted in {folder}", hint)
+        raise user_state.not_noted(environ, "; the log of the page says more")
 
 
 def _pause(seconds: float) -> None:

@@ -202,9 +202,9 @@ def _carry_out(
 
 def _offer_page(session: Session, root: Path) -> None:
     """Ask whether to open the page on a first task for the agent at `root`, and serve it until Ctrl-C."""
-    from importlib.util import find_spec
+    from mailboxd.host import pip_extras
 
-    if not _is_asked(session) or find_spec("starlette") is None:
+    if not _is_asked(session) or not pip_extras.is_installed("web"):
         return
     if click.confirm("\nOpen the page, with a first task ready to be sent?", default=True):
         from mailboxd.cli.commands.web import open_page

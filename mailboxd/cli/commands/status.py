@@ -22,7 +22,7 @@ from mailboxd.core.spending import standing_json
 from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
-from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError, Refused
+from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
 from mailboxd.mailbox import lock
@@ -323,7 +323,7 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
     from mailboxd.cli.operator_actions import carry_out_any, require_operator
     from mailboxd.engine import operator_commands
     from mailboxd.store.attention_queries import dismissible
-    from mailboxd.user_state import UserState
+    from mailboxd.user_state import not_noted
 
     require_operator()
     everything = operator_commands.ALL in names
@@ -332,9 +332,7 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
         files = {one.path: one.changed for one in lying if not one.command and (everything or one.path in names)}
         failed, others = dismissible(report, [name for name in names if name not in files])
     if (failed or files or everything) and not session.see(None if everything else failed, files):
-        folder = UserState.of(os.environ, "seen").folder
-        hint = "It and its files must be yours alone, writable and below 1 MiB."
-        raise Refused("not-noted", f"what you have seen cannot be noted in {folder}", hint)
+        raise not_noted(os.environ)
     facts = {"seen": sorted([*failed, *files])}
     if others:
         carry_out_any(session, lambda engine, user: operator_commands.dismiss(engine, others, user), facts)
