@@ -432,7 +432,7 @@ def _order_one(engine: Engine, one: bulk.Listed, name: str, note: str, user: str
     """Give or hold an order about one of many tasks. Raises Refused, also if it is not as it was listed."""
     task = engine.store.tasks.get(one.id)
     if task is None or not _is_as_listed(task, one):
-        raise Refused(bulk.CHANGED, "it has changed since the list was shown")
+        raise Refused("changed", "it has changed since the list was shown")
     order = BY_NAME[bulk.order_for(name, task.phase, task.held)]
     values = order.read({order.note: note})
     (held_orders.hold if order.ends else operator_commands.give)(engine, task, order, values, user)
