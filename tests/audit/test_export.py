@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.audit import export_task
 from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.export import export_task
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import opened
 from tests.e2e.support import Agent, task

@@ -149,7 +149,7 @@ def archive_command(session: Session, task: str, output: Path) -> None:
     `sha256sum --check SHA256SUMS` checks what was unpacked. It contains reply tokens: share only that of work that has
     ended.
     """
-    from mailboxd.audit import export_task
+    from mailboxd.export import export_task
 
     with session.report() as report, bars() as progress:
         count = export_task(session.workspace(), report, report.find(task), output, progress)
