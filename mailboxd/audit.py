@@ -50,6 +50,8 @@ class Verification:
 
     checked: dict[str, int] = field(default_factory=dict)
     finding: Finding | None = None
+    proof: signed_heads.Proof = signed_heads.NOTHING_PROVEN
+    """How far signatures prove the log."""
     notes: list[str] = field(default_factory=list)
     """Checks that were not possible, and why."""
 
@@ -140,14 +142,13 @@ def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) ->
 class Audit:
     """One audit of one workspace.
 
-    `check` verifies the signature of a head with this workspace's key; None without a key. `noted` is a head that was
-    kept elsewhere: event number and hash.
+    Heads signed with one of `keys` prove the log. `noted` is a head that was kept elsewhere: event number and hash.
     """
 
     ws: Workspace
     report: Report
     progress: Progress
-    check: signed_heads.Check | None = None
+    keys: signed_heads.Keys = field(default_factory=dict)
     noted: tuple[int, str] | None = None
     _expected: int = 0
     """The last event when the journal was read; 0 if there is none."""
@@ -228,7 +229,7 @@ class Audit:
         self._expected = self.report.last_event() if files else 0
         if not files:
             report.notes.append("there is no journal yet, so a missing end of the log would not show")
-        report.checked["journal"] = signed = 0
+        report.checked["journal"] = 0
         own = journal.uuid_of(self.report.db)
         try:
             for entry in journal.entries(files):
@@ -237,15 +238,13 @@ class Audit:
                 if "seq" in entry.said:
                     finding = self._line(entry)
                 elif "head" in entry.said:
-                    finding, signed = self._head(entry), signed + 1
+                    finding = self._head(entry, report)
                 elif entry.number == 1:
                     journal.require_own(entry.path, entry.line, own)
                 if finding is not None:
                     return finding
         except (DamagedError, KeyError, TypeError, ValueError, OSError) as error:
             return Finding("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
-        if signed and self.check is None:
-            report.notes.append("signatures of heads were not checked: there is no key (`mailboxd connect keys`)")
         return None if self.noted is None else self._against("heads", "the head noted elsewhere", *self.noted)
 
     def _journal_end(self) -> Finding | None:
@@ -265,12 +264,16 @@ class Audit:
         finding = self._against("journal", entry.where, said["seq"], said["hash"])
         return finding or Finding("journal", entry.where, "it was changed", "the event as it was recorded", JOURNAL)
 
-    def _head(self, entry: journal.Entry) -> Finding | None:
+    def _head(self, entry: journal.Entry, report: Verification) -> Finding | None:
         head = signed_heads.read(entry)
-        if self.check is not None and not self.check(head.signed(), head.signature):
+        found = signed_heads.standing(head, event_log.hash_at(self.report.db, head.seq), self.keys)
+        if found is signed_heads.Standing.INVALID:
             expected = "a signature by this workspace's key"
             return Finding("heads", entry.where, "its signature is invalid", expected, INVESTIGATE)
-        return self._against("heads", entry.where, head.seq, head.hash)
+        if found is signed_heads.Standing.OTHER:
+            return self._against("heads", entry.where, head.seq, head.hash)
+        report.proof = report.proof.with_head(head, found)
+        return None
 
     def _against(self, check: str, where: str, seq: int, hash_: str) -> Finding | None:
         found = event_log.hash_at(self.report.db, seq)

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from mailboxd import signed_heads, stale_database
 from mailboxd.clock import Clock
@@ -51,6 +52,8 @@ class Account:
     counts: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """The parts that are missing in the new database."""
+    proof: signed_heads.Proof = signed_heads.NOTHING_PROVEN
+    """How far signatures prove the journal."""
     taken_in: stale_database.Account | None = None
     """Files that the journal did not have; None if it had all of them."""
     kept: str = ""
@@ -64,13 +67,13 @@ def rebuild(
     into: Path | None,
     progress: Progress = silent,
     trust: Trust | None = None,
-    check: signed_heads.Check | None = None,
+    keys: signed_heads.Keys = MappingProxyType({}),
 ) -> Account:
     """Rebuild the database as the new file `into`, or in place of the current one, which is kept beside it.
 
-    `check` verifies signed heads; None without a key. Performs no effects. Raises LockedError if a daemon is running,
-    UnavailableError if `into` exists or there is no journal, DamagedError if the journal is damaged, WorldError; then
-    nothing is replaced.
+    Heads signed with one of `keys` prove the journal. Performs no effects. Raises LockedError if a daemon is running,
+    UnavailableError if `into` exists or there is no journal, DamagedError if the journal is damaged or one of its heads
+    is not signed as it claims, WorldError; then nothing is replaced.
     """
     now = clock.now()
     with lock.acquire(ws, now):
@@ -82,7 +85,7 @@ def rebuild(
         try:
             with world_errors(f"write {target}"):
                 remove(target)  # left by a rebuild that was killed
-            _build(ws, target, account, progress, check)
+            _build(ws, target, account, progress, keys)
             _take_in(ws, settings, clock, target, account, trust)
             _finish(target, progress)
             if into is not None:
@@ -101,7 +104,7 @@ def rebuild(
     return account
 
 
-def _build(ws: Workspace, target: Path, account: Account, progress: Progress, check: signed_heads.Check | None) -> None:
+def _build(ws: Workspace, target: Path, account: Account, progress: Progress, keys: signed_heads.Keys) -> None:
     with world_errors(f"read {journal.folder_of(ws.root)}"):
         files = journal.files_of(ws.root)
         if not files:
@@ -110,11 +113,10 @@ def _build(ws: Workspace, target: Path, account: Account, progress: Progress, ch
                 f" `mailboxd db backup`, or take the files over into a new workspace with `mailboxd db import`"
             )
         with closing(connect(target)) as db:
-            heads = list[signed_heads.Head]()
+            heads = list[tuple[str, signed_heads.Head]]()
             lines = signed_heads.collect(stepwise(journal.entries(files), "journal lines", 0, progress), heads)
             account.counts["events"] = journal.fill(db, lines, id_of(ws.database)).seq
-            if check is not None:
-                account.problems += signed_heads.problems(partial(event_log.hash_at, db), heads, check)
+            account.proof = signed_heads.judge(heads, partial(event_log.hash_at, db), keys)
             with transaction(db):
                 journal.keep_bodies(db, _bodies(ws, journal.without_body(db), account, progress))
                 journal.mark_shown(db)

@@ -3,18 +3,23 @@
 Database and journal reveal changes in each other. Signatures reveal changes in both: with a key (`mailboxd
 connect keys`), the daemon signs number and hash of the latest event on every UTC day with events and when it stops. A
 head kept elsewhere (`mailboxd db head`) does the same.
+
+A head proves all events up to its own to whoever has the public key. Without the key, or after the last head, a record
+is only consistent with itself: whoever wrote it anew can have computed every hash.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from importlib.util import find_spec
+from typing import Any
 
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, DamagedError, WorldError
-from mailboxd.keys import Keyring, PrivateKey
+from mailboxd.keys import Keyring, PrivateKey, PublicKey, known_as, parse_signature
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log
 from mailboxd.store.journal import Entry
@@ -22,8 +27,8 @@ from mailboxd.store.store import Store
 
 Sign = Callable[[bytes], str | None]
 """Returns a signature of the bytes as text, or None without a key."""
-Check = Callable[[bytes, str], bool]
-"""Whether the text is a signature of the bytes by the key of this workspace."""
+Keys = Mapping[str, PublicKey]
+"""The public keys whose signatures prove the log, by their fingerprints."""
 
 _CONTEXT = b"mailboxd-head-1\n"
 
@@ -56,10 +61,20 @@ def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
     return sign
 
 
-def checker(ws: Workspace, environ: Mapping[str, str]) -> Check | None:
-    """Check signatures by this workspace's key; None without one. Raises ConfigError, WorldError."""
-    key = _key(ws, environ)
-    return None if key is None else key.public.has_signed
+def keys_at_hand(ws: Workspace, agent: str, environ: Mapping[str, str]) -> Keys:
+    """The public keys of this workspace's agent: that of its private key, and those that are trusted as its own.
+
+    Empty without the extra. Raises ConfigError, WorldError.
+    """
+    if find_spec("cryptography") is None:
+        return {}
+    own = _key(ws, environ)
+    trusted = [row.public for row in Keyring.of(ws.root, environ).trusted() if row.name == known_as(agent)]
+    return by_fingerprint(trusted if own is None else [own.public, *trusted])
+
+
+def by_fingerprint(keys: Iterable[PublicKey]) -> Keys:
+    return {key.fingerprint: key for key in keys}
 
 
 def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
@@ -67,32 +82,122 @@ def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
     return keyring.private(keyring.own_file) if find_spec("cryptography") is not None else None
 
 
-def collect(lines: Iterable[Entry], heads: list[Head]) -> Iterator[Entry]:
-    """Pass the lines of a journal on, and add the heads among them to `heads`. Raises DamagedError."""
+def collect(lines: Iterable[Entry], heads: list[tuple[str, Head]]) -> Iterator[Entry]:
+    """Pass the lines of a journal on, and add the heads among them to `heads`, with their line.
+
+    Raises DamagedError.
+    """
     for line in lines:
         if "head" in line.said:
-            heads.append(read(line))
+            heads.append((line.where, read(line)))
         yield line
 
 
 def read(line: Entry) -> Head:
     """The head in a line of the journal. Raises DamagedError."""
     try:
-        return Head(**line.said["head"])
+        head = Head(**line.said["head"])
     except TypeError as error:
         raise DamagedError(f"{line.where} is not a head of the log") from error
+    if type(head.seq) is not int or not all(isinstance(text, str) for text in (head.hash, head.at, head.signature)):
+        raise DamagedError(f"{line.where} is not a head of the log")
+    return head
 
 
-def problems(hash_at: Callable[[int], str | None], heads: Iterable[Head], check: Check) -> list[str]:
-    """The problems with the heads of a journal, if this workspace has a key. `hash_at`: the hash of an event."""
-    heads = list(heads)
-    if not heads:
-        return ["the journal has no head that is signed by this workspace's key, so it may have been written by others"]
-    return [
-        f"the head of event {head.seq} is not signed by this workspace's key, or the event is another one"
-        for head in heads
-        if not check(head.signed(), head.signature) or hash_at(head.seq) != head.hash
-    ]
+# What heads prove
+
+
+class Standing(StrEnum):
+    """The result of comparing one head with the log and with the keys at hand."""
+
+    SIGNED = "signed"  # it proves every event up to its own
+    UNKNOWN = "unknown"  # by a key that is not at hand: it proves nothing, and contradicts nothing
+    INVALID = "invalid"  # it names a key at hand, which has not signed it, or it is no signature
+    OTHER = "other"  # it is the head of another history
+
+    @property
+    def is_wrong(self) -> bool:
+        return self in (Standing.INVALID, Standing.OTHER)
+
+
+def standing(head: Head, recorded: str | None, keys: Keys) -> Standing:
+    """How a head stands to a log in which its event has the hash `recorded` (None: there is no such event)."""
+    try:
+        fingerprint, signature = parse_signature(head.signature)
+    except ValueError:
+        return Standing.INVALID
+    key = keys.get(fingerprint)
+    if key is not None and not key.verifies(signature, head.signed()):
+        return Standing.INVALID
+    if recorded != head.hash:
+        return Standing.OTHER
+    return Standing.UNKNOWN if key is None else Standing.SIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How far signatures prove a log: up to event `seq`, by `key` (a fingerprint) at the time `at`.
+
+    `unknown` are the fingerprints of keys that are not at hand and have signed heads.
+    """
+
+    seq: int = 0
+    key: str = ""
+    at: str = ""
+    unknown: frozenset[str] = frozenset()
+
+    def with_head(self, head: Head, found: Standing) -> Proof:
+        """What is proven with one more head, which is not wrong."""
+        fingerprint, _ = parse_signature(head.signature)
+        if found is Standing.UNKNOWN:
+            return replace(self, unknown=self.unknown | {fingerprint})
+        return self if head.seq < self.seq else replace(self, seq=head.seq, key=fingerprint, at=head.at)
+
+    def facts(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {"to": self.seq, "key": self.key or None, "at": self.at or None, "unknown": sorted(self.unknown)}
+
+    def in_words(self, last: int) -> str:
+        """What is proven of a log whose last event is `last`."""
+        if not self.seq:
+            by = f": its heads are signed with {_listed(self.unknown)}" if self.unknown else ""
+            return f"consistent, not proven{by}, and no key at hand vouches for it"
+        proven = f"proven to event {self.seq} by the key {self.key}, signed at {self.at}"
+        return proven if last <= self.seq else f"{proven}; events {self.seq + 1} to {last} are consistent, not proven"
+
+
+NOTHING_PROVEN = Proof()
+
+
+def _listed(fingerprints: Iterable[str]) -> str:
+    return " and ".join(sorted(fingerprints))
+
+
+def judge(heads: Iterable[tuple[str, Head]], hash_at: Callable[[int], str | None], keys: Keys) -> Proof:
+    """How far the heads of a journal prove a log. `hash_at`: the hash of an event, None if there is none.
+
+    Raises DamagedError for a head that is not signed as it claims, or is of another history.
+    """
+    proof = NOTHING_PROVEN
+    for where, head in heads:
+        found = standing(head, hash_at(head.seq), keys)
+        if found.is_wrong:
+            remedy = "Keep the journal as evidence, restore it from a backup, and find out who wrote there"
+            raise DamagedError(f"{where}: {in_words(found, head)}. {remedy}")
+        proof = proof.with_head(head, found)
+    return proof
+
+
+def in_words(found: Standing, head: Head) -> str:
+    """What is wrong with a head."""
+    if found is Standing.INVALID:
+        return (
+            f"the signature of the head of event {head.seq} is invalid: the record was written anew, or this line was"
+        )
+    return f"the head of event {head.seq} names the hash {head.hash}, which is not that of the event"
+
+
+# Signing
 
 
 @dataclass(slots=True)

@@ -8,13 +8,16 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mailboxd.keys import Keyring
+from mailboxd.errors import EXIT_TRY_AGAIN
+from mailboxd.keys import Keyring, PublicKey
 from tests.audit.conftest import audited
+from tests.audit.frauds import rewrite
 from tests.e2e.support import Agent, eventually, task
 from tests.e2e.witness import digest
 
@@ -293,22 +296,98 @@ def test_half_a_line_that_a_crash_left_is_no_line(alpha: Agent) -> None:
     assert verify(alpha)["holds"]
 
 
-@pytest.mark.slow
-def test_with_a_key_the_head_is_signed_and_a_forged_one_is_found(alpha: Agent, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Signing:
+    """An agent with a key, whose daemon has signed what it did."""
+
+    agent: Agent
+    environment: dict[str, str]
+    keyring: Keyring
+    public: PublicKey
+
+    def said(self, *words: str) -> tuple[int, dict[str, Any]]:
+        done = self.agent.call(*words, "--json", env=self.environment)
+        return done.returncode, json.loads(done.stdout)
+
+    def rebuilt(self, path: Path, *words: str) -> tuple[int, dict[str, Any]]:
+        return self.said("db", "rebuild", "--into", str(path), *words)
+
+    def refused(self, path: Path, *words: str) -> str:
+        """What is said when nothing is rebuilt, because a head is not signed as it claims."""
+        done = self.agent.call("db", "rebuild", "--into", str(path), *words, env=self.environment)
+        assert (done.returncode, path.exists()) == (EXIT_TRY_AGAIN, False), done.stderr
+        return done.stderr
+
+    def lose_key(self) -> None:
+        (self.keyring.folder / self.keyring.own_file).unlink()
+
+
+@pytest.fixture
+def signing(alpha: Agent, tmp_path: Path) -> Signing:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     keyring = Keyring.of(alpha.root, environment)
-    keyring.create(keyring.own_file)
+    key = keyring.create(keyring.own_file)
     alpha.drop("more.md", "# More\n\nDo more.\n")
     alpha.run(env=environment)
-    assert alpha.call("db", "verify", env=environment).returncode == 0
-    assert alpha.call("db", "rebuild", "--replace", env=environment).returncode == 0
+    return Signing(alpha, environment, keyring, key.public)
+
+
+@pytest.mark.slow
+def test_with_a_key_the_head_is_signed_and_a_forged_one_is_found(signing: Signing, tmp_path: Path) -> None:
+    alpha = signing.agent
+    code, said = signing.said("db", "verify")
+    assert (code, said["proven"]["to"]) == (0, said["checked"]["events"])
+    assert alpha.call("db", "rebuild", "--replace", env=signing.environment).returncode == 0
     signature = re.findall('"signature":"(ed25519:[^"]+)"', journal(alpha).read_text())[-1]
     forged = journal(alpha).read_text().replace(signature, signature[:-8] + "AAAAAAAA")
     journal(alpha).write_text(forged)
-    said = json.loads(alpha.call("db", "verify", "--json", env=environment).stdout)
+    code, said = signing.said("db", "verify")
     assert (said["problem"]["check"], said["problem"]["problem"]) == ("heads", "its signature is invalid")
-    said = json.loads(alpha.call("db", "rebuild", "--into", str(tmp_path / "x.db"), "--json", env=environment).stdout)
-    assert "is not signed by this workspace's key" in said["problems"][0]
+    assert re.search(r"line [0-9]+: the signature of the head of event", signing.refused(tmp_path / "x.db"))
+
+
+@pytest.mark.slow
+def test_a_history_written_anew_is_found_by_the_public_key_and_is_never_called_proven(
+    signing: Signing, tmp_path: Path
+) -> None:
+    """Another name in one event, every hash and head computed again, the signatures left."""
+
+    def another_name(event: dict[str, Any]) -> None:
+        if event["kind"] == "message.received":
+            event["actor"] = "mallory"
+
+    rewrite(journal(signing.agent).parent, another_name)
+    number = sum(1 for line in journal(signing.agent).open() if '"head"' in line)
+    assert number
+    # the private key is there; it is gone, and the public one is given, or trusted as the agent's
+    assert signing.refused(tmp_path / "1.db")
+    signing.lose_key()
+    assert signing.refused(tmp_path / "2.db", "--key", str(signing.public))
+    signing.keyring.trust("alpha", signing.public, "2026-11-21T00:00:00.000Z")
+    assert signing.refused(tmp_path / "3.db")
+    # without the key nobody can tell
+    signing.keyring.untrust("alpha")
+    code, said = signing.said("db", "rebuild", "--replace")
+    assert (code, said["proven"]["to"], said["proven"]["unknown"]) == (0, 0, [signing.public.fingerprint])
+    code, said = signing.said("db", "verify")
+    assert (code, said["holds"], said["proven"]["to"]) == (0, True, 0)
+    told = signing.agent.call("db", "verify", env=signing.environment).stdout
+    assert "consistent, not proven" in told
+    # and with it everybody can, also afterwards
+    code, said = signing.said("db", "verify", "--key", str(signing.public))
+    assert (code, said["problem"]["check"], said["proven"]["to"]) == (1, "heads", 0)
+    assert re.fullmatch(r"events/[0-9-]+\.jsonl line [0-9]+", said["problem"]["where"])
+
+
+@pytest.mark.slow
+def test_a_lost_or_new_key_does_not_stop_a_rebuild(signing: Signing, tmp_path: Path) -> None:
+    signing.lose_key()
+    signing.keyring.create(signing.keyring.own_file)
+    code, said = signing.rebuilt(tmp_path / "x.db")
+    assert (code, said["problems"], said["proven"]["unknown"]) == (0, [], [signing.public.fingerprint])
+    (pub := tmp_path / "alpha.pub").write_text(f"{signing.public}\n")
+    code, said = signing.rebuilt(tmp_path / "y.db", "--key", str(pub))
+    assert (code, said["proven"]["to"], said["proven"]["key"]) == (0, said["events"], signing.public.fingerprint)
 
 
 @pytest.mark.slow

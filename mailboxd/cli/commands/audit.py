@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mailboxd import search
 from mailboxd.cli.bars import bars
+from mailboxd.cli.key_option import key_option
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import stamp
 from mailboxd.core.sanitize import for_terminal
@@ -24,6 +25,9 @@ from mailboxd.store import audit_queries
 from mailboxd.store.reports import opened
 from mailboxd.store.search import SearchQuery, fts_query
 
+if TYPE_CHECKING:
+    from mailboxd.keys import PublicKey
+
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
 
@@ -32,16 +36,19 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
     "db verify",
     "db verify --json",
     "db verify --head 1200:9f2c...",
+    "db verify --key ~/alpha.pub",
     exits={EXIT_NO: "the record does not match (the first mismatch is shown)"},
 )
 @click.option("--head", metavar="SEQ:HASH", help="A previously recorded head (`mailboxd db head`).")
-def verify_command(session: Session, head: str | None) -> int | None:
+@key_option
+def verify_command(session: Session, head: str | None, keys: tuple[PublicKey, ...]) -> int | None:
     """Verify the event log, the tables, all mailbox files and the journal.
 
-    Changes nothing and may run beside a daemon.
+    Changes nothing and may run beside a daemon. The record is proven as far as one of the keys has signed it: those
+    given with --key, else the agent's own and those that are trusted here as the agent's.
     """
     from mailboxd.audit import Audit
-    from mailboxd.signed_heads import checker
+    from mailboxd.signed_heads import by_fingerprint, keys_at_hand
 
     noted = None
     if head is not None:
@@ -49,17 +56,25 @@ def verify_command(session: Session, head: str | None) -> int | None:
             raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
         noted = (int(given[1]), given[2])
     ws = session.workspace()
+    deciding = by_fingerprint(keys) if keys else keys_at_hand(ws, session.config().agent, os.environ)
     with session.report() as report, bars() as progress:
-        account = Audit(ws, report, progress, checker(ws, os.environ), noted).perform()
+        account = Audit(ws, report, progress, deciding, noted).perform()
     finding = account.finding
     found = None if finding is None else asdict(finding)
-    facts = {"holds": finding is None, "checked": account.checked, "problem": found, "notes": account.notes}
+    proven = account.proof.in_words(account.checked.get("events", 0))
+    facts = {
+        "holds": finding is None,
+        "checked": account.checked,
+        "proven": account.proof.facts(),
+        "problem": found,
+        "notes": account.notes,
+    }
     counts = ", ".join(f"{count} {name}" for name, count in account.checked.items())
     problems = [f"note: {note}" for note in account.notes]
     problems += [] if finding is None else [f"checked: {counts}", str(finding)]
     for problem in problems:
         session.tell(problem, err=True)
-    session.show(facts, [f"{counts}: everything matches the record"] if finding is None else ())
+    session.show(facts, [f"{counts}: everything matches the record", proven] if finding is None else ())
     return None if finding is None else EXIT_NO
 
 

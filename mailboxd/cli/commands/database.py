@@ -10,10 +10,12 @@ import click
 
 from mailboxd.cli.bars import bars
 from mailboxd.cli.groups import LazyGroup
+from mailboxd.cli.key_option import key_option
 from mailboxd.cli.session import Session, verb
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
+    from mailboxd.keys import PublicKey
     from mailboxd.stale_database import Account
 
 
@@ -57,12 +59,16 @@ def backup_command(session: Session, file: Path) -> None:
 )
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="Write FILE and change nothing else.")
 @click.option("--replace", is_flag=True, help="Replace the database; the old one is kept beside it.")
-def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
+@key_option
+def rebuild_command(session: Session, into: Path | None, replace: bool, keys: tuple[PublicKey, ...]) -> int:
     """Rebuild the database from the journal in mailbox/archive/events/.
 
     The journal has every event; the text of received messages is read from archive/ and rejected/. Nothing is run or
     sent. Messages that a power failure cut off the end of the journal are recorded too, and open tasks then wait for
     your decision.
+
+    The journal is proven as far as one of the keys has signed it: those given with --key, else the agent's own and
+    those that are trusted here as the agent's. If a head names such a key and is not signed with it, nothing is built.
     """
     if (into is None) is not replace:
         raise click.UsageError("give --into FILE, or --replace to replace the workspace's database")
@@ -70,21 +76,25 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     from mailboxd.config.settings import settings
     from mailboxd.keys import Keyring, Trust
     from mailboxd.rebuild import rebuild
-    from mailboxd.signed_heads import checker
+    from mailboxd.signed_heads import by_fingerprint, keys_at_hand
 
     ws = session.workspace()
+    loaded = config.load(ws.config)
+    deciding = by_fingerprint(keys) if keys else keys_at_hand(ws, loaded.agent, os.environ)
     with bars() as progress:
-        loaded = config.load(ws.config)
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
-        account = rebuild(ws, settings(loaded), session.clock, into, progress, trust, checker(ws, os.environ))
+        account = rebuild(ws, settings(loaded), session.clock, into, progress, trust, deciding)
     taken_in = account.taken_in
     facts = {"database": account.database, "kept": account.kept or None}
     taken = None if taken_in is None else {"messages": taken_in.messages, "waiting": taken_in.waiting}
     counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
-    lines = [f"{account.database}: {counts}"]
+    lines = [f"{account.database}: {counts}", account.proof.in_words(account.counts["events"])]
     lines += [f"the old database is kept as {account.kept}"] if account.kept else []
     lines += [] if taken_in is None else map(session.runnable, _waiting(taken_in))
-    session.answer(facts | account.counts | {"problems": account.problems, "taken_in": taken}, "\n".join(lines))
+    session.answer(
+        facts | account.counts | {"problems": account.problems, "proven": account.proof.facts(), "taken_in": taken},
+        "\n".join(lines),
+    )
     for problem in account.problems:
         session.tell(problem, err=True)
     return EXIT_NO if account.problems else 0

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.operator_actions import read_text
+from mailboxd.cli.key_option import Key
 from mailboxd.cli.session import Id, Session
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import OPERATORS, same_agent
@@ -20,7 +20,6 @@ from mailboxd.mailbox.files import directory, replace, world_errors
 from mailboxd.protocol.front_matter import MAX_FILE
 from mailboxd.protocol.messages import parse_message
 
-_LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
 
 
@@ -74,14 +73,13 @@ def _list(session: Session) -> None:
     operator=True,
 )
 @click.argument("name", type=Id())
-@click.argument("key", metavar="FILE|KEY")
-def _trust(session: Session, name: str, key: str) -> None:
+@click.argument("public", metavar="FILE|KEY", type=Key())
+def _trust(session: Session, name: str, public: PublicKey) -> None:
     """Trust a public key as that of agent NAME, or of `operator`. A name may have several keys.
 
     The operator's key can approve side effects here.
     """
     keyring = _keyring(session)
-    public = _public(key)
     new = keyring.trust(name, public, session.clock.now())
     facts = {"name": name, "fingerprint": public.fingerprint, "new": new}
     session.answer(facts, f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}")
@@ -148,15 +146,6 @@ def _operators_keyring(session: Session) -> Keyring:
 
 def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
     return {"name": name, "kind": kind, "fingerprint": key.fingerprint, "key": str(key), "trusted": trusted}
-
-
-def _public(said: str) -> PublicKey:
-    """A public key, given directly or as the first line of a file."""
-    text = said if said.startswith("ed25519:") else read_text(said, _LARGEST_KEY).strip().partition("\n")[0]
-    try:
-        return PublicKey.parse(text)
-    except ValueError as error:
-        raise click.UsageError(f"{error}; `mailboxd connect keys list` shows it") from None
 
 
 def _key_of(session: Session, sender: str) -> PrivateKey:
