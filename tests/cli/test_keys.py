@@ -106,7 +106,13 @@ def test_signing_that_is_not_possible_says_why(stage: Stage, text: str, status: 
 
 @pytest.mark.parametrize(
     "words",
-    [["create"], ["create", "--operator"], ["trust", "beta", "ed25519:x"], ["untrust", "beta"], ["sign", "message.md"]],
+    [
+        ["create"],
+        ["create", "--operator"],
+        ["trust", "beta", f"ed25519:{'A' * 43}"],
+        ["untrust", "beta"],
+        ["sign", "message.md"],
+    ],
 )
 def test_no_agent_makes_trusts_or_uses_a_key_in_its_turn(
     stage: Stage, words: list[str], monkeypatch: pytest.MonkeyPatch
