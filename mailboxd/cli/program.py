@@ -155,6 +155,17 @@ _TEXT = 'an argument that begins with - is taken for an option; put -- before it
 
 def guarded(action: Callable[[], Any], arguments: Sequence[str], session: Session) -> int:
     """Run `action` and return its exit status; report errors on standard error. `arguments` are the command line."""
+    try:
+        return _reporting(action, arguments, session)
+    except MemoryError:  # there was not even enough to report the first one
+        os.write(2, _NO_MEMORY)
+        return EXIT_TRY_AGAIN
+
+
+_NO_MEMORY = b"mailboxd: this process gets no more memory, threads or file descriptors: raise the limit (`ulimit -a`)\n"
+
+
+def _reporting(action: Callable[[], Any], arguments: Sequence[str], session: Session) -> int:
     as_json = "--json" in list(arguments)[: arguments.index("--")] if "--" in arguments else "--json" in arguments
     try:
         result = action()

@@ -250,6 +250,19 @@ def test_a_shortage_of_memory_is_not_reported_as_a_bug(error: Exception, capsys:
     assert "no more memory, threads or file descriptors" in line
 
 
+def test_where_even_the_report_gets_no_memory_a_line_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+    class Large(WorldError):
+        def __str__(self) -> str:
+            raise MemoryError
+
+    def fail() -> None:
+        raise Large
+
+    assert guarded(fail, [], Session()) == EXIT_TRY_AGAIN
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no more memory, threads or file descriptors" in line
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), click.Abort()])
 def test_ctrl_c_is_quiet(stop: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:

@@ -36,7 +36,9 @@ def assert_page(page: Path, directory: Path, *, first: str = "", env: Mapping[st
     try:
         output, _ = ran.communicate(timeout=600)
     except subprocess.TimeoutExpired:
-        os.killpg(ran.pid, signal.SIGKILL)  # a page that hangs leaves nothing behind
+        os.killpg(ran.pid, signal.SIGKILL)  # a page that hangs leaves nothing behind but what its programs have said
+        for log in sorted(directory.rglob("*.log")):
+            print(f"==== {log}\n{log.read_text(errors='replace')[-2000:]}")
         raise
     assert ran.returncode == 0, output[-3000:]
     printed = re.split(r"^==== end of block \d+ ====\n", output, flags=re.MULTILINE)
