@@ -203,18 +203,23 @@ def unit(measure: str) -> str:
     return {"usd": "USD", "tokens": "tokens", "turns": "turns without a known cost"}[measure]
 
 
+def shown_measure(account: Account) -> str:
+    """Dollars if any are known, and from 80 % on the measure that is nearest to its cap; empty without a cap."""
+    known = (name for name in MEASURES if account.spent.amount(name) and account.caps.amount(name))
+    return account.fullest if account.warns else next(known, account.fullest)
+
+
 def of_cap(account: Account, measure: str = "") -> str:
     """`3.10 of 20 USD today`, and what else is spent: `, and 2 turns without a known cost`.
 
-    By default in dollars if any are known, and from 80 % on in the measure that is nearest to its cap.
+    By default in the `shown_measure`.
     """
-    spent = [name for name in MEASURES if account.spent.amount(name)]
-    known = next((name for name in spent if account.caps.amount(name)), "")
-    name = measure or (account.fullest if account.warns else known or account.fullest)
+    name = measure or shown_measure(account)
     if not name:
-        used = [f"{_spent(name, account.spent.amount(name))} {unit(name)}" for name in spent]
+        spent = [name for name in MEASURES if account.spent.amount(name)]
+        used = [f"{amount_said(name, account.spent.amount(name))} {unit(name)}" for name in spent]
         return f"{', '.join(used) or '0 USD'} today, without a cap"
-    text = f"{_spent(name, account.spent.amount(name), account.caps.amount(name))} of"
+    text = f"{amount_said(name, account.spent.amount(name), account.caps.amount(name))} of"
     text = f"{text} {said(name, account.caps.amount(name))} {unit(name)} today"
     turns = account.spent.turns if name != "turns" and not measure else 0
     return f"{text}, and {turns:,} turn{'s' * (turns != 1)} without a known cost" if turns else text
@@ -223,8 +228,8 @@ def of_cap(account: Account, measure: str = "") -> str:
 _CENT = 10_000
 
 
-def _spent(measure: str, amount: int, cap: int = _CENT) -> str:
-    """As `said`, but less than a cent is no exact figure, where the cap is larger."""
+def amount_said(measure: str, amount: int, cap: int = _CENT) -> str:
+    """What is spent: as `said`, but less than a cent is no exact figure, where the cap is larger."""
     return "under 0.01" if measure == "usd" and 0 < amount < _CENT <= cap else said(measure, amount)
 
 

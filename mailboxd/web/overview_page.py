@@ -10,7 +10,7 @@ from typing import Any
 
 from mailboxd import attention, overview, user_state
 from mailboxd.attention import Need
-from mailboxd.core.spending import MEASURES, Account, Spend, said, total, unit
+from mailboxd.core.spending import MEASURES, Account, Spend, amount_said, of_cap, shown_measure, total, unit
 from mailboxd.drawing.days import Column, days_svg
 from mailboxd.effects.question_prompts import offered
 from mailboxd.errors import MailboxdError
@@ -27,7 +27,6 @@ _MOST_RESULTS = 8
 _MOST_RUNNING = 8
 _MOST_LATER = 5
 _MOST_SPENDERS = 6
-_CENT = 10_000
 _log = logging.getLogger("mailboxd")
 
 
@@ -188,7 +187,8 @@ def _spent(spent: Spent, key: Any) -> Row:
     ]
     host = spent.host.host if spent.host is not None and spent.host.host.fullest else None
     columns = [
-        Column(day, spend.amount(measure), f"{_said(measure, spend)} {unit(measure)}") for day, spend in spent.days
+        Column(day, spend.amount(measure), f"{amount_said(measure, spend.amount(measure))} {unit(measure)}")
+        for day, spend in spent.days
     ]
     return {
         "agents": agents[:_MOST_SPENDERS],
@@ -196,7 +196,7 @@ def _spent(spent: Spent, key: Any) -> Row:
         "today": _amount(spent.today),
         "host": _bar(host, host.spent, host.spent) if host is not None and host.spent else None,
         "svg": days_svg(columns) if any(spend for _, spend in spent.days) else "",
-        "total": f"{_said(measure, total(spend for _, spend in spent.days))} {unit(measure)}",
+        "total": f"{amount_said(measure, total(spend for _, spend in spent.days).amount(measure))} {unit(measure)}",
         "days": len(spent.days),
     }  # fmt: skip
 
@@ -205,14 +205,12 @@ def _bar(one: Account | None, today: Spend, all_today: Spend) -> Row:
     """The share of the cap, in dollars if any are known and no cap is near. Without a cap, the share of what all have
     spent today.
     """
-    if one is None or not one.fullest:
+    if one is None or not (measure := shown_measure(one)):
         measure = _measure([all_today])
         share = today.amount(measure) / (all_today.amount(measure) or 1)
         return {"text": f"{_amount(today)} today, without a cap", "share": share, "capped": False}
-    measure = "usd" if one.spent.usd and one.caps.usd and not one.warns else one.fullest
     share = one.spent.amount(measure) / one.caps.amount(measure)
-    text = f"{_said(measure, one.spent)} of {said(measure, one.caps.amount(measure))} {unit(measure)} today"
-    return {"text": text, "share": min(share, 1.0), "capped": True}
+    return {"text": of_cap(one), "share": min(share, 1.0), "capped": True}
 
 
 def _measure(spends: Iterable[Spend]) -> str:
@@ -224,9 +222,4 @@ def _measure(spends: Iterable[Spend]) -> str:
 def _amount(spend: Spend) -> str:
     """In the first measure that is known."""
     measure = _measure([spend])
-    return f"{_said(measure, spend)} {unit(measure)}"
-
-
-def _said(measure: str, spend: Spend) -> str:
-    amount = spend.amount(measure)
-    return "< 0.01" if measure == "usd" and 0 < amount < _CENT else said(measure, amount)
+    return f"{amount_said(measure, spend.amount(measure))} {unit(measure)}"
