@@ -54,7 +54,9 @@ ADMIN = {
         "demo": "demo", "setup": "setup", "init": "setup", "run": "daemon", "config": "setup", "connect": "integration",
         "hub": "hub",
     },
-    "Keep": {"fleet": "fleet", "caps": "caps", "recipe": "recipe", "export": "export", "db": "database"},
+    "Keep": {
+        "fleet": "fleet", "caps": "caps", "recipe": "recipe", "export": "export", "audit": "auditor", "db": "database",
+    },
 }  # fmt: skip
 """Those of the second page of the help, `--help-all`: of setting up and of the whole machine, rather than of a task."""
 

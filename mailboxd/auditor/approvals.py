@@ -1,0 +1,114 @@
+"""Approval files against the decisions that the journal has. Pure but for the texts that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mailboxd.auditor.model import NOWHERE, Check, Decision, Finding
+from mailboxd.auditor.record import Message, Record, Request
+from mailboxd.errors import MessageError
+from mailboxd.keys import parse_signature
+from mailboxd.protocol.front_matter import canonical
+from mailboxd.protocol.messages import ApprovalMessage, parse_message
+from mailboxd.signed_heads import Keys
+
+_LARGEST = 8 << 20
+VALID, UNCHECKED, UNSIGNED = "valid", "not checked: its key was not given", "none"
+
+
+def files(
+    record: Record, text: Callable[[str], bytes | None], good: set[str], keys: Keys, found: dict[str, tuple[str, str]]
+) -> Iterator[Finding]:
+    """What is wrong with the approval files. Their paths and signatures go into `found`, by the approval."""
+    for message in record.messages.values():
+        if message.text("type") != "approval" or message.text("verdict") != "accepted" or message.id not in good:
+            continue
+        path = message.path or ""
+        raw = text(path)
+        try:
+            parsed = parse_message(raw or b"", path, max_bytes=_LARGEST).message
+            is_approval = isinstance(parsed, ApprovalMessage)
+        except (MessageError, RecursionError):
+            is_approval = False
+        if raw is None or not is_approval or not isinstance(parsed, ApprovalMessage):
+            yield _of(message, "no-approval", f"{path[:200]} is recorded as an approval, and is none")
+            continue
+        signed, problem = _signature(raw, parsed.signature, keys)
+        if problem:
+            yield _of(message, "approval-signature", f"{path[:200]}: {problem}")
+        request = record.requests.get(parsed.approval_id)
+        if request is None:
+            if not record.partial:
+                yield _of(
+                    message, "no-request", f"{path[:200]} decides about {parsed.approval_id}, which nobody requested"
+                )
+            continue
+        found[parsed.approval_id] = path, signed
+        yield from _compare(message, parsed, request, path)
+
+
+def _signature(raw: bytes, signature: str | None, keys: Keys) -> tuple[str, str]:
+    """What is known of a signature, and what is wrong with it."""
+    if signature is None:
+        return UNSIGNED, ""
+    try:
+        fingerprint, signed = parse_signature(signature)
+        key = keys.get(fingerprint)
+        if key is None:
+            return UNCHECKED, ""
+        if key.verifies(signed, canonical(raw)):
+            return VALID, ""
+    except (ValueError, MessageError):
+        return "malformed", "its signature is malformed"
+    return "invalid", f"its signature is not that of the key {fingerprint}: it was changed after it was signed"
+
+
+def _compare(message: Message, said: ApprovalMessage, request: Request, path: str) -> Iterator[Finding]:
+    name = said.approval_id
+    if request.decided == "":
+        status = request.row.get("status", "pending")
+        yield _of(message, "no-decision", f"{path[:200]} decides about {name}, and by the journal it is {status}")
+        return
+    if said.decision != request.decided:
+        problem = (
+            f"{path[:200]} says that {name} is {said.decision}, and event {request.resolved_seq} says {request.decided}"
+        )
+        yield Finding(Check.APPROVALS, "other-decision", request.resolved, problem)
+    if (named := (said.model_extra or {}).get("decided_by")) is not None:
+        who = {str(named)}
+    else:
+        who = {f"key:{message.text('signer')}", said.from_.lower()} - {"key:", "operator"}
+    if request.decided_by not in who:
+        shown = " or ".join(sorted(who)) or "nobody who signed"
+        decided = f"event {request.resolved_seq} says that {request.decided_by[:80]} decided"
+        problem = f"{path[:200]} is by {shown[:120]}, and {decided}"
+        yield Finding(Check.APPROVALS, "other-approver", request.resolved, problem)
+
+
+def _of(message: Message, kind: str, problem: str) -> Finding:
+    return Finding(Check.APPROVALS, kind, message.where, problem)
+
+
+def decisions(record: Record, files_: dict[str, tuple[str, str]], proven: int) -> Iterator[Decision]:
+    """Each request with what became of it, in the order of the requests."""
+    for request in record.requests.values():
+        seq = request.resolved_seq or request.seq
+        path, signed = files_.get(request.text("id"), ("", ""))
+        task = record.tasks.get(request.text("task"))
+        yield Decision(
+            id=request.text("id"),
+            task=task.local_id if task else request.text("task"),
+            action=request.text("requested_action"),
+            requested_at=request.text("at"),
+            status=str(request.row.get("status", "pending")),
+            by=request.text("resolved_by"),
+            at=request.text("resolved_at"),
+            note=request.text("note"),
+            performed=str(request.row.get("state", "")),
+            performed_at=request.text("finished_at") or request.text("started_at"),
+            file=path,
+            signed=signed,
+            seq=seq,
+            where=request.resolved if request.resolved != NOWHERE else request.where,
+            proven=seq <= proven,
+        )

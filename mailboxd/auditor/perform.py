@@ -1,0 +1,316 @@
+"""One audit of several archives: reads each once, judges it, and compares them with each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mailboxd import signed_heads
+from mailboxd.auditor import approvals, crossing, evidence, reading
+from mailboxd.auditor.chain import Chain, parsed
+from mailboxd.auditor.crossing import Crossed, Side
+from mailboxd.auditor.evidence import Matched, Texts
+from mailboxd.auditor.model import Check, Finding, Judged, Place, Verdict
+from mailboxd.auditor.reading import Listing, Raw, Source
+from mailboxd.auditor.record import Record
+from mailboxd.errors import DamagedError
+from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.signed_heads import Head, Keys, Standing
+from mailboxd.store.journal import Entry
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of an audit."""
+
+    archives: list[Judged]
+    crossed: Crossed
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [finding for judged in self.archives for finding in judged.findings]
+
+    @property
+    def verdict(self) -> Verdict:
+        found = {judged.verdict for judged in self.archives}
+        return next(verdict for verdict in Verdict if verdict in found)
+
+
+def audit(
+    given: Sequence[Path], keys: Keys, noted: tuple[int, str] | None = None, progress: Progress = silent
+) -> Report:
+    """Judge the archives in these directories. `noted` is a head that was kept elsewhere: number and hash.
+
+    Raises UnavailableError if one of them is no archive, or cannot be read at all.
+    """
+    readers = [_Reader(reading.find(path), keys, progress) for path in given]
+    sides = [reader.judge(noted) for reader in readers]
+    crossed = Crossed()
+    for judged, finding in crossing.compare(sides, crossed):
+        judged.findings.append(finding)
+    return Report([side.judged for side in sides], crossed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Looks at the files of one archive."""
+
+    source: Source
+
+    def digest(self, path: str) -> tuple[str, int] | None:
+        return reading.digest(self.source, path)
+
+    def exists(self, path: str) -> bool:
+        return reading.exists(self.source, path)
+
+    def text(self, path: str) -> bytes | None:
+        return reading.text(self.source, path)
+
+
+@dataclass(slots=True)
+class _Reader:
+    source: Source
+    keys: Keys
+    progress: Progress
+    chain: Chain = field(default_factory=Chain)
+    record: Record = field(default_factory=Record)
+    texts: Texts = field(default_factory=Texts)
+    heads: list[tuple[Place, Head]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def judge(self, noted: tuple[int, str] | None) -> Side:
+        # the files first: what a daemon moves or writes meanwhile is then in the journal that is read after them
+        listing = reading.listing(self.source)
+        days = self._journal(listing)
+        judged = Judged(self.source.given, self.source.form, self._agent(), self.findings, self.notes)
+        judged.first_at, judged.last_at = self.record.first_at, self.record.last_at
+        judged.events = self.chain.tip.seq
+        judged.proof = self._heads()
+        if noted is not None:
+            self._noted(noted, judged)
+        proven = judged.proven_to
+        matched = self._files(listing, proven)
+        self._approvals(judged, matched, proven)
+        self._count(judged, matched, listing, days, proven)
+        return Side(judged, self.record, self.chain)
+
+    # The journal
+
+    def _journal(self, listing: Listing) -> int:
+        days, odd, replaced = reading.journals(self.source)
+        listing.odd |= odd
+        if not days and listing.files:
+            problem = "there is no journal: nothing says what the files should be"
+            self._add([Finding(Check.CHAIN, "no-journal", Place("archive/events", 0), problem, missing=True)])
+        for name in replaced:
+            self.notes.append(
+                f"archive/{name} is the journal of an earlier log, which was replaced; audit it by itself"
+            )
+        lines = (line for number, name in enumerate(days) for line in self._lines(name, number, len(days)))
+        for _ in stepwise(lines, "lines", 0, self.progress):
+            pass
+        self._add(self.chain.end())
+        return len(days)
+
+    def _lines(self, name: str, number: int, of: int) -> Iterator[None]:
+        begun = False
+        try:
+            for line in reading.lines(self.source, name):
+                begun = True
+                self._line(line, first=number == 0, last=number == of - 1)
+                yield
+        except OSError as error:
+            where = Place(f"archive/events/{name}", 0)
+            self._add([Finding(Check.CHAIN, "unreadable", where, f"it cannot be read: {error.strerror}")])
+        if not begun:
+            self.notes.append(f"archive/events/{name} is empty: a crash can leave it so before its first line")
+
+    def _line(self, line: Raw, *, first: bool, last: bool) -> None:
+        where = line.where
+        if not line.whole:
+            if last:
+                why = "a daemon that writes, or a crash, leaves it so; or it was cut off"
+                self.notes.append(f"{where}: half a line ends the journal, and is not counted: {why}")
+            else:
+                self._bad("torn", where, "half a line ends the file: it was cut off")
+            return
+        said = None if line.too_long else parsed(line.line)
+        if not isinstance(said, dict):
+            why = "it is longer than any that mailboxd writes" if line.too_long else "it is not what mailboxd writes"
+            self._bad("not-a-line", where, why)
+            return
+        if where.line == 1 and "format" not in said:
+            self._bad(
+                "first-line", where, "the first line of a file names the format of the journal, and this one does not"
+            )
+        if "seq" in said:
+            self._event(where, said, line.line)
+        elif "format" in said:
+            self._first(where, said, first=first)
+        elif "head" in said:
+            self._head(where, said)
+        elif "body" in said:
+            self._add(self.texts.body(where, said, self.record))
+        elif "prompt" in said:
+            self._add(self.texts.prompt(where, said))
+        elif "table" in said:
+            self._add(self.chain.row(where, said))
+            self.texts.row(said)
+        else:
+            self._bad("not-a-line", where, "it is of no kind that mailboxd writes")
+
+    def _event(self, where: Place, said: Mapping[str, Any], raw: bytes) -> None:
+        found = list(self.chain.take(where, said, raw))
+        self._add(found)
+        self.record.partial = self.chain.has_gaps
+        if not any(finding.kind in ("not-an-event", "inserted") for finding in found):
+            self._add(self.record.take(where, said))
+
+    def _first(self, where: Place, said: Mapping[str, Any], *, first: bool) -> None:
+        if where.line != 1:
+            self._bad(
+                "first-line", where, "the first line of a file stands here: it was put in, or two files were joined"
+            )
+        else:
+            self._add(self.chain.begin(where, said, first=first))
+            self.record.partial = self.chain.has_gaps
+
+    def _head(self, where: Place, said: Mapping[str, Any]) -> None:
+        try:
+            head = signed_heads.read(Entry(Path(where.file), where.line, b"", said))
+        except (DamagedError, TypeError):
+            self._bad("no-head", where, "it is no signed head", Check.HEADS)
+            return
+        if head.seq < self.chain.tip.seq:
+            problem = f"the head of event {head.seq} stands after event {self.chain.tip.seq}: it was moved or copied"
+            self._bad("moved-head", where, problem, Check.HEADS)
+        else:
+            self._add(self.record.time(where, head.at, f"the head of event {head.seq}"))
+        self.heads.append((where, head))
+
+    def _bad(self, kind: str, where: Place, problem: str, check: Check = Check.CHAIN) -> None:
+        self._add([Finding(check, kind, where, problem)])
+
+    def _add(self, found: Iterable[Finding]) -> None:
+        self.findings += found
+
+    def _agent(self) -> str:
+        agents = {name: count for name, count in self.record.agents.items() if name}
+        return max(agents, key=lambda name: agents[name]) if agents else ""
+
+    # Heads
+
+    def _heads(self) -> signed_heads.Proof:
+        proof = signed_heads.NOTHING_PROVEN
+        others: dict[int, tuple[Place, Head]] = {}
+        unknown: dict[str, Place] = {}
+        for where, head in self.heads:
+            other = others.setdefault(head.seq, (where, head))
+            recorded = self.chain.hash_at(head.seq)
+            found = signed_heads.standing(head, recorded, self.keys)
+            if found.is_wrong:
+                self._add([self._wrong_head(where, head, found, recorded, proof.seq)])
+            else:
+                proof = proof.with_head(head, found)
+                if found is Standing.UNKNOWN:
+                    unknown.setdefault(head.signature.split(":")[1], where)
+            if other[1].hash != head.hash:
+                problem = f"it signs another hash of event {head.seq} than {other[0]}"
+                self._bad("heads-disagree", where, problem, Check.HEADS)
+        if self.keys:
+            for fingerprint, where in unknown.items():
+                self.notes.append(
+                    f"{where}: from here on heads are signed with the key {fingerprint}, which was not given: it was"
+                    " rotated, or whoever wrote the journal made it"
+                )
+        return proof
+
+    def _wrong_head(self, where: Place, head: Head, found: Standing, recorded: str | None, proven: int) -> Finding:
+        event = self.chain.place_of(head.seq)
+        if found is Standing.INVALID:
+            since = f"an event after number {proven} up to {head.seq} ({event}) was rewritten, or this line was"
+            problem = f"the signature of the head of event {head.seq} is invalid: {since}"
+        elif recorded is None and head.seq > self.chain.tip.seq:
+            problem = (
+                f"it signs event {head.seq}, and the journal ends with event {self.chain.tip.seq}: its end was cut off,"
+                " or this line is from elsewhere"
+            )
+            return Finding(Check.HEADS, "end-missing", where, problem, missing=True)
+        else:
+            problem = (
+                f"the head of event {head.seq} has the hash {head.hash}, and the line of that event ({event}) has"
+                f" {recorded}: an event after number {proven} was rewritten, or this line is from elsewhere"
+            )
+        return Finding(Check.HEADS, found.value, where, problem)
+
+    def _noted(self, noted: tuple[int, str], judged: Judged) -> None:
+        seq, hash_ = noted
+        found = self.chain.hash_at(seq)
+        if found == hash_:
+            judged.noted = seq
+            return
+        where = self.chain.place_of(seq) if found else self.chain.tip_at
+        lacks = f"the journal ends with event {self.chain.tip.seq}"
+        what = f"event {seq} has the hash {found}" if found else lacks
+        problem = f"{what}, and the head that was noted elsewhere is {seq}:{hash_}"
+        self._add([Finding(Check.HEADS, "noted-head", where, problem, missing=not found)])
+
+    # Files, approvals, counts
+
+    def _files(self, listing: Listing, proven: int) -> Matched:
+        matched, look, last = Matched(), _Look(self.source), self.chain.tip.seq
+        compared = evidence.recorded_files(self.record, self.texts, listing, self.source.places, look, last, matched)
+        for finding in stepwise(compared, "files", len(self.record.paths), self.progress):
+            self._add([] if finding is None else [finding])
+        self._add(evidence.other_files(self.record, self.texts, listing, look, last))
+        matched.proven = sum(self.record.messages[one].recorded_by <= proven for one in matched.good)
+        return matched
+
+    def _approvals(self, judged: Judged, matched: Matched, proven: int) -> None:
+        files: dict[str, tuple[str, str]] = {}
+        look = _Look(self.source)
+        self._add(approvals.files(self.record, look.text, matched.good, self.keys, files))
+        judged.decisions = list(approvals.decisions(self.record, files, proven))
+
+    def _count(self, judged: Judged, matched: Matched, listing: Listing, days: int, proven: int) -> None:
+        record = self.record
+        judged.tasks = dict(Counter(task.phase for task in record.tasks.values()))
+        judged.counts = {
+            "events": self.chain.count,
+            "days": days,
+            "heads": len(self.heads),
+            "tasks": len(record.tasks),
+            "messages": len(record.messages),
+            "files": matched.received + matched.sent,
+            "bodies": len(self.texts.bodies),
+            "prompts": len(self.texts.prompts),
+            "approvals": len(record.requests),
+        }
+        judged.proven = {
+            "events": min(proven, self.chain.tip.seq),
+            "files": matched.proven,
+            "approvals": sum(decision.proven for decision in judged.decisions),
+        }
+        for place, count in matched.elsewhere.items():
+            self.notes.append(f"{count} recorded files are in {place}/, which was not handed in: they were not checked")
+        if matched.under_way:
+            self.notes.append(f"{matched.under_way} sent messages had no file yet: their texts are in the journal")
+        if listing.left_out:
+            self.notes.append(f"{listing.left_out} hidden or temporary files were left out: they are no messages")
+        if self.texts.rows:
+            self.notes.append(
+                f"{self.texts.rows} rows of outbox and meta in the journal are not protected: they are not part of the"
+                " chain, so a change of one may not show. They only excuse files that were on their way"
+            )
+        if not days and not listing.files:
+            self.notes.append("there is nothing here yet: neither a journal nor a file")
+        if days:
+            self.notes.append(
+                f"what came after event {self.chain.tip.seq} would not show if it was cut off with its files, unless"
+                " another agent's archive or a head noted elsewhere names it"
+            )
+        self.notes += record.notes

@@ -1,0 +1,406 @@
+"""The facts of one journal, collected event by event, and the rules that each event has to keep. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mailboxd.auditor.model import NOWHERE, Check, Finding, Place
+from mailboxd.core.approvals import Action, digest
+from mailboxd.core.events import VERSION, Event, Kind, Role, passed, upcast
+from mailboxd.core.json_codec import from_json
+from mailboxd.core.lifecycle import TRANSITIONS, Trigger
+from mailboxd.core.people import may_decide
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import Phase, same_agent
+
+SLACK = 60.0
+"""Seconds by which times may go back: several processes write, each with the time at which it began."""
+_BY_ITSELF = "mailboxd"
+
+
+@dataclass(slots=True)
+class Message:
+    """A message that the journal has, received or sent."""
+
+    seq: int
+    where: Place
+    at: str
+    task: str | None
+    row: Mapping[str, Any]
+    path: str | None
+    filed: Place = NOWHERE
+    undelivered: bool = False
+
+    @property
+    def recorded_by(self) -> int:
+        """The event that records its bytes."""
+        return self.seq
+
+    @property
+    def id(self) -> str:
+        return str(self.row["id"])
+
+    @property
+    def is_sent(self) -> bool:
+        return self.row.get("direction") == "out"
+
+    @property
+    def message_id(self) -> str:
+        return str(self.row.get("message_id") or "")
+
+    @property
+    def sha256(self) -> str | None:
+        found = self.row.get("sha256")
+        return found if isinstance(found, str) else None
+
+    def text(self, name: str) -> str:
+        """One of its fields, empty if it has none."""
+        found = self.row.get(name)
+        return found if isinstance(found, str) else ""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request for approval and what became of it, by the events."""
+
+    row: dict[str, Any]
+    seq: int
+    where: Place
+    resolved: Place = NOWHERE
+    resolved_seq: int = 0
+    resolved_role: str = ""
+    decided: str = ""
+    """The decision of a person; what became of it later does not change it."""
+    decided_by: str = ""
+    decided_at: str = ""
+    started: Place = NOWHERE
+
+    def text(self, name: str) -> str:
+        found = self.row.get(name)
+        return found if isinstance(found, str) else ""
+
+
+@dataclass(slots=True)
+class TaskFacts:
+    local_id: str
+    phase: str
+    executor: str
+    where: Place
+    message_id: str = ""
+    attempt_id: str = ""
+    """Of the dispatch that brought it."""
+    sender: str = ""
+    executors: set[str] = field(default_factory=set)
+    attempts: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who may decide about approvals, as an event of the journal says from then on."""
+
+    seq: int
+    where: Place
+    approvers: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Record:
+    """What the events of a journal say."""
+
+    tasks: dict[str, TaskFacts] = field(default_factory=dict)
+    messages: dict[str, Message] = field(default_factory=dict)
+    requests: dict[str, Request] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    """Path below mailbox/ -> id of the message that is recorded there."""
+    prompts: dict[str, Place] = field(default_factory=dict)
+    """SHA-256 of a prompt -> the event that names it."""
+    policies: list[Policy] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    first_at: str = ""
+    last_at: str = ""
+    partial: bool = False
+    """Events are missing or withheld, so that what they made is not known: that is named already."""
+    _latest: str = ""
+    _latest_place: Place = NOWHERE
+    agents: dict[str, int] = field(default_factory=dict)
+    """How often a name is that of this mailbox's agent."""
+    _keys: dict[str, str] = field(default_factory=dict)
+    """Idempotency key -> the approval under which an action began."""
+    _by_task: dict[str, list[Message]] | None = None
+
+    def about(self, task: str | None) -> list[Message]:
+        """The messages about a task, in the order of their events."""
+        if self._by_task is None:
+            self._by_task = {}
+            for message in self.messages.values():
+                if message.task is not None:
+                    self._by_task.setdefault(message.task, []).append(message)
+        return [] if task is None else self._by_task.get(task, [])
+
+    def take(self, where: Place, said: Mapping[str, Any]) -> Iterator[Finding]:
+        """An event whose line has the form of one."""
+        at, seq = said["at"], said["seq"]
+        self.first_at, self.last_at = self.first_at or at, at
+        is_clock = said["kind"] == Kind.ALARM and said["data"].get("what") == "clock"
+        yield from self.time(where, at, f"event {seq}", is_clock=is_clock)
+        try:
+            version = said["data"].get("v", 1)
+            if type(version) is int and version > VERSION:
+                self.notes[f"{where}: event {seq} was recorded by a newer mailboxd, and is not judged"] = None
+                return
+            kind, data = upcast(said["kind"], said["data"])
+            event = Event(kind, said["task"], data, Role(said["role"]), said["actor"])
+            for kind_of, problem in self._judge(seq, where, at, event):
+                if self.partial and kind_of in _FOLLOWS:
+                    continue
+                check = Check.APPROVALS if kind.startswith(("approval.", "action.")) else Check.RULES
+                yield Finding(check, kind_of, where, f"event {seq} ({kind}): {problem}")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            what = f"{type(error).__name__}: {error}"[:200]
+            yield Finding(Check.RULES, "no-event", where, f"event {seq} cannot be read as mailboxd writes it: {what}")
+
+    def time(self, where: Place, at: str, what: str, *, is_clock: bool = False) -> Iterator[Finding]:
+        """The time of the next event or head: it is not before that of an earlier one, unless the clock was set."""
+        if is_clock or at >= self._latest:
+            self._latest, self._latest_place = at, where
+            return
+        try:
+            back = to_epoch(self._latest) - to_epoch(at)
+        except ValueError:
+            yield Finding(Check.TIMES, "no-time", where, f"the time of {what} is none: {at[:40]!r}")
+            return
+        if back > SLACK:
+            problem = f"{what} is of {at}, and what stands before it ({self._latest_place}) is of {self._latest}"
+            yield Finding(Check.TIMES, "back", where, f"{problem}; no event says that the clock was set")
+            self._latest, self._latest_place = at, where
+
+    # The rules, by kind
+
+    def _judge(self, seq: int, where: Place, at: str, event: Event) -> Iterator[tuple[str, str]]:
+        data = event.data
+        if data.get("at", at) != at:
+            yield "other-time", f"it is of {at}, and its data is of {str(data['at'])[:40]}"
+        if event.task is not None and event.kind is not Kind.TASK_CREATED and event.task not in self.tasks:
+            yield "no-task", f"no event has made its task {event.task}"
+        self._count(event.kind)
+        self._named_prompt(where, data)
+        if event.kind == "config.changed":
+            self.configured(seq, where, data)
+        if event.kind is Kind.TASK_CREATED:
+            yield from self._created(where, event)
+        elif event.task in self.tasks:
+            yield from self._steps(self.tasks[event.task], event)
+        if event.kind is Kind.ATTEMPT_STARTED:
+            yield from self._started(event)
+        if (judge := _JUDGES.get(event.kind)) is not None:
+            yield from judge(self, seq, where, at, event)
+
+    def _count(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def _created(self, where: Place, event: Event) -> Iterator[tuple[str, str]]:
+        task = event.data["task"] | event.data.get("changes", {})
+        if event.task != task["id"]:
+            yield "other-task", f"it is about {event.task}, and makes {str(task['id'])[:60]}"
+        if task["id"] in self.tasks:
+            yield "made-twice", f"its task {task['id']} was made before ({self.tasks[task['id']].where})"
+        if task["parent"] is not None and task["parent"] not in self.tasks:
+            yield "no-task", f"no event has made the task above it, {str(task['parent'])[:60]}"
+        origin = task.get("origin", {})
+        made = TaskFacts(task["local_id"], event.data["task"]["phase"], task["executor"], where)
+        made.message_id, made.attempt_id = origin.get("message_id") or "", origin.get("attempt_id") or ""
+        made.sender = str(task.get("sender", ""))
+        self.tasks[task["id"]] = made
+        yield from self._steps(made, event)
+
+    def _steps(self, task: TaskFacts, event: Event) -> Iterator[tuple[str, str]]:
+        """The phases that the event passes follow the table of transitions, from the phase in which the task is."""
+        for step in passed(event):
+            if step["from"] != task.phase:
+                yield "phase", f"it moves {task.local_id} from {step['from']}, and that is {task.phase}"
+            try:
+                target: str = TRANSITIONS.get((Phase(step["from"]), Trigger(step["trigger"])), "")
+            except ValueError:
+                target = ""
+            if target != step["to"]:
+                yield "phase", f"no rule moves a task from {step['from']} to {step['to']} by {step['trigger'][:60]!r}"
+            task.phase = step["to"]
+        changes = event.data.get("changes", {})
+        phase = changes.get("phase", task.phase)
+        if event.kind.startswith(("task.", "attempt.", "turn.")) and phase != task.phase:
+            yield (
+                "phase",
+                f"it says that {task.local_id} is {phase}, and the phases that it passed lead to {task.phase}",
+            )
+            task.phase = phase
+        if isinstance(changes.get("executor"), str):
+            task.executor = changes["executor"]
+
+    def _started(self, event: Event) -> Iterator[tuple[str, str]]:
+        attempt = event.data["attempt"]
+        task = self.tasks.get(attempt["task"])
+        if attempt["task"] != event.task or task is None:
+            yield "no-task", f"it is about {event.task}, and its attempt is of {str(attempt['task'])[:60]}"
+            return
+        if attempt["id"] in task.attempts:
+            yield "made-twice", f"the attempt {attempt['id'][:60]} was started before"
+        task.attempts.add(attempt["id"])
+        task.executors.add(str(attempt["executor"]))
+
+    # Messages
+
+    def _message(self, seq: int, where: Place, at: str, event: Event) -> Iterator[tuple[str, str]]:
+        row = event.data["message"]
+        found = Message(seq, where, at, event.task, row, row.get("path"))
+        if found.id in self.messages:
+            yield "message-twice", f"the message {found.id[:60]} was recorded before ({self.messages[found.id].where})"
+        self.messages[found.id] = found
+        own = found.text("sender") if found.is_sent else found.text("receiver")
+        self.agents[own] = self.agents.get(own, 0) + 1
+        if found.path is not None:
+            yield from self._at(found, found.path)
+
+    def _filed(self, _seq: int, where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
+        found = self.messages.get(event.data["id"])
+        if found is None:
+            yield "no-message", f"no event has recorded the message {str(event.data['id'])[:60]}"
+            return
+        if found.path is not None:
+            yield "filed-twice", f"its message is filed already as {found.path[:120]}"
+        found.path, found.filed = event.data["path"], where
+        place = "rejected" if found.text("verdict") == "rejected" else "archive"
+        if not found.is_sent and found.path.partition("/")[0] != place:
+            yield "other-place", f"a message that is {found.text('verdict')} is filed as {found.path[:120]}"
+        yield from self._at(found, found.path)
+
+    def _at(self, found: Message, path: str) -> Iterator[tuple[str, str]]:
+        other = self.paths.setdefault(path, found.id)
+        if other != found.id:
+            yield "same-place", f"the message {other} is recorded at {path[:120]} as well"
+
+    def _undelivered(self, _seq: int, _where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
+        if (found := self.messages.get(event.data["id"])) is not None:
+            found.undelivered = True
+        yield from ()
+
+    # Approvals and their actions
+
+    def _requested(self, seq: int, where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
+        row = dict(event.data["approval"])
+        if row["id"] in self.requests:
+            yield "made-twice", f"the approval {row['id'][:60]} was requested before"
+        request = self.requests[row["id"]] = Request(row, seq, where)
+        if row["task"] != event.task:
+            yield "other-task", f"it is about {event.task}, and requests an approval for {str(row['task'])[:60]}"
+        if row["purpose"] != "permission":
+            action = from_json(Action, row["action"])
+            if digest(action, row.get("content_sha256", ""), row.get("target_sha256", "")) != row["digest"]:
+                yield (
+                    "digest",
+                    f"the digest of {row['id']} is not that of its action: {request.text('requested_action')[:80]}",
+                )
+
+    def _resolved(self, seq: int, where: Place, at: str, event: Event) -> Iterator[tuple[str, str]]:
+        request, changes = self.requests.get(event.data["approval"]), event.data["changes"]
+        if request is None:
+            yield "no-request", f"no event has requested the approval {str(event.data['approval'])[:60]}"
+            return
+        status, before = changes["status"], request.row.get("status", "pending")
+        by = str(changes["resolved_by"])
+        if before != "pending" and not (before == "approved" and status == "expired"):
+            yield "decided-twice", f"it is {before} by {request.text('resolved_by')} already ({request.resolved})"
+        if status in _DECISIONS:
+            if event.role not in (Role.OPERATOR, Role.LOBSTER):
+                yield "role", f"a decision by the role {event.role}, which may not decide"
+            if by != event.actor:
+                yield "other-actor", f"it was given by {event.actor[:80]}, and says that {by[:80]} decided"
+            task = self.tasks.get(str(event.task))
+            if task is not None and any(same_agent(by, name) for name in (task.executor, *task.executors) if name):
+                yield "own-work", f"{by[:80]} has executed {task.local_id}, and may not decide about it"
+            yield from self._by_policy(by, event.data.get("policy"))
+            request.decided, request.decided_by, request.decided_at = status, by, at
+        elif by != _BY_ITSELF:
+            yield "other-actor", f"what nobody decided is said to be by {by[:80]}"
+        request.row |= changes
+        request.resolved, request.resolved_seq, request.resolved_role = where, seq, event.role
+
+    def _by_policy(self, by: str, seen: object) -> Iterator[tuple[str, str]]:
+        """Whoever decided may do so by the configuration of then; `seen`: the event that the decider knew of it."""
+        known = [one for one in self.policies if type(seen) is not int or one.seq <= seen]
+        if known and not may_decide(by, known[-1].approvers):
+            named = ", ".join(known[-1].approvers)[:200] or "every user of this machine"
+            yield "no-approver", f"{by[:80]} was no approver then: {named} ({known[-1].where})"
+
+    def _action(self, _seq: int, where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
+        request = self.requests.get(event.data["approval"])
+        if request is None:
+            yield "no-request", f"no event has requested the approval {str(event.data['approval'])[:60]}"
+            return
+        if event.kind is Kind.ACTION_STARTED:
+            if request.row.get("status", "pending") != "approved":
+                yield (
+                    "not-approved",
+                    f"the action began, and {request.text('id')} is {request.row.get('status', 'pending')}",
+                )
+            if request.row.get("state", ""):
+                yield "began-twice", f"the action began before: it is {request.text('state')}"
+            request.started = where
+            key = request.text("idempotency_key")
+            if (other := self._keys.setdefault(key, request.text("id"))) != request.text("id") and key:
+                before = self.requests[other]
+                if before.text("state") in ("started", "done"):
+                    yield "same-key", f"the key {key[:80]} was used by {other}, whose action is {before.text('state')}"
+                self._keys[key] = request.text("id")
+        request.row |= event.data["changes"]
+
+    # Configuration
+
+    def configured(self, seq: int, where: Place, data: Mapping[str, Any]) -> None:
+        """Keep what an event says of the policy from then on."""
+        if (approvers := approvers_of(data)) is not None:
+            self.policies.append(Policy(seq, where, approvers))
+
+    def _named_prompt(self, where: Place, data: Mapping[str, Any]) -> None:
+        named = data.get("turn", {}).get("prompt")
+        digest_ = named.get("sha256") if isinstance(named, dict) else named
+        if isinstance(digest_, str):
+            self.prompts.setdefault(digest_, where)
+
+
+_FOLLOWS = frozenset({"no-task", "no-message", "no-request", "phase", "not-approved"})
+"""What follows from events that are missing."""
+_DECISIONS = frozenset({"approved", "rejected", "request_changes"})
+_Judge = Callable[[Record, int, Place, str, Event], Iterator[tuple[str, str]]]
+_JUDGES: Mapping[str, _Judge] = {
+    Kind.MESSAGE_RECEIVED: Record._message,
+    Kind.MESSAGE_REJECTED: Record._message,
+    Kind.MESSAGE_SENT: Record._message,
+    Kind.MESSAGE_FILED: Record._filed,
+    Kind.MESSAGE_UNDELIVERED: Record._undelivered,
+    Kind.APPROVAL_REQUESTED: Record._requested,
+    Kind.APPROVAL_RESOLVED: Record._resolved,
+    Kind.ACTION_STARTED: Record._action,
+    Kind.ACTION_DELAYED: Record._action,
+    Kind.ACTION_ENDED: Record._action,
+}
+
+
+def approvers_of(data: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The approvers that an event of the configuration says are so from then on; None if it says nothing of them."""
+    changed = data.get("changes", {}).get("approvals.approvers")
+    new = changed.get("new") if isinstance(changed, dict) else None
+    if not isinstance(new, list) or not all(isinstance(name, str) for name in new):
+        return None
+    return tuple(new)
+
+
+def sha256(text: str) -> str:
+    """Of a text in which lone surrogates stand for bytes that are not UTF-8; empty for others, which mean nothing."""
+    try:
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    except UnicodeEncodeError:
+        return ""

@@ -1,0 +1,69 @@
+"""`mailboxd audit`: archives alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mailboxd.cli.bars import bars
+from mailboxd.cli.key_option import key_option
+from mailboxd.cli.session import Session, verb
+from mailboxd.errors import EXIT_NO
+
+if TYPE_CHECKING:
+    from mailboxd.keys import PublicKey
+
+_HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
+
+
+@verb(
+    "audit",
+    "audit mailbox/archive",
+    "audit alpha beta --key alpha.pub --key beta.pub --html report.html",
+    "audit mailbox/archive --head 1200:9f2c... --json",
+    exits={EXIT_NO: "something is wrong or missing (all of it is listed)"},
+)
+@click.argument("archives", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@key_option
+@click.option("--head", metavar="SEQ:HASH", help="A head that was noted elsewhere (`mailboxd db head`).")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the report to FILE, which must not exist, too.",
+)
+def audit_command(
+    session: Session, archives: tuple[Path, ...], keys: tuple[PublicKey, ...], head: str | None, html: Path | None
+) -> int | None:
+    """Judge the archives of one or more agents: what is proven, what is only consistent, what is wrong or missing.
+
+    DIR is the directory archive/ of a mailbox, a mailbox, or a workspace; of several agents, messages are compared with
+    each other. Neither workspace, daemon, database nor private key is needed, nothing in DIR is changed, and no
+    link in it is followed.
+
+    A public key (--key) that signed the journal proves it; without one, or after the last signed head, it is consistent
+    at best.
+    """
+    from mailboxd.auditor import report as reports
+    from mailboxd.auditor.perform import audit
+    from mailboxd.mailbox.files import directory, publish, world_errors
+    from mailboxd.signed_heads import by_fingerprint
+
+    noted = None
+    if head is not None:
+        if (given := _HEAD.fullmatch(head)) is None:
+            raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
+        if len(archives) > 1:
+            raise click.UsageError("--head is of one archive: audit that one by itself")
+        noted = (int(given[1]), given[2])
+    with bars() as progress:
+        report = audit(archives, by_fingerprint(keys), noted, progress)
+    if html is not None:
+        raw = reports.page(report, session.clock.now()).encode("utf-8", "backslashreplace")
+        with world_errors(f"write {html}"), directory(html.parent) as folder:
+            publish(folder, html.name, raw)
+    session.show(reports.facts(report), reports.lines(report))
+    return EXIT_NO if report.findings else None

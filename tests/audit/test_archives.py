@@ -1,0 +1,542 @@
+"""`mailboxd audit`: archives alone. Each fraud is named with its line, and an honest archive has no findings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mailboxd.auditor.model import Verdict
+from mailboxd.auditor.perform import audit
+from mailboxd.cli.program import program
+from mailboxd.cli.session import Session
+from mailboxd.errors import UnavailableError
+from mailboxd.keys import PrivateKey
+from tests.audit.archives import Archive, Said, audited, copy, days_of_work, earlier, found, rehash
+from tests.rebuild.mailroom import Mailroom
+
+KEY = PrivateKey.new()
+DAY = "archive/events/2026-11-26.jsonl"
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, Archive]:
+    alpha, beta = earlier(tmp_path_factory.mktemp("earlier"))
+    alpha.sign(KEY)
+    beta.sign(KEY)
+    return alpha, beta
+
+
+@pytest.fixture
+def alpha(both: tuple[Archive, Archive], tmp_path: Path) -> Archive:
+    return copy(both[0], tmp_path / "alpha")
+
+
+@pytest.fixture
+def beta(both: tuple[Archive, Archive], tmp_path: Path) -> Archive:
+    return copy(both[1], tmp_path / "beta")
+
+
+@pytest.fixture(scope="session")
+def three_days(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return days_of_work(tmp_path_factory.mktemp("days") / "ws", 3, KEY)
+
+
+@pytest.fixture
+def days(three_days: Archive, tmp_path: Path) -> Archive:
+    return copy(three_days, tmp_path / "days")
+
+
+# Honest archives
+
+
+def test_with_the_key_an_honest_archive_is_proven_and_without_it_consistent(alpha: Archive, beta: Archive) -> None:
+    report = audited(alpha, beta, key=KEY)
+    assert (report.verdict, found(report)) == (Verdict.PROVEN, [])
+    assert report.crossed.both == 2
+    (decision, pending) = report.archives[0].decisions
+    assert (decision.status, decision.by, decision.performed, decision.proven) == ("approved", "root", "done", True)
+    assert decision.file.endswith(".approval.operator.acts.qp88rt.md")
+    assert pending.status == "pending"
+    assert audited(alpha, beta).verdict is Verdict.CONSISTENT
+
+
+def test_what_came_after_the_last_head_is_consistent_only(days: Archive) -> None:
+    days.edit(lambda lines: lines.pop())
+    report = audited(days, key=KEY)
+    (judged,) = report.archives
+    assert (report.verdict, found(report)) == (Verdict.CONSISTENT, [])
+    assert 0 < judged.proof.seq < judged.events
+
+
+def test_the_archive_folder_alone_the_mailbox_and_the_workspace_are_accepted(alpha: Archive) -> None:
+    forms = {
+        path: audited(path, key=KEY).archives[0]
+        for path in (alpha.root, alpha.root / "mailbox", alpha.root / "mailbox" / "archive")
+    }
+    assert [judged.form for judged in forms.values()] == ["a workspace", "a mailbox", "an archive folder"]
+    assert [judged.findings for judged in forms.values()] == [[], [], []]
+    assert any("outbox/, which was not handed in" in note for note in list(forms.values())[2].notes)
+    with pytest.raises(UnavailableError, match="there is no archive in it"):
+        audit([alpha.root / "tasks"], {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_histories_have_no_findings_while_a_daemon_writes(tmp_path: Path, seed: int) -> None:
+    room = Mailroom.begin(tmp_path / "ws", seed)
+    for number in range(120):
+        room.step()
+        if number % 20 == 19:
+            assert found(audited(room.ws.root)) == []
+    file = room.journal[-1]
+    file.write_bytes(file.read_bytes() + b'{"seq":99999,"at":"2026')
+    assert found(audited(room.ws.root)) == []
+    room.settle()
+    assert found(audited(room.ws.root)) == []
+    room.close()
+
+
+# Frauds: the chain
+
+
+def resolve_by(name: str, archive: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "approval.resolved")
+        said["actor"] = said["data"]["changes"]["resolved_by"] = name
+        rehash(lines)
+
+    archive.edit(change)
+
+
+def test_another_approver_with_all_hashes_computed_anew_is_given_away_by_the_signature(alpha: Archive) -> None:
+    resolve_by("mallory", alpha)
+    head, event = alpha.line_of("head"), alpha.line_of("approval.resolved")
+    for file in (alpha.root / "mailbox" / "archive" / "2026-11-26").glob("*approval*"):
+        file.unlink()
+    kinds = found(audited(alpha, key=KEY))
+    assert ("invalid", f"{DAY} line {head}") in kinds
+    assert "proven" not in audited(alpha).verdict
+    assert event < head
+
+
+def test_without_a_key_it_is_given_away_by_the_approval_file_and_never_proven(alpha: Archive) -> None:
+    resolve_by("mallory", alpha)
+    report = audited(alpha)
+    (other,) = [finding for finding in report.findings if finding.kind == "other-approver"]
+    assert str(other.where) == f"{DAY} line {alpha.line_of('approval.resolved')}"
+    assert "root" in other.problem
+    assert "mallory" in other.problem
+    assert report.archives[0].proof.seq == 0
+
+
+def test_a_history_rewritten_without_a_trace_is_consistent_and_not_proven(days: Archive) -> None:
+    for day in range(3):
+        days.write([said for said in days.lines(day) if "head" not in said], day)
+    report = audited(days, key=KEY)
+    assert (report.verdict, found(report)) == (Verdict.CONSISTENT, [])
+
+
+def test_a_changed_line_is_named_and_only_that(days: Archive) -> None:
+    line = next(n for n, said in enumerate(days.lines(1)) if n > 5 and "seq" in said)
+    days.edit(lambda lines: lines[line].update(actor="mallory"), 1)
+    assert found(audited(days, key=KEY)) == [("changed", f"archive/events/2026-03-02.jsonl line {line + 1}")]
+
+
+def test_a_changed_hash_is_named_and_only_that(days: Archive) -> None:
+    line = next(n for n, said in enumerate(days.lines(1)) if n > 5 and "seq" in said)
+    days.edit(lambda lines: lines[line].update(hash="0" * 64), 1)
+    assert found(audited(days))[0] == ("changed", f"archive/events/2026-03-02.jsonl line {line + 1}")
+    assert len(found(audited(days))) == 1
+
+
+def test_data_that_says_something_else_than_what_was_hashed_is_a_change(days: Archive) -> None:
+    """A second `data` in one line: readers take the last, and whoever hashes the text takes the first."""
+    path = days.days[0]
+    lines = path.read_text().splitlines(keepends=True)
+    line = next(n for n, text in enumerate(lines) if '"message.filed"' in text)
+    lines[line] = lines[line].rstrip()[:-1] + ',"data":{"at":"x","id":"y","path":"z","v":2}}\n'
+    path.write_text("".join(lines))
+    assert ("changed", f"archive/events/{path.name} line {line + 1}") in found(audited(days))
+
+
+@pytest.mark.parametrize("day", [0, 1])
+def test_a_day_that_was_removed_is_missing_before_the_line_that_goes_on(days: Archive, day: int) -> None:
+    lost = [said["seq"] for said in days.lines(day) if "seq" in said]
+    days.days[day].unlink()
+    report = audited(days, key=KEY)
+    where = f"{DAY[:15]}{days.days[day].name} line 1"
+    (missing,) = [finding for finding in report.findings if finding.kind == "missing-events"]
+    assert (str(missing.where), missing.missing) == (where, True)
+    assert f"events {lost[0]} to {lost[-1]} are missing" in missing.problem
+    assert {finding.check for finding in report.findings} <= {"chain", "files"}
+
+
+def test_a_last_day_that_was_removed_shows_by_the_files_that_nobody_recorded(days: Archive) -> None:
+    days.days[-1].unlink()
+    findings = audited(days, key=KEY).findings
+    assert {finding.kind for finding in findings} == {"unrecorded"}
+    assert all("was its end cut off?" in finding.problem for finding in findings if "2026-03-03" in finding.where.file)
+
+
+def test_a_last_day_removed_with_its_files_cannot_be_known_and_the_report_says_so(days: Archive) -> None:
+    days.days[-1].unlink()
+    for folder in (days.root / "mailbox").glob("*/2026-03-03"):
+        shutil.rmtree(folder)
+    report = audited(days, key=KEY)
+    assert [finding for finding in report.findings if "2026-03-03" in finding.where.file] == []
+    assert any("would not show if it was cut off" in note for note in report.archives[0].notes)
+
+
+def test_a_head_that_was_noted_elsewhere_shows_what_is_missing_at_the_end(days: Archive) -> None:
+    last = next(said for said in reversed(days.lines()) if "seq" in said)
+    noted = (last["seq"], last["hash"])
+    assert audited(days, noted=noted).verdict is Verdict.PROVEN
+    days.days[-1].unlink()
+    assert "noted-head" in {kind for kind, _ in found(audited(days, noted=noted))}
+
+
+def test_a_truncated_file_is_named(days: Archive) -> None:
+    path = days.days[1]
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2])
+    kinds = dict(found(audited(days, key=KEY)))
+    assert kinds["torn"].startswith("archive/events/2026-03-02.jsonl line ")
+    assert kinds["missing-events"] == "archive/events/2026-03-03.jsonl line 1"
+
+
+def test_a_signed_head_shows_that_the_end_was_cut_off(days: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        events = [n for n, said in enumerate(lines) if "seq" in said]
+        del lines[events[-3] : events[-1] + 1]
+
+    days.edit(change)
+    assert ("end-missing", f"archive/events/2026-03-03.jsonl line {days.line_of('head')}") in found(
+        audited(days, key=KEY)
+    )
+
+
+def test_a_line_that_was_put_in_is_named(days: Archive) -> None:
+    line = next(n for n, said in enumerate(days.lines(1)) if n > 5 and "seq" in said)
+    days.edit(lambda lines: lines.insert(line + 1, dict(lines[line], actor="mallory")), 1)
+    assert found(audited(days, key=KEY)) == [("inserted", f"archive/events/2026-03-02.jsonl line {line + 2}")]
+
+
+def test_a_forged_line_before_the_real_one_is_named(days: Archive) -> None:
+    line = next(n for n, said in enumerate(days.lines(1)) if n > 5 and "seq" in said)
+    days.edit(lambda lines: lines.insert(line, dict(lines[line], actor="mallory", hash="1" * 64)), 1)
+    assert ("changed", f"archive/events/2026-03-02.jsonl line {line + 1}") in found(audited(days, key=KEY))
+
+
+def test_events_in_another_order_are_named(days: Archive) -> None:
+    lines = days.lines(1)
+    first = next(n for n in range(6, len(lines)) if "seq" in lines[n] and "seq" in lines[n + 1])
+    lines[first], lines[first + 1] = lines[first + 1], lines[first]
+    days.write(lines, 1)
+    assert ("reordered", f"archive/events/2026-03-02.jsonl line {first + 2}") in found(audited(days, key=KEY))
+
+
+def test_a_file_of_another_journal_is_named(days: Archive, tmp_path: Path) -> None:
+    other = days_of_work(tmp_path / "other", 3, KEY, seed=2)
+    shutil.copy(other.days[1], days.days[1])
+    assert ("first-line", "archive/events/2026-03-02.jsonl line 1") in found(audited(days, key=KEY))
+
+
+def test_an_event_of_a_later_day_is_named(alpha: Archive) -> None:
+    alpha.days[0].rename(alpha.events / "2026-11-25.jsonl")
+    assert ("other-day", "archive/events/2026-11-25.jsonl line 2") in found(audited(alpha))
+
+
+# Frauds: heads
+
+
+def test_a_head_of_another_journal_is_named(days: Archive, alpha: Archive) -> None:
+    head = alpha.lines()[-1]
+    days.edit(lambda lines: lines.append(head))
+    line = len(days.lines())
+    assert f"archive/events/2026-03-03.jsonl line {line}" in {where for _, where in found(audited(days, key=KEY))}
+    assert f"archive/events/2026-03-03.jsonl line {line}" in {where for _, where in found(audited(days))}
+
+
+def test_a_head_that_was_moved_is_named(days: Archive) -> None:
+    head = days.lines(0)[-1]
+    days.edit(lambda lines: lines.append(head))
+    where = f"archive/events/2026-03-03.jsonl line {len(days.lines())}"
+    assert ("moved-head", where) in found(audited(days, key=KEY))
+
+
+def test_two_heads_that_disagree_are_named(days: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        lines.append({"head": lines[-1]["head"] | {"hash": "1" * 64}})
+
+    days.edit(change)
+    where = f"archive/events/2026-03-03.jsonl line {len(days.lines())}"
+    assert ("heads-disagree", where) in found(audited(days, key=KEY))
+
+
+def test_another_key_from_some_line_on_is_said_and_proves_nothing(days: Archive) -> None:
+    other = PrivateKey.new()
+    days.edit(lambda lines: lines.pop())
+    days.sign(other)
+    (judged,) = audited(days, key=KEY).archives
+    assert judged.verdict is Verdict.CONSISTENT
+    line = f"archive/events/2026-03-03.jsonl line {len(days.lines())}: from here on heads are signed with the key"
+    assert any(note.startswith(line) and other.public.fingerprint in note for note in judged.notes)
+
+
+def test_no_head_that_is_none_ends_the_audit(days: Archive) -> None:
+    days.edit(lambda lines: lines.append({"head": {"seq": "1"}}))
+    assert ("no-head", f"archive/events/2026-03-03.jsonl line {len(days.lines())}") in found(audited(days, key=KEY))
+
+
+# Frauds: times
+
+
+def test_a_time_that_goes_back_is_named(days: Archive) -> None:
+    line = next(n for n, said in enumerate(days.lines(0)) if n > 5 and said.get("kind") == "message.filed")
+
+    def change(lines: list[Said]) -> None:
+        lines[line]["at"] = lines[line]["data"]["at"] = "2026-02-01T00:00:00.000Z"
+        rehash(lines)
+
+    days.edit(change, 0)
+    assert ("back", f"archive/events/2026-03-01.jsonl line {line + 1}") in found(audited(days))
+
+
+def test_an_event_later_than_the_head_that_signs_it_is_named(alpha: Archive) -> None:
+    alpha.edit(lambda lines: lines.pop())
+    alpha.sign(KEY, "2026-11-26T08:00:00.000Z")
+    assert ("back", f"{DAY} line {alpha.line_of('head')}") in found(audited(alpha, key=KEY))
+
+
+# Frauds: files and texts
+
+
+def test_swapped_bodies_are_named(alpha: Archive) -> None:
+    lines = alpha.lines()
+    first = alpha.line_of("body") - 1
+    lines[first]["raw"] = lines[first]["raw"].replace("A finished tree", "A felled tree")
+    alpha.write(lines)
+    assert found(audited(alpha, key=KEY)) == [("changed-body", f"{DAY} line {first + 1}")]
+
+
+def test_a_replaced_file_a_missing_one_and_one_dropped_later_are_named(alpha: Archive) -> None:
+    filed = {said["data"]["path"]: n for n, said in enumerate(alpha.lines(), 1) if said.get("kind") == "message.filed"}
+    folder = alpha.root / "mailbox" / "archive" / "2026-11-26"
+    (folder / "done.md").write_text((folder / "late.md").read_text())
+    (folder / "tree.md").unlink()
+    (folder / "planted.md").write_text("# Do this\n")
+    (folder / "copy.md").write_bytes((folder / "waits.md").read_bytes())
+    assert sorted(found(audited(alpha, key=KEY))) == sorted(
+        [
+            ("file-changed", f"{DAY} line {filed['archive/2026-11-26/done.md']}"),
+            ("file-missing", f"{DAY} line {filed['archive/2026-11-26/tree.md']}"),
+            ("unrecorded", "archive/2026-11-26/planted.md"),
+            ("unrecorded", "archive/2026-11-26/copy.md"),
+        ]
+    )
+
+
+def test_a_reason_that_was_changed_is_named(alpha: Archive) -> None:
+    reason = alpha.file("bad.md.reason.json")
+    reason.write_text(reason.read_text().replace('"rule"', '"rules"'))
+    ((kind, where),) = found(audited(alpha, key=KEY))
+    assert kind == "reason"
+    assert where.startswith(DAY)
+
+
+def test_an_approval_file_that_says_something_else_is_named_at_the_decision(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "approval.resolved")
+        said["data"]["changes"]["status"] = "rejected"
+        rehash(lines)
+
+    alpha.edit(change)
+    line = alpha.line_of("approval.resolved")
+    assert ("other-decision", f"{DAY} line {line}") in found(audited(alpha))
+
+
+def test_an_action_that_nobody_approved_is_named(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "action.started")
+        said["data"]["approval"] = [said for said in lines if said.get("kind") == "approval.requested"][1]["data"][
+            "approval"
+        ]["id"]
+        rehash(lines)
+
+    alpha.edit(change)
+    kinds = {kind for kind, _ in found(audited(alpha))}
+    assert kinds & {"not-approved", "no-request"}
+
+
+def test_another_action_than_its_digest_says_is_named(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "approval.requested")
+        said["data"]["approval"]["action"]["argv"] = ["rm", "-r", "."]
+        rehash(lines)
+
+    alpha.edit(change)
+    assert ("digest", f"{DAY} line {alpha.line_of('approval.requested')}") in found(audited(alpha))
+
+
+def test_a_phase_that_no_rule_leads_to_is_named(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "attempt.ended")
+        said["data"]["passed"] = [said["data"]["passed"][0] | {"to": "completed"}]
+        rehash(lines)
+
+    alpha.edit(change)
+    assert ("phase", f"{DAY} line {alpha.line_of('attempt.ended')}") in found(audited(alpha))
+
+
+# Frauds: two archives
+
+
+def test_a_message_that_was_changed_on_both_sides_of_one_archive_disagrees_with_the_other(
+    alpha: Archive, beta: Archive
+) -> None:
+    """beta's archive is rewritten without a fault, and says that something else came."""
+    file = beta.file("done.a-*.md")
+    file.write_text(file.read_text().replace("Part A", "Part B"))
+    raw = file.read_bytes()
+
+    def change(lines: list[Said]) -> None:
+        for said in lines:
+            if said.get("kind") == "message.received":
+                said["data"]["message"] |= {"sha256": hashlib.sha256(raw).hexdigest(), "size": len(raw)}
+        rehash(lines)
+        del lines[-1]
+
+    beta.edit(change)
+    assert found(audited(beta)) == []
+    assert found(audited(alpha, beta)) == [("differs", f"{DAY} line {beta.line_of('message.received')}")]
+
+
+def test_the_end_of_one_archive_that_was_cut_off_shows_by_the_other(alpha: Archive, beta: Archive) -> None:
+    sent = beta.line_of("message.sent") - 1
+    beta.edit(lambda lines: lines.__delitem__(slice(sent, None)))
+    shutil.rmtree(beta.root / "mailbox" / "outbox" / "2026-11-26")
+    assert found(audited(beta)) == []
+    came = next(
+        n for n, said in enumerate(alpha.lines(), 1) if "message.received" in said.values() and said["actor"] == "beta"
+    )
+    assert found(audited(alpha, beta)) == [("sent-after-end", f"{DAY} line {came}")]
+
+
+def test_two_archives_of_one_agent_that_differ_are_named_at_the_first_event(days: Archive, tmp_path: Path) -> None:
+    other = copy(days, tmp_path / "copy")
+
+    def change(lines: list[Said]) -> None:
+        lines[1]["actor"] = "mallory"
+        rehash(lines)
+
+    other.edit(change, 0)
+    for name in range(1, 3):
+        other.days[-1].unlink()
+        del name
+    assert ("other-history", "archive/events/2026-03-01.jsonl line 2") in found(audited(days, other))
+
+
+# Hostile archives
+
+
+def test_nothing_hostile_ends_the_audit(alpha: Archive) -> None:
+    folder = alpha.root / "mailbox" / "archive" / "2026-11-26"
+    os.mkfifo(folder / "pipe.md")
+    (folder / "link.md").symlink_to("/etc/passwd")
+    (folder / "done.md").unlink()
+    (folder / "done.md").symlink_to("/etc/passwd")
+    (alpha.events / "2026-11-27.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(alpha.events / "2026-11-28.jsonl")
+    (folder / "a\x1b[31m\n.md").write_text("x")
+    with alpha.days[0].open("ab") as file:
+        file.write(b"[" * 200_000 + b"\n")
+        file.write(b'{"seq":' + b"9" * 5_000 + b"}\n")
+        file.write(b'{"seq":5,"at":1}\n\x00\x00\n{}\n{"head":5}\n{"body":5}\n{"table":"x","row":[]}\n{"format":1}\n')
+        file.write(b'{"prompt":"\\ud800","text":"\\ud800"}\n"text"\n' + b"\xff\xfe\n")
+    report = audited(alpha, key=KEY)
+    wheres = {where for _, where in found(report)}
+    assert {"archive/2026-11-26/pipe.md", "archive/2026-11-26/link.md", "archive/events/2026-11-27.jsonl"} <= wheres
+    lines = len(alpha.days[0].read_bytes().splitlines())
+    assert len([where for where in wheres if where.startswith(f"{DAY} line ")]) >= 10, lines
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"seq": 2**70, "at": "", "kind": "", "task": None, "role": "", "actor": "", "data": {}, "hash": "0" * 64},
+        {"seq": 10**15, "at": "", "kind": "", "task": None, "role": "", "actor": "", "data": {}, "hash": "0" * 64},
+        {"format": "mailboxd-journal-1", "database": "", "after": [10**15, "0" * 64, 0, 0]},
+        {"format": "mailboxd-journal-9", "database": 5, "after": None},
+        {
+            "seq": 1,
+            "at": "x",
+            "kind": "task.created",
+            "task": "t",
+            "role": "?",
+            "actor": "",
+            "data": {"v": 9},
+            "hash": "0" * 64,
+        },
+    ],
+)
+def test_a_line_with_any_values_is_a_finding(tmp_path: Path, said: Said) -> None:
+    folder = tmp_path / "archive" / "events"
+    folder.mkdir(parents=True)
+    (folder / "2026-11-26.jsonl").write_text(json.dumps(said) + "\n")
+    assert audited(tmp_path / "archive").findings
+
+
+# The command
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(program, ["audit", *map(str, words)], obj=Session())
+
+
+def test_the_command_says_the_verdict_first_and_needs_no_workspace(
+    alpha: Archive, beta: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "both.pub").write_text(f"{KEY.public}\n")
+    done = run(alpha.root, beta.root, "--key", "both.pub", "--html", "report.html")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (
+        0,
+        "proven: a key that you gave has signed all of it, and everything matches",
+    )
+    page = (tmp_path / "report.html").read_text()
+    assert ("<script" in page, 'class="verdict proven"' in page, "touch &#34;done.txt&#34;" in page) == (
+        False,
+        True,
+        True,
+    )
+    again = run(alpha.root, "--html", "report.html")
+    assert again.exit_code != 0
+    assert (tmp_path / "report.html").read_text() == page
+
+
+def test_the_command_ends_with_1_and_folds_many_of_one_kind(alpha: Archive) -> None:
+    folder = alpha.root / "mailbox" / "archive" / "2026-11-26"
+    for number in range(40):
+        (folder / f"planted{number:02}.md").write_text("\x1b[31mred")
+    (folder / "\x1b[31mred.md").write_text("x")
+    done = run(alpha.root)
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (1, "wrong: something does not match (41 findings)")
+    assert done.stdout.count("planted") == 4
+    assert "[and 36 more of this kind: --json has all]" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert len(json.loads(run(alpha.root, "--json").stdout)["archives"][0]["findings"]) == 41
+    assert run(alpha.root, "--head", "x").exit_code == 2
+    assert run().exit_code == 2
+
+
+def test_nothing_in_an_archive_is_changed(alpha: Archive) -> None:
+    before = {path: path.lstat() for path in alpha.root.rglob("*")}
+    run(alpha.root)
+    assert {path: path.lstat().st_mtime_ns for path in alpha.root.rglob("*")} == {
+        path: status.st_mtime_ns for path, status in before.items()
+    }
