@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mailboxd.core.sanitize import storable_text
 from mailboxd.core.vocabulary import SELF
-from mailboxd.errors import MessageError, PlanError
+from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
@@ -73,6 +73,33 @@ def admitted(dag: Dag, ws: Workspace) -> str:
         if ws.database.exists():
             _require_known(dag.plan, settings.agent, ws)
     return f"```yaml\n{render_dag(dag)}```"
+
+
+_GIVEN = "work"
+"""The one subtask of a task that another agent is to do."""
+
+
+def given_to(draft: Draft, agent: str, ws: Workspace, calendar: Calendar) -> Draft:
+    """The draft as a plan of one subtask for `agent`, whose result is the answer.
+
+    So a task for an agent of another host, or for a pool, is one here, too: it can be seen, asked about and cancelled.
+    Raises Refused if the draft has a plan; as `admitted`.
+    """
+    from mailboxd.core.model import PlannedChild
+    from mailboxd.protocol.plan import Dag, DagNode
+
+    if draft.dag or with_plan(draft, ws, calendar) is not draft:
+        raise Refused("bad-form", "the plan names its agents itself", "Leave the agent out, or the plan.")
+    child = PlannedChild(
+        _GIVEN,
+        (agent,),
+        draft.title,
+        instructions=draft.instructions,
+        expected_output=draft.expected_output,
+        context=draft.context,
+        acceptance_criteria=tuple(draft.criteria),
+    )
+    return replace(draft, dag=admitted(Dag((DagNode(child),), synthesis=_GIVEN), ws))
 
 
 def with_plan(draft: Draft, ws: Workspace, calendar: Calendar | None = None) -> Draft:

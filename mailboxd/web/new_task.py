@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from mailboxd import config
 from mailboxd.config.settings import settings
-from mailboxd.core.model import PlannedChild
 from mailboxd.core.operator_orders import OPERATOR, Field, FieldKind
 from mailboxd.core.sanitize import first_line, storable_text
 from mailboxd.core.vocabulary import Gate, same_agent
@@ -16,7 +15,7 @@ from mailboxd.engine import sending
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.deadlines import Calendar
-from mailboxd.protocol.plan import Dag, DagNode, parse_dag
+from mailboxd.protocol.plan import parse_dag
 from mailboxd.protocol.recipe import Recipes
 from mailboxd.protocol.repeats import read_repeat
 from mailboxd.store.reports import opened
@@ -29,8 +28,6 @@ _MOST_LINE = 200
 _MOST_TEXT = 100_000
 _BUDGET = Field("budget_usd", FieldKind.MONEY, "Budget", "Write dollars, like 2 or 0.5.")
 _WHEN = ("deadline", "not_before")
-_GIVEN = "work"
-"""The key of the only subtask of a task that another agent does."""
 _T = TypeVar("_T")
 
 
@@ -121,7 +118,7 @@ class _Reader:
         if plan.strip():
             return self._try("plan", lambda: self._planned(draft, plan))
         if agent:
-            return self._try("workspace", lambda: self._given_to(draft, agent))
+            return self._try("workspace", lambda: sending.given_to(draft, agent, self._ws, self._calendar))
         return sending.with_plan(draft, self._ws, self._calendar)
 
     @property
@@ -136,15 +133,6 @@ class _Reader:
             raise Refused("bad-form", "there are two plans", "Write one, here or in the instructions.")
         dag = parse_dag(text_of({"plan": text}, "plan", _MOST_TEXT), path="plan", calendar=self._calendar)
         return replace(draft, dag=sending.admitted(dag, self._ws))
-
-    def _given_to(self, draft: sending.Draft, agent: str) -> sending.Draft:
-        """The draft as a plan of one subtask for that agent, whose result is the answer."""
-        if sending.with_plan(draft, self._ws, self._calendar) is not draft:
-            raise Refused("bad-form", "the plan in the instructions names its agents itself", "Pick the first agent.")
-        child = PlannedChild(
-            _GIVEN, (agent,), draft.title, instructions=draft.instructions, expected_output=draft.expected_output
-        )
-        return replace(draft, dag=sending.admitted(Dag((DagNode(child),), synthesis=_GIVEN), self._ws))
 
     def _of_recipe(self) -> sending.Draft | None:
         """A field holds a value; of a list, one on each line. An empty one is the default."""

@@ -571,6 +571,41 @@ def test_an_agent_elsewhere_that_cannot_be_asked_is_refused_before(stage: Stage,
 
 
 @pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize("to", ["beta.writer", "pool:reviewer"])
+def test_a_task_for_an_agent_elsewhere_is_one_here_that_is_given_on(stage: Stage, to: str) -> None:
+    knows(stage, ["critic"])
+    joins(FAR)
+    done = stage.run("send", "--to", to, "--title", "Line", "--criterion", "It rhymes", "--context", "For Ann", "Write")
+    assert done.exit_code == 0, done.stderr
+    (file,) = stage.ws.inbox.iterdir()
+    sent = parse_message(file.read_bytes(), file.name).message
+    assert isinstance(sent, TaskMessage)
+    plan = sent.plan
+    assert plan is not None
+    (child,) = plan.children
+    assert (child.agents, plan.synthesis) == ((to,), child.key)
+    assert (child.instructions, child.acceptance_criteria, child.context) == ("Write", ("It rhymes",), "For Ann")
+
+
+@pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("send", "--to", "beta.nobody", "Write"), "there is no agent nobody on the host beta"),
+        (("send", "--to", "pool:nobody", "Write"), "no host of the hub serves pool:nobody"),
+        (("send", "--to", "delta.writer", "Write"), "there is no agent delta.writer"),
+        (("send", "--to", "beta.writer", "--title", "T", "--plan", "-"), "the plan names its agents itself"),
+    ],
+)
+def test_what_cannot_be_given_to_an_agent_elsewhere_is_refused(stage: Stage, words: list[str], said: str) -> None:
+    knows(stage, ["critic"])
+    joins(FAR)
+    done = stage.run(*words, text="subtasks:\n  a: {agent: self, description: Write}\n")
+    assert (done.exit_code != 0, said in done.stderr) == (True, True), done.stderr
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unjoined")
 def test_what_nobody_has_said_yet_refuses_nothing(stage: Stage) -> None:
     plan = "subtasks:\n  a: {agent: [nobody, beta.writer], description: Write}\n"
     assert stage.run("send", "--title", "T", "--plan", "-", text=plan).exit_code == 0, "OpenClaw was never asked"

@@ -137,7 +137,9 @@ def run_recipe(
     session: Session, name: str, given: Sequence[tuple[str, str]], to: str | None, dry_run: bool, **said: Any
 ) -> int | None:
     """Send the task that a recipe describes: an ordinary task with a plan."""
-    ws = receiver(session, to)
+    ws, agent = receiver(session, to)
+    if agent:
+        raise click.UsageError(f"--to {agent}: a recipe's plan names its agents; write {agent} as one of them")
     draft = sending.filled_in(ws, _recipes(ws).load(name), given, sending.calendar_of(ws, session.clock.now()))
     if dry_run:
         say(for_terminal(draft.dag))

@@ -20,13 +20,14 @@ from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, t
 from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Phase, Runtime, is_id
+from mailboxd.core.vocabulary import POOL, Phase, Runtime, is_id
 from mailboxd.engine.sending import (
     Draft,
     admitted,
     calendar_of,
     compose,
     file_name,
+    given_to,
     put,
     read_moments,
     signed_by,
@@ -58,27 +59,38 @@ if TYPE_CHECKING:
 _NO_MAILBOX = "there is no mailbox/inbox; `mailboxd init {}` creates one"
 
 
-def receiver(session: Session, to: str | None) -> Workspace:
-    """The workspace in this directory, or of this agent. Raises UnavailableError unless there is exactly one.
+def receiver(session: Session, to: str | None) -> tuple[Workspace, str]:
+    """The workspace in this directory, or of this agent, and the agent elsewhere to whom its agent is to give the work:
+    of another host, or a pool; empty for none.
 
-    A mailbox without mailboxd suffices.
+    A mailbox without mailboxd suffices. Raises UnavailableError unless there is exactly one.
     """
     if to is None:
-        return session.workspace()
+        return session.workspace(), ""
     if (Path(to) / "mailbox" / "inbox").is_dir():
-        return Workspace(Path(to).resolve())
+        return Workspace(Path(to).resolve()), ""
     known = _agents()
     found = [ws for name, ws in known if name.lower() == to.lower()]
     if len(found) == 1:
-        return found[0]
+        return found[0], ""
     if found:
         places = ", ".join(for_terminal(str(ws.root)) for ws in found)
         raise UnavailableError(f"{to} has several workspaces: {places}; choose with --to DIRECTORY")
+    if _is_elsewhere(to):
+        return session.workspace(), to
     if not is_id(to) or Path(to).is_dir():
         raise UnavailableError(f"{to}: {_NO_MAILBOX.format(to)}")
     near = get_close_matches(to, [name for name, _ in known], 1)
     hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet` lists the known ones"
     raise UnavailableError(f"no known workspace has the agent {to}, and no directory is called so; {hint}")
+
+
+def _is_elsewhere(to: str) -> bool:
+    """Whether it is a pool, or may be an agent of another host of the hub; what a hub has is checked with the plan."""
+    from mailboxd.hub.membership import Membership
+
+    is_name = to.startswith(POOL) or ("." in to and is_id(to) and not Path(to).is_dir())
+    return is_name and Membership.of(os.environ).exists()
 
 
 def _agents() -> list[tuple[str, Workspace]]:
@@ -240,7 +252,10 @@ _HEADERS = (
     "labels", "gates", "reviewers", "priority", "deadline", "not_before", "max_attempts", "timeout", "idempotent",
     "budget_usd", "budget_tokens", "harness", "model", "reply_to", "repeat", "missed", "overlap",
 )  # fmt: skip
-TO = click.option("--to", metavar="AGENT", shell_complete=_complete, help="Send to this agent, or to this directory.")
+TO = click.option(
+    "--to", metavar="AGENT", shell_complete=_complete,
+    help="This agent or directory, an agent of another host (beta.writer), or a pool (pool:reviewer).",
+)  # fmt: skip
 TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
 WAIT = click.option("--wait", is_flag=True, help="Wait until the task ends or needs you, and print its result.")
 WAIT_TIMEOUT = click.option(
@@ -296,6 +311,7 @@ _NEW_TASK = "A new task for {}: its title on the first line, then what to do. Le
     "send --title Release --plan plan.yaml --gates quality_gate --reviewers critic",
     'git log -20 | mailboxd send --title "Release notes" -',
     'send --to writer --wait --wait-timeout 600 "Write the report"',
+    'send --to beta.writer "Write the report"  # on another host',
     "send --check brief.md",
     exits={
         EXIT_NO: "the task exists; or with --wait, it failed or was cancelled",
@@ -323,7 +339,8 @@ def send_command(session: Session, **said: Any) -> int | None:
 
     Sections of a specification in it (`## Goal`, `## Scope Out` ...) count as such, and `## DAG` as its plan. A plan
     with an agent that cannot be asked is refused. Writes one message, atomically, to the inbox of this workspace or of
-    the agent given by --to.
+    the agent given by --to. For an agent of another host of the hub, or a pool, this workspace's agent gives it on and
+    gets the result.
 
     --check takes FILE (- is standard input) exactly as the daemon would, beside the tasks and messages that are there,
     and prints the task with its limits, or the refusal with its reason. Nothing is sent or recorded.
@@ -336,8 +353,11 @@ def send_command(session: Session, **said: Any) -> int | None:
         check.show(session, file)
         return None
     require_operator(said["sender"])
-    ws = receiver(session, said["to"])
-    return send(session, ws, _draft(ws, said, session.clock.now()), said)
+    ws, agent = receiver(session, said["to"])
+    draft = _draft(ws, said, session.clock.now())
+    if agent:
+        draft = given_to(draft, agent, ws, calendar_of(ws, session.clock.now()))
+    return send(session, ws, draft, said)
 
 
 def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) -> int | None:
