@@ -283,7 +283,7 @@ def _calls(
 def _inbox(ws: Workspace, config: Config, watcher: Watcher) -> Inbox:
     return Inbox(
         ws,
-        watcher.renamed,
+        watcher.arrived,
         settle_seconds=config.inbox.settle_seconds,
         incomplete_seconds=config.inbox.incomplete_seconds,
         max_bytes=config.limits.message_bytes,

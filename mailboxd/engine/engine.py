@@ -11,7 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from random import Random
@@ -27,6 +27,7 @@ from mailboxd.core.checks import may_not_run
 from mailboxd.core.decide import decide
 from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
+from mailboxd.core.entrance import Owner
 from mailboxd.core.events import OF_TASKS, Event, Kind, Role, passed
 from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.following import LOST
@@ -271,6 +272,8 @@ class Engine:
     costs: list[tuple[str, Spend]] = field(default_factory=list)
     """By agent, what turns have cost that ended and that nobody has taken account of yet."""
     now: str = ""
+    file_owner: Owner | None = None
+    """The owner of the task.md that is being taken."""
     broken: Sequence[breaker.Breaker] = ()
     """The breakers that were not closed at the latest `tick`."""
     _ctx: Context | None = None
@@ -316,7 +319,7 @@ class Engine:
         view = None if task_id is None else self._view(task_id, input_)
         events: list[Event] = []
         worklist: deque[str] = deque()
-        self._record(decide(view, input_, self._context(), role, actor), events, worklist)
+        self._record(self._of_file(decide(view, input_, self._context(), role, actor)), events, worklist)
         if isinstance(input_, TurnEnded) and input_.called and not input_.harness:
             moved = breaker.after_turn(
                 self.store.breakers.get(input_.agent), input_.outcome, self.now, self.settings.breaker
@@ -331,6 +334,15 @@ class Engine:
             for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
                 events += self.handle(fallen, Retry())
         return events
+
+    def _of_file(self, decision: Decision) -> Decision:
+        """The decision, whose events name the owner of the file that brought it, if that is not a message."""
+        if self.file_owner is None:
+            return decision
+        owner = asdict(self.file_owner)
+        return replace(
+            decision, events=tuple(replace(one, data={**one.data, "owner": owner}) for one in decision.events)
+        )
 
     def _view(self, task_id: str, input_: Input) -> TaskView:
         """The view of the task that a decision about this input needs."""

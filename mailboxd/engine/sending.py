@@ -271,11 +271,14 @@ def file_name(task_id: str) -> str:
     return f"task-{task_id}.md"
 
 
-def put(ws: Workspace, task_id: str, raw: bytes) -> str:
-    """Put the message into the inbox and wake the daemon; returns the name of the file. Raises WorldError."""
+def put(ws: Workspace, task_id: str, raw: bytes, program: str) -> str:
+    """Put the message into the inbox and wake the daemon; returns the name of the file. Raises WorldError.
+
+    `program` is the one that sends it (`core.entrance.PROGRAMS`).
+    """
     from mailboxd.host import wakeup
     from mailboxd.mailbox.maildir import deliver
 
-    name = deliver(ws.inbox, file_name(task_id), raw, below=ws.root, renamed=True)
+    name = deliver(ws.inbox, file_name(task_id), raw, below=ws.root, renamed=True, program=program)
     wakeup.poke(ws.state)
     return name

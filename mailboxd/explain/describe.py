@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mailboxd.core import endings
+from mailboxd.core import endings, entrance
 from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
@@ -21,7 +21,9 @@ _ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DI
 
 def describe(event: Event, name: str = "") -> str:
     """The event in one line; `name` is the local id of its task, if any. Unprintable characters become spaces."""
-    return one_line(_sentence(event, name))
+    said = _sentence(event, name)
+    owner = event.data.get("owner")
+    return one_line(f"{said} (a file of {entrance.Owner(**owner)})" if owner else said)
 
 
 def summarize(event: Event, name: str = "") -> str:
@@ -282,11 +284,13 @@ def _message(event: Event, name: str) -> str:
     kind, sender = message["type"] or "file", message["sender"] or "an unknown sender"
     if event.kind is Kind.MESSAGE_REJECTED:
         reason = message["reason"]
-        return f"rejected {message['name']} from {sender}: {first_line(reason['problem'])} ({reason['rule']})"
+        how = f"; it is {came}" if (came := entrance.told(message)) else ""
+        return f"rejected {message['name']} from {sender}: {first_line(reason['problem'])} ({reason['rule']}){how}"
     if event.kind is Kind.MESSAGE_SENT:
         return f"{about}sent {_one(kind)} to {message['receiver']}"
     doubt = f"; in doubt: {first_line(message['notice'])}" if message.get("notice") else ""
-    return f"{about}received {_one(kind)} from {sender} ({message['verdict']}): {message['name']}{doubt}"
+    came = f" ({how})" if (how := entrance.told(message)) else ""
+    return f"{about}received {_one(kind)} from {sender} ({message['verdict']}): {message['name']}{came}{doubt}"
 
 
 def _one(kind: str) -> str:

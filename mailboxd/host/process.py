@@ -6,6 +6,9 @@ import errno
 import os
 import pwd
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from mailboxd.core.entrance import Owner
 
 
 def name() -> str:
@@ -14,6 +17,19 @@ def name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return f"uid:{os.getuid()}"
+
+
+def owner(uid: int, now: float) -> Owner:
+    """A user of this machine, by the name that they have at `now` (seconds), give or take a minute."""
+    return _owner(uid, int(now // 60))
+
+
+@lru_cache(maxsize=64)
+def _owner(uid: int, minute: int) -> Owner:  # noqa: ARG001
+    try:
+        return Owner(uid, pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return Owner(uid)
 
 
 def cores() -> int:

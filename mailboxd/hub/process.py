@@ -473,7 +473,7 @@ class Hub:
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let a person on {sender} decide")
             if not self.attachments.are_here(one.ws, message, subject):
                 return False
-            deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True)
+            deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True, program="hub")
             self.attachments.delivered(message_id)
             self.counts["received"] += 1
         else:

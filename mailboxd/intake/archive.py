@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mailboxd.core import entrance
 from mailboxd.core.decision_builder import REST_SHOWN_SECONDS
+from mailboxd.core.entrance import Entrance
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
@@ -43,6 +45,7 @@ class InboxFile:
     stamp: Mapping[str, Any]
     in_place: bool = False
     """It is not known to have been renamed into the inbox."""
+    came: Entrance = entrance.UNKNOWN
 
 
 def record_message(
@@ -79,6 +82,7 @@ def record_message(
         "stamp": dict(file.stamp),
         "verified": proof.verified if proof else None,
         "signer": proof.signer if proof else None,
+        **file.came.columns(),
     }
     if file.raw is not None:
         engine.store.messages.keep_body(recorded, file.raw)

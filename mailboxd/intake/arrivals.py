@@ -203,4 +203,4 @@ def _file(found: Arrival | Refusal) -> InboxFile:
     stamp = found.stamp
     numbers = {"dev": stamp.dev, "ino": stamp.ino, "size": stamp.size, "mtime_ns": stamp.mtime_ns}
     in_place = isinstance(found, Arrival) and found.in_place
-    return InboxFile(name, found.raw, found.sha256, stamp.size, numbers | extra, in_place)
+    return InboxFile(name, found.raw, found.sha256, stamp.size, numbers | extra, in_place, found.came)

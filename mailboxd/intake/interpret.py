@@ -6,6 +6,7 @@ moved afterwards. So a message counts once, however often it arrives and whereve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -299,6 +300,9 @@ class Intake:
             reason |= {"line": error.line, "field": error.field}
         if of:
             reason["of"] = of
+        owner = file.came.owner
+        if owner is not None and owner.uid != os.geteuid():
+            reason["owner"] = str(owner)
         again = self._store.messages.was_rejected(file.sha256)  # its sender is notified only once
         record_message(self._engine, file, "rejected", message, proof, task=task, reason=reason)
         if isinstance(message, TaskMessage) and self._is_of_chat(message):

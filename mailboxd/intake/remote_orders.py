@@ -253,7 +253,7 @@ def _send(engine: Engine, ws: Workspace, order: RemoteOrder) -> _Done:
     task_id = readable(digest[:6], title)
     identity = {"task_id": task_id, "from": OPERATOR, "message_id": f"msg_{digest[:26]}", "sent_at": order.at}
     try:
-        sending.put(ws, task_id, sending.signed_by(ws, OPERATOR, sending.compose(draft, identity)))
+        sending.put(ws, task_id, sending.signed_by(ws, OPERATOR, sending.compose(draft, identity)), "chat")
     except WorldError as error:
         raise UnavailableError(str(error)) from error
     return f"{SENT}{engine.settings.agent} as {task_id}.", None

@@ -137,8 +137,8 @@ def rejected(report: Report, name: str) -> tuple[str, str]:
         raise UnavailableError(f"{file} is no text in UTF-8 (byte {error.start}), and cannot be edited here") from error
 
 
-def send_again(ws: Workspace, file: str, text: str) -> str:
+def send_again(ws: Workspace, file: str, text: str, program: str) -> str:
     """Put a corrected copy of a rejected file into the inbox under its name, which takes the rejected one, which is
     kept, off the list of what needs a person as soon as the copy is accepted. Returns the name. Raises WorldError.
     """
-    return deliver(ws.inbox, file, text.encode(), renamed=True)
+    return deliver(ws.inbox, file, text.encode(), renamed=True, program=program)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mailboxd.core.entrance import prepared_name
 from mailboxd.errors import WorldError, world_error
 from mailboxd.host.system import system
 
@@ -170,23 +171,26 @@ def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> No
     os.unlink(source, dir_fd=source_fd)
 
 
-def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed: bool = False) -> None:
+def publish(
+    dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed: bool = False, program: str = ""
+) -> None:
     """Create a file (0600) that appears complete or not at all. Raises FileExistsError if the name is taken.
 
     Its bytes are durable if `durable`; its entry only after the caller's fsync of the directory. A crash leaves nothing
     behind, where the file system has unnamed files. `renamed`: it gets its name by a rename, which proves to a daemon
-    that watches the directory that the file is complete.
+    that watches the directory that the file is complete. `program`: one of `core.entrance.PROGRAMS`, which that daemon
+    records as a claim.
     """
     try:
         fd = system.open_unnamed(dir_fd)
     except OSError as error:
         if error.errno not in _NO_TMPFILE:
             raise
-        publish_by_name(dir_fd, name, raw)
+        publish_by_name(dir_fd, name, raw, program)
         return
     try:
         _write(fd, raw, durable=durable)
-        first = _thread_name(name) if renamed else name
+        first = _thread_name(name, program) if renamed else name
         if renamed:
             with suppress(FileNotFoundError):
                 os.unlink(first, dir_fd=dir_fd)  # left by a crash
@@ -194,21 +198,21 @@ def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed
         if renamed:
             _give_name(dir_fd, first, name)
     except FileNotFoundError:  # there is no /proc, through which an unnamed file gets its name
-        publish_by_name(dir_fd, name, raw)
+        publish_by_name(dir_fd, name, raw, program)
     finally:
         os.close(fd)
 
 
-def publish_by_name(dir_fd: int, name: str, raw: bytes) -> None:
+def publish_by_name(dir_fd: int, name: str, raw: bytes, program: str = "") -> None:
     """`publish` for file systems without unnamed files: a hidden name unique to this thread, then a move."""
-    hidden = _thread_name(name)
+    hidden = _thread_name(name, program)
     _create(dir_fd, hidden, raw)
     _give_name(dir_fd, hidden, name)
 
 
-def _thread_name(name: str) -> str:
+def _thread_name(name: str, program: str) -> str:
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    return f".mailboxd-{threading.get_native_id()}-{digest}.tmp"
+    return prepared_name(program, f"{threading.get_native_id()}-{digest}")
 
 
 def _give_name(dir_fd: int, hidden: str, name: str) -> None:

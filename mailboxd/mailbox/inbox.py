@@ -10,11 +10,13 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from mailboxd.core.entrance import UNKNOWN, Entrance, Way
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import MessageError
+from mailboxd.host.process import owner
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import Stamp, directory, lstat, open_regular, read_up_to, refusal
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -35,6 +37,14 @@ class NotReady:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """All bytes of a file, and the uid of its owner, by the descriptor that they were read from."""
+
+    raw: bytes
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuietPeriod:
     """Seconds a file must have been unchanged: if the kernel says that no writer has it open, and if it cannot say.
 
@@ -47,7 +57,7 @@ class QuietPeriod:
 
 def read_stable(
     dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, patience: QuietPeriod
-) -> bytes | NotReady:
+) -> Whole | NotReady:
     """Return the whole file if no writer has it open, it was quiet for long enough, and its stamp is still `seen`.
 
     `quiet_since` and `now` are seconds since 1970. The kernel does not say whether files of other users are open, and
@@ -70,9 +80,10 @@ def read_stable(
         if written is None and now < quiet_since + patience.unknown:
             return NotReady(quiet_since + patience.unknown)
         raw = read_up_to(fd, seen.size + 1)
-        if Stamp.of(os.fstat(fd)) != seen or len(raw) != seen.size:
+        status = os.fstat(fd)
+        if Stamp.of(status) != seen or len(raw) != seen.size:
             return NotReady(now + patience.unknown)
-        return raw
+        return Whole(raw, status.st_uid)
     finally:
         os.close(fd)
 
@@ -101,6 +112,7 @@ class Arrival:
     stamp: Stamp
     first_seen: float
     in_place: bool = False
+    came: Entrance = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,7 @@ class Refusal:
     stamp: Stamp
     raw: bytes | None = None
     sha256: str | None = None
+    came: Entrance = UNKNOWN
 
 
 @dataclass(slots=True)
@@ -142,15 +155,29 @@ class _Known:
     deferred: float | None = None
     renamed: bool = False
     """It was renamed into place and has not changed since: it is complete."""
+    way: Way | None = None
+    """What was reported of its arrival; None: nothing was."""
+    claimed: str = ""
     is_left: bool = False
     """It is no message, by its name and its beginning, and stays where it is."""
+
+    def hear(self, came: Entrance) -> None:
+        """Take over what was reported of its arrival."""
+        self.renamed = self.renamed or came.way is Way.RENAMED
+        if came.way is not None:
+            self.way, self.claimed = came.way, came.claimed
+
+    def came(self, uid: int, now: float) -> Entrance:
+        unreported = Way.UNSEEN if self.came_after else Way.AT_START
+        return Entrance(owner(uid, now), self.way or unreported, self.claimed)
 
 
 class Inbox:
     """The inbox of one workspace.
 
-    Only a rename proves that a file is complete; `renamed` returns the names renamed in, each once. Any other file must
-    be unchanged for `settle_seconds`, and twice as long where the kernel cannot say whether it is being written.
+    `arrived` returns what was reported of the files that came since its last call, by name. Only a rename proves that a
+    file is complete. Any other file must be unchanged for `settle_seconds`, and twice as long where the kernel cannot
+    say whether it is being written.
     `incomplete_seconds`: how long an empty or unreadable file is left before it is refused.
     `max_bytes`: a larger file is refused unread.
     """
@@ -158,14 +185,14 @@ class Inbox:
     def __init__(
         self,
         ws: Workspace,
-        renamed: Callable[[], Collection[str]] = tuple,
+        arrived: Callable[[], Mapping[str, Entrance]] = dict,
         *,
         settle_seconds: float = 1.0,
         incomplete_seconds: float = 60.0,
         max_bytes: int = 1 << 20,
     ) -> None:
         self._ws = ws
-        self._renamed = renamed
+        self._arrived = arrived
         self._patience = QuietPeriod(settle_seconds, 2 * settle_seconds)
         self._incomplete = incomplete_seconds
         self._max_bytes = max_bytes
@@ -204,17 +231,18 @@ class Inbox:
         with os.scandir(fd) as entries:
             present = {entry.name: entry.inode() for entry in entries}
         self._known = {name: kept for name, kept in self._known.items() if present.get(name) == kept.ino}
-        renamed = self._renamed()
-        for name in renamed:
+        reported = self._arrived()
+        for name, came in reported.items():
             if name in self._known:
-                self._known[name].renamed = True
+                self._known[name].hear(came)
         room = max(0, _REMEMBERED - len(self._known))
         fresh = [name for name in present if name not in self._known and not is_temporary(name)]
         arrived = []
         for name in fresh[:room]:
             status = lstat(fd, name)
             if status is not None:
-                known = _Known(status.st_ino, now, self._scanned_at, Stamp.of(status), now, renamed=name in renamed)
+                known = _Known(status.st_ino, now, self._scanned_at, Stamp.of(status), now)
+                known.hear(reported.get(name, UNKNOWN))
                 if not self._scanned_at:  # it may be old; its writer can set its mtime, but not its ctime
                     known.unchanged_since = min(now, max(status.st_mtime, status.st_ctime))
                 arrived.append((status.st_mtime_ns, name, known))
@@ -250,6 +278,8 @@ class Inbox:
         if stamp != known.stamp:
             known.stamp, known.unchanged_since, known.deferred = stamp, now, None
             known.renamed = known.is_left = False
+            if known.way is Way.RENAMED:  # and written to afterwards
+                known.way, known.claimed = Way.IN_PLACE, ""
         known.unchanged_since = min(known.unchanged_since, now)  # a clock set back must not prolong the wait
         if known.deferred is not None and now < known.deferred:
             return NotReady(known.deferred)
@@ -257,16 +287,17 @@ class Inbox:
             return None
         error = self._unread_problem(name, status)
         if error is not None:
-            return Refusal(name, error, stamp)
+            return Refusal(name, error, stamp, came=known.came(status.st_uid, now))
         patience = _COMPLETE if known.renamed else self._patience
         content = read_stable(fd, name, stamp, known.unchanged_since, now, patience)
-        if isinstance(content, NotReady) or not content:
-            return self._unready(name, known, stamp, content, now)
-        known.is_left = bool(left_aside(name)) and not declares_sender(content)
+        if isinstance(content, NotReady) or not content.raw:
+            return self._unready(name, known, status, content, now)
+        raw = content.raw
+        known.is_left = bool(left_aside(name)) and not declares_sender(raw)
         if known.is_left:
             return None
-        digest = hashlib.sha256(content).hexdigest()
-        return Arrival(name, content, digest, stamp, known.first_seen, in_place=not known.renamed)
+        digest, came = hashlib.sha256(raw).hexdigest(), known.came(content.uid, now)
+        return Arrival(name, raw, digest, stamp, known.first_seen, in_place=not known.renamed, came=came)
 
     def _unread_problem(self, name: str, status: os.stat_result) -> MessageError | None:
         if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_bytes and for_file_name(name) == name:
@@ -284,7 +315,9 @@ class Inbox:
         problem = "its name is not UTF-8, or has control characters"
         return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
 
-    def _unready(self, name: str, known: _Known, stamp: Stamp, why: NotReady | bytes, now: float) -> Refusal | NotReady:
+    def _unready(
+        self, name: str, known: _Known, status: os.stat_result, why: NotReady | Whole, now: float
+    ) -> Refusal | NotReady:
         """A file that cannot be read yet, or is empty. If that stays so for long enough, it is refused."""
         path, deadline = for_file_name(name), known.unchanged_since + self._incomplete
         if isinstance(why, NotReady) and not why.denied:
@@ -293,8 +326,10 @@ class Inbox:
             return NotReady(why.until, is_settling=is_settling)
         if now < deadline:
             return NotReady(deadline)
+        stamp = Stamp.of(status)
         if isinstance(why, NotReady):
             hint = "Make it readable (`chmod a+r`) before you move it in."
-            return Refusal(name, MessageError("unreadable", f"uid {os.geteuid()} may not read it", hint, path), stamp)
+            error = MessageError("unreadable", f"uid {os.geteuid()} may not read it", hint, path)
+            return Refusal(name, error, stamp, came=known.came(status.st_uid, now))
         error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", path)
-        return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())
+        return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest(), known.came(why.uid, now))

@@ -373,27 +373,30 @@ def _require_place(mailbox: int, name: str) -> None:
         os.close(fd)
 
 
-def deliver(target: Path, name: str, raw: bytes, *, below: Path | None = None, renamed: bool = False) -> str:
+def deliver(
+    target: Path, name: str, raw: bytes, *, below: Path | None = None, renamed: bool = False, program: str = ""
+) -> str:
     """Write a message into a directory, complete and durable or not at all; return its final name.
 
     A name that is taken gets a suffix, unless the file there has the same bytes: then this message was delivered before
     a crash. No link is followed below the directory `below`, by default the parent of `target`. `renamed`: for an
-    inbox, where only a rename proves that a file is complete; a crash may leave a hidden file.
+    inbox, where only a rename proves that a file is complete; a crash may leave a hidden file. `program`: see
+    `publish`.
     Raises WorldError; ValueError if `name` is hidden or not a file name.
     """
     if not is_file_name(name) or name.startswith("."):
         raise ValueError(f"{name!r} is not a name for a message")
     root = below or target.parent
     with world_errors(f"write to {target}"), directory(root, *target.relative_to(root).parts) as fd:
-        name = publish_once(fd, name, raw, renamed=renamed)
+        name = publish_once(fd, name, raw, renamed=renamed, program=program)
         system.sync(fd)
     return name
 
 
-def publish_once(target: int, name: str, raw: bytes, *, renamed: bool = False) -> str:
+def publish_once(target: int, name: str, raw: bytes, *, renamed: bool = False, program: str = "") -> str:
     """Create a file as `name` or the next free name, unless one of these has the same bytes; return the name.
 
-    Durable after the caller's fsync of the directory. `renamed`: see `publish`. Raises OSError.
+    Durable after the caller's fsync of the directory. `renamed`, `program`: see `publish`. Raises OSError.
     """
     digest = hashlib.sha256(raw).hexdigest()
     while True:
@@ -402,7 +405,7 @@ def publish_once(target: int, name: str, raw: bytes, *, renamed: bool = False) -
             if holds(target, clash_name(name, digest, number), raw):
                 return clash_name(name, digest, number)
         with suppress(FileExistsError):
-            publish(target, clash_name(name, digest, free), raw, renamed=renamed)
+            publish(target, clash_name(name, digest, free), raw, renamed=renamed, program=program)
             return clash_name(name, digest, free)
 
 

@@ -14,8 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from mailboxd.core.entrance import Owner
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError, WorldError
+from mailboxd.host.process import owner
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import (
     ObstructedError,
@@ -147,6 +149,8 @@ class ChangedFile:
     local_id: str
     raw: bytes
     stamp: Stamp
+    owner: Owner | None = None
+    """As the file was when it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +340,8 @@ class TaskFiles:
                 found.next_scan_at = min(content.until, found.next_scan_at or content.until)
             return 0
         self.remember(local_id, stamp)
-        found.changed.append(ChangedFile(local_id, content, stamp))
-        return len(content)
+        found.changed.append(ChangedFile(local_id, content.raw, stamp, owner(content.uid, now)))
+        return len(content.raw)
 
 
 def _directories(tasks: int) -> Iterable[str]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from watchdog import events
 from watchdog.observers.api import BaseObserver
 
+from mailboxd.core.entrance import Entrance, Way, claimed_by
 from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
 from mailboxd.mailbox.files import directory, hidden_name
@@ -66,7 +67,7 @@ class Watcher(events.FileSystemEventHandler):
         self._mailbox, self._inbox, self._tasks = str(ws.mailbox), str(ws.inbox), str(ws.tasks)
         self._observer: BaseObserver | None = None
         self._lock = threading.Lock()
-        self._renamed: set[str] = set()
+        self._arrived: dict[str, Entrance] = {}
         self._is_disturbed = False
         """One of the three directories was created, moved or deleted."""
         self._watched = self._identities()
@@ -101,14 +102,13 @@ class Watcher(events.FileSystemEventHandler):
             self._probe(now)
         return False
 
-    def renamed(self) -> set[str]:
-        """Names that files in the inbox got by a rename since the last call, unless they were written to afterwards.
-
-        Lost events are missing here.
+    def arrived(self) -> dict[str, Entrance]:
+        """How files came into the inbox since the last call, by name: one that was renamed in, and written to
+        afterwards, was written in place. Lost events are missing here.
         """
         with self._lock:
-            names, self._renamed = self._renamed, set()
-            return names
+            came, self._arrived = self._arrived, {}
+            return came
 
     def inbox_was_replaced(self) -> bool:
         """Whether another directory has become the inbox since the last call, and is watched now."""
@@ -139,8 +139,9 @@ class Watcher(events.FileSystemEventHandler):
             self._wake.poke()
         elif folder == self._inbox:
             if not isinstance(event, _GONE) and not is_temporary(name):
+                claimed = claimed_by(source.rpartition("/")[2]) if is_move else ""
                 with self._lock:
-                    (self._renamed.add if is_move else self._renamed.discard)(name)
+                    self._arrived[name] = Entrance(None, Way.RENAMED if is_move else Way.IN_PLACE, claimed)
                 self._wake.poke_inbox()
         elif not source.endswith(f"/{hidden_name(TASK_FILE)}") and (self._is_task(source) or self._is_task(target)):
             self._wake.poke()
@@ -158,7 +159,7 @@ class Watcher(events.FileSystemEventHandler):
     def _restart(self, now: float) -> None:
         self._stop()
         self._is_disturbed = False
-        self.renamed()  # of a directory that became the inbox, watchdog reports every file as moved
+        self.arrived()  # of a directory that became the inbox, watchdog reports every file as moved
         self._started_at = now
         self._watched = self._identities()
         inbox = self._watched[1]

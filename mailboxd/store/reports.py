@@ -98,6 +98,11 @@ class Report:
         """Whether the database has this table: one that an earlier mailboxd left has none of the later ones."""
         return self.db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
+    def has_column(self, table: str, name: str) -> bool:
+        """Whether the table of this database has the column."""
+        sql = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
+        return self.db.execute(sql, (table, name)).fetchone() is not None
+
     def find(self, name: str) -> str:
         """The id of the task with this id or local id, or a unique prefix of one.
 

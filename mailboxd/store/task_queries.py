@@ -193,10 +193,16 @@ def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
 
 def _messages(report: Report, task_id: str) -> list[Row]:
     return report.rows(
-        'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, verified, name, path, at'
-        " FROM messages WHERE task = ? ORDER BY id",
+        'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, verified, name, path, at,'
+        f" {_entrance(report)} FROM messages WHERE task = ? ORDER BY id",
         task_id,
     )
+
+
+def _entrance(report: Report) -> str:
+    """The columns about how the file of a message came; a database of an earlier version has none of them."""
+    names = ("owner_uid", "owner", "came", "claimed")
+    return ", ".join(names if report.has_column("messages", "came") else (f"NULL AS {name}" for name in names))
 
 
 def _doubts(report: Report, task_id: str) -> list[Row]:
@@ -551,7 +557,8 @@ def find_message(report: Report, row_id: str) -> Row | None:
     """A message by the id of its row, with its bytes (`raw`; None if they were not kept)."""
     rows = report.rows(
         'SELECT m.id, m.message_id, m.direction, m.type, m.sender AS "from", m.receiver AS "to", m.verdict, m.verified,'
-        " m.signer, m.name, m.path, m.size, m.reason, m.dismissed, m.at, t.local_id AS task, b.raw FROM messages m"
+        " m.signer, m.name, m.path, m.size, m.reason, m.dismissed, m.at, t.local_id AS task, b.raw,"
+        f" {_entrance(report)} FROM messages m"
         " LEFT JOIN tasks t ON t.id = m.task LEFT JOIN bodies b ON b.message = m.id AND m.direction = 'in'"
         " WHERE m.id = ?",
         row_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -446,6 +446,7 @@ class TaskMarkdown:
         """Take one edited task.md; inside a batch."""
         task = self.engine.store.tasks.by_local_id(changed.local_id)
         refused = self.engine.store.refused_files.get(changed.local_id)
+        self.engine.file_owner = changed.owner
         try:
             path = f"tasks/{changed.local_id}/task.md"
             place = self.intake.place()
@@ -477,6 +478,8 @@ class TaskMarkdown:
             )
             why = f"a bug in mailboxd ({type(bug).__name__}); its log has the details"
             self._refuse(changed.local_id, changed.raw, task, why)
+        finally:
+            self.engine.file_owner = None
         if task is not None:
             self.engine.store.stale_files.mark([task.id])  # even if nothing was edited: the store's text must show
 
@@ -619,4 +622,6 @@ class TaskMarkdown:
         }
         if for_person:
             data |= {"local_id": local_id, "line": _line_of(said, raw or b""), "sha256": digest}
+        if self.engine.file_owner is not None:
+            data["owner"] = asdict(self.engine.file_owner)
         self.engine.record(Event(Kind.EDIT_REFUSED, task.id if task else None, data))

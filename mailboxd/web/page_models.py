@@ -20,6 +20,7 @@ from mailboxd.agents import last_tool
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.clock import Clock
 from mailboxd.config.operator_zone import called, zone_of
+from mailboxd.core import entrance
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.sanitize import for_page
@@ -389,6 +390,7 @@ class PageModels:
             "text": text[:_MAX_TEXT],
             "cut": len(text) > _MAX_TEXT,
             "file": os.fsencode(file).decode("utf-8", "replace"),
+            "how": entrance.told(found),
             "correctable": raw is not None and raw == text.encode() and _is_correctable(found, text),
         }
 

@@ -157,7 +157,8 @@ class FormActions:
         message_id = Ids().new("msg", now)
         task_id = readable(message_id[-6:].lower(), draft.title)
         identity = {"task_id": task_id, "from": OPERATOR, "message_id": message_id, "sent_at": now, **headers}
-        sending.put(workspace.ws, task_id, sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity)))
+        raw = sending.signed_by(workspace.ws, OPERATOR, sending.compose(draft, identity))
+        sending.put(workspace.ws, task_id, raw, "page")
         return ("sent" if lock.holder(workspace.ws) is not None else "left"), message_id
 
     def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
@@ -214,7 +215,7 @@ class FormActions:
         if text == storable_text(before):
             raise Refused("unchanged", "nothing was changed: it would be rejected again", "Correct it.")
         trial.taken(workspace.ws, config.load(workspace.ws.config), self.clock, file, text.encode())
-        trial.send_again(workspace.ws, file, text)
+        trial.send_again(workspace.ws, file, text, "page")
         wakeup.poke(workspace.ws.state)
         return "sent-again"
 

@@ -38,7 +38,7 @@ export async function withDirectory(workspace, names, use) {
 // that. Throws on failure, leaving nothing behind, unless the error has `appeared`: then the file exists, but might not
 // survive a power failure.
 export async function deliver(directory, name, raw, placing = () => {}) {
-  const hidden = inside(directory, `.mailboxd-${randomUUID()}.tmp`);
+  const hidden = inside(directory, `.mailboxd-plugin-${randomUUID()}.tmp`);
   try {
     const file = await open(hidden, c.O_WRONLY | c.O_CREAT | c.O_EXCL | c.O_NOFOLLOW, 0o600);
     try {

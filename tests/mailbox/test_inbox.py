@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.entrance import Entrance, Owner, Way
 from mailboxd.errors import WorldError
+from mailboxd.host.process import name as user
 from mailboxd.mailbox.inbox import Inbox, Scan
 from mailboxd.mailbox.layout import Workspace
 
@@ -37,8 +39,9 @@ class Mover:
         self._ws = ws
         self.hears = True
 
-    def __call__(self) -> set[str]:
-        return {path.name for path in self._ws.inbox.iterdir()} if self.hears else set()
+    def __call__(self) -> dict[str, Entrance]:
+        came = Entrance(None, Way.RENAMED)
+        return {path.name: came for path in self._ws.inbox.iterdir()} if self.hears else {}
 
 
 def renamed_in(ws: Workspace) -> Inbox:
@@ -468,3 +471,59 @@ def test_looking_again_at_two_thousand_files_is_cheap(ws: Workspace) -> None:
 
     assert scan.truncated
     assert time.process_time() - begun < 0.05
+
+
+# Who owns a file, and how it came
+
+
+def came_of(inbox: Inbox, now: float = NOW) -> dict[str, Entrance]:
+    scan = inbox.scan(now, 10)
+    return {one.name: one.came for one in scan.arrivals} | {one.name: one.came for one in scan.refused}
+
+
+def test_a_file_is_read_with_its_owner_and_how_it_came(ws: Workspace) -> None:
+    put(ws, "early.md")
+    reported: dict[str, Entrance] = {}
+    inbox = Inbox(ws, lambda: reported, settle_seconds=0.0)
+    me = Owner(os.geteuid(), user())
+    assert came_of(inbox) == {"early.md": Entrance(me, Way.AT_START)}
+    for name in ("early.md", "moved.md", "typed.md", "unseen.md"):
+        (ws.inbox / "early.md").unlink(missing_ok=True)
+        put(ws, name)
+    reported = {"moved.md": Entrance(None, Way.RENAMED, "hub"), "typed.md": Entrance(None, Way.IN_PLACE)}
+    assert came_of(inbox, NOW + 1) == {
+        "moved.md": Entrance(me, Way.RENAMED, "hub"),
+        "typed.md": Entrance(me, Way.IN_PLACE),
+        "unseen.md": Entrance(me, Way.UNSEEN),
+    }
+
+
+def test_what_was_renamed_in_and_then_written_to_claims_nothing_any_more(ws: Workspace) -> None:
+    reported = {"x.md": Entrance(None, Way.RENAMED, "command")}
+    inbox = Inbox(ws, lambda: reported, settle_seconds=5.0)
+    inbox.scan(NOW, 10)
+    path = put(ws, "x.md", b"", NOW)
+    inbox.scan(NOW, 10)
+    reported = {}
+    path.write_bytes(b"other text\n")
+    inbox.scan(NOW + 1, 10)
+    assert came_of(inbox, NOW + 60)["x.md"] == Entrance(Owner(os.geteuid(), user()), Way.IN_PLACE)
+
+
+def test_what_cannot_be_read_has_its_owner_too(ws: Workspace) -> None:
+    (ws.inbox / "link.md").symlink_to("nowhere")
+    (ws.inbox / "void.md").touch()
+    inbox = Inbox(ws, dict, incomplete_seconds=0.0, settle_seconds=0.0)
+    inbox.scan(NOW, 10)
+    owners = {name: came.owner for name, came in came_of(inbox, NOW + 9_999_999_999).items()}
+    assert owners == {name: Owner(os.geteuid(), user()) for name in ("link.md", "void.md")}
+
+
+@as_root
+def test_the_owner_is_that_of_the_file_which_was_read(ws: Workspace) -> None:
+    """Not that of a file that has its name now."""
+    os.chown(put(ws, "other.md"), NOBODY, NOBODY)
+    os.chown(put(ws, "nameless.md"), 3_999_999_999, 0)
+    came = came_of(Inbox(ws, dict, settle_seconds=0.0))
+    assert came["other.md"].owner == Owner(NOBODY, "nobody")
+    assert came["nameless.md"].owner == Owner(3_999_999_999, "")

@@ -18,6 +18,7 @@ from time import clock_gettime, monotonic, pthread_getcpuclockid, sleep
 import pytest
 from watchdog.utils import BaseThread
 
+from mailboxd.core.entrance import Entrance, Way
 from mailboxd.host.wakeup import Wake, WakeReason
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import deliver
@@ -124,7 +125,7 @@ def test_a_rename_is_distinguished_from_all_other_ways_to_add_a_file(sleeper: Sl
     def renamed(action: Callable[[], object]) -> set[str]:
         assert sleeper.woken_by(action)
         assert sleeper.proven()  # all of its events are reported
-        return sleeper.watcher.renamed()
+        return {name for name, came in sleeper.watcher.arrived().items() if came.way is Way.RENAMED}
 
     def append() -> None:
         (inbox / ".late.tmp").write_text("x")
@@ -139,7 +140,26 @@ def test_a_rename_is_distinguished_from_all_other_ways_to_add_a_file(sleeper: Sl
     assert renamed(lambda: (inbox / "moved.md").rename(inbox / "again.md")) == {"again.md"}
     assert renamed(lambda: deliver(inbox, "delivered.md", b"x", renamed=True)) == {"delivered.md"}
     assert renamed(append) == set()
-    assert sleeper.watcher.renamed() == set()
+    assert sleeper.watcher.arrived() == {}
+
+
+def test_the_program_that_a_file_is_prepared_by_is_noticed_with_its_rename(sleeper: Sleeper, tmp_path: Path) -> None:
+    inbox = sleeper.ws.inbox
+
+    def came(action: Callable[[], object]) -> dict[str, Entrance]:
+        assert sleeper.woken_by(action)
+        assert sleeper.proven()
+        return {name: how for name, how in sleeper.watcher.arrived().items() if name.endswith(".md")}
+
+    def forge() -> None:
+        (tmp_path / ".mailboxd-root-1.tmp").write_text("x")
+        (tmp_path / ".mailboxd-root-1.tmp").rename(inbox / "forged.md")
+
+    by_hub = came(lambda: deliver(inbox, "a.md", b"x", renamed=True, program="hub"))
+    assert by_hub == {"a.md": Entrance(None, Way.RENAMED, "hub")}
+    assert came(lambda: deliver(inbox, "b.md", b"y", renamed=True)) == {"b.md": Entrance(None, Way.RENAMED)}
+    assert came(forge) == {"forged.md": Entrance(None, Way.RENAMED)}
+    assert came(lambda: (inbox / "plain.md").write_text("x")) == {"plain.md": Entrance(None, Way.IN_PLACE)}
 
 
 def test_the_end_of_a_slow_writer_is_noticed_and_its_writes_are_not(sleeper: Sleeper) -> None:

@@ -377,7 +377,7 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}
     raw = signed_by(ws, said["sender"], compose(draft, {**headers, **identity, "sent_at": session.clock.now()}))
     runs = lock.holder(ws) is not None
-    file = str(ws.inbox / put(ws, task_id, raw))
+    file = str(ws.inbox / put(ws, task_id, raw, "command"))
     sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": runs}, **times}
     if not runs:
         start = f"`{session.program(ws)} run` starts the task"

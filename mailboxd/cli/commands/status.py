@@ -355,7 +355,7 @@ def _edit(session: Session, name: str) -> None:
     if after is None or after == text:
         session.answer({"sent": False}, "nothing was changed, and nothing was sent")
         return
-    sent = send_again(ws, file, after)
+    sent = send_again(ws, file, after, "command")
     session.tell(f"sent again as inbox/{sent}", err=True)
     facts = taken(ws, config, session.clock, sent, after.encode())  # if it is refused, it will be in the inbox again
     session.show({"sent": True} | facts, map(for_terminal, lines(facts, config.agent)))

@@ -16,6 +16,7 @@ from mailboxd.cli import elsewhere, repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
 from mailboxd.config.operator_zone import place_of
+from mailboxd.core import entrance
 from mailboxd.core.budget import money
 from mailboxd.core.local_time import told as local
 from mailboxd.core.sanitize import for_terminal
@@ -248,9 +249,10 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     ]
     yield from _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "DETAILS"), asked)
     messages = [
-        (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"]) for m in found["messages"]
+        (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"], entrance.told(m))
+        for m in found["messages"]
     ]
-    yield from _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE"), messages)
+    yield from _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE", "CAME"), messages)
 
 
 _WAITS = {
