@@ -60,10 +60,20 @@ def load(path: Path) -> Config:
     return load_section(path, Config)
 
 
+def load_owned(path: Path) -> tuple[Config, int]:
+    """`load`, and the uid of the owner of the file that was read."""
+    raw, uid = _read_owned(path)
+    return _parsed(path, raw, Config), uid
+
+
 def load_section(path: Path, kind: type[_Section]) -> _Section:
     """Any file of that form: its keys are those of `kind`. Raises as `load`."""
+    return _parsed(path, _read(path), kind)
+
+
+def _parsed(path: Path, raw: bytes, kind: type[_Section]) -> _Section:
     try:
-        text = _read(path).decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     try:
@@ -83,6 +93,10 @@ def load_section(path: Path, kind: type[_Section]) -> _Section:
 
 
 def _read(path: Path) -> bytes:
+    return _read_owned(path)[0]
+
+
+def _read_owned(path: Path) -> tuple[bytes, int]:
     try:
         # a FIFO in its place must not hold up the start
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -107,7 +121,7 @@ def _read(path: Path) -> bytes:
         os.close(descriptor)
     if len(raw) > _LARGEST:
         raise ConfigError(f"{path}: is larger than {_LARGEST} bytes; remove what does not belong there")
-    return raw
+    return raw, status.st_uid
 
 
 def _access(path: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -34,6 +35,18 @@ from mailboxd.protocol.repeats import read_repeat
 _DAY = 86_400
 _WEEK = 7 * _DAY
 _YEAR = 366 * _DAY
+
+
+class Shown(StrEnum):
+    """How events record the values of a key (`config.recorded`). Numbers, flags and choices are shown; the type of any
+    other key has to say it.
+    """
+
+    VALUE = "value"
+    PROGRAM = "program"
+    """The first word only: the arguments of a command may hold a secret."""
+    HIDDEN = "hidden"
+    """Whether there is a value, and that it has changed."""
 
 
 def _parsed(pattern: str, convert: Callable[[str], object], remedy: str) -> BeforeValidator:
@@ -103,9 +116,13 @@ def _is_quiet(value: str) -> bool:
     return False
 
 
-Digest = Annotated[str, AfterValidator(_is_rule)]
-QuietWindow = Annotated[str, such(_is_quiet, "write the hours as 22:00-07:00")]
-Link = Annotated[str, such(lambda value: not value or _is_address(value), "write an address like https://mail.example")]
+Digest = Annotated[str, AfterValidator(_is_rule), Shown.VALUE]
+QuietWindow = Annotated[str, such(_is_quiet, "write the hours as 22:00-07:00"), Shown.VALUE]
+Link = Annotated[
+    str,
+    such(lambda value: not value or _is_address(value), "write an address like https://mail.example"),
+    Shown.HIDDEN,
+]
 ID_FORM = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -"
 _LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 _MANY, _WORDS = Field(max_length=100), Field(max_length=64)
@@ -113,21 +130,22 @@ Whole = Annotated[int, _parsed(r"[0-9]{1,15}", int, "write a whole number in dig
 Number = Annotated[
     float, _parsed(r"[0-9]{1,15}(\.[0-9]{1,9})?", float, "write a number, like 5 or 0.5"), Field(allow_inf_nan=False)
 ]
-Zone = Annotated[str, AfterValidator(_known_zone)]
+Zone = Annotated[str, AfterValidator(_known_zone), Shown.VALUE]
 Flag = Annotated[bool, _parsed("true|false", "true".__eq__, "write true or false")]
-Sender = Annotated[str, such(is_id, f"write an agent id: {ID_FORM}, without ..")]
-Senders = Annotated[tuple[Sender, ...], _LIST, _MANY]
+Sender = Annotated[str, such(is_id, f"write an agent id: {ID_FORM}, without .."), Shown.VALUE]
+Senders = Annotated[tuple[Sender, ...], _LIST, _MANY, Shown.VALUE]
 _NOT_A_PERSON = such(
     lambda value: value.lower() not in OPERATORS,
     "rename the agent: messages from operator and human count as from a person",
 )
 Agent = Annotated[Sender, _NOT_A_PERSON]
-Agents = Annotated[tuple[Agent, ...], _LIST, _MANY]
+Agents = Annotated[tuple[Agent, ...], _LIST, _MANY, Shown.VALUE]
 Model = Annotated[
     str,
     such(lambda value: not value or MODEL.fullmatch(value), "write a model name as in OpenClaw, like openai/gpt-5"),
+    Shown.VALUE,
 ]
-Models = Annotated[tuple[Model, ...], _LIST, _MANY]
+Models = Annotated[tuple[Model, ...], _LIST, _MANY, Shown.VALUE]
 ReplyTo = Annotated[
     str,
     such(
@@ -138,9 +156,9 @@ ReplyTo = Annotated[
 Argument = Annotated[
     str, such(lambda value: value and "\0" not in value, "write a program or argument that is not empty")
 ]
-OptionalArguments = Annotated[tuple[Argument, ...], _LIST, _WORDS]
+OptionalArguments = Annotated[tuple[Argument, ...], _LIST, _WORDS, Shown.PROGRAM]
 Arguments = Annotated[OptionalArguments, Field(min_length=1)]
-Commands = Annotated[tuple[Arguments, ...], _LIST, _MANY]
+Commands = Annotated[tuple[Arguments, ...], _LIST, _MANY, Shown.PROGRAM]
 Person = Annotated[
     str,
     such(
@@ -151,6 +169,7 @@ Person = Annotated[
 Recipient = Annotated[
     str,
     such(_is_recipient, "write it as for OpenClaw: at most 200 characters, not beginning with a dash"),
+    Shown.HIDDEN,
 ]
 Address = Annotated[
     str,
@@ -159,6 +178,7 @@ Address = Annotated[
         lambda value: "@" not in urlsplit(value).netloc,
         "remove the password; set it in the environment variable OTEL_EXPORTER_OTLP_HEADERS",
     ),
+    Shown.HIDDEN,
 ]
 Directory = Annotated[
     str,
@@ -166,13 +186,14 @@ Directory = Annotated[
         lambda value: not value or _is_directory(value),
         "write a directory relative to the workspace, like src or work/site",
     ),
+    Shown.VALUE,
 ]
 _ID_OR_NONE = such(lambda value: not value or is_id(value), f"write an id: {ID_FORM}, without ..")
 HarnessName = Annotated[str, such(is_id, f"name the harness with {ID_FORM}")]
 Variable = Annotated[
     str, _matches("[A-Za-z_][A-Za-z0-9_]{0,127}", "write the name of an environment variable, without its value")
 ]
-Variables = Annotated[tuple[Variable, ...], _LIST, _MANY]
+Variables = Annotated[tuple[Variable, ...], _LIST, _MANY, Shown.VALUE]
 
 
 def value(default: Any, meaning: str) -> Any:
@@ -215,7 +236,7 @@ class ApprovalsSection(Section):
 
     expire_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long a request waits; then its task fails.")
     lobster: OptionalArguments = value(("lobster",), "Lobster's program; none or missing: the builtin gate.")
-    approvers: Annotated[tuple[Person, ...], _LIST, _MANY] = value(
+    approvers: Annotated[tuple[Person, ...], _LIST, _MANY, Shown.VALUE] = value(
         (),
         "Who may decide: users, `key:...` for signatures, `chat:telegram:12345`, `device:...`; "
         "none: every user of the workspace.",
@@ -235,7 +256,7 @@ class NotifySection(Section):
     channel: Recipient = value("", "OpenClaw channel (`openclaw message send`).")
     target: Recipient = value("", "Its `--target`.")
     account: Recipient = value("", "The channel's account, if it has several.")
-    reply_to: Annotated[tuple[ReplyTo, ...], _LIST, _MANY] = value(
+    reply_to: Annotated[tuple[ReplyTo, ...], _LIST, _MANY, Shown.VALUE] = value(
         (), "What `reply_to` of a task may name: `telegram:@ann`, `slack:*`, `session:...`, `wake:...`."
     )
 
@@ -304,11 +325,11 @@ class EscalationSection(Section):
 
     from_attempt: Whole = number(3, "attempts", 2, 100, "First escalated attempt: 3 is after two failures.")
     model: Model = value("", "Model for OpenClaw's `--model`.")
-    agent: Annotated[str, _ID_OR_NONE, _NOT_A_PERSON] = value(
+    agent: Annotated[str, _ID_OR_NONE, _NOT_A_PERSON, Shown.VALUE] = value(
         "", "Another agent in reach; never a reviewer of the task."
     )
     runtime: Literal["openclaw", "acp"] = value("openclaw", "`acp`: a harness takes over.")
-    harness: Annotated[str, _ID_OR_NONE] = value("", "One of `acp.harnesses`.")
+    harness: Annotated[str, _ID_OR_NONE, Shown.VALUE] = value("", "One of `acp.harnesses`.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -94,6 +94,7 @@ class Kind(StrEnum):
     NOTICE_SENT = "notice.sent"  # people were told; its row in untold_notices goes
     NOTICE_FAILED = "notice.failed"  # -> a row in untold_notices: people could not be told yet, or at all
     NOTICE_SETTLED = "notice.settled"  # its rows: it applies no longer, or a person dismissed it
+    CONFIG_CHANGED = "config.changed"  # what is allowed: each field that has changed, from what to what (core.policy)
     ALARM = "alarm"  # something an operator should look at
 
 

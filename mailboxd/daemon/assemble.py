@@ -51,6 +51,7 @@ from mailboxd.effects.turns import TurnStarter
 from mailboxd.effects.workboard import Workboard
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
+from mailboxd.engine.policy import PolicyRecord
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
 from mailboxd.host import disk
@@ -192,6 +193,7 @@ def put_together(
     membership = Membership.of(os.environ)
     view = HubView(ws, config.agent, membership.state)
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery, root=ws.root, hub=view)
+    core.policy = PolicyRecord(core, ws, config, os.environ, "daemon", lives=True)
     core.may_reach, core.is_gone, core.is_remote = peers.may_reach, peers.is_gone, peers.is_remote
     templates = Templates(ws.templates)
     trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)

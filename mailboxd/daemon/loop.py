@@ -217,6 +217,7 @@ class Daemon:
             self.calls.enforce_limits(self.engine.clock.monotonic())
             self._poll_peers()
         with self.engine.batch():
+            self.engine.policy()
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
             self.engine.store.meta.set_ageing(self.engine.settings.ageing)
             self.paused = self.engine.store.meta.standstill()
@@ -415,6 +416,7 @@ class Daemon:
         """See what is spent of the day's caps; turns that waited for them may begin."""
         caps, was_capped = self.effects.starting.caps, self.engine.is_capped
         waited = bool(caps.waits)
+        self.engine.policy()
         again = caps.perform()
         if waited or was_capped is not self.engine.is_capped:
             self._work.mark()

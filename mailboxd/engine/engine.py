@@ -272,6 +272,8 @@ class Engine:
     costs: list[tuple[str, Spend]] = field(default_factory=list)
     """By agent, what turns have cost that ended and that nobody has taken account of yet."""
     now: str = ""
+    policy: Callable[[], int | None] = lambda: None
+    """Records the configuration that counts for this process if that has changed, and returns the event's number."""
     file_owner: Owner | None = None
     """The owner of the task.md that is being taken."""
     broken: Sequence[breaker.Breaker] = ()
@@ -532,6 +534,8 @@ class Engine:
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
         born = {event.task for event in decision.events if event.kind is Kind.TASK_CREATED}
+        if any(event.kind is Kind.APPROVAL_RESOLVED for event in decision.events):
+            decision = self._under_policy(decision)
         if decision.events:
             self.store.append(decision.events, self.now, decision.left)
             events += decision.events
@@ -558,6 +562,16 @@ class Engine:
                 worklist.append(event.task)
         for task_id, effect in decision.effects:
             self.order(task_id, effect)
+
+    def _under_policy(self, decision: Decision) -> Decision:
+        """The decision, which names the event with the policy that it was made under, if that is recorded here."""
+        if (seq := self.policy()) is None:
+            return decision
+        events = (
+            replace(one, data={**one.data, "policy": seq}) if one.kind is Kind.APPROVAL_RESOLVED else one
+            for one in decision.events
+        )
+        return replace(decision, events=tuple(events))
 
     def _note_cost(self, event: Event) -> None:
         if (turn := event.data.get("turn")) is not None and event.kind in OF_TASKS:

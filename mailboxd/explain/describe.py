@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mailboxd.core import endings, entrance
+from mailboxd.core import endings, entrance, policy
 from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind, passed
 from mailboxd.core.lifecycle import Trigger
@@ -214,6 +214,8 @@ def _judgement(event: Event, data: Mapping[str, Any]) -> str:
             changes = data["changes"]
             how = changes.get("state") or "not started yet"
             return f"action {data['approval'][-6:].lower()} {how}: {first_line(changes['summary'])}"
+        case Kind.CONFIG_CHANGED:
+            return policy.told(data)
         case Kind.UNDO_REQUESTED:
             return f"{data['approval'][-6:].lower()} is to be undone"
         case Kind.CHECK_ENDED:

@@ -35,7 +35,8 @@ def answer(settings: HubSettings, local: Mapping[str, Local], asker: str, questi
         case "approval":
             _require(settings, asker, "decide", "decide")
             with opened(_workspace(local, question).database) as report:
-                return task_queries.approval_report(report, task_queries.find_approval(report, _text(question, "name")))
+                row = task_queries.approval_report(report, task_queries.find_approval(report, _text(question, "name")))
+                return row | {"policy": None}  # the configuration of this host is not for others
         case "verdict":
             _require(settings, asker, "decide", "decide")
             with opened(_workspace(local, question).database) as report:

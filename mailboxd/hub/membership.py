@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from mailboxd.config.file import load_section
-from mailboxd.config.model import Section, Whole, number
+from mailboxd.config.model import Section, Shown, Whole, number
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.protocol import Address, is_host, role_of
@@ -104,29 +104,40 @@ def _sequence(value: object) -> object:
 
 
 Patterns = Annotated[
-    tuple[Annotated[str, AfterValidator(_pattern)], ...], BeforeValidator(_sequence), Field(max_length=1_000)
+    tuple[Annotated[str, AfterValidator(_pattern)], ...],
+    BeforeValidator(_sequence),
+    Field(max_length=1_000),
+    Shown.VALUE,
 ]
 Hosts = Annotated[
-    tuple[Annotated[str, AfterValidator(_host_or_all)], ...], BeforeValidator(_sequence), Field(max_length=1_000)
+    tuple[Annotated[str, AfterValidator(_host_or_all)], ...],
+    BeforeValidator(_sequence),
+    Field(max_length=1_000),
+    Shown.VALUE,
 ]
 Servers = Annotated[
-    tuple[Annotated[str, AfterValidator(_url)], ...], BeforeValidator(_sequence), Field(min_length=1, max_length=9)
+    tuple[Annotated[str, AfterValidator(_url)], ...],
+    BeforeValidator(_sequence),
+    Field(min_length=1, max_length=9),
+    Shown.HIDDEN,
 ]
 
 
 class PoolSettings(Section):
     """This host's part in a pool."""
 
-    agent: Annotated[str, AfterValidator(_id)] = Field(description="The agent here that does the work.")
+    agent: Annotated[str, AfterValidator(_id), Shown.VALUE] = Field(description="The agent here that does the work.")
     slots: Whole = number(1, "jobs", 1, 1_000, "Jobs that it takes at a time.")
 
 
 class HubSettings(Section):
     """This host's part in a hub: hub.yaml."""
 
-    host: Annotated[str, AfterValidator(_host)] = Field(description="This host's name in the hub.")
+    host: Annotated[str, AfterValidator(_host), Shown.VALUE] = Field(description="This host's name in the hub.")
     servers: Servers = Field(description="Addresses of the server, or of the servers of a cluster.")
-    founder: Annotated[str, AfterValidator(_founder)] = Field(description="Public key of the host that founded it.")
+    founder: Annotated[str, AfterValidator(_founder), Shown.VALUE] = Field(
+        description="Public key of the host that founded it."
+    )
     send: Patterns = Field((), description="Agents of other hosts to which agents here may give work.")
     accept: Patterns = Field((), description="Agents of other hosts whose work agents here take.")
     pools: Annotated[dict[Annotated[str, AfterValidator(_role)], PoolSettings], Field(max_length=100)] = Field(
@@ -135,7 +146,9 @@ class HubSettings(Section):
     show: Hosts = Field((), description="Hosts that may see what waits for a person here, and search.")
     decide: Hosts = Field((), description="Hosts from which a person may approve, answer and cancel here.")
 
-    listen: Annotated[str, AfterValidator(_listen)] = Field("", description="Where this host's server listens, if any.")
+    listen: Annotated[str, AfterValidator(_listen), Shown.HIDDEN] = Field(
+        "", description="Where this host's server listens, if any."
+    )
     replicas: Whole = number(1, "servers", 1, 5, "Servers that hold each message; the founder's counts.")
 
     def text(self) -> str:

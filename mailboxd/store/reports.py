@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mailboxd.core.events import Kind
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
@@ -195,15 +196,22 @@ class Report:
         return nodes[task_id]
 
     def events(
-        self, task_id: str | None = None, *, tree: bool = False, after: int = 0, brief: bool = False
+        self,
+        task_id: str | None = None,
+        *,
+        tree: bool = False,
+        kind: Kind | None = None,
+        after: int = 0,
+        brief: bool = False,
     ) -> Iterator[Row]:
-        """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too.
+        """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too;
+        with `kind` only those of this kind.
 
         `brief`: their texts do not mention phases that were only passed.
         """
         from mailboxd.store.event_log import sentence
 
-        scope = _events_of(task_id, tree=tree)
+        scope = _events_of(task_id, tree=tree, kind=kind)
         cursor = self.db.execute(
             "SELECT e.seq, e.at, e.kind, e.task, t.local_id, e.role, e.actor, e.data, e.hash FROM events e"
             f" LEFT JOIN tasks t ON t.id = e.task WHERE e.seq > ?1{scope} ORDER BY e.seq",
@@ -216,17 +224,19 @@ class Report:
                 "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,
             }  # fmt: skip
 
-    def before_latest(self, count: int, task_id: str | None, *, tree: bool) -> int:
+    def before_latest(self, count: int, task_id: str | None, *, tree: bool, kind: Kind | None = None) -> int:
         """The number after which the latest `count` of these events come."""
         found = self.db.execute(
-            f"SELECT e.seq FROM events e WHERE 1{_events_of(task_id, tree=tree)} ORDER BY e.seq DESC LIMIT 1 OFFSET ?1",
+            f"SELECT e.seq FROM events e WHERE 1{_events_of(task_id, tree=tree, kind=kind)}"
+            " ORDER BY e.seq DESC LIMIT 1 OFFSET ?1",
             (count,) if task_id is None else (count, task_id),
         ).fetchone()
         return 0 if found is None else int(found[0])
 
-    def count_events(self, after: int, until: int, task_id: str | None, *, tree: bool) -> int:
+    def count_events(self, after: int, until: int, task_id: str | None, *, tree: bool, kind: Kind | None = None) -> int:
         """How many events there are after number `after`, up to and with `until`; of whom as in `events`."""
-        sql = f"SELECT count(*) FROM events e WHERE e.seq > {after:d} AND e.seq <= ?1{_events_of(task_id, tree=tree)}"
+        scope = _events_of(task_id, tree=tree, kind=kind)
+        sql = f"SELECT count(*) FROM events e WHERE e.seq > {after:d} AND e.seq <= ?1{scope}"
         return int(self.db.execute(sql, (until,) if task_id is None else (until, task_id)).fetchone()[0])
 
     def notices(self, task_id: str) -> list[Row]:
@@ -410,12 +420,13 @@ class Report:
         return {attempt for (attempt,) in rows}
 
 
-def _events_of(task_id: str | None, *, tree: bool) -> str:
-    """The condition on events `e` for one task (?2), with `tree` also for those below it."""
+def _events_of(task_id: str | None, *, tree: bool, kind: Kind | None = None) -> str:
+    """The condition on events `e` for one task (?2), with `tree` also for those below it, and for one kind."""
+    of_kind = "" if kind is None else f" AND e.kind = '{kind.value}'"
     if task_id is None:
-        return ""
+        return of_kind
     below = BELOW.replace("?1", "?2")
-    return f" AND e.task IN ({below} SELECT id FROM below)" if tree else " AND e.task = ?2"
+    return of_kind + (f" AND e.task IN ({below} SELECT id FROM below)" if tree else " AND e.task = ?2")
 
 
 def summary(row: Row, *, as_child: bool = False) -> Row:

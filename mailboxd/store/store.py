@@ -33,6 +33,7 @@ from mailboxd.store.journal import Journal
 from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
+from mailboxd.store.policies import Policies
 from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.remote_orders import RemoteOrders
 from mailboxd.store.repetitions import Repetitions
@@ -72,6 +73,7 @@ class Store:
         self.held_orders = HeldOrders(db, self.cache)
         self.repetitions = Repetitions(db, self.cache)
         self.remote_orders = RemoteOrders(db)
+        self.policies = Policies(db)
         self.meta = Meta(db, self.written)
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False

@@ -17,6 +17,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id, state_of
 from mailboxd.errors import UnavailableError
 from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, SUITS, in_state
+from mailboxd.store.policies import Policies
 from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
 
 _TASK = (
@@ -293,18 +294,25 @@ def list_approvals(report: Report, *, everything: bool = False, task_id: str | N
 
 
 def approval_report(report: Report, approval_id: str) -> Row:
-    """An approval: `taken_back` are the requests to undo it, `history` its events."""
+    """An approval: `taken_back` are the requests to undo it, `history` its events, `policy` the configuration under
+    which it was decided: the number of its event, and its fields; None before that, or if it is not recorded.
+    """
     with report.snapshot():
         row = approvals(report, " WHERE a.id = ?1", approval_id)[0]
         undone = approvals(report, " WHERE a.origin = ?1 AND a.purpose = 'undo'", approval_id)
         task = report.rows("SELECT task FROM approvals WHERE id = ?", approval_id)[0]["task"]
-        history = [
-            {"at": event["at"], "kind": event["kind"], "actor": event["actor"], "text": event["text"]}
+        events = [
+            event
             for event in report.events(task)
             if event["kind"] in _KINDS and _about(event["data"]["approval"]) == approval_id
         ]
+        seq = next((event["data"].get("policy") for event in events if event["kind"] == "approval.resolved"), None)
+        policy = None if seq is None else {"event": seq, "fields": Policies(report.db).at(seq).fields}
+    history = [
+        {"at": event["at"], "kind": event["kind"], "actor": event["actor"], "text": event["text"]} for event in events
+    ]
     short = [{name: other[name] for name in ("id", "short_id", "status", "state", "summary")} for other in undone]
-    return row | {"taken_back": short, "history": history}
+    return row | {"taken_back": short, "history": history, "policy": policy}
 
 
 def _about(named: str | Row) -> str:

@@ -121,7 +121,7 @@ def _engine(workspace: WebWorkspace) -> AbstractContextManager[Engine]:
     """Raises MailboxdError."""
     if not workspace.ws.config.exists():
         raise ConfigError(f"{workspace.path}: there is no configuration; `mailboxd init` writes one")
-    return open.engine(workspace.ws, config.load(workspace.ws.config))
+    return open.engine(workspace.ws, config.load(workspace.ws.config), by="page")
 
 
 def recipes(workspace: WebWorkspace) -> Recipes:

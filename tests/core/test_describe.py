@@ -87,6 +87,11 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.NOTICE_SENT: {"to": EVIL, "what": "question", "text": EVIL},
     Kind.NOTICE_FAILED: {"to": EVIL, "what": "question", "why": EVIL, "again": None},
     Kind.NOTICE_SETTLED: {"id": "trn_1", "how": "it applies no longer"},
+    Kind.CONFIG_CHANGED: {
+        "by": "daemon",
+        "first": False,
+        "changes": {"approvals.approvers": {"old": None, "new": [EVIL]}, "agent": {"old": EVIL, "new": "b"}},
+    },
     Kind.ALARM: {"what": "disk", "why": EVIL},
 }
 

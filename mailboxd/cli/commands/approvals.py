@@ -201,6 +201,7 @@ def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
         ("key", row["idempotency_key"]),
         ("digest", row["digest"]),
         ("decided", f"{row['resolved_by']}, {dated(row['resolved_at'], now)}" if row["resolved_by"] else ""),
+        ("under", _policy(row)),
         ("note", row["note"]),
         ("started", dated(row["started_at"], now) if row["started_at"] else ""),
         ("ended", ended),
@@ -225,6 +226,14 @@ def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
         yield f'mailboxd ask-changes {row["short_id"]} --note "..."'
     elif row["action"].get("undo") and row["started_at"]:
         yield f"\nmailboxd undo --action {row['short_id']}"
+
+
+def _policy(row: dict[str, Any]) -> str:
+    """Who was allowed to decide it, and where all of the policy is; empty if that is not known."""
+    if (policy := row.get("policy")) is None:
+        return ""
+    named = ", ".join(policy["fields"].get("approvals.approvers", ())) or "every user of the workspace"
+    return f"the policy of event {policy['event']}: approvers: {named} (mailboxd log --kind config.changed)"
 
 
 def _declared(action: dict[str, Any]) -> str:

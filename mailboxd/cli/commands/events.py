@@ -12,6 +12,7 @@ import click
 from mailboxd.cli.session import POLL_INTERVAL, Session, task_argument, verb
 from mailboxd.cli.task_output import question_lines
 from mailboxd.cli.text import room, say, stamp, to_json
+from mailboxd.core.events import Kind
 from mailboxd.core.sanitize import beyond_first_line, first_line, for_terminal
 from mailboxd.errors import EXIT_NO
 
@@ -29,19 +30,23 @@ _MOST = 500
     "log q3-report --tree",
     "log --since 1200 --json",
     "log -n 20 --follow",
+    "log --kind config.changed",
     exits={EXIT_NO: "--follow: TASK failed or was cancelled"},
     view=True,
 )
 @task_argument(required=False)
 @click.option("--tree", is_flag=True, help="Include the events of all subtasks.")
 @click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Only events after this number.")
+@click.option(
+    "--kind", type=click.Choice([*map(str, Kind)]), metavar="KIND", help="Only events of this kind, as --json names it."
+)
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the latest N events.")
 @click.option("--all", "everything", is_flag=True, help=f"All events, also of more than {_MOST:,}.")
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until TASK ends, or Ctrl-C.")
 @click.option("-v", "--verbose", is_flag=True, help="Also mention phases that were passed automatically.")
 def log_command(
-    session: Session, task: str | None, tree: bool, since: int | None, lines: int | None, everything: bool,
-    following: bool, verbose: bool,
+    session: Session, task: str | None, tree: bool, since: int | None, kind: str | None, lines: int | None,
+    everything: bool, following: bool, verbose: bool,
 ) -> int | None:  # fmt: skip
     """Show what happened in one task or in the whole workspace, one event per line.
 
@@ -49,20 +54,21 @@ def log_command(
     database, so it does not depend on where the daemon logs. --json prints a list, or one object per line with
     --follow.
     """
+    which: dict[str, Any] = {"tree": tree, "kind": None if kind is None else Kind(kind)}
     with session.report() as report:
         wanted = None if task is None else report.find(task)
         after = since or 0
         if lines is not None:
-            after = max(after, report.before_latest(lines, wanted, tree=tree))
+            after = max(after, report.before_latest(lines, wanted, **which))
         elif not everything and not session.as_json:
-            start = max(after, report.before_latest(_MOST, wanted, tree=tree))
-            if earlier := report.count_events(after, start, wanted, tree=tree):
+            start = max(after, report.before_latest(_MOST, wanted, **which))
+            if earlier := report.count_events(after, start, wanted, **which):
                 session.tell(f"… {earlier:,} earlier events; --all prints them too")
             after = start
         brief = not verbose and not session.as_json
         if following:
-            return _follow(session, report, wanted, after, tree=tree, brief=brief)
-        events = report.events(wanted, tree=tree, after=after, brief=brief)
+            return _follow(session, report, wanted, after, brief=brief, **which)
+        events = report.events(wanted, after=after, brief=brief, **which)
         _print_list(events) if session.as_json else _print_lines(session, events)
     return None
 

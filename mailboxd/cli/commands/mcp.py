@@ -46,7 +46,7 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
     log.configure(settings.log.level, settings.log.format, sys.stderr)
     for library in ("mcp", "uvicorn"):  # their messages are noise
         logging.getLogger(library).setLevel(logging.WARNING)
-    service = server.ToolService(ws.root, ws.state, lambda: open.engine(ws, settings))
+    service = server.ToolService(ws.root, ws.state, lambda: open.engine(ws, settings, by="tool"))
     if who is not None:
         import anyio
 
