@@ -58,6 +58,10 @@ class PolicyRecord:
     _seq: int = 0
     _counts: Policy | None = None
     """The policy of that event."""
+    _at: str = ""
+    """The time of the batch in which it was found or recorded."""
+    _is_kept: bool = False
+    """It was there in a later batch: what is committed is not looked for again."""
     _live: Config | None = None
     """The file as it was when it was last valid."""
 
@@ -68,7 +72,8 @@ class PolicyRecord:
         """
         policies = self.engine.store.policies
         seen = tuple(_stamp(path) for path in self._files())
-        if seen == self._seen and policies.has(self._seq):
+        if seen == self._seen and (self._is_kept or policies.has(self._seq)):
+            self._is_kept = self._is_kept or self.engine.now != self._at
             return self._seq
         said = self._file()
         before, now = policies.latest(), Policy(*self._fields())
@@ -79,6 +84,7 @@ class PolicyRecord:
         if data is not None:
             self.engine.record(Event(Kind.CONFIG_CHANGED, None, self._told(before[0], data, said)))
         self._seen, self._seq, self._counts = seen, policies.latest()[0], now
+        self._at, self._is_kept = self.engine.now, False
         return self._seq
 
     def _told(self, before: int, data: Mapping[str, Any], uid: int | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Effect, RunTurn
+from mailboxd.core.entrance import UNKNOWN, Entrance
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Input, NewTask
 from mailboxd.core.model import NO_USAGE, Attempt, Plan, PlannedChild, Policy, Spec, Task, Usage
@@ -211,13 +212,13 @@ class Stage:
             engine.handle(task.id, ended, actor=order.agent)
             engine.store.outbox.finish(order.id)
 
-    def receive(self) -> str:
+    def receive(self, came: Entrance = UNKNOWN) -> str:
         """The verdict on the only message in the inbox, judged as the daemon does."""
         (path,) = self.ws.inbox.iterdir()
         raw = path.read_bytes()
         with self.engine() as engine:
             intake = Intake(engine)
-            file = InboxFile(path.name, raw, sha256(raw).hexdigest(), len(raw), {}, in_place=True)
+            file = InboxFile(path.name, raw, sha256(raw).hexdigest(), len(raw), {}, in_place=True, came=came)
             parsed = intake.parse(file)
             if isinstance(parsed, MessageError):
                 intake.reject(file, parsed)

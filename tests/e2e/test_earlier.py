@@ -69,6 +69,7 @@ def test_it_opens_goes_on_and_undoes(company: Company) -> None:
     assert len(company.executions(local_id="late")) == 1
     for agent in (alpha, beta):
         assert "matches the record" in said(agent, "db", "verify")
+        assert len(agent.events("config.changed")) == 1  # of its first start, and not of the commands
 
 
 def test_its_journal_rebuilds_it(company: Company, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.entrance import Entrance, Owner, Way
 from tests.cli.stage import Stage, make
 from tests.web.inside import Inside, inside
 
@@ -43,6 +44,16 @@ def test_a_rejected_message_says_why_and_where_its_file_is(stage: Stage, page: I
     assert "{" not in reason[1], "in words, not as it is stored"
     assert str(stage.ws.mailbox) in shown.words
     assert "priority: &lt;b&gt;high&lt;/b&gt;" in shown.text
+
+
+def test_the_page_of_a_message_says_who_owned_its_file_and_how_it_came(stage: Stage, page: Inside) -> None:
+    (stage.ws.inbox / "trip.md").write_text(WRONG)
+    assert stage.receive(Entrance(Owner(54321, "<ann>"), Way.RENAMED, "hub")) == "rejected"
+    found = re.search(r'href="(/w/[^"]*/m/[^"]+)">', page.get("/").text)
+    assert found
+    assert "owned by <ann> (uid 54321), renamed in, by the hub, as its name claims" in page.get(found[1]).words
+    said = stage.run("log").output
+    assert "it is owned by <ann> (uid 54321), renamed in, by the hub, as its name claims" in said
 
 
 def test_the_corrected_text_is_sent_under_its_name_and_ends_the_matter(stage: Stage, page: Inside) -> None:
