@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from mailboxd.agents.call_dir import Exit
+from mailboxd.core.vocabulary import MODEL
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -77,6 +78,13 @@ def text(found: object) -> str:
 def reference(found: object) -> str | None:
     """A run or session id; None unless it is safe as a command argument."""
     return found if isinstance(found, str) and _REFERENCE.fullmatch(found) else None
+
+
+def model_in(value: object) -> str | None:
+    """The model under `provider` and `model`, as provider/model; None if there is none, or it can be no name."""
+    provider, model = text_at(value, "provider"), text_at(value, "model")
+    name = f"{provider}/{model}" if provider else model
+    return name if model and MODEL.fullmatch(name) else None
 
 
 def count(found: object) -> int | None:

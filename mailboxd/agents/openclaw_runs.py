@@ -87,6 +87,8 @@ class FetchedReply:
     """Whether a tool was called in the session; True if unknown."""
     unread: frozenset[str] = frozenset()
     """The runs whose prompt the gateway has accepted, but no agent has read."""
+    model: str | None = None
+    """The model that gave the reply, as provider/model; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def _read_history(exit_: Exit, run_id: str | None) -> FetchedReply:
     used_tools = at(value, "hasMore") is not False or any(map(calls_tool, messages))
     seen = FetchedReply(ReplySource.HISTORY, answered=True, used_tools=used_tools, unread=unread)
     if run_id is not None and (said := said_by(messages, run_id)) is not None:
-        return replace(seen, text=said.text, cut=said.cut)
+        return replace(seen, text=said.text, cut=said.cut, model=said.model)
     return replace(seen, empty=not messages and not inputs)
 
 
@@ -249,7 +251,7 @@ def _with_reply(openclaw: OpenClaw, lost: LostTurn, run_id: str | None, fetched:
     if fetched is None:
         return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, run_id)
     if fetched.text is not None:
-        return Succeeded(fetched.text, run_id=run_id, truncated=fetched.cut)
+        return Succeeded(fetched.text, run_id=run_id, truncated=fetched.cut, model=fetched.model)
     if not fetched.answered:
         return _later(lost, RETRY_SECONDS, "the turn succeeded, but the gateway does not give its reply", run_id)
     if fetched.source is ReplySource.HISTORY and run_id is not None:

@@ -17,7 +17,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mailboxd.agents.call_dir import LOOKED_UP, Exit
-from mailboxd.agents.json_output import amount, at, brief, complaint, count, parse_object, reference, text, text_at
+from mailboxd.agents.json_output import (
+    amount,
+    at,
+    brief,
+    complaint,
+    count,
+    model_in,
+    parse_object,
+    reference,
+    text,
+    text_at,
+)
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.vocabulary import ANSWER_TOOLS
@@ -175,10 +186,10 @@ def _from_result(
     if not isinstance(by_agent, dict):
         by_agent = {}
     used = by_agent.get("usage")
-    usage, session = _usage(used, by_agent), reference(by_agent.get("sessionId"))
+    usage, session, model = _usage(used, by_agent), reference(by_agent.get("sessionId")), model_in(by_agent)
 
     def failed(error: str, permanence: Permanence = Permanence.TRANSIENT) -> Failed:
-        return Failed(brief(error), permanence, usage=usage, run_id=run_id, session_ref=session)
+        return Failed(brief(error), permanence, usage=usage, run_id=run_id, session_ref=session, model=model)
 
     if rc == 1 and status == "timeout":
         return failed(f"the turn timed out; {_tools(meta)}")
@@ -192,7 +203,7 @@ def _from_result(
     stop = text(meta.get("stopReason"))
     if _has_submitted(meta):  # its text is a comment, and may be missing
         comment = _spoken([p for p in payloads if _is_speech(p)], stop)
-        return Succeeded(comment, usage=usage, run_id=run_id, session_ref=session)
+        return Succeeded(comment, usage=usage, run_id=run_id, session_ref=session, model=model)
     if stop == "toolUse":
         return failed(f"the turn timed out while a tool was running; {_tools(meta)}")
     if meta.get("aborted") is True:
@@ -206,7 +217,8 @@ def _from_result(
         if problem:
             return replace(failed(problem), started=not problem.startswith(_NOT_DELIVERED))
         return replace(failed("the agent gave no answer"), silent=True)
-    return Succeeded(answer, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
+    cut = stop == "length"
+    return Succeeded(answer, usage=usage, run_id=run_id, session_ref=session, truncated=cut, model=model)
 
 
 def _has_submitted(meta: dict[str, Any]) -> bool:

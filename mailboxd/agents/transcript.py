@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mailboxd.agents.json_output import at, text_at
+from mailboxd.agents.json_output import at, model_in, text_at
 
 _WAIT_CAP = 4096
 
@@ -16,6 +16,8 @@ class Said:
 
     text: str
     cut: bool = False
+    model: str | None = None
+    """The model that said it, as provider/model; None if that is not known."""
 
 
 def said_by(messages: Sequence[object], run_id: str) -> Said | None:
@@ -29,7 +31,7 @@ def said_by(messages: Sequence[object], run_id: str) -> Said | None:
         )
         if any(text.strip() for text in texts):
             cut = at(message, "__openclaw", "truncated") is True or at(message, "stopReason") == "length"
-            return Said("\n\n".join(filter(None, texts)), cut)
+            return Said("\n\n".join(filter(None, texts)), cut, model_in(message))
     return None
 
 

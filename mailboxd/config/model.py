@@ -528,6 +528,23 @@ class SigningSection(Section):
     require: Senders = value((), "Senders that must sign their messages, or `operator`.")
 
 
+class ArchiveSection(Section):
+    """What the journal in mailbox/archive/events/ has besides events. Its lines are never removed."""
+
+    prompts: Literal["hash", "text"] = value(
+        "hash",
+        "Of each turn's prompt: its SHA-256 alone, or its text as well, which may hold secrets: task texts, results, "
+        "reply tokens.",
+    )
+    prompt_bytes: Whole = number(
+        1_048_576,
+        "bytes",
+        1,
+        16_777_216,
+        "The largest prompt whose text is kept; of a larger one it is said that it is not.",
+    )
+
+
 class TasksSection(Section):
     """The files under tasks/."""
 
@@ -624,6 +641,7 @@ class Config(Section):
     actions: ActionsSection = ActionsSection()
     inbox: InboxSection = InboxSection()
     signing: SigningSection = SigningSection()
+    archive: ArchiveSection = ArchiveSection()
     tasks: TasksSection = TasksSection()
     mcp: McpSection = McpSection()
     metrics: MetricsSection = MetricsSection()

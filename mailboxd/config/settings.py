@@ -60,6 +60,8 @@ class Settings:
     notices: frozenset[Notice] = frozenset()
     approvers: tuple[str, ...] = ()
     chat_approves_all: bool = False
+    prompt_bytes: int = 0
+    """The largest prompt, in bytes, whose text is kept; 0: none is."""
     zone: str = ""
     """The operator's time zone; empty = the machine's (`host.zone.named`)."""
 
@@ -126,6 +128,7 @@ def settings(config: Config) -> Settings:
         notices=config.notify.notices,
         approvers=config.approvals.approvers,
         chat_approves_all=config.approvals.by_chat == "all",
+        prompt_bytes=config.archive.prompt_bytes if config.archive.prompts == "text" else 0,
         zone=config.zone,
     )
 

@@ -233,7 +233,7 @@ def _turn_unknown(builder: DecisionBuilder, ended: TurnEnded, unknown: Unknown) 
         builder.checkpoint(note, waiting_for=Waiting.LOOKUP, run_id=run_id or heard)
         turn_id = builder.ctx.new_id("trn")
         lookup = LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard)
-        builder.order(replace(lookup, harness=attempt.worker_ref, correction=ended.correction))
+        builder.order(replace(lookup, harness=attempt.worker_ref, correction=ended.correction, prompt=ended.prompt))
         return
     outcome_unknown(builder, unknown.error, harmless=unknown.harmless)
 

@@ -25,7 +25,7 @@ from mailboxd.core.attempts import imported, replied
 from mailboxd.core.breaker import is_fault
 from mailboxd.core.conversation import ask_operator, reports_progress
 from mailboxd.core.decision_builder import Decision, DecisionBuilder
-from mailboxd.core.effects import Send
+from mailboxd.core.effects import LookUp, Send
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import outcome_unknown
 from mailboxd.core.fixpoint import announce_end, end, run_to_fixpoint
@@ -55,7 +55,7 @@ from mailboxd.core.inputs import (
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import AFTER_JOIN, BEFORE_EXECUTION, Trigger, applies, deadline_passed
 from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
-from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Outcome, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Outcome, PromptDigest, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
@@ -70,10 +70,24 @@ def record_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
 
     A harness's turn is recorded as the harness's: its agent was not called.
     """
+    if ended.called and not _is_lost(ended):
+        builder.record(Kind.TURN_ENDED, turn=_turn_of(ended) | ({"delivered": True} if _is_delivery(ended) else {}))
+
+
+def record_lost_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
+    """Record that a turn was lost about which nobody will be asked, because nothing waits for it any more."""
+    asks = any(isinstance(effect, LookUp) for _, effect in builder.effects)
+    if ended.called and _is_lost(ended) and not asks:
+        builder.record(Kind.TURN_ENDED, turn=_turn_of(ended))
+
+
+def _is_lost(ended: TurnEnded) -> bool:
+    return isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up
+
+
+def _turn_of(ended: TurnEnded) -> dict[str, Any]:
     who = f"acp:{ended.harness}" if ended.harness else ended.agent
-    if ended.called and not (isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up):
-        turn = turn_data(ended.turn, who, ended.attempt_id, ended.outcome)
-        builder.record(Kind.TURN_ENDED, turn=turn | ({"delivered": True} if _is_delivery(ended) else {}))
+    return turn_data(ended.turn, who, ended.attempt_id, ended.outcome, ended.session_key, ended.prompt)
 
 
 def _is_delivery(ended: TurnEnded) -> bool:
@@ -82,9 +96,14 @@ def _is_delivery(ended: TurnEnded) -> bool:
     return ended.turn is Turn.DISPATCH and isinstance(ended.answer, Acknowledged) and usage == NO_USAGE
 
 
-def turn_data(purpose: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
-    """The turn in the event of its end. `ran` is False if the turn provably never reached the agent."""
-    usage = outcome.usage if isinstance(outcome, Succeeded | Failed) else NO_USAGE
+def turn_data(
+    purpose: str, agent: str, attempt: str, outcome: Outcome, session_key: str = "", prompt: PromptDigest | None = None
+) -> dict[str, Any]:
+    """The turn in the event of its end. `ran` is False if the turn provably never reached the agent.
+
+    `model`, `run` and `session` are what OpenClaw, or the harness, reports; null if it reports none.
+    """
+    known = outcome if isinstance(outcome, Succeeded | Failed) else None
     return {
         "purpose": purpose,
         "agent": agent,
@@ -93,7 +112,12 @@ def turn_data(purpose: str, agent: str, attempt: str, outcome: Outcome) -> dict[
         "ran": not isinstance(outcome, Failed) or outcome.started,
         "fault": is_fault(outcome),
         "said": "" if isinstance(outcome, Succeeded) else first_line(outcome.error),
-        "usage": to_json(usage),
+        "usage": to_json(NO_USAGE if known is None else known.usage),
+        "model": None if known is None else known.model,
+        "run": None if isinstance(outcome, Aborted) else outcome.run_id,
+        "session": None if known is None else known.session_ref,
+        "session_key": session_key,
+        "prompt": to_json(prompt),
     }
 
 
@@ -169,6 +193,7 @@ def decide(
             record_turn(builder, given)
             approved_actions.void_permissions(builder, given)
             attempts.turn_ended(builder, given)
+            record_lost_turn(builder, given)
         case Reply():
             replied(builder, given)
         case TimePassed():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.approvals import Action
 from mailboxd.core.model import Check, NewChild
-from mailboxd.core.outcomes import Correction
+from mailboxd.core.outcomes import Correction, PromptDigest
 from mailboxd.core.vocabulary import Gate, Notice, Turn
 
 
@@ -56,6 +56,8 @@ class LookUp:
     """The harness that took the turn; `run_id` is then the call's."""
     correction: Correction | None = None
     """The lost turn was to correct an answer."""
+    prompt: PromptDigest | None = None
+    """What the lost turn was asked."""
 
 
 @dataclass(frozen=True, slots=True)

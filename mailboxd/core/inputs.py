@@ -12,7 +12,7 @@ from typing import Any
 
 from mailboxd.core.approvals import OfApproval
 from mailboxd.core.model import NO_USAGE, Finding, NewChild, Origin, Plan, PlannedChild, Policy, Spec, Usage
-from mailboxd.core.outcomes import Answer, Correction, Made, Outcome
+from mailboxd.core.outcomes import Answer, Correction, Made, Outcome, PromptDigest
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict, WaitsFor
 
 # Inputs of callers of MCP tools. A verdict also comes by message.
@@ -148,6 +148,9 @@ class TurnEnded:
     """The ordered turn or look-up; empty if the result was composed here."""
     heard: str = ""
     """The new instructions that were given in the turn itself."""
+    session_key: str = ""
+    prompt: PromptDigest | None = None
+    """What the call gave to the agent; None if that was not recorded (by an earlier version), or nothing was called."""
 
 
 @dataclass(frozen=True, slots=True)

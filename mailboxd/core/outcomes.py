@@ -101,6 +101,27 @@ class Correction:
     """The answer that was asked about, if `status: done` alone confirms it as the result."""
 
 
+# What a turn was asked
+
+
+class PromptText(StrEnum):
+    """What has become of a prompt's text, where the configuration says to keep it."""
+
+    KEPT = "kept"
+    LEFT_OUT = "left_out"
+    """It is larger than `archive.prompt_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDigest:
+    """The exact bytes that a call gave to its agent: their SHA-256 (hex), and how many there are."""
+
+    sha256: str
+    size: int
+    text: PromptText | None = None
+    """None: texts of prompts are not kept."""
+
+
 # How a turn ended
 
 
@@ -130,6 +151,8 @@ class Succeeded:
     session_ref: str | None = None
     truncated: bool = False
     """The runtime says the text was cut (`stopReason: length`)."""
+    model: str | None = None
+    """The model that the runtime reports to have used, as provider/model; None if it reports none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +172,8 @@ class Failed:
     """The turn ran to its end and the agent read its prompt, but gave no answer."""
     outage: Outage | None = None
     """Set if the host is to blame for a turn that never started."""
+    model: str | None = None
+    """As in `Succeeded`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ def review_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
         case Unknown(_, run_id, False), _:
             key = _key(builder, gate, ended.agent)
             lookup = LookUp(builder.ctx.new_id("trn"), Turn.REVIEW, ended.agent, about, key, run_id, gate)
-            builder.order(replace(lookup, correction=ended.correction))
+            builder.order(replace(lookup, correction=ended.correction, prompt=ended.prompt))
         case _:
             _failed(builder, gate, asked, ended)
 

@@ -124,7 +124,7 @@ def draft_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
             _wait(builder, f"outcome of the draft unknown: {error}", Waiting.LOOKUP)
             key, turn_id = _key(builder), builder.ctx.new_id("trn")
             lookup = LookUp(turn_id, Turn.DRAFT, ended.agent, ended.attempt_id, key, run_id)
-            builder.order(replace(lookup, correction=ended.correction))
+            builder.order(replace(lookup, correction=ended.correction, prompt=ended.prompt))
         case outcome, _:
             _draft_failed(builder, outcome, ended.correction)
 

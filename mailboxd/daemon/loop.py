@@ -296,8 +296,8 @@ class Daemon:
         if not (self._stopping or self.arrivals.is_catching_up):
             if self.paused is None:
                 self.engine.schedule(capacity)
-            begins = not (self.reserve.why or self.peers.gateway.is_down or self.paused)
-            over = self.effects.mark(capacity, begins=begins)
+            begins = not (self.reserve.why or self.paused)
+            over = self.effects.mark(capacity, begins=begins, gateway_is_down=self.peers.gateway.is_down)
         due = store.schedule.next_due(self.engine.now)
         self._next_due = NEVER if due is None else clock.monotonic() + to_epoch(due) - to_epoch(clock.now())
         return over > 0

@@ -77,14 +77,17 @@ class HarnessTurns:
 
     # a turn begins
 
+    def prompt(self, effect: RunTurn, task: Task, attempt: Attempt, text: bytes) -> bytes:
+        """The prompt of a turn, with what a harness has to know. Raises NotStarted."""
+        # Instructions come before the task, whose text is not trusted.
+        header, _, rest = text.partition(b"\n")
+        place = transport.instructions(self._request(effect.harness, task, attempt.id), effect.harness).encode()
+        return b"\n".join([header, place, rest])
+
     def start(self, call: Call, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
         """Start a turn. Raises NotStarted, WorldError."""
         request = self._request(effect.harness, task, attempt.id)
-        request = replace(request, session=attempt.session_ref or "")
-        # Instructions come before the task, whose text is not trusted.
-        header, _, rest = prompt.partition(b"\n")
-        place = transport.instructions(request, effect.harness).encode()
-        self._run(call, effect.harness, request, b"\n".join([header, place, rest]))
+        self._run(call, effect.harness, replace(request, session=attempt.session_ref or ""), prompt)
 
     def _request(self, harness: str, task: Task, attempt_id: str) -> TurnRequest:
         found = self.configured.get(harness)

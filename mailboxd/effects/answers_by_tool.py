@@ -237,16 +237,17 @@ def counted(how: Outcome, submitted: Submitted | Refused | None) -> Outcome:
     """The outcome of a turn, with the answer that was submitted in the place of its text."""
     if isinstance(submitted, Refused):
         said = "; ".join(submitted.problems)
-        known = (how.usage, how.run_id, how.session_ref) if isinstance(how, Succeeded | Failed) else ()
         failed = Failed(f"the agent's answers were refused too often, the last one because of: {said}")
-        return replace(failed, usage=known[0], run_id=known[1], session_ref=known[2]) if known else failed
+        if not isinstance(how, Succeeded | Failed):
+            return failed
+        return replace(failed, usage=how.usage, run_id=how.run_id, session_ref=how.session_ref, model=how.model)
     if submitted is None:
         return how
     said = said_by(submitted.call.tool, submitted.call.arguments)
     if isinstance(how, Succeeded):
         return replace(how, text=said, truncated=False)
     if isinstance(how, Failed):
-        return Succeeded(said, how.usage, how.run_id, how.session_ref)
+        return Succeeded(said, how.usage, how.run_id, how.session_ref, model=how.model)
     return Succeeded(said, run_id=how.run_id if isinstance(how, Unknown) else None)
 
 

@@ -189,13 +189,13 @@ class EffectRunner:
             Performer(AnswerPermission, "may be repeated: the answer is the same", self._answer_permission),
         )
 
-    def mark(self, capacity: Capacity, *, begins: bool) -> int:
+    def mark(self, capacity: Capacity, *, begins: bool, gateway_is_down: bool = False) -> int:
         """Mark the turns that `perform` will start, if `begins`; inside the batch that allows them.
 
         Returns how many ended at once instead.
         """
         self._orders = list(self._pending(self.engine.now)) if begins else None
-        over = self.starting.mark(self._orders or [], capacity)
+        over = self.starting.mark(self._orders or [], capacity, harnesses_only=gateway_is_down)
         if over:  # their ends may have ordered more
             self._orders = None
         return over

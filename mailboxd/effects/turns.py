@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -35,9 +35,10 @@ from mailboxd.effects.hub_mail import HubMail
 from mailboxd.effects.message_builder import MessageBuilder
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
-from mailboxd.engine.reports import Finished, Happened, Reports
+from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.protocol.answer_tools import AnswerTool
 from mailboxd.protocol.prompts import Cut
 from mailboxd.protocol.residue import is_cleaned
 from mailboxd.store.store import Order
@@ -95,6 +96,8 @@ def ended(
         question=effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else "",
         correction=effect.correction,
         turn_id=effect.turn_id,
+        session_key=effect.session_key,
+        prompt=effect.prompt if isinstance(effect, LookUp) else order.prompt,
     )
 
 
@@ -141,11 +144,14 @@ class TurnReport:
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    """A turn that may start: its task and attempt, the message that dispatches it, and whether the hub carries that."""
+    """A turn that may start: its task and attempt, what its agent is given, and whether the hub carries that."""
 
+    order: Order
+    """As it is recorded now: with the digest of the prompt."""
     task: Task
     attempt: Attempt | None
-    message: bytes | None
+    prompt: bytes
+    tools: tuple[AnswerTool, ...]
     by_hub: bool
 
 
@@ -178,9 +184,10 @@ class TurnStarter:
 
     # inside the batch
 
-    def mark(self, orders: Iterable[Order], capacity: Capacity) -> int:
-        """Mark the turns of these orders for which there is capacity, and build their messages.
+    def mark(self, orders: Iterable[Order], capacity: Capacity, *, harnesses_only: bool = False) -> int:
+        """Mark the turns of these orders for which there is capacity, and build what their agents are given.
 
+        `harnesses_only`: the gateway is down, which only harnesses do without.
         Returns how many ended at once instead. What keeps others waiting is stored for `why` and `status`.
         """
         self.trouble = None
@@ -189,9 +196,11 @@ class TurnStarter:
         over = 0
         for order in orders:
             effect = order.effect
-            if order.begun is not None or not isinstance(effect, RunTurn) or effect.harness:
+            if not isinstance(effect, RunTurn) or (harnesses_only and not effect.harness):
                 continue
-            by_hub = self.hub.serves(effect.agent)
+            by_hub = self.hub.serves(effect.agent) and not effect.harness
+            if not self._is_due(order, effect, by_hub=by_hub):
+                continue
             if not self._has_slot(order, effect, capacity, by_hub=by_hub) or not self.caps.reserve(order):
                 continue
             try:
@@ -217,33 +226,67 @@ class TurnStarter:
         self.engine.store.meta.set_room(capacity)
         return over
 
+    def _is_due(self, order: Order, effect: RunTurn, *, by_hub: bool) -> bool:
+        """Whether a turn has still to be marked.
+
+        One that was marked in this boot and provably did not start is marked again: its prompt is made anew.
+        """
+        if order.begun is None and not effect.harness:
+            return True
+        if effect.turn_id in self.calls.running or order.begun not in (None, self.boot):
+            return False
+        return not (by_hub and effect.sends_message) and self.calls.state(effect.turn_id) is State.NEVER_STARTED
+
     def _mark(self, order: Order, effect: RunTurn, *, by_hub: bool) -> bool:
+        """Record that a turn may begin, with the digest of what its agent is given; False if it ended at once."""
+        outbox, prompt = self.engine.store.outbox, order.prompt
+        boot = None if effect.harness else self.boot
         if self.calls.state(effect.turn_id) is State.NEVER_STARTED:
             task, attempt = self._task_and_attempt(order)
             if task is None or not is_wanted(task, attempt, effect):
-                self.engine.store.outbox.finish(order.id)
+                if order.begun is not None and effect.sends_message:  # the message is recorded as sent
+                    self.reports.record(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
+                outbox.finish(order.id)
                 return False
-            kept: bytes | None = None
-            if effect.sends_message and attempt is not None:
-                made = self._render(effect, task, attempt, self.hub.sign if by_hub else self.sign)
-                if isinstance(made, Failed):
-                    self.reports.record(TurnReport(order, effect, made, called=False))
-                    return False
-                kept = self.dispatches.keep(effect, task, made)
-            self._fresh[order.id] = _Marked(task, attempt, kept, by_hub)
-        self.engine.store.outbox.begin(order.id, self.boot)
+            made = self._given(order, effect, task, attempt, by_hub=by_hub)
+            if isinstance(made, TurnReport):
+                self.reports.record(made)
+                return False
+            raw, tools = made
+            most = self.engine.settings.prompt_bytes
+            prompt = self.engine.store.prompts.keep(raw, most, is_message=effect.sends_message)
+            noted = replace(order, begun=boot, prompt=prompt)
+            self._fresh[order.id] = _Marked(noted, task, attempt, raw, tools, by_hub)
+        outbox.begin(order.id, boot, prompt)
         return True
 
-    def _render(self, effect: RunTurn, task: Task, attempt: Attempt, sign: Callable[[bytes], bytes]) -> bytes | Failed:
-        """The message that dispatches the work, or why there is none."""
+    def _given(
+        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, *, by_hub: bool
+    ) -> tuple[bytes, tuple[AnswerTool, ...]] | TurnReport:
+        """The exact bytes that the agent is given, and the tools by which it may answer; or why there are none."""
+        tools: tuple[AnswerTool, ...] = ()
         try:
-            raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
+            if effect.sends_message and order.begun is not None:
+                return self._kept(effect), ()
+            if effect.sends_message and attempt is not None:
+                raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
+                raw = (self.hub.sign if by_hub else self.sign)(raw)
+            else:
+                said = self.outgoing.prompting.prompt(effect, task, by_tools=self.tools.are_for(effect))
+                raw, cuts, tools = said.text.encode(), said.cuts, said.tools
+            if effect.harness and attempt is not None:
+                raw = self.harnesses.prompt(effect, task, attempt, raw)
         except MessageError as error:
-            return _unsendable(error)
+            return TurnReport(order, effect, _unsendable(error), called=False)
+        except NotStarted as missing:
+            return TurnReport(order, effect, _missing(missing))
         for report in _cut_reports(task, cuts):
             self.reports.record(report)
-        raw = sign(raw)
-        return refuse_message(raw) or raw
+        if (refused := refuse_message(raw)) is not None:
+            return TurnReport(order, effect, refused, called=False)
+        if effect.sends_message:
+            self.dispatches.keep(effect, task, raw)
+        return raw, tools
 
     # after the commit
 
@@ -251,51 +294,35 @@ class TurnStarter:
         """Start a turn's call, or continue one of an earlier round or daemon. Raises WorldError."""
         if (marked := self._fresh.pop(order.id, None)) is not None:
             self._programs.discard(order.id)
-            self._start(order, effect, marked)  # it has its slot
+            self._start(effect, marked)  # it has its slot
             return
-        by_hub = self.hub.serves(effect.agent)
-        if by_hub and effect.sends_message:
+        if effect.sends_message and self.hub.serves(effect.agent):
             if order.begun is not None:  # repeated; whether it is still wanted is checked when the receipt is there
                 self.hub.put(order, effect.message_id, self._kept(effect))
             return
         match next_step(self.calls.state(effect.turn_id), order.begun, self.boot, is_marked=not effect.harness):
             case Next.REPORT:
                 self._report(order, effect, classify(self.calls.left_behind(effect.turn_id)))
-                return
             case Next.ADOPT:
                 call = self._new_call(order, effect, self.engine.store.tasks.get(order.task))
                 self.calls.adopt(call, self.engine.clock.monotonic())
-                return
             case Next.LOOK_UP:
                 # over the gateway a run is called as its call
                 run_id = effect.turn_id if isinstance(self.dispatcher, GatewayTransport) and not effect.model else None
                 why = "the machine was restarted, or the database is a copy: whether it ran is unknown"
                 lost = Unknown(why, run_id)
                 self.reports.append(TurnReport(order, effect, lost))
-                return
-            case Next.WAIT:
-                return
-        if not self._has_slot(order, effect, self.calls.capacity, by_hub=by_hub and not effect.harness):
-            return
-        if not self.caps.reserve(order):
-            return
-        task, attempt = self._task_and_attempt(order)
-        if task is None or not is_wanted(task, attempt, effect):
-            if effect.sends_message:
-                self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
-            self.reports.append(Finished(order.id))
-            return
-        self._start(order, effect, _Marked(task, attempt, None, by_hub))
+            case Next.START | Next.WAIT:
+                pass  # it is marked, perhaps again, in the next transaction that lets turns begin
 
-    def _start(self, order: Order, effect: RunTurn, marked: _Marked) -> None:
-        task = marked.task
-        prompt = marked.message or (self._kept(effect) if effect.sends_message else self._prompt(task, effect))
-        if isinstance(prompt, Failed):
-            self.reports.append(TurnReport(order, effect, prompt, called=False))
-            return
+    def _start(self, effect: RunTurn, marked: _Marked) -> None:
+        order, task, prompt = marked.order, marked.task, marked.prompt
         if marked.by_hub and effect.sends_message:
             self.hub.put(order, effect.message_id, prompt)
             return
+        if marked.tools:
+            known = self.engine.store.tasks.keys_of_children(task.id) if task.mode is Mode.COORDINATING else ()
+            self.tools.offer(effect, task.local_id, marked.tools, known)
         call = self._new_call(order, effect, task)
         try:
             if effect.harness and marked.attempt is not None:
@@ -305,8 +332,7 @@ class TurnStarter:
             argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, timeout, effect.model or None)
             self.calls.start(call, argv, self.engine.clock.monotonic(), files={PROMPT: prompt})
         except NotStarted as missing:
-            # A missing program is not the task's fault: the operator installs it, and the turn is retried.
-            self.reports.append(TurnReport(order, effect, Failed(str(missing), started=False)))
+            self.reports.append(TurnReport(order, effect, _missing(missing)))
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result of a turn, or the session that proves what it has submitted."""
@@ -319,19 +345,6 @@ class TurnStarter:
         """Report the outcome of a turn, unless it may have submitted an answer: then that is looked up first."""
         if not self.tools.hold(order, effect, how):
             self.reports.append(TurnReport(order, effect, how))
-
-    def _prompt(self, task: Task, effect: RunTurn) -> bytes | Failed:
-        """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""
-        try:
-            said = self.outgoing.prompting.prompt(effect, task, by_tools=self.tools.are_for(effect))
-        except MessageError as error:
-            return _unsendable(error)
-        if said.tools:
-            known = self.engine.store.tasks.keys_of_children(task.id) if task.mode is Mode.COORDINATING else ()
-            self.tools.offer(effect, task.local_id, said.tools, known)
-        self.reports.append(*_cut_reports(task, said.cuts))
-        raw = said.text.encode()
-        return refuse_message(raw) or raw
 
     def _kept(self, effect: RunTurn) -> bytes:
         """The message that an earlier round or daemon kept. Raises KeyError."""
@@ -367,6 +380,11 @@ def _cut_reports(task: Task, cuts: tuple[Cut, ...]) -> Iterator[Happened]:
     for cut in cuts:
         data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
         yield Happened(Kind.CONTEXT_CUT, task.id, data)
+
+
+def _missing(missing: NotStarted) -> Failed:
+    """A missing program is not the task's fault: the operator installs it, and the turn is retried."""
+    return Failed(str(missing), started=False)
 
 
 def _unsendable(error: MessageError) -> Failed:

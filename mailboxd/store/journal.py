@@ -1,7 +1,8 @@
 """The journal: each committed event is a line of `mailbox/archive/events/DATE.jsonl` (protocol, amendment 9).
 
 People read it with `less`, `jq` and git, and `mailboxd db rebuild` recreates the database from it. Besides events it
-has the bodies of sent messages and the rows of `outbox` and `meta`, which no event contains.
+has the bodies of sent messages, the texts of prompts that are kept, and the rows of `outbox` and `meta`, which no event
+contains.
 
 It is a projection of the database: every process appends after its commit whatever the last line does not cover, so a
 crash between commit and append leaves nothing out. Lines are synced before the next commit. Days follow the time of the
@@ -11,6 +12,7 @@ events and never go back, so that files in the order of their names have the eve
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -34,7 +36,7 @@ from mailboxd.store.database import migrate, transaction
 from mailboxd.store.event_log import START, Tip
 from mailboxd.store.projection import project
 from mailboxd.store.task_cache import TaskCache
-from mailboxd.store.written import EventRow, Written
+from mailboxd.store.written import EventRow, PromptRow, Written
 
 FORMAT = "mailboxd-journal-1"
 _DAY_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl", re.ASCII)
@@ -95,7 +97,7 @@ class Journal:
             with self._locked():
                 if written.since == self._changes and self._ends_where_we_left_it():
                     rows = {table: changed.values() for table, changed in written.rows.items()}
-                    self._append(db, written.events, written.bodies.get, rows)
+                    self._append(db, written.events, written.bodies.get, rows, written.prompts)
                 else:
                     with _snapshot(db):
                         self._catch_up(db)
@@ -179,7 +181,9 @@ class Journal:
             self._find_position(db)
         last, revs = self._position.tip.seq, self._position.revs
         events = db.execute(f"SELECT {event_log.COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (last,))
-        self._append(db, events, partial(_body, db), {table: _changed(db, table, revs[table]) for table in _KEYS})
+        rows = {table: _changed(db, table, revs[table]) for table in _KEYS}
+        prompts = db.execute("SELECT * FROM prompts WHERE rev > ? ORDER BY rev", (revs["outbox"],))
+        self._append(db, events, partial(_body, db), rows, prompts)
 
     def _append(
         self,
@@ -187,8 +191,12 @@ class Journal:
         events: Iterable[EventRow],
         body: Callable[[str], bytes | None],
         rows: Mapping[str, Iterable[Mapping[str, Any]]],
+        prompts: Iterable[PromptRow],
     ) -> None:
-        """Append events, the bytes of the messages that they say were sent, and changed rows by their table."""
+        """Append events, the bytes of the messages that they say were sent, and changed rows by their table.
+
+        Texts of prompts come before the rows that name them: where the rows end, they are there.
+        """
         tip, revs, pending = self._position.tip, dict(self._position.revs), list[str]()
         for row in events:
             if (name := f"{row[1][:10]}.jsonl") > self._name:
@@ -198,10 +206,13 @@ class Journal:
             if row[2] == Kind.MESSAGE_SENT:
                 message = json.loads(row[6])["message"]["id"]
                 if (raw := body(message)) is not None:  # its file is written after the commit
-                    pending.append(_text({"body": message, "raw": raw.decode("utf-8", "surrogateescape")}))
+                    pending.append(_text({"body": message, "raw": _readable(raw)}))
             if len(pending) >= _AT_ONCE:
                 self._flush(pending)
             tip = Tip(row[0], row[7])
+        for sha256, raw, rev in prompts if self._name else ():
+            pending.append(_text({"prompt": sha256, "text": _readable(raw), "rev": rev}))
+            self._flush(pending)  # they may be long, and many
         for table in _KEYS if self._name else ():  # rows alone begin no file: they come with the first event
             for values in rows[table]:
                 pending.append(_text({"table": table, "row": values}))
@@ -397,6 +408,11 @@ def _json(value: object) -> bytes:
     return f"{_text(value)}\n".encode()
 
 
+def _readable(raw: bytes) -> str:
+    """Bytes as the text of a line; `said[...].encode("utf-8", "surrogateescape")` gives them back."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
 def _body(db: sqlite3.Connection, message: str) -> bytes | None:
     row = db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
     return None if row is None else row[0]
@@ -509,6 +525,8 @@ class _Replay:
             elif "body" in said:
                 raw = said["raw"].encode("utf-8", "surrogateescape")
                 self._db.execute("INSERT OR IGNORE INTO bodies VALUES (?, ?)", (said["body"], raw))
+            elif "prompt" in said:
+                self._take_prompt(said["prompt"], said["text"].encode("utf-8", "surrogateescape"), said["rev"])
             elif "head" not in said:
                 if said["format"] != FORMAT:
                     raise ValueError(f"format {said['format']!r}")
@@ -545,6 +563,11 @@ class _Replay:
         self._events.append(Event(kind, row[3], data, Role(row[4]), row[5]))
         if len(self._rows) >= _EVENTS_AT_ONCE:
             self.complete()
+
+    def _take_prompt(self, sha256: str, raw: bytes, rev: int) -> None:
+        if hashlib.sha256(raw).hexdigest() != sha256:
+            raise ValueError("the text of the prompt was changed")
+        self._db.execute("INSERT OR IGNORE INTO prompts VALUES (?, ?, ?)", (sha256, raw, rev))
 
     def _take_row(self, table: str, row: Mapping[str, Any]) -> None:
         """Insert or update a row of `outbox` or `meta`."""

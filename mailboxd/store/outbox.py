@@ -28,6 +28,7 @@ from mailboxd.core.effects import (
     Verify,
 )
 from mailboxd.core.json_codec import from_json, to_json
+from mailboxd.core.outcomes import PromptDigest
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Mode
 from mailboxd.store.conditions import ENDED
@@ -55,7 +56,7 @@ _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
 _UPDATE = "UPDATE outbox SET rev = (SELECT max(rev) + 1 FROM outbox)"
 """Begins every change of one row: the journal finds changed rows by `rev`."""
 _RECENT = 256
-_ORDER = "id, kind, task, agent, data, tries, at, begun"
+_ORDER = "id, kind, task, agent, data, tries, at, begun, prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class Order:
     at: str
     begun: str | None = None
     """The boot id under which the call of a turn may have been made; None if it was not."""
+    prompt: PromptDigest | None = None
+    """What that call gives to the agent, recorded before it can be made."""
 
 
 _STALE = "INSERT INTO stale_files VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
@@ -146,9 +149,13 @@ class Outbox:
         assert isinstance(order.effect, CreateChildren)
         return order, order.effect
 
-    def begin(self, order_id: str, boot: str) -> None:
-        """Mark a turn as begun: once committed, its call may have been made in this boot."""
-        self._write(f"{_UPDATE}, begun = ? WHERE id = ?", (boot, order_id))
+    def begin(self, order_id: str, boot: str | None, prompt: PromptDigest | None = None) -> None:
+        """Mark a turn as begun: once committed, its call may have been made in this boot, with this prompt.
+
+        Without a boot only the prompt is noted, for a call that shows by itself whether it was made.
+        """
+        text = None if prompt is None else pydantic_core.to_json(to_json(prompt)).decode()
+        self._write(f"{_UPDATE}, begun = ?, prompt = ? WHERE id = ?", (boot, text, order_id))
 
     def mark_uncertain(self, sent: Collection[str]) -> None:
         """Mark what may have been done after the restored backup was made.
@@ -238,12 +245,13 @@ class Outbox:
         return self._order(row)
 
     def _order(self, row: Sequence[Any]) -> Order:
-        order_id, kind, task, agent, data, tries, at, begun = row
+        order_id, kind, task, agent, data, tries, at, begun, prompt = row
         known = self._recent.get(data)
         effect: Effect = known if known is not None and type(known) is EFFECTS[kind] else _decoded(kind, data)
         if effect is not known:
             self._remember(data, effect)
-        return Order(order_id, kind, task, agent, effect, tries, at, begun)
+        asked = None if prompt is None else from_json(PromptDigest, json.loads(prompt))
+        return Order(order_id, kind, task, agent, effect, tries, at, begun, asked)
 
     def _remember(self, data: str, effect: Effect) -> None:
         if len(self._recent) >= _RECENT:

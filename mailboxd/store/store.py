@@ -34,6 +34,7 @@ from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
 from mailboxd.store.policies import Policies
+from mailboxd.store.prompts import Prompts
 from mailboxd.store.refused_files import RefusedFiles
 from mailboxd.store.remote_orders import RemoteOrders
 from mailboxd.store.repetitions import Repetitions
@@ -65,6 +66,7 @@ class Store:
         self.schedule = Schedule(db, self.cache)
         self.messages = Messages(db, self.written)
         self.outbox = Outbox(db, self.cache, self.written)
+        self.prompts = Prompts(db, self.written)
         self.stale_files = StaleFiles(db, self.tasks)
         self.refused_files = RefusedFiles(db)
         self.doubts = Doubts(db)

@@ -9,6 +9,8 @@ from typing import Any
 
 EventRow = tuple[int, str, str, str | None, str, str, str, str]
 """An event in the log, as `event_log.COLUMNS`."""
+PromptRow = tuple[str, bytes, int]
+"""A row of `prompts`: the SHA-256 of a text, the text, and the `rev` of the change of `outbox` that first names it."""
 Changed = dict[Any, Mapping[str, Any]]
 """Rows of one table by their key, in the order of their last change."""
 
@@ -22,6 +24,8 @@ class Written:
     events: list[EventRow] = field(default_factory=list)
     bodies: dict[str, bytes] = field(default_factory=dict)
     """The bytes of messages by their id."""
+    prompts: list[PromptRow] = field(default_factory=list)
+    """Texts of prompts that were not kept before."""
     rows: dict[str, Changed] = field(default_factory=lambda: {"outbox": {}, "meta": {}})
 
     def begin(self, db: sqlite3.Connection) -> None:
@@ -34,6 +38,7 @@ class Written:
         self.since = None
         self.events.clear()
         self.bodies.clear()
+        self.prompts.clear()
         for changed in self.rows.values():
             changed.clear()
 

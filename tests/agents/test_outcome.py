@@ -43,6 +43,7 @@ def test_a_success_has_text_run_session_and_cost() -> None:
         usage=Usage(input_tokens=10, output_tokens=5, cost_usd=0.00002),
         run_id="921eb29e-829d-4dfa-a0e0-8bdbcab907aa",
         session_ref="fa9d63f2-b64f-410d-a6e9-510073c2a87c",
+        model="stub/stub-1",
     )
 
 

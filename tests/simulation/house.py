@@ -59,6 +59,8 @@ class House:
     limits: dict[str, str] = field(default_factory=dict)
     """What its configuration has below `limits`."""
     zone: str = "UTC"
+    archive: dict[str, str] = field(default_factory=dict)
+    """The same, below `archive`."""
     notify: dict[str, Any] = field(default_factory=dict)
     per_agent: int = 1
     """How many calls of one agent its table lets run at once."""
@@ -149,7 +151,8 @@ class House:
 
     def _start(self) -> Daemon:
         given = {"agent": self.name, "inbox": {"settle_seconds": "0"}, "openclaw": {"discovery": "false"}}
-        config = Config.model_validate({**given, "zone": self.zone, "limits": self.limits, "notify": self.notify})
+        more = {"zone": self.zone, "limits": self.limits, "notify": self.notify, "archive": self.archive}
+        config = Config.model_validate({**given, **more})
         raw = self.store.db
         db = cast(sqlite3.Connection, Tapped(getattr(raw, "_db", raw), self.fuse))
         self.store = Store(db)

@@ -24,6 +24,7 @@ def standing(town: Town) -> None:
         _refused_for_nothing(town, house)
         _nothing_vanished(house)
         _written_once(house)
+        asked_as_recorded(house)
 
 
 def resting(town: Town) -> None:
@@ -35,6 +36,7 @@ def resting(town: Town) -> None:
         _sent_is_there(house)
         _cancels_are_of_what_has_ended(house)
         _every_end_is_told(house)
+        ends_as_asked(house)
     _what_was_sent_was_judged(town)
     _both_sides_agree(town)
 
@@ -81,6 +83,36 @@ def _begun_once(house: House) -> None:
     )
     twice = [attempt for attempt, count in ended.items() if count > 1]
     assert not twice, f"{house.name}: the attempt {twice[0]} has ended twice"
+
+
+def asked_as_recorded(house: House) -> None:
+    """Each call that was ever made has the digest of the very bytes that its agent got, from before it was made."""
+    rows = house.store.db.execute("SELECT id, prompt FROM v_outbox WHERE kind = 'run_turn'")
+    recorded = {name: json.loads(prompt or "null") for name, prompt in rows}
+    texts = dict(house.store.db.execute("SELECT sha256, text FROM v_prompts").fetchall())
+    for process in house.processes.all:
+        if process.house != house.name or process.id not in recorded:
+            continue
+        said, found = recorded[process.id], hashlib.sha256(process.prompt).hexdigest()
+        assert said is not None, f"{house.name}: nothing says what {process.id} was asked"
+        assert (said["sha256"], said["size"]) == (found, len(process.prompt)), f"{house.name}: {process.id}"
+        if said.get("text") == "kept":
+            assert texts[found] == process.prompt
+
+
+def ends_as_asked(house: House) -> None:
+    """The end of each turn says in the log what the turn was asked; one that is looked up has it in that order."""
+    sql = (
+        "SELECT json_extract(data, '$.turn.prompt.sha256') FROM v_events WHERE kind IN ('turn.ended', 'attempt.ended')"
+    )
+    ended = {row[0] for row in house.store.db.execute(sql)}
+    sql = "SELECT json_extract(data, '$.prompt.sha256') FROM v_outbox WHERE kind = 'look_up' AND state = 'pending'"
+    ended |= {row[0] for row in house.store.db.execute(sql)}
+    for process in house.processes.all:
+        is_over = process.exit is not None and process.house == house.name
+        if is_over and process.is_turn and process.id.startswith("trn_"):
+            found = hashlib.sha256(process.prompt).hexdigest()
+            assert found in ended, f"{house.name}: no event says what {process.id} was asked"
 
 
 def _written_once(house: House) -> None:

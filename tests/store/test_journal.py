@@ -218,7 +218,7 @@ def test_whatever_happens_in_between_the_next_commit_completes_the_journal(steps
             engine.store.close()
 
 
-PARTS = ("event", "order", "begin", "postpone", "finish", "hasten", "value", "message", "undone")
+PARTS = ("event", "order", "begin", "prompt", "postpone", "finish", "hasten", "value", "message", "undone")
 
 
 class _Undone(Exception):
@@ -236,6 +236,11 @@ def _write(store: Store, part: str, number: int) -> None:
             store.outbox.add(order, "", Notify(Notice.FAILED), now)
         case "begin":
             store.outbox.begin(pending[0] if pending else "", "boot")
+        case "prompt" if pending:
+            prompt = store.prompts.keep(f"caf\u00e9 {number % 4}".encode(), 100, is_message=False)
+            store.outbox.begin(pending[0], "boot", prompt)
+        case "prompt":
+            pass
         case "postpone":
             for one in pending:
                 store.outbox.postpone(one, now)
@@ -252,7 +257,7 @@ def _write(store: Store, part: str, number: int) -> None:
             store.append([Event(Kind.MESSAGE_SENT, None, {"at": now, "message": row})], now)
         case _:
             with suppress(_Undone), store.savepoint():
-                for rolled_back in ("event", "value", "order", "postpone"):
+                for rolled_back in ("event", "value", "order", "prompt", "postpone"):
                     _write(store, rolled_back, number)
                 raise _Undone
 

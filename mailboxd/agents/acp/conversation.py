@@ -112,15 +112,18 @@ class Conversation:
         params = {"cwd": self.request.cwd, "mcpServers": []}
         if self.request.session and loads:
             try:
-                await self._ask("session/load", {**params, "sessionId": self.request.session})
+                answer = await self._ask("session/load", {**params, "sessionId": self.request.session})
             except SetupFailed:
                 if self.request.asks or self.stop.received is not None:
                     raise
             else:
+                self.updates.configured(answer)
                 return self.request.session
         if self.request.asks:
             raise SetupFailed("it cannot load its session", refused=True)
-        return text_at(await self._ask("session/new", params), "sessionId")
+        answer = await self._ask("session/new", params)
+        self.updates.configured(answer)
+        return text_at(answer, "sessionId")
 
     async def _ask(self, method: str, params: Mapping[str, object]) -> object:
         """A request before the prompt. Raises SetupFailed."""

@@ -34,6 +34,8 @@ class SessionUpdates:
     diffs: list[tuple[str, str, str]] = field(default_factory=list)
     """Reported edits: path, old text, new text; a whole file or a part of it."""
     cost_usd: float | None = None
+    model: str = ""
+    """The model of the session, if it reports one."""
     cut: bool = False
     """Its text exceeded the limit."""
     _parts: list[str] = field(default_factory=list)
@@ -62,10 +64,22 @@ class SessionUpdates:
                 self.tool(update)
             case "plan":
                 self._plan(update.get("entries"))
+            case "config_option_update":
+                self.configured(update)
             case "usage_update":
                 amount = at(update, "cost", "amount")
                 if at(update, "cost", "currency") == "USD" and isinstance(amount, int | float):
                     self.cost_usd = float(amount)
+
+    def configured(self, said: object) -> None:
+        """Take the model that a session, or a change of its options, says it has; older harnesses have `models`."""
+        options = at(said, "configOptions")
+        named = (
+            [text_at(one, "currentValue") for one in options if at(one, "category") == "model"]
+            if isinstance(options, list)
+            else []
+        )
+        self.model = next(iter(named), "") or text_at(said, "models", "currentModelId") or self.model
 
     def tool(self, update: Mapping[str, Any]) -> dict[str, Any]:
         """Merge an update of a tool call into what is known of it, and return that."""
@@ -161,7 +175,12 @@ def stopped(number: signal.Signals, run_id: str, *, confirmed: bool) -> TurnResu
 def _ended(
     status: int, word: str, updates: SessionUpdates, run_id: str, usage: object, meta: dict[str, Any]
 ) -> TurnResult:
-    agent = {"sessionId": updates.session, "usage": _usage(usage), "costUsd": updates.cost_usd}
+    agent = {
+        "sessionId": updates.session,
+        "model": updates.model,
+        "usage": _usage(usage),
+        "costUsd": updates.cost_usd,
+    }
     payloads = [{"text": updates.text}] if updates.text else []
     return TurnResult(
         status,

@@ -38,7 +38,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -692,6 +692,8 @@ class Program:
         said = said_in_wait(response.payload)
         if said is not None and (said.cut and known is not None):
             said = known if len(known.text) > len(said.text) else said
+        if said is not None and known is not None:
+            said = replace(said, model=known.model)  # only the transcript says it
         if (said or known) is None:
             error = "the gateway died during the turn; OpenClaw resumed it, and its answer is gone"
             self._end(turn, undecided(run_id, error, harmless=False))
@@ -746,8 +748,8 @@ def is_aborted(response: Response, run: str | None) -> bool:
 def answered(run_id: str, said: Said | None) -> TurnResult:
     """A turn that ended well under this run, as the gateway reports one; its usage is not known."""
     text, stop = (said.text, "length" if said.cut else "stop") if said is not None else ("", "stop")
-    found = {"payloads": [{"text": text}], "meta": {"stopReason": stop}}
-    return TurnResult(0, {"runId": run_id, "status": "ok", "result": found})
+    meta = {"stopReason": stop, "agentMeta": {"model": None if said is None else said.model}}
+    return TurnResult(0, {"runId": run_id, "status": "ok", "result": {"payloads": [{"text": text}], "meta": meta}})
 
 
 def failed(run_id: str, error: str) -> TurnResult:

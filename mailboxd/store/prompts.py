@@ -1,0 +1,46 @@
+"""Texts of prompts, each once, by their SHA-256: kept where the configuration says so (`archive.prompts: text`)."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+
+from mailboxd.core.outcomes import PromptDigest, PromptText
+from mailboxd.store.written import Written
+
+_NEXT = "(SELECT coalesce(max(rev), 0) + 1 FROM outbox)"
+
+
+class Prompts:
+    """Keeps the texts of prompts, and finds them again."""
+
+    def __init__(self, db: sqlite3.Connection, written: Written) -> None:
+        self._db = db
+        self._written = written
+
+    def keep(self, raw: bytes, most: int, *, is_message: bool) -> PromptDigest:
+        """The digest of a prompt, whose text is kept if it has at most `most` bytes; 0: texts are not kept.
+
+        `is_message`: it is a message that is kept as such, in `bodies` and outbox/. Inside a transaction, in which the
+        next change of `outbox` names it.
+        """
+        digest = PromptDigest(hashlib.sha256(raw).hexdigest(), len(raw))
+        if is_message or not most:
+            return digest
+        if digest.size > most:
+            return PromptDigest(digest.sha256, digest.size, PromptText.LEFT_OUT)
+        sql = f"INSERT OR IGNORE INTO prompts VALUES (?, ?, {_NEXT}) RETURNING *"
+        self._written.prompts += self._db.execute(sql, (digest.sha256, raw)).fetchall()
+        return PromptDigest(digest.sha256, digest.size, PromptText.KEPT)
+
+
+def text_of(db: sqlite3.Connection, sha256: str, task: str) -> bytes | None:
+    """The bytes with this digest that a turn of the task was asked; None if they were not kept.
+
+    A turn that gave work to a peer was asked by a message, which is kept as such.
+    """
+    row = db.execute("SELECT text FROM prompts WHERE sha256 = ?", (sha256,)).fetchone()
+    if row is None:
+        sql = "SELECT raw FROM messages m JOIN bodies b ON b.message = m.id WHERE m.task = ? AND m.sha256 = ?"
+        row = db.execute(sql, (task, sha256)).fetchone()
+    return None if row is None else bytes(row[0])
