@@ -6,6 +6,7 @@ the daemon may run meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from mailboxd.mailbox.files import digest_of, directory, lstat, read_file, world
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import REASON, walk
 from mailboxd.progress import Progress
-from mailboxd.store import audit_queries, event_log, journal
+from mailboxd.store import audit_queries, event_log, journal, prompts
 from mailboxd.store.audit_queries import RecordedFile
 from mailboxd.store.backup import integrity_problem
 from mailboxd.store.reports import Report
@@ -201,12 +202,22 @@ class Audit:
     def _bodies(self, _account: Verification) -> Finding | None:
         spoiled = audit_queries.changed_body(self.report.db)
         if spoiled is None:
-            return None
+            return self._prompts()
         remedy = "Restore a backup of the database; the file in archive/ or rejected/ may be intact."
         message, sha256 = spoiled
         if sha256 is None:
             return Finding("bodies", f"the stored body of {message}", "it was moved", "no message with that id", remedy)
         return Finding("bodies", f"the stored body of {sha256}", "it was changed", f"sha256 {sha256}", remedy)
+
+    def _prompts(self) -> Finding | None:
+        """The first kept text of a prompt that was changed, or is missing."""
+        remedy = "Restore a backup of the database; the line `prompt` of the journal may be intact."
+        if (sha256 := prompts.changed(self.report.db)) is not None:
+            return Finding("bodies", f"the stored prompt {sha256}", "it was changed", f"sha256 {sha256}", remedy)
+        for seq, sha256 in prompts.missing(self.report.db):
+            expected = f"the text with sha256 {sha256}"
+            return Finding("bodies", f"the prompt of event {seq}", "its text is missing", expected, remedy)
+        return None
 
     def _files(self, report: Verification) -> Finding | None:
         total = len(audit_queries.paths(self.report.db))
@@ -239,6 +250,8 @@ class Audit:
                     finding = self._line(entry)
                 elif "head" in entry.said:
                     finding = self._head(entry, report)
+                elif "prompt" in entry.said:
+                    finding = _prompt_line(entry)
                 elif entry.number == 1:
                     journal.require_own(entry.path, entry.line, own)
                 if finding is not None:
@@ -283,3 +296,10 @@ class Audit:
         if found is None:
             return Finding(check, where, f"the log ends at event {last}", f"event {seq} with hash {hash_}", REBUILD)
         return Finding(check, where, f"event {seq} has the hash {found}", f"hash {hash_}", REBUILD)
+
+
+def _prompt_line(entry: journal.Entry) -> Finding | None:
+    text, sha256 = entry.said["text"].encode("utf-8", "surrogateescape"), entry.said["prompt"]
+    if hashlib.sha256(text).hexdigest() == sha256:
+        return None
+    return Finding("journal", entry.where, "the text of the prompt was changed", f"sha256 {sha256}", JOURNAL)

@@ -27,7 +27,7 @@ from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import read_messages
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.store import event_log, journal
+from mailboxd.store import event_log, journal, prompts
 from mailboxd.store.backup import (
     close_as_one_file,
     link_new,
@@ -116,6 +116,10 @@ def _build(ws: Workspace, target: Path, account: Account, progress: Progress, ke
             heads = list[tuple[str, signed_heads.Head]]()
             lines = signed_heads.collect(stepwise(journal.entries(files), "journal lines", 0, progress), heads)
             account.counts["events"] = journal.fill(db, lines, id_of(ws.database)).seq
+            account.problems += [
+                f"event {seq}: the text of its prompt, with the SHA-256 {sha256}, is not in the journal"
+                for seq, sha256 in prompts.missing(db)
+            ]
             account.proof = signed_heads.judge(heads, partial(event_log.hash_at, db), keys)
             with transaction(db):
                 journal.keep_bodies(db, _bodies(ws, journal.without_body(db), account, progress))

@@ -49,7 +49,7 @@ def _writing() -> Iterator[None]:
         raise Unwritable(error.errno, error.strerror) from error
 
 
-def say(text: str = "", *, err: bool = False, newline: bool = True) -> None:
+def say(text: str | bytes = "", *, err: bool = False, newline: bool = True) -> None:
     """Print a text. Raises Unwritable."""
     with _writing():
         click.echo(text, err=err, nl=newline, color=False if os.environ.get("NO_COLOR") else None)

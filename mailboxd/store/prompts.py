@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Iterator
 
 from mailboxd.core.outcomes import PromptDigest, PromptText
 from mailboxd.store.written import Written
@@ -44,3 +45,20 @@ def text_of(db: sqlite3.Connection, sha256: str, task: str) -> bytes | None:
         sql = "SELECT raw FROM messages m JOIN bodies b ON b.message = m.id WHERE m.task = ? AND m.sha256 = ?"
         row = db.execute(sql, (task, sha256)).fetchone()
     return None if row is None else bytes(row[0])
+
+
+def missing(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    """The events that say that the text of a prompt is kept, where it is not, each with the SHA-256 of that text."""
+    yield from db.execute(
+        "SELECT seq, json_extract(data, '$.turn.prompt.sha256') AS sha256 FROM events"
+        " WHERE kind IN ('turn.ended', 'attempt.ended') AND json_extract(data, '$.turn.prompt.text') = 'kept'"
+        " AND sha256 NOT IN (SELECT sha256 FROM prompts) ORDER BY seq"
+    )
+
+
+def changed(db: sqlite3.Connection) -> str | None:
+    """The SHA-256 of the first text that is kept under it and has another one."""
+    for sha256, raw in db.execute("SELECT sha256, text FROM prompts ORDER BY rev"):
+        if hashlib.sha256(raw).hexdigest() != sha256:
+            return str(sha256)
+    return None

@@ -18,6 +18,7 @@ from mailboxd.core.vocabulary import is_id, state_of
 from mailboxd.errors import UnavailableError
 from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, SUITS, in_state
 from mailboxd.store.policies import Policies
+from mailboxd.store.prompts import text_of
 from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
 
 _TASK = (
@@ -36,7 +37,7 @@ _AS_IT_IS = (
 
 
 def details(report: Report, task_id: str, *, children: bool = True) -> Row:
-    """A task with its attempts, children (possibly many), dependencies, reviews, artifacts, approvals and messages.
+    """A task with its attempts, turns, children (possibly many), dependencies, reviews, artifacts, approvals, messages.
 
     Reply tokens are left out. Raises KeyError for an unknown id.
     """
@@ -50,6 +51,7 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
             raise KeyError(task_id)
         return _task(found[0]) | {
             "attempts": _attempts(report, task_id),
+            "turns": turns(report, task_id),
             "dependencies": _dependencies(report, task_id),
             "children": _children(report, task_id) if children else [],
             "reviews": _reviews(report, task_id),
@@ -125,6 +127,54 @@ def _attempts(report: Report, task_id: str) -> list[Row]:
         }
         for row in rows
     ]
+
+
+_OF_A_TURN = ("purpose", "agent", "attempt", "outcome", "model", "run", "session", "session_key", "prompt")
+
+
+def turns(report: Report, task_id: str) -> list[Row]:
+    """The turns of a task, those that have ended and then those that run: what was asked, and by what.
+
+    `number` counts them from 1; `outcome` is None while one runs. What is not reported, or was recorded by an earlier
+    version, is None.
+    """
+    ended = report.rows(
+        "SELECT at, json_extract(data, '$.turn') AS turn FROM events WHERE task = ?"
+        " AND kind IN ('turn.ended', 'attempt.ended') AND json_extract(data, '$.turn.outcome') IS NOT NULL ORDER BY seq",
+        task_id,
+    )
+    running = _running_turns(report, task_id) if report.has_table("prompts") else []
+    found = [(row["at"], json.loads(row["turn"])) for row in ended]
+    for row in running:
+        turn = json.loads(row["turn"])
+        said = {"purpose": turn["turn"], "attempt": turn["attempt_id"], "prompt": json.loads(row["prompt"])}
+        found.append((None, turn | said))
+    return [
+        {"number": number, "at": at} | {name: turn.get(name) for name in _OF_A_TURN}
+        for number, (at, turn) in enumerate(found, 1)
+    ]
+
+
+def _running_turns(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        "SELECT data AS turn, prompt FROM outbox WHERE task = ? AND kind = 'run_turn' AND state = 'pending'"
+        " AND prompt IS NOT NULL ORDER BY seq",
+        task_id,
+    )
+
+
+def prompt_of(report: Report, task_id: str, number: int) -> tuple[Row, bytes | None]:
+    """A turn of a task, and the exact bytes that its agent was given; None if they were not kept.
+
+    Raises UnavailableError if there is no such turn, or nothing was recorded of its prompt.
+    """
+    known = turns(report, task_id)
+    turn = known[number - 1] if 0 < number <= len(known) else None
+    if turn is None or turn["prompt"] is None:
+        what = "has no turn" if turn is None else "has no record of the prompt of its turn"
+        raise UnavailableError(f"the task {what} {number}; it has {len(known)}")
+    sha256 = turn["prompt"]["sha256"]
+    return turn, text_of(report.db, sha256, task_id) if report.has_table("prompts") else None
 
 
 def _seconds(started_at: str, finished_at: str | None) -> float | None:

@@ -27,7 +27,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("company")
     company = Company(root, {"alpha": WORK, "beta": WORK})
     alpha = company["alpha"]
-    alpha.settle_in({})
+    alpha.settle_in({"archive": {"prompts": "text"}})
     alpha.drop("one.md", task("one", "Find the figures"))
     alpha.drop("two.md", task("two", plan=PLAN))
     alpha.drop("bad.md", "---\ntype: zonk\ntask_id: q\nfrom: boss\n---\n")

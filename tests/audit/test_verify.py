@@ -127,6 +127,14 @@ def kept_bytes_are_of_no_message(alpha: Agent) -> None:
     tampered(alpha, "UPDATE bodies SET message = 'msg_elsewhere' WHERE message = (SELECT min(message) FROM v_bodies)")
 
 
+def a_kept_prompt_is_changed(alpha: Agent) -> None:
+    tampered(alpha, "UPDATE prompts SET text = x'00' WHERE rev = (SELECT min(rev) FROM prompts)")
+
+
+def a_kept_prompt_is_gone(alpha: Agent) -> None:
+    tampered(alpha, "DELETE FROM prompts WHERE rev = (SELECT min(rev) FROM prompts)")
+
+
 def _appended(alpha: Agent, kind: str, data: Mapping[str, object]) -> None:
     """An event with the hash that it must have."""
     with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
@@ -203,6 +211,14 @@ def a_hash_in_the_journal_is_changed(alpha: Agent) -> None:
     journal(alpha).write_text(re.sub('"hash":"[0-9a-f]{4}', '"hash":"0000', journal(alpha).read_text(), count=1))
 
 
+def the_line_of_a_prompt_is_changed(alpha: Agent) -> None:
+    path = journal(alpha)
+    lines = path.read_text().splitlines(keepends=True)
+    changed = [line.replace("Find the figures", "Lose the figures") if '{"prompt"' in line else line for line in lines]
+    assert changed != lines
+    path.write_text("".join(changed))
+
+
 TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
     a_page_of_an_index_is_damaged: ("pages", "mailboxd.db"),
     a_page_of_the_events_is_damaged: ("pages", "mailboxd.db"),
@@ -222,6 +238,9 @@ TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
     a_row_is_added: ("tables", "dependencies"),
     kept_bytes_are_changed: ("bodies", "the stored body"),
     kept_bytes_are_of_no_message: ("bodies", "the stored body of msg_elsewhere"),
+    a_kept_prompt_is_changed: ("bodies", "the stored prompt"),
+    a_kept_prompt_is_gone: ("bodies", "the prompt of event"),
+    the_line_of_a_prompt_is_changed: ("journal", "events/"),
     a_forged_event: ("tables", "tasks"),
     an_event_of_no_kind: ("tables", "events"),
     the_log_is_written_anew: ("journal", "events/"),

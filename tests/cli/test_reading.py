@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mailboxd.core.model import Policy, Usage
-from mailboxd.core.outcomes import Failed, Permanence, Unknown
+from mailboxd.core.outcomes import Failed, Permanence, PromptDigest, Unknown
 from mailboxd.core.vocabulary import Gate
 from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
@@ -389,6 +390,57 @@ def test_show_lists_openclaw_ids_and_usage_of_attempts(stage: Stage) -> None:
     shown = stage.run("show", "job").output
     assert "In OpenClaw" in shown
     assert "run_9" in shown
+
+
+def begun(stage: Stage, raw: bytes, most: int = 1000) -> PromptDigest:
+    """Record what the turn that is ordered is asked, as it begins."""
+    with stage.engine() as engine:
+        prompt = engine.store.prompts.keep(raw, most, is_message=False)
+        (order,) = engine.store.outbox.pending("9999", 2)
+        engine.store.outbox.begin(order.id, "boot", prompt)
+    return prompt
+
+
+def test_show_says_what_each_turn_was_asked_and_by_what(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    prompt = begun(stage, "Caf\u00e9\n".encode())
+    (turn,) = stage.json("show", "job")["turns"]
+    assert (turn["number"], turn["outcome"], turn["prompt"]["sha256"]) == (1, None, prompt.sha256)
+    stage.end_turn("job", Failed("overloaded", run_id="run_9", session_ref="ses_9", model="stub/stub-1"))
+    (turn,) = stage.json("show", "job")["turns"]
+    assert (turn["outcome"], turn["model"], turn["run"], turn["session"]) == ("failed", "stub/stub-1", "run_9", "ses_9")
+    shown = stage.run("show", "job").output
+    assert "stub/stub-1" in shown
+    assert prompt.sha256[:16] in shown
+
+
+def test_the_exact_text_of_a_prompt_is_printed(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    prompt = begun(stage, "Caf\u00e9\n".encode())
+    raw = stage.run("show", "job", "--prompt", "1").stdout_bytes
+    assert sha256(raw).hexdigest() == prompt.sha256
+    assert stage.json("show", "job", "--prompt", "1")["text"] == "Caf\u00e9\n"
+    assert "has no turn 2" in stage.run("show", "job", "--prompt", "2").output
+
+
+@pytest.mark.parametrize(("most", "why"), [(0, "archive.prompts"), (3, "archive.prompt_bytes")])
+def test_a_text_that_was_not_kept_is_said_not_to_be(stage: Stage, most: int, why: str) -> None:
+    stage.create("job")
+    stage.start()
+    prompt = begun(stage, b"Count the ships.", most)
+    done = stage.run("show", "job", "--prompt", "1")
+    assert done.exit_code != 0
+    assert why in done.output
+    assert prompt.sha256 in done.output
+
+
+def test_what_no_runtime_reports_is_said_not_to_be_reported(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", Failed("overloaded"))
+    assert "not reported" in stage.run("show", "job").output
 
 
 def test_why_an_outcome_is_unknown(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -14,11 +15,12 @@ import click
 from mailboxd import attention
 from mailboxd.cli import elsewhere, repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, sections, state, table, when
+from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, say, sections, state, table, when
 from mailboxd.config.operator_zone import place_of
 from mailboxd.core import entrance
 from mailboxd.core.budget import money
 from mailboxd.core.local_time import told as local
+from mailboxd.core.outcomes import PromptText
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
@@ -50,6 +52,7 @@ _MOST_LINES = 300
     "show q3-report --tree",
     "show q3-report --spec",
     "show q3-report --timeline",
+    "show q3-report --prompt 1 | sha256sum",
     "show q3-report --graph > q3.svg",
     "show 3f9k2q",
     view=True,
@@ -62,7 +65,14 @@ _MOST_LINES = 300
 @click.option("--spec", "view", flag_value="spec", help="What it must achieve, and what its spec lacks.")
 @click.option("--timeline", "view", flag_value="timeline", help="When it and its subtasks were worked on.")
 @click.option("--graph", "view", flag_value="graph", help="It and its subtasks as a graph of dependencies, in SVG.")
-def show_command(session: Session, task: str, view: str | None, everything: bool) -> None:
+@click.option(
+    "--prompt",
+    "turn",
+    type=click.IntRange(1),
+    metavar="N",
+    help="The exact text that its turn N was asked, if it is kept.",
+)
+def show_command(session: Session, task: str, view: str | None, everything: bool, turn: int | None) -> None:
     """Show a task in full, one view of it, or a request for approval.
 
     In full: its spec, attempts, subtasks, results, reviews and messages. TASK may also be the short id of a request for
@@ -75,7 +85,7 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
     """
     if everything and view != "tree":
         raise click.UsageError("--all goes with --tree")
-    if view is None and _is_request(session, task):
+    if view is None and turn is None and _is_request(session, task):
         from mailboxd.cli.commands import approvals
 
         approvals.show(session, task)
@@ -85,6 +95,9 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
             repeating.show(session, report, one)
             return
         task_id = report.find(task)
+        if turn is not None:
+            _prompt(session, report, task_id, turn)
+            return
         if not session.as_json:
             _open(session, report, task_id)
         match view:
@@ -113,6 +126,24 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
                 session.show(
                     found, _task_lines(found, standing, ending, snapshot.now, program, partial(place_of, ws.config))
                 )
+
+
+def _prompt(session: Session, report: Report, task_id: str, number: int) -> None:
+    """The exact bytes that a turn was asked; escaped on a terminal only."""
+    from mailboxd.store.task_queries import prompt_of
+
+    turn, raw = prompt_of(report, task_id, number)
+    sha256 = turn["prompt"]["sha256"]
+    if raw is None:
+        larger = turn["prompt"].get("text") == PromptText.LEFT_OUT
+        why = "it is larger than archive.prompt_bytes" if larger else "archive.prompts was not `text`"
+        raise UnavailableError(f"the text of turn {number} was not kept, for {why}; its SHA-256 is {sha256}")
+    if session.as_json:
+        session.show(turn | {"text": raw.decode("utf-8", "surrogateescape")}, ())
+    elif sys.stdout.isatty():
+        session.show(None, map(for_terminal, raw.decode("utf-8", "replace").splitlines()))
+    else:
+        say(raw, newline=False)
 
 
 def _with_tools(session: Session, snapshot: Snapshot) -> Snapshot:
@@ -235,6 +266,11 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     by_agent = [a for a in found["attempts"] if a["run_id"] and not a["worker_ref"]]
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
     yield from _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
+    turns = [
+        (str(t["number"]), t["purpose"], t["outcome"] or "runs", t["model"] or "not reported", _asked(t["prompt"]))
+        for t in found["turns"]
+    ]
+    yield from _table("Turns", ("NO", "FOR", "OUTCOME", "MODEL", "PROMPT (SHA-256)"), turns)
     shown, left_out = task_output.most_urgent(found["children"], _MOST_ROWS)
     children = [
         (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"]) for c in shown
@@ -286,6 +322,10 @@ def _spent(spent: dict[str, Any]) -> str:
     of_tokens = f" of {spent['budget_tokens']}" if spent["budget_tokens"] is not None else ""
     turns = f"{spent['turns']} turn{'s' * (spent['turns'] != 1)}"
     return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {turns}"
+
+
+def _asked(prompt: dict[str, Any] | None) -> str:
+    return "" if prompt is None else f"{prompt['sha256'][:16]}…, {prompt['size']:,} bytes"
 
 
 def _peer(message: dict[str, Any]) -> str:
