@@ -140,7 +140,8 @@ def turns(report: Report, task_id: str) -> list[Row]:
     """
     ended = report.rows(
         "SELECT at, json_extract(data, '$.turn') AS turn FROM events WHERE task = ?"
-        " AND kind IN ('turn.ended', 'attempt.ended') AND json_extract(data, '$.turn.outcome') IS NOT NULL ORDER BY seq",
+        " AND kind IN ('turn.ended', 'attempt.ended') AND json_extract(data, '$.turn.outcome') IS NOT NULL"
+        " ORDER BY seq",
         task_id,
     )
     running = _running_turns(report, task_id) if report.has_table("prompts") else []
