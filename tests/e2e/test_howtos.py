@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -52,6 +54,8 @@ def test_a_workspace_of_clawflow_is_taken_over_as_the_page_says(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_of_a_how_to_prints_what_it_says(name: str, tmp_path: Path) -> None:
+    if re.search(r"^jq ", (DOCS / "howto" / name).read_text(), re.MULTILINE) and shutil.which("jq") is None:
+        pytest.skip("the page uses jq")
     programs, place = tmp_path / "bin", tmp_path / "place"
     programs.mkdir()
     place.mkdir()
