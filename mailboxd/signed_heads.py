@@ -53,7 +53,7 @@ def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
 
     def sign(raw: bytes) -> str | None:
         try:
-            key = _key(ws, environ)
+            key = own_key(ws, environ)
         except ConfigError as error:
             raise WorldError(f"the head of the log cannot be signed: {error}") from error
         return None if key is None else key.sign(raw)
@@ -68,7 +68,7 @@ def keys_at_hand(ws: Workspace, agent: str, environ: Mapping[str, str]) -> Keys:
     """
     if find_spec("cryptography") is None:
         return {}
-    own = _key(ws, environ)
+    own = own_key(ws, environ)
     trusted = [row.public for row in Keyring.of(ws.root, environ).trusted() if row.name == known_as(agent)]
     return by_fingerprint(trusted if own is None else [own.public, *trusted])
 
@@ -77,7 +77,8 @@ def by_fingerprint(keys: Iterable[PublicKey]) -> Keys:
     return {key.fingerprint: key for key in keys}
 
 
-def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
+def own_key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
+    """The key of this workspace's agent; None without one, or without the extra. Raises ConfigError, WorldError."""
     keyring = Keyring.of(ws.root, environ)
     return keyring.private(keyring.own_file) if find_spec("cryptography") is not None else None
 

@@ -51,6 +51,7 @@ from mailboxd.core.outcomes import (
 from mailboxd.core.reviews import review_ended
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import next_session_key
+from mailboxd.core.summary import summary_line
 from mailboxd.core.task_view import Context
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import (
@@ -247,7 +248,7 @@ def answered(
             _results(builder, answer, turn, agent, ended)
         case Failure(error, partial, permanent):
             if partial:
-                builder.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
+                builder.artifact("other", partial, f"partial results: {summary_line(partial)}", agent)
             failed_attempt(builder, error, permanent=permanent)
         case Planned(plan):
             _planned(builder, plan, turn, ended)
@@ -330,7 +331,7 @@ def _results(
         _not_taken(builder, ended, Unclear(refused, results.text), _text(refused))
         return
     text = task.draft_result or results.text
-    summary = first_line(text)
+    summary = (summary_line(results.summary) if text == results.text else "") or summary_line(text)
     # A peer's reviewers see no side effects: those are planned where they are performed.
     told = () if actions else tuple(one for one in results.verdicts if one.of == sha256_of(text))
     if told:
@@ -440,8 +441,9 @@ def _after_the_end(builder: DecisionBuilder, reply: Reply) -> None:
     judged = builder.attempt is not None and builder.attempt.status is AttemptStatus.SUCCEEDED
     if isinstance(reply.answer, Results) and builder.task.phase is Phase.CIRCUIT_OPEN and not judged:
         text = reply.answer.text
-        builder.artifact("primary_output", text, first_line(text), reply.sender)
-        builder.amend("a late result can be accepted", result=text, result_summary=first_line(text))
+        summary = summary_line(reply.answer.summary) or summary_line(text)
+        builder.artifact("primary_output", text, summary, reply.sender)
+        builder.amend("a late result can be accepted", result=text, result_summary=summary)
 
 
 # Import of work that began without mailboxd (by hand, or by another clawflow tool)
@@ -451,7 +453,7 @@ def imported(builder: DecisionBuilder, found: Imported) -> None:
     """Move a task that was just recorded to the state in its file, without passing its gates."""
     match found:
         case ImportedDone(result):
-            summary = found.summary or first_line(result)
+            summary = found.summary or summary_line(result)
             builder.artifact("primary_output", result, summary, builder.task.executor)
             changes = _kept_times(found) | {"result": result, "result_summary": summary}
             builder.move(Trigger.IMPORTED_DONE, "it was done before mailboxd managed it", **changes)

@@ -212,6 +212,7 @@ def decide(
             approval_requests.handle(builder, given)
         case _:
             _order(builder, given)
+            _note_words(builder, given)
             _void_what_was_edited(builder, view.task)
     builder.role, builder.actor = Role.ORCHESTRATOR, "mailboxd"
     run_to_fixpoint(builder)
@@ -226,6 +227,14 @@ def _order(builder: DecisionBuilder, order: Order) -> None:
             _child_edited(builder, planned, needs)
         case _:
             operator_orders.BY_INPUT[type(order)].carry_out(builder, order)
+
+
+def _note_words(builder: DecisionBuilder, order: Order) -> None:
+    """Keep what a person said with an order in the first event that follows from it, whatever became of the words."""
+    said = operator_orders.words_of(order) if builder.role is Role.OPERATOR else None
+    if said is not None and builder.events:
+        first = builder.events[0]
+        builder.events[0] = replace(first, data={**first.data, "given": said})
 
 
 def _void_what_was_edited(builder: DecisionBuilder, before: Task) -> None:

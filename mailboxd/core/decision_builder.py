@@ -156,14 +156,17 @@ class DecisionBuilder:
         self.view = changed(self.view, attempt=changed(self.attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:
-        """Record an artifact of the task, a text or what is at `uri`; returns its id."""
+        """Record an artifact of the task, a text or what is at `uri`; returns its id.
+
+        What is elsewhere has no `sha256` until somebody has read it: that of no bytes would mean an empty file.
+        """
         artifact_id = self.ctx.new_id("art")
         artifact = {
             "id": artifact_id,
             "kind": kind,
             "attempt": self.attempt.id if self.attempt else None,
             "uri": uri or f"mailboxd:{self.task.local_id}/{artifact_id}",
-            "sha256": sha256 or sha256_of(body),
+            "sha256": sha256 or ("" if uri and not body else sha256_of(body)),
             "summary": summary,
             "produced_by": produced_by,
             "body": body,

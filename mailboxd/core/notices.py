@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 
 from mailboxd.core.local_time import instant, local_of
+from mailboxd.core.sanitize import storable_text
 from mailboxd.core.times import plus
 
 GATHERED = 3.0
@@ -66,3 +68,18 @@ def named(names: Sequence[str]) -> str:
     """The first few of these names, and how many more there are."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+WORDS = 2_000
+"""Characters of what was sent that its event has; of all of it it has the SHA-256."""
+
+
+def words_on_record(words: str) -> dict[str, str]:
+    """What was said to people, for the event about it: the hash of all of it, and its beginning."""
+    kept = words if len(words) <= WORDS else f"{words[: WORDS - 1]}…"
+    return {"sha256": hashlib.sha256(as_sent(words)).hexdigest(), "words": storable_text(kept)}
+
+
+def as_sent(words: str) -> bytes:
+    """The bytes of what is sent to people; a surrogate, which stands for no character, is written as an escape."""
+    return words.encode("utf-8", "backslashreplace")

@@ -224,7 +224,8 @@ def retry(builder: DecisionBuilder, order: Retry) -> None:
     task = builder.task
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
         what = "let it begin now" if task.begins_later else "skipped the backoff"
-        builder.amend(f"the operator {what}", not_before=None, reason="retried by the operator")
+        changes = _told_next(task, order.instructions)
+        builder.amend(f"the operator {what}", not_before=None, reason="retried by the operator", **changes)
         return
     if reviews.ask_again(builder, order.reviewers):
         return
@@ -232,10 +233,10 @@ def retry(builder: DecisionBuilder, order: Retry) -> None:
     mending = task.mending
     if trigger is Trigger.REOPENED:
         more = "\n\n".join(filter(None, [task.spec.instructions, order.instructions]))
-        changes: dict[str, Any] = {"findings": "", "spec": replace(task.spec, instructions=more)}
+        changes = {"findings": "", "spec": replace(task.spec, instructions=more)}
         mending = spec_drafting.after(task, trigger)
     else:
-        changes = {"findings": "\n\n".join(filter(None, [task.findings, order.instructions]))}
+        changes = {"findings": task.findings} | _told_next(task, order.instructions)
     changes["mending"] = replace(mending, questions=0)
     builder.move(trigger, "retried by the operator", **changes, **_fresh_start(task, builder.ctx.now))
 
@@ -293,8 +294,14 @@ def _release(builder: DecisionBuilder, order: Unblock) -> None:
     if is_in_vain(task.held):
         let_go(builder)
     freed = {"origin": handovers.let_go(task, builder.ctx.now)} if handovers.is_held(task.held) else {}
-    if changes or task.held != held:
-        builder.amend("released by the operator", policy=policy, held=held, **freed)
+    told = _told_next(task, order.note) if task.phase is not Phase.CIRCUIT_OPEN else {}
+    if changes or task.held != held or told:
+        builder.amend("released by the operator", policy=policy, held=held, **freed, **told)
+
+
+def _told_next(task: Task, note: str) -> dict[str, Any]:
+    """The changes by which the next attempt is given a note."""
+    return {"findings": "\n\n".join(filter(None, [task.findings, note]))} if note else {}
 
 
 def _more(policy: Policy, spent: Spent) -> str:
@@ -358,6 +365,28 @@ def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
         findings="" if unstarted else new.findings,
         **changes,
     )
+
+
+def words_of(order: object) -> dict[str, str] | None:
+    """The name of an order and the words that a person gave with it; None without words, or if they have an event of
+    their own.
+    """
+    match order:
+        case Clarification(_, text):
+            name, said = "answer", text
+        case Cancel(_, reason):
+            name, said = "cancel", reason
+        case Retry(instructions):
+            name, said = "retry", instructions
+        case Unblock(remedy, note):
+            name, said = remedy.value, note
+        case Pause(note):
+            name, said = "pause", note
+        case Resume(note):
+            name, said = "resume", note
+        case _:
+            name, said = "", ""
+    return {"name": name, "note": said} if said.strip() else None
 
 
 # The table.

@@ -21,6 +21,8 @@ class Results:
     planned_actions: tuple[Action, ...] = ()
     verdicts: tuple[GivenVerdict, ...] = ()
     """Those of the gates that it passed at a peer; never those that an agent claims in the answer of a turn."""
+    summary: str = ""
+    """What the agent said as its summary, beside the text; empty if it said none."""
 
 
 @dataclass(frozen=True, slots=True)

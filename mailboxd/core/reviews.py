@@ -165,9 +165,13 @@ def reviews_text(reviews: Iterable[Review]) -> str:
 
 def _place(finding: Finding) -> str:
     """Where the finding is, in brackets, as far as the reviewer said it."""
-    line = "" if finding.line is None else f"line {finding.line}"
-    parts = ", ".join(filter(None, [finding.file, line, finding.artifact_uri]))
+    parts = place_of(finding.file, finding.line, finding.artifact_uri)
     return f" ({parts})" if parts else ""
+
+
+def place_of(file: str | None, line: int | None, artifact_uri: str | None) -> str:
+    """Where a finding is, as far as its reviewer said it."""
+    return ", ".join(filter(None, [file, "" if line is None else f"line {line}", artifact_uri]))
 
 
 def contradiction(verdict: Verdict, findings: Iterable[Finding]) -> str:

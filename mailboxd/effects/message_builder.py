@@ -27,6 +27,7 @@ from mailboxd.core.sanitize import first_line, storable_line
 from mailboxd.core.specs import DERIVED_CRITERION, digest, lint, problems_text, stated
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import POOL, Gate, Join, Mode, Phase, Synthesis, Turn
+from mailboxd.core.votes import Copy, Vote, in_words, votes_of
 from mailboxd.effects.hub_mail import AttachedFiles, HubMail
 from mailboxd.errors import MessageError
 from mailboxd.protocol.answer import Asked
@@ -36,6 +37,7 @@ from mailboxd.protocol.markdown import quote_fence
 from mailboxd.protocol.messages import (
     HANDED_ON,
     VERDICTS,
+    VOTES,
     WAITS_FOR,
     AnswerMessage,
     CancelMessage,
@@ -47,6 +49,7 @@ from mailboxd.protocol.messages import (
     render_message,
     render_message_with,
     verdicts_header,
+    votes_header,
     write_message,
 )
 from mailboxd.protocol.prompts import (
@@ -413,7 +416,7 @@ def composed(store: Store, task: Task) -> Results | Failure | Planned:
         return _after_round(store, task, task.body, len(children), done[-1])
     if task.broadcast and task.policy.join is not Join.ALL:
         copy = winner(task.policy.join, done)
-        tally = count_of_votes(children, copy) if task.policy.join is Join.MAJORITY else ""
+        tally = in_words(votes_of(copies_of(children))) if task.policy.join is Join.MAJORITY else ""
         return Results(joined(copy.result, tally), copy.answer)
     if task.broadcast or task.policy.synthesis == Synthesis.CONCAT:
         return Results(concatenate([Upstream(child.key, child.executor, child.result) for child in done]))
@@ -422,25 +425,22 @@ def composed(store: Store, task: Task) -> Results | Failure | Planned:
     return _result_of(next(child for child in children if child.key == task.policy.synthesis))
 
 
-def count_of_votes(copies: Sequence[Task], decided: Task) -> str:
-    """How the copies of a broadcast voted, for those who get its result: the count, and who said something else."""
-    said = vote(decided.answer, decided.result)
-    same = [one for one in copies if one.phase is Phase.COMPLETED and vote(one.answer, one.result) == said]
-    others = [_other_vote(one) for one in copies if one not in same]
-    count = f"{len(same)} of {len(copies)} said {first_line(said, _VOTE)}"
-    return f"[mailboxd] {'; '.join([count, *others])}."
+def copies_of(children: Sequence[Task]) -> list[Copy]:
+    """The copies of a broadcast, as far as their votes are concerned."""
+    return [Copy(one.key, one.executor, one.phase, one.answer, one.result) for one in children]
 
 
-def _other_vote(copy: Task) -> str:
-    if copy.phase is not Phase.COMPLETED:
-        return f"{copy.key} {'failed' if copy.phase is Phase.FAILED else 'has not voted'}"
-    why = first_line(copy.result, _VOTE) if copy.answer.strip() else ""
-    said = f"{copy.key} said {first_line(vote(copy.answer, copy.result), _VOTE)}"
-    return f"{said}: {why.rstrip('.')}" if why and why.casefold() != copy.answer.strip().casefold() else said
-
-
-_VOTE = 160
-"""Characters of a vote, and of a reason, that are shown."""
+def decisive_vote(store: Store, task: Task) -> Sequence[Vote]:
+    """The votes that decided the outcome of a task: its own, or those of the subtask whose result is its own."""
+    while not task.broadcast:
+        if task.mode is Mode.DIRECT or task.policy.synthesis in tuple(Synthesis):
+            return ()
+        key = task.policy.synthesis
+        deciding = next((child for child in store.tasks.children(task.id) if child.key == key), None)
+        if deciding is None:
+            return ()
+        task = deciding
+    return votes_of(copies_of(store.tasks.children(task.id))) if task.policy.join is Join.MAJORITY else ()
 
 
 def _after_round(store: Store, task: Task, body: PlannedChild, rounds: int, latest: Task) -> Results | Planned:
@@ -637,6 +637,8 @@ class MessageBuilder:
         status["attachments"] = (files.names or None) if files else None
         if done and (verdicts := self._verdicts(task)):
             status[VERDICTS] = verdicts_header(verdicts)
+        if votes := decisive_vote(self.store, task):
+            status[VOTES] = votes_header(votes)
         message = _valid(ReplyMessage, self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
 

@@ -29,6 +29,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, tzinfo
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Any
 
 from mailboxd import attention, config, overview, user_state
@@ -43,9 +44,10 @@ from mailboxd.core.approvals import Action, ActionKind, Approval, Performed, Pur
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
-from mailboxd.core.notices import due, named, read_quiet
+from mailboxd.core.notices import as_sent, due, named, read_quiet, words_on_record
 from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.spending import of_cap
+from mailboxd.core.summary import summary_line
 from mailboxd.core.times import moment, plus, to_epoch
 from mailboxd.core.vocabulary import SESSION, WAKE, Notice, Phase
 from mailboxd.effects.gateway_calls import GatewayCalls
@@ -446,22 +448,21 @@ class PeopleNotifier:
         self, order: Order, call: Call, sending: Sending, way: str, address: str
     ) -> tuple[tuple[str, ...], dict[str, bytes]]:
         """What sends it, and the files for it."""
-        said = sending.said
+        said, words = sending.said, words_sent(sending.said, way, address)
         if way == _CHANNEL:
             message = Action("notice", ActionKind.MESSAGE, channel=self.ways.channel, target=self.ways.target)
-            message = replace(message, account=self.ways.account, text=chat_text(said))
+            message = replace(message, account=self.ways.account, text=words)
             return message_argv(self.gateway.openclaw, message), {}
         if way == _REPLY and _is_note(address):
-            session, text = address.partition(":")[2], chat_text(said, Reader.SESSION)
-            return self.gateway.request(NOTE, note_params(said.id, session, said.agent, text), int(SECONDS))
+            session = address.partition(":")[2]
+            return self.gateway.request(NOTE, note_params(said.id, session, said.agent, words), int(SECONDS))
         if way in (_REPLY, _CHAT, _TURN):
             # OpenClaw repeats its answer to a known key for minutes, also a refusal: a retry needs another key
             key = f"{said.id}.{order.tries}"
             to_chat = sending.chat if way == _CHAT else None
-            made = _turn(said, key, address) if way == _TURN else _message(said, key, address, to_chat, self.ways)
+            made = _turn(words, key, address) if way == _TURN else _message(words, key, address, to_chat, self.ways)
             return self.gateway.request(*made, int(SECONDS))
-        raw = json.dumps(asdict(said), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
-        return (*self.ways.command, self.calls.file(call.id, _NOTICE)), {_NOTICE: raw}
+        return (*self.ways.command, self.calls.file(call.id, _NOTICE)), {_NOTICE: as_sent(words)}
 
     def _trouble_notice(self, order: Order, effect: Notify) -> NoticeMessage | None:
         item = self._troubles().get(effect.trouble)
@@ -536,14 +537,17 @@ class PeopleNotifier:
             return  # the order is still pending, and due
         again = _again(order, now)
         for way, problem in sending.problems.items():
-            about = {"at": now, "id": order.id, "what": sending.said.kind, "to": sending.addressees[way]}
+            about = self._about(order, sending, way)
             if not problem and way not in sending.recorded:
                 sending.recorded.add(way)
-                for one, text in ((order, sending.said.text), *sending.others):
+                self._record(Kind.NOTICE_SENT, order, about)
+                also = {name: value for name, value in about.items() if name != "words"} | {"with": order.id}
+                for one, text in sending.others:
                     if text:
-                        self._record(Kind.NOTICE_SENT, one, about | {"id": one.id, "text": text})
+                        self._record(Kind.NOTICE_SENT, one, also | {"id": one.id, "text": text})
             elif problem and order.tries >= QUIET_TRIES:
-                self._record(Kind.NOTICE_FAILED, order, about | {"why": problem, "again": again})
+                failed_how = {"why": problem, "again": again, "tries": order.tries + 1}
+                self._record(Kind.NOTICE_FAILED, order, about | failed_how)
         failed = any(sending.problems.values())
         for one in (order, *(other for other, _ in sending.others)):
             self._told_with.pop(one.id, None)
@@ -563,6 +567,16 @@ class PeopleNotifier:
             store.outbox.add(self.engine.new_id("trn"), order.task, later, now)
         self._last[sending.said.kind] = now
         del self.sending[order.id]
+
+    def _about(self, order: Order, sending: Sending, way: str) -> dict[str, Any]:
+        """What the event of a notice says: when, which, to whom, by what program, and what."""
+        said, to = sending.said, sending.addressees[way]
+        about = {"at": self.engine.now, "id": order.id, "what": said.kind, "to": to, "text": said.text}
+        about |= words_on_record(words_sent(said, way, to))
+        if way == _COMMAND:
+            del about["words"]  # as JSON it has everything twice
+            about["program"] = PurePath(self.ways.command[0]).name if self.ways.command else ""
+        return about
 
     def _record(self, kind: Kind, order: Order, data: Mapping[str, Any]) -> None:
         self.engine.record(Event(kind, order.task or None, data))
@@ -596,7 +610,7 @@ def _name(said: NoticeMessage) -> str:
 
 
 def _line(said: NoticeMessage) -> str:
-    gist = first_line(said.body) if said.kind is Notice.COMPLETED else ""
+    gist = summary_line(said.body) if said.kind is Notice.COMPLETED else ""
     return f"- {said.task}: {gist or first_line(said.text)}" if said.task else f"- {first_line(said.text)}"
 
 
@@ -660,19 +674,19 @@ def _is_note(address: str) -> bool:
     return address.startswith(f"{SESSION}:")
 
 
-def _turn(said: NoticeMessage, key: str, address: str) -> tuple[str, Mapping[str, object]]:
+def _turn(text: str, key: str, address: str) -> tuple[str, Mapping[str, object]]:
     """The request for a turn by the agent of a session, whose words OpenClaw sends to the session's chat."""
-    text, session = chat_text(said, Reader.AGENT), address.partition(":")[2]
+    session = address.partition(":")[2]
     return "agent", {
         "idempotencyKey": key, "message": text, "sessionKey": session, "deliver": True, "bestEffortDeliver": True
     }  # fmt: skip
 
 
 def _message(
-    said: NoticeMessage, key: str, address: str, chat: Mapping[str, str] | None, ways: NotifySection
+    text: str, key: str, address: str, chat: Mapping[str, str] | None, ways: NotifySection
 ) -> tuple[str, Mapping[str, object]]:
     """The request for a message to a chat: the one of the session that has the row, else the address."""
-    params = {"idempotencyKey": key, "message": chat_text(said)}
+    params = {"idempotencyKey": key, "message": text}
     if chat is not None:
         return "send", {**params, **chat}
     kind, _, place = address.partition(":")
@@ -697,6 +711,15 @@ class Reader(StrEnum):
     CHAT = "chat"
     AGENT = "agent"
     SESSION = "session"
+
+
+def words_sent(said: NoticeMessage, way: str, address: str) -> str:
+    """What is sent by this way, exactly: the text of a message, row or turn, or the program's JSON."""
+    if way == _COMMAND:
+        return json.dumps(asdict(said), ensure_ascii=False, indent=2)
+    if way == _TURN:
+        return chat_text(said, Reader.AGENT)
+    return chat_text(said, Reader.SESSION if way == _REPLY and _is_note(address) else Reader.CHAT)
 
 
 def chat_text(said: NoticeMessage, reader: Reader = Reader.CHAT) -> str:

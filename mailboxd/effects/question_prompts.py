@@ -19,7 +19,9 @@ from typing import Any
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, complaint, parse_text, text_at
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task
+from mailboxd.core.notices import words_on_record
 from mailboxd.core.sanitize import first_line, for_page
 from mailboxd.core.vocabulary import SESSION, WAKE
 from mailboxd.effects.gateway_calls import GatewayCalls
@@ -29,6 +31,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.store.attention_queries import asked_of_person
 from mailboxd.store.reports import Report
+from mailboxd.store.told import was_told
 
 BY = "a person at OpenClaw's prompt"
 """Whose word an answer is."""
@@ -161,12 +164,21 @@ class QuestionPrompts:
                 del self._open[one.prompt.id]
             case Stage.ASK if not problem or _IN_USE in problem:
                 one.stage = Stage.WAIT
+                self._record(one.prompt)
             case Stage.WAIT if not problem:
                 self._take(one, said)
             case _:
                 if _NOT_FOUND not in problem:
                     _log.info("OpenClaw does not ask a question of %s: %s", one.prompt.header, first_line(problem))
                 one.stage, one.due = Stage.PAUSED, now + (0.0 if _NOT_FOUND in problem else AGAIN)
+
+    def _record(self, prompt: Prompt) -> None:
+        """Record once that a person is asked there, however often OpenClaw had to be told."""
+        to = f"prompt:{prompt.session}"
+        if was_told(self.engine.store.db, prompt.task, prompt.id, to):
+            return
+        data = {"at": self.engine.now, "id": prompt.id, "what": "prompt", "to": to, "text": first_line(prompt.text)}
+        self.engine.record(Event(Kind.NOTICE_SENT, prompt.task, data | words_on_record(prompt.text)))
 
     def _take(self, one: _Open, said: Any) -> None:
         match text_at(said, "status"):

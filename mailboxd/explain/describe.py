@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mailboxd.core import endings, entrance, policy
@@ -33,8 +33,10 @@ def summarize(event: Event, name: str = "") -> str:
         return describe(event, name)
     last = _words(steps[-1]["to"])
     if event.kind is Kind.TASK_TRANSITIONED:
-        return one_line(f"{name}: {_with_reasons(last, steps)}")
-    return one_line(_headline(event, name) + (f"; {last}" if steps[-1]["to"] in TOLD else ""))
+        said = f"{name}: {_with_reasons(last, steps)}"
+    else:
+        said = _headline(event, name) + (f"; {last}" if steps[-1]["to"] in TOLD else "")
+    return one_line(said + _words_with_order(event, said))
 
 
 TOLD = frozenset({*TERMINAL, Phase.AWAITING_APPROVAL, Phase.CIRCUIT_OPEN})
@@ -44,9 +46,16 @@ TOLD = frozenset({*TERMINAL, Phase.AWAITING_APPROVAL, Phase.CIRCUIT_OPEN})
 def _sentence(event: Event, name: str) -> str:
     said = _headline(event, name)
     steps = passed(event)
-    if not steps or event.kind is Kind.TASK_TRANSITIONED:
-        return said
-    return f"{said}; {_passage(steps)}"
+    if steps and event.kind is not Kind.TASK_TRANSITIONED:
+        said = f"{said}; {_passage(steps)}"
+    return said + _words_with_order(event, said)
+
+
+def _words_with_order(event: Event, said: str) -> str:
+    """What a person wrote with the order that the event follows from, unless the sentence has it."""
+    given = event.data.get("given") or {}
+    words = first_line(given.get("note", ""))
+    return f"; with {given['name']}: {words}" if words and words not in said else ""
 
 
 def _passage(steps: Sequence[Mapping[str, Any]]) -> str:
@@ -301,3 +310,20 @@ def _one(kind: str) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def words_of(kind: Kind, data: Mapping[str, Any]) -> Iterator[str]:
+    """What agents and people said that the sentence of an event leaves out or cuts, for a search. No tokens."""
+    for source in (data, data.get("given") or {}, data.get("changes") or {} if kind in _WITH_NOTES else {}):
+        for name in _WORDS:
+            if isinstance(words := source.get(name), str) and words:
+                yield words
+    for one in (data.get("review") or {}, data.get("check") or {}, *data.get("artifacts", ())):
+        yield from (str(one[name]) for name in ("summary", "uri") if one.get(name))
+        for found in one.get("findings") or ():
+            yield " ".join(str(value) for name in _OF_FINDINGS if (value := found.get(name)) is not None)
+
+
+_WITH_NOTES = frozenset({Kind.APPROVAL_RESOLVED, Kind.ACTION_ENDED, Kind.ACTION_DELAYED})
+_WORDS = ("note", "text", "words", "answer", "summary", "why")
+_OF_FINDINGS = ("severity", "message", "file", "line", "artifact_uri")

@@ -18,6 +18,7 @@ from typing import Any
 from mailboxd.core.approvals import Approval, ApprovalDecision, ApprovalStatus
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.model import Task
+from mailboxd.core.notices import words_on_record
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR
 from mailboxd.core.people import DEVICE, OWNER, is_person
 from mailboxd.core.sanitize import first_line, storable_text
@@ -31,6 +32,7 @@ from mailboxd.intake import decisions, held_orders
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.remote_orders import REPEATED, SENT
 from mailboxd.store.reports import Report
+from mailboxd.store.told import was_told
 
 _ID = re.compile(r"[0-9A-Za-z-]{8,64}")
 _NAME = re.compile(r"[0-9A-Za-z._:-]{0,160}")
@@ -153,7 +155,11 @@ def _shown(engine: Engine, order: RemoteOrder) -> str:
         return str(error)
     if row.status is not ApprovalStatus.PENDING:
         return f"{row.short_id} is {row.status}" + (f" by {row.resolved_by}." if row.resolved_by else ".")
-    return json.dumps(card(row))
+    words, to = json.dumps(card(row)), order.by
+    if not was_told(engine.store.db, row.task, order.id, to):
+        data = {"at": engine.now, "id": order.id, "what": _CARD, "to": to, "text": first_line(row.requested_action)}
+        engine.record(Event(Kind.NOTICE_SENT, row.task, data | words_on_record(words), Role.OPERATOR, to))
+    return words
 
 
 def _approval(engine: Engine, order: RemoteOrder) -> Approval:

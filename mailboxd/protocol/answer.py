@@ -539,7 +539,8 @@ def _reply(form: Form, body: Body, problems: list[str], asked: Asked) -> Answer:
                 "",
                 is_claim=True,
             )
-        return replace(answer, planned_actions=merged(actions, answer.planned_actions))
+        actions = merged(actions, answer.planned_actions)
+        return replace(answer, planned_actions=actions, summary=form.text("summary").strip() or answer.summary)
     return answer
 
 
@@ -1053,7 +1054,10 @@ def _meaning(message: AnyMessage) -> Answer:
                 return Unclear(
                     ("The reply is `done` but has no results. Write them under `## Results`.",), message.text
                 )
-            return Results(results, message.answer, merged(message.planned_actions, actions_in(message.sections)))
+            actions = merged(message.planned_actions, actions_in(message.sections))
+            # under `## Results` it is part of the result
+            apart = message.section("Summary") if message.section("Results") else ""
+            return Results(results, message.answer, actions, summary=apart)
         case ReplyMessage():
             reason, partial = message.section("Error"), message.section("Partial Results")
             error = reason or _without(message, "Partial Results")

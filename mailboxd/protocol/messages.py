@@ -39,6 +39,7 @@ from mailboxd.core.model import Finding, GivenVerdict, Overrides, Plan, Spec
 from mailboxd.core.repetition import Missed
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, WaitsFor, is_id
+from mailboxd.core.votes import Vote
 from mailboxd.errors import MessageError
 from mailboxd.ids import readable
 from mailboxd.protocol import findings
@@ -299,6 +300,8 @@ class TaskMessage(Message):
 
 
 _DOUBT = re.compile(r"^\[mailboxd\] In doubt: (.+)$", re.MULTILINE)
+VOTES = "x-votes"
+"""The header of a reply with the votes that decided its result, for whoever reads it."""
 VERDICTS = "x-verdicts"
 """The header of a reply with the verdicts of the gates that its result passed. Versions that do not know it keep it
 like any header of the sender's own."""
@@ -798,6 +801,20 @@ def verdicts_header(verdicts: Iterable[GivenVerdict]) -> list[dict[str, Yaml]]:
             **({"findings": [dict(_finding_header(found)) for found in one.findings]} if one.findings else {}),
         }
         for one in verdicts
+    ]
+
+
+def votes_header(votes: Iterable[Vote]) -> list[dict[str, Yaml]]:
+    """The votes that decided the result as the value of the header VOTES, which is for whoever reads the reply."""
+    return [
+        {
+            "key": one.key,
+            "agent": one.agent,
+            **({"said": one.said} if one.said else {}),
+            **({"why": one.why} if one.why else {}),
+            "counts": "yes" if one.counts else "no",
+        }
+        for one in votes
     ]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.store import event_log
-from mailboxd.store.conditions import BELOW
+from mailboxd.store.conditions import BELOW, OPEN
 from mailboxd.store.messages import UNSYNCED
+from mailboxd.store.reports import Report
+from mailboxd.store.written import EventRow
 
 _FILE = "id, direction, verdict, name, path, sha256, size, reason, at"
 
@@ -91,20 +93,54 @@ def files_of(db: sqlite3.Connection, task_id: str) -> list[RecordedFile]:
 
 
 def artifacts_of(db: sqlite3.Connection, task_id: str) -> Iterator[tuple[str, str, str]]:
-    """Id, recorded hash and text of each artifact of a task and its descendants, by id."""
+    """Id, recorded hash and text of each artifact of a task and its descendants that is a text, by id."""
     yield from db.execute(
-        f"{BELOW} SELECT id, sha256, body FROM artifacts WHERE task IN (SELECT id FROM below) ORDER BY id", (task_id,)
+        f"{BELOW} SELECT id, sha256, body FROM artifacts WHERE task IN (SELECT id FROM below)"
+        " AND uri LIKE 'mailboxd:%' ORDER BY id",
+        (task_id,),
     )
+
+
+def open_below(db: sqlite3.Connection, task_id: str) -> list[str]:
+    """The local ids of a task and its descendants that have not ended, parents first."""
+    sql = f"{BELOW} SELECT local_id FROM tasks t WHERE id IN (SELECT id FROM below) AND {OPEN} ORDER BY depth, seq"
+    return [row[0] for row in db.execute(sql, (task_id,))]
 
 
 def lines(db: sqlite3.Connection, task_id: str) -> Iterator[str]:
     """The events of a task tree and its messages, as lines of JSON (docs/audit.md)."""
-    scope = (
-        "task IN (SELECT id FROM below) OR (kind = 'message.filed' AND json_extract(data, '$.id') IN"
-        " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
-    )
-    rows = db.execute(f"{BELOW} SELECT {event_log.COLUMNS} FROM events WHERE {scope} ORDER BY seq", (task_id,))
+    rows = db.execute(f"{BELOW} SELECT {event_log.COLUMNS} FROM events WHERE {_OF_TREE} ORDER BY seq", (task_id,))
     yield from map(event_log.line, rows)
+
+
+_OF_TREE = (
+    "task IN (SELECT id FROM below) OR (kind = 'message.filed' AND json_extract(data, '$.id') IN"
+    " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
+)
+
+
+def events_of(db: sqlite3.Connection, task_id: str) -> list[int]:
+    """The numbers of the events of a task tree and its messages, in order."""
+    return [row[0] for row in db.execute(f"{BELOW} SELECT seq FROM events WHERE {_OF_TREE} ORDER BY seq", (task_id,))]
+
+
+def events_between(db: sqlite3.Connection, first: int, last: int) -> Iterator[EventRow]:
+    """All events from `first` to `last`, as rows with `event_log.COLUMNS`."""
+    yield from db.execute(
+        f"SELECT {event_log.COLUMNS} FROM events WHERE seq BETWEEN ? AND ? ORDER BY seq", (first, last)
+    )
+
+
+def prompts_of(report: Report, events: Sequence[int]) -> list[tuple[str, str]]:
+    """SHA-256 and text of the prompts that these events name and that were kept."""
+    if not report.has_table("prompts"):
+        return []
+    rows = report.db.execute(
+        "SELECT DISTINCT p.sha256, p.text FROM json_each(?) n JOIN events e ON e.seq = n.value"
+        " JOIN prompts p ON p.sha256 = json_extract(e.data, '$.turn.prompt.sha256') ORDER BY p.sha256",
+        (json.dumps(list(events)),),
+    )
+    return list(rows)
 
 
 def _read(row: tuple[Any, ...]) -> RecordedFile:

@@ -132,6 +132,11 @@ def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
     return None if row is None else row[0]
 
 
+def at(db: sqlite3.Connection, seq: int) -> str:
+    """When an event was recorded."""
+    return str(db.execute("SELECT at FROM events WHERE seq = ?", (seq,)).fetchone()[0])
+
+
 def line_at(db: sqlite3.Connection, seq: int) -> str | None:
     """An event as by `line`, or None."""
     row = db.execute(f"SELECT {COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()

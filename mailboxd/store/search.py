@@ -18,11 +18,12 @@ from typing import Any
 from mailboxd.core.events import OF_TASKS, upcast
 from mailboxd.core.vocabulary import state_of
 from mailboxd.errors import Refused, StoreError, UnavailableError
+from mailboxd.explain.describe import words_of
 from mailboxd.store.conditions import NEED
 from mailboxd.store.event_log import sentence
 from mailboxd.store.reports import status_of
 
-VERSION = "2"
+VERSION = "3"
 _AT_ONCE = 2_000
 _BUSY_MS = 10_000
 _SNIPPET_WORDS = 16
@@ -224,7 +225,8 @@ class Index:
             *(str(part.get("agent", "")) for part in (data, turn)),
             str(data.get("reviewer", "")),
         )
-        yield _Entry(seq, at, "event", task, people, f"event {seq}", sentence(kind, task, text, role, actor, name))
+        told = "\n".join([sentence(kind, task, text, role, actor, name), *words_of(of, data)])
+        yield _Entry(seq, at, "event", task, people, f"event {seq}", told)
         message = data.get("message")
         for artifact in data.get("artifacts", ()):
             makers = (str(artifact["produced_by"]), executor)

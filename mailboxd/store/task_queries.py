@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from typing import Any
 
@@ -14,12 +15,14 @@ from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import is_id, state_of
+from mailboxd.core.vocabulary import Join, Mode, Phase, Synthesis, is_id, state_of
+from mailboxd.core.votes import Copy, votes_of
 from mailboxd.errors import UnavailableError
 from mailboxd.store.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, SUITS, in_state
 from mailboxd.store.policies import Policies
 from mailboxd.store.prompts import text_of
 from mailboxd.store.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
+from mailboxd.store.told import given, told
 
 _TASK = (
     f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"
@@ -54,12 +57,15 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
             "turns": turns(report, task_id),
             "dependencies": _dependencies(report, task_id),
             "children": _children(report, task_id) if children else [],
+            "votes": _votes(report, task_id),
             "reviews": _reviews(report, task_id),
             "artifacts": _artifacts(report, task_id),
             "approvals": approvals(report, " WHERE a.task = ?", task_id),
             "messages": _messages(report, task_id),
             "doubts": _doubts(report, task_id),
             "held_orders": list_held_orders(report, task_id),
+            "given": given(report, task_id),
+            "told": told(report, task_id),
         }
 
 
@@ -109,6 +115,29 @@ def spec_of(report: Report, task_id: str) -> tuple[Row, Spec]:
     policy, text = from_json(Policy, json.loads(row.pop("policy"))), row["spec"]
     spec = from_json(Spec, json.loads(text))
     return row | {"lacks": problems_text(lint(spec, policy.weak)), "spec": _whole(Spec, text)}, spec
+
+
+def _votes(report: Report, task_id: str) -> list[Row]:
+    """How the copies voted that decided the outcome of a task, or of the subtask whose result is its own."""
+    deciding: str | None = task_id
+    while deciding is not None:
+        ((broadcast, mode, policy),) = report.db.execute(
+            "SELECT broadcast, mode, policy FROM tasks WHERE id = ?", (deciding,)
+        ).fetchall()
+        said = from_json(Policy, json.loads(policy))
+        if broadcast:
+            return _copies(report, deciding) if said.join is Join.MAJORITY else []
+        if mode == Mode.DIRECT or said.synthesis in tuple(Synthesis):
+            return []
+        found = report.rows("SELECT id FROM tasks WHERE parent = ? AND key = ?", deciding, said.synthesis)
+        deciding = found[0]["id"] if found else None
+    return []
+
+
+def _copies(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows("SELECT key, executor, phase, answer, result FROM tasks WHERE parent = ? ORDER BY seq", task_id)
+    copies = [Copy(row["key"], row["executor"], Phase(row["phase"]), row["answer"], row["result"]) for row in rows]
+    return [asdict(one) for one in votes_of(copies)]
 
 
 def _attempts(report: Report, task_id: str) -> list[Row]:
@@ -217,13 +246,26 @@ def _reviews(report: Report, task_id: str) -> list[Row]:
         " WHERE task = ? ORDER BY id",
         task_id,
     )
-    return [row | {"findings": json.loads(row["findings"])} for row in rows]
+    return [row | {"findings": [_FINDING | one for one in json.loads(row["findings"])]} for row in rows]
+
+
+_FINDING = {"severity": "", "message": "", "file": None, "line": None, "artifact_uri": None}
+
+
+def is_unfetched(uri: str, sha256: str) -> bool:
+    """Whether an artifact is elsewhere, and nobody has read it yet."""
+    return sha256 in ("", _OF_NOTHING) and not uri.startswith(("mailboxd:", "workspace:"))
+
+
+_OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 def _artifacts(report: Report, task_id: str) -> list[Row]:
-    return report.rows(
+    """`sha256` is None of what nobody has fetched; earlier versions recorded the hash of no bytes for it."""
+    rows = report.rows(
         "SELECT id, kind, uri, sha256, summary, produced_by, at FROM artifacts WHERE task = ? ORDER BY id", task_id
     )
+    return [row | {"sha256": None if is_unfetched(row["uri"], row["sha256"]) else row["sha256"]} for row in rows]
 
 
 def approvals(report: Report, where: str = "", *values: str) -> list[Row]:

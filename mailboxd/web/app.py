@@ -27,6 +27,7 @@ from mailboxd import health, user_state
 from mailboxd.clock import Clock
 from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
+from mailboxd.core.reviews import place_of
 from mailboxd.core.sanitize import for_field, for_page, storable_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import State, is_id, state_words
@@ -99,6 +100,7 @@ def templates() -> Environment:
         "markdown": markdown,
         "marked": marked,
         "field": field_text,
+        "place": lambda found: place_of(found["file"], found["line"], found["artifact_uri"]),
     }
     found.globals |= {
         "STATE_STYLES": STATE_STYLES,

@@ -152,22 +152,31 @@ def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any
     return None if hits else EXIT_NO
 
 
-@verb("archive", "export archive q3 -o q3.audit.tar.gz")
+@verb("archive", "export archive q3 -o q3.audit.tar.gz", "export archive q3 -o q3.audit.tar.gz --whole")
 @task_argument()
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), required=True,
     help="Write to FILE, which must not exist.",
 )  # fmt: skip
-def archive_command(session: Session, task: str, output: Path) -> None:
-    """Export TASK and its subtasks with their messages, artifacts, task files and events.
+@click.option(
+    "--whole", is_flag=True,
+    help="The events of all work from the first on, so that every hash can be checked: whoever gets it reads them all.",
+)  # fmt: skip
+@click.option("--open", "even_open", is_flag=True, help="Also work that has not ended, with its reply tokens.")
+def archive_command(session: Session, task: str, output: Path, whole: bool, even_open: bool) -> None:
+    """Export TASK and its subtasks with their messages, artifacts, task files and part of the event log.
 
-    `sha256sum --check SHA256SUMS` checks what was unpacked. It contains reply tokens: share only that of work that has
-    ended.
+    All of it is in a folder named after TASK, whose README.txt says what can be proven with it; `mailboxd audit FILE`
+    checks that. Of other work it has numbers and hashes of events only. If the agent has a key, it signs the archive.
     """
-    from mailboxd.export import export_task
+    from mailboxd.export import Export, export_task
+    from mailboxd.signed_heads import keys_at_hand, own_key
 
+    ws = session.workspace()
     with session.report() as report, bars() as progress:
-        count = export_task(session.workspace(), report, report.find(task), output, progress)
+        keys = keys_at_hand(ws, report.agent() or "", os.environ)
+        export = Export(ws, report.find(task), whole, even_open, own_key(ws, os.environ), keys)
+        count = export_task(export, report, output, progress)
     session.answer({"file": str(output), "files": count}, f"{output}: {count} files")
 
 

@@ -16,11 +16,12 @@ from mailboxd import attention
 from mailboxd.cli import elsewhere, repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, say, sections, state, table, when
-from mailboxd.config.operator_zone import place_of
+from mailboxd.config.operator_zone import place_of as zone_place
 from mailboxd.core import entrance
 from mailboxd.core.budget import money
 from mailboxd.core.local_time import told as local
 from mailboxd.core.outcomes import PromptText
+from mailboxd.core.reviews import place_of
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
@@ -124,7 +125,7 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
                 ws = session.workspace()
                 program = session.program(ws)
                 session.show(
-                    found, _task_lines(found, standing, ending, snapshot.now, program, partial(place_of, ws.config))
+                    found, _task_lines(found, standing, ending, snapshot.now, program, partial(zone_place, ws.config))
                 )
 
 
@@ -279,11 +280,28 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     yield from _table("Subtasks", ("KEY", "STATE", "AGENT", "NEEDS", "DETAILS"), children, left_out)
     reviews = [(r["gate"], given_by(r), r["verdict"], r["summary"]) for r in found["reviews"]]
     yield from _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
+    listed = [
+        (r["reviewer"], f["severity"], place_of(f.get("file"), f.get("line"), f.get("artifact_uri")), f["message"])
+        for r in found["reviews"]
+        for f in r["findings"]
+    ]
+    votes = [
+        (v["key"], v["agent"], v["said"] or v["why"], "yes" if v["counts"] else "no", v["why"] if v["said"] else "")
+        for v in found["votes"]
+    ]
+    yield from _table("Findings", ("REVIEWER", "SEVERITY", "WHERE", "WHAT"), listed)
+    yield from _table("Vote", ("KEY", "AGENT", "SAID", "COUNTS", "WHY"), votes)
     asked = [
         (a["short_id"], a["purpose"], a["status"], a["state"], a["requested_action"], a["summary"] or a["note"])
         for a in found["approvals"]
     ]
     yield from _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "DETAILS"), asked)
+    given = [(when(g["at"], now), g["by"], _order_given(g), g["note"]) for g in found["given"]]
+    yield from _table("Said with orders", ("WHEN", "BY", "ORDER", "WORDS"), given)
+    made = [(a["kind"], a["summary"], a["uri"], _hash(a["sha256"]), a["produced_by"]) for a in found["artifacts"]]
+    yield from _table("Artifacts", ("KIND", "WHAT", "WHERE", "SHA-256", "BY"), made)
+    told = [(when(t["at"], now), _told_how(t), t["what"], t["why"] or t["text"]) for t in found["told"]]
+    yield from _table("Told", ("WHEN", "WHOM", "WHAT", "WORDS"), told)
     messages = [
         (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"], entrance.told(m))
         for m in found["messages"]
@@ -326,6 +344,18 @@ def _spent(spent: dict[str, Any]) -> str:
 
 def _asked(prompt: dict[str, Any] | None) -> str:
     return "" if prompt is None else f"{prompt['sha256'][:16]}…, {prompt['size']:,} bytes"
+
+
+def _hash(sha256: str | None) -> str:
+    return "not fetched" if sha256 is None else sha256[:12]
+
+
+def _order_given(one: dict[str, Any]) -> str:
+    return f"{one['order']} {one['about']}" if one["about"] else str(one["order"])
+
+
+def _told_how(one: dict[str, Any]) -> str:
+    return str(one["to"]) if one["sent"] else f"{one['to']}, not reached"
 
 
 def _peer(message: dict[str, Any]) -> str:
