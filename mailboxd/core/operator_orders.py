@@ -372,8 +372,8 @@ def words_of(order: object) -> dict[str, str] | None:
     their own.
     """
     match order:
-        case Clarification(_, text):
-            name, said = "answer", text
+        case Clarification(_, text, ends):
+            name, said = "answer", "" if ends else text
         case Cancel(_, reason):
             name, said = "cancel", reason
         case Retry(instructions):
