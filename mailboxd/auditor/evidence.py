@@ -92,6 +92,8 @@ class Texts:
 class Matched:
     """The files that are as the journal says."""
 
+    recorded: int = 0
+    """Recorded files in directories that were handed in."""
     received: int = 0
     sent: int = 0
     proven: int = 0
@@ -116,6 +118,7 @@ def recorded_files(
             matched.elsewhere[place] = matched.elsewhere.get(place, 0) + 1
             yield None
             continue
+        matched.recorded += 1
         if path not in found.files and not look.exists(path):
             if message.is_sent and message.seq > after and message.id in texts.bodies:
                 matched.under_way += 1

@@ -285,7 +285,8 @@ class _Reader:
             "heads": len(self.heads),
             "tasks": len(record.tasks),
             "messages": len(record.messages),
-            "files": matched.received + matched.sent,
+            "files": matched.recorded,
+            "matching": matched.received + matched.sent,
             "bodies": len(self.texts.bodies),
             "prompts": len(self.texts.prompts),
             "approvals": len(record.requests),
@@ -296,9 +297,9 @@ class _Reader:
             "approvals": sum(decision.proven for decision in judged.decisions),
         }
         for place, count in matched.elsewhere.items():
-            self.notes.append(f"{count} recorded files are in {place}/, which was not handed in: they were not checked")
+            self.notes.append(f"{place}/ was not handed in: recorded files that were not checked: {count}")
         if matched.under_way:
-            self.notes.append(f"{matched.under_way} sent messages had no file yet: their texts are in the journal")
+            self.notes.append(f"sent messages without a file yet, whose texts are in the journal: {matched.under_way}")
         if listing.left_out:
             self.notes.append(f"{listing.left_out} hidden or temporary files were left out: they are no messages")
         if self.texts.rows:

@@ -330,6 +330,11 @@ class Record:
 
     def _by_policy(self, by: str, seen: object) -> Iterator[tuple[str, str]]:
         """Whoever decided may do so by the configuration of then; `seen`: the event that the decider knew of it."""
+        if type(seen) is int and all(one.seq != seen for one in self.policies) and not self.partial:
+            yield (
+                "no-policy",
+                f"it names the policy of event {seen}, and that is no change of the configuration before it",
+            )
         known = [one for one in self.policies if type(seen) is not int or one.seq <= seen]
         if known and not may_decide(by, known[-1].approvers):
             named = ", ".join(known[-1].approvers)[:200] or "every user of this machine"
@@ -361,8 +366,9 @@ class Record:
 
     def configured(self, seq: int, where: Place, data: Mapping[str, Any]) -> None:
         """Keep what an event says of the policy from then on."""
-        if (approvers := approvers_of(data)) is not None:
-            self.policies.append(Policy(seq, where, approvers))
+        approvers = approvers_of(data)
+        if approvers is not None or self.policies:
+            self.policies.append(Policy(seq, where, self.policies[-1].approvers if approvers is None else approvers))
 
     def _named_prompt(self, where: Place, data: Mapping[str, Any]) -> None:
         named = data.get("turn", {}).get("prompt")

@@ -17,8 +17,8 @@ from mailboxd.core.vocabulary import STATES, state_words
 _FOLDED = 5
 """From so many findings of one kind on, the others are counted."""
 _DIRECT = (
-    "were sent and are not in their receiver's archive, and nothing shows that it took them as messages: undelivered,"
-    " answered in the same turn, or on their way"
+    "sent, not in their receiver's archive, and nothing shows that it took them as messages (undelivered, answered in"
+    " the same turn, or on their way)"
 )
 _MEANING = {
     Verdict.PROVEN: "proven: a key that you gave has signed all of it, and everything matches",
@@ -100,24 +100,33 @@ def states(judged: Judged) -> dict[str, int]:
     return {words: counts[words] for words in (*STATES, "?") if words in counts}
 
 
+def counted(count: int, thing: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def in_short(judged: Judged) -> str:
     """How much there is."""
     counts = judged.counts
     period = f"{judged.first_at[:10]} to {judged.last_at[:10]}" if judged.first_at else "no events"
     tasks = ", ".join(f"{count} {words}" for words, count in states(judged).items())
-    return (
-        f"{period}; {counts['events']} events, {counts['tasks']} tasks{f' ({tasks})' if tasks else ''},"
-        f" {counts['messages']} messages, {counts['files']} files, {counts['approvals']} approvals"
-    )
+    parts = [counted(counts[f"{thing}s"], thing) for thing in ("event", "task", "message", "file", "approval")]
+    parts[1] += f" ({tasks})" if tasks else ""
+    return f"{period}; {', '.join(parts)}"
 
 
 def decided(one: Decision) -> str:
     """A decision in a sentence."""
-    text = f"{one.status}" + (f" by {one.by}" if one.by else "") + (f", {one.at}" if one.at else "")
+    text = f"{one.task}: {one.status}" + (f" by {one.by}" if one.by else "") + (f", {short(one.at)}" if one.at else "")
     text += f": {one.action or one.id}"
     if one.performed:
-        text += f" -> {one.performed}" + (f", {one.performed_at}" if one.performed_at else "")
+        text += f" -> {one.performed}" + (f", {short(one.performed_at)}" if one.performed_at else "")
     return text
+
+
+def short(at: str) -> str:
+    """A time to the second, as a log has it."""
+    return f"{at[:10]} {at[11:19]}Z" if at[10:11] == "T" else at
 
 
 def lines(report: Report, most: int = _FOLDED) -> Iterator[str]:
@@ -129,9 +138,9 @@ def lines(report: Report, most: int = _FOLDED) -> Iterator[str]:
         yield from _entries(judged, most)
     if len(report.archives) > 1:
         yield ""
-        yield f"between the archives: {report.crossed.both} messages that both have, with the same bytes"
+        yield f"between the archives: messages that both have, with the same bytes: {report.crossed.both}"
         if report.crossed.direct:
-            yield f"  {report.crossed.direct} {_DIRECT}"
+            yield f"  {_DIRECT}: {report.crossed.direct}"
 
 
 def _entries(judged: Judged, most: int) -> Iterator[str]:
@@ -216,7 +225,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     found.globals |= {
         "verdict": verdict, "folded": folded, "named": named, "proven": proven, "consistent": consistent,
-        "states": states, "in_short": in_short, "DIRECT": _DIRECT,
+        "states": states, "short": short, "in_short": in_short, "DIRECT": _DIRECT,
     }  # fmt: skip
     return found
 

@@ -81,7 +81,7 @@ def test_the_archive_folder_alone_the_mailbox_and_the_workspace_are_accepted(alp
     }
     assert [judged.form for judged in forms.values()] == ["a workspace", "a mailbox", "an archive folder"]
     assert [judged.findings for judged in forms.values()] == [[], [], []]
-    assert any("outbox/, which was not handed in" in note for note in list(forms.values())[2].notes)
+    assert any(note.startswith("outbox/ was not handed in") for note in list(forms.values())[2].notes)
     with pytest.raises(UnavailableError, match="there is no archive in it"):
         audit([alpha.root / "tasks"], {})
 
@@ -540,3 +540,46 @@ def test_nothing_in_an_archive_is_changed(alpha: Archive) -> None:
     assert {path: path.lstat().st_mtime_ns for path in alpha.root.rglob("*")} == {
         path: status.st_mtime_ns for path, status in before.items()
     }
+
+
+# The policy at the time of a decision
+
+
+def with_policy(alpha: Archive, approvers: list[str], names: int | None = None) -> None:
+    """As if a daemon had recorded its configuration right before the decision."""
+
+    def change(lines: list[Said]) -> None:
+        place = next(n for n, said in enumerate(lines) if said.get("kind") == "approval.resolved")
+        decided = lines[place]
+        changes = {"approvals.approvers": {"old": None, "new": approvers}}
+        data = {"at": decided["at"], "by": "daemon", "changes": changes, "first": True, "v": 2}
+        event = {"seq": 0, "at": decided["at"], "kind": "config.changed", "task": None}
+        event |= {"role": "orchestrator", "actor": "mailboxd", "data": data, "hash": ""}
+        lines.insert(place, event)
+        decided["data"]["policy"] = decided["seq"] if names is None else names
+        for said in lines[place:]:
+            if "seq" in said:
+                said["seq"] = decided["seq"] if said is event else said["seq"] + 1
+        rehash([said for said in lines if "head" not in said])
+        del lines[-1]
+
+    alpha.edit(change)
+
+
+def test_whoever_decided_was_an_approver_by_the_policy_of_then(alpha: Archive) -> None:
+    with_policy(alpha, ["root"])
+    assert found(audited(alpha)) == []
+
+
+def test_whoever_decided_and_was_no_approver_then_is_named(alpha: Archive) -> None:
+    with_policy(alpha, ["ann"])
+    assert found(audited(alpha)) == [("no-approver", f"{DAY} line {alpha.line_of('approval.resolved')}")]
+
+
+def test_a_decision_by_a_policy_that_nobody_recorded_is_named(alpha: Archive) -> None:
+    with_policy(alpha, ["root"], 7)
+    assert ("no-policy", f"{DAY} line {alpha.line_of('approval.resolved')}") in found(audited(alpha))
+
+
+def test_what_daemons_have_left_has_no_findings(worked: Path) -> None:
+    assert found(audited(worked / "ws" / "alpha")) == []
