@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -209,6 +210,16 @@ def test_a_permission_has_a_digest_to_be_approved_by(stage: Stage) -> None:
     (one,) = ask(stage, "job", replace(PUBLISH, risk="x"))
     card = json.loads(order(stage, "card", short(one)))
     assert (card["risk"], card["is_reversible"], card["preview"] != "") == ("x", True, True)
+
+
+def test_what_a_person_was_shown_before_the_decision_is_on_record_once(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    said = order(stage, "card", short(one), number="order-0001")
+    assert order(stage, "card", short(one), number="order-0001") == said, "the gateway hands it over again"
+    (told,) = stage.json("show", "job")["told"]
+    assert (told["to"], told["what"]) == ("chat:telegram:111", "card")
+    assert told["sha256"] == sha256(said.encode()).hexdigest()
+    assert json.loads(said)["digest"] in told["words"]
 
 
 def test_a_bug_in_one_order_undoes_it_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

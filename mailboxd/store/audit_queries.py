@@ -140,7 +140,7 @@ def prompts_of(report: Report, events: Sequence[int]) -> list[tuple[str, str]]:
         " JOIN prompts p ON p.sha256 = json_extract(e.data, '$.turn.prompt.sha256') ORDER BY p.sha256",
         (json.dumps(list(events)),),
     )
-    return list(rows)
+    return [(sha256, raw.decode("utf-8", "surrogateescape")) for sha256, raw in rows]
 
 
 def _read(row: tuple[Any, ...]) -> RecordedFile:

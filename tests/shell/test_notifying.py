@@ -7,6 +7,7 @@ import selectors
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,11 @@ def test_what_was_told_is_on_record_and_no_item_any_more(bell: Bell, tmp_path: P
         bell.stage.clock.advance(pause)
     (item,) = bell.untold()
     assert item["text"].startswith("2 notices have not reached notify.command: ")
+    missed = bell.stage.json("show", "job")["told"]
+    assert {(one["to"], one["sent"], bool(one["why"]), bool(one["sha256"])) for one in missed} == {
+        ("notify.command", False, True, True)
+    }
+    assert "notify.command, not reached" in bell.stage.run("show", "job").output
     (tmp_path / "up").touch()
     assert bell.ring() == 2
     assert bell.states() == ["done", "done"]
@@ -416,7 +422,12 @@ def test_a_result_goes_to_the_chat_that_asked_once_for_its_id(replying: Bell, tm
     assert params["idempotencyKey"] == f"{order}.0"
     assert params["message"].startswith("mailboxd of alpha, task weather: is completed\n\nIt is warm.")
     assert (replying.states(), replying.ring()) == (["done"], 0)
-    assert "replies to   telegram:@ann" in replying.stage.run("show", "weather").output
+    shown = replying.stage.run("show", "weather").output
+    assert "replies to   telegram:@ann" in shown
+    assert "telegram:@ann  completed  is completed" in shown
+    (told,) = replying.stage.json("show", "weather")["told"]
+    assert (told["to"], told["what"], told["sent"], told["why"]) == ("telegram:@ann", "completed", True, "")
+    assert (told["words"], told["sha256"]) == (params["message"], sha256(params["message"].encode()).hexdigest())
 
 
 def answering(bell: Bell, tmp_path: Path, *answers: str) -> None:

@@ -122,6 +122,8 @@ def test_an_open_question_is_asked_with_its_choices_and_answered_there(desk: Des
     desk.said()
     desk.round()
     assert desk.said() == [], "it is neither asked again nor withdrawn"
+    (given,) = desk.stage.json("show", "export")["given"]
+    assert (given["by"], given["order"], given["note"]) == (BY, "answer", "CSV, please")
 
 
 def test_it_is_asked_in_the_session_that_is_to_have_the_result(desk: Desk) -> None:
@@ -156,6 +158,9 @@ def test_a_prompt_that_is_lost_is_asked_again_under_its_id(desk: Desk) -> None:
     desk.stage.clock.advance(AGAIN)
     desk.round()
     assert desk.said() == [("question.request", params)]
+    (told,) = desk.stage.json("show", "export")["told"]
+    assert (told["to"], told["what"], told["sent"]) == ("prompt:agent:alpha:main", "prompt", True), "told once"
+    assert told["words"].startswith("export: Which format?")
 
 
 def test_what_a_person_skips_is_not_asked_again(desk: Desk) -> None:
