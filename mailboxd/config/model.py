@@ -533,8 +533,7 @@ class ArchiveSection(Section):
 
     prompts: Literal["hash", "text"] = value(
         "hash",
-        "Of each turn's prompt: its SHA-256 alone, or its text as well, which may hold secrets: task texts, results, "
-        "reply tokens.",
+        "Of each turn's prompt: its SHA-256 alone, or its text as well, with the secrets that tasks and results hold.",
     )
     prompt_bytes: Whole = number(
         1_048_576,

@@ -44,7 +44,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.recipe import example_values, expand
 from mailboxd.protocol.strict_yaml import Yaml
-from mailboxd.store import diagrams, task_queries
+from mailboxd.store import diagrams, prompts, task_queries
 from mailboxd.store.attention_queries import Seen, unseen_failures
 from mailboxd.store.later import history, later, repetition_called
 from mailboxd.store.reports import Report, opened
@@ -101,6 +101,9 @@ _MAX_QUESTIONS = 4
 _MIN_WINDOW = 2.0
 """Seconds of a timeline that cannot be zoomed further."""
 _MAX_TEXT = 200_000
+_MAX_PROMPTS = 10
+"""Turns that are shown with their prompts."""
+_MAX_PROMPT = 20_000
 """Characters shown of one text."""
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
 _TERMINAL = ("completed", "failed", "cancelled")
@@ -298,6 +301,7 @@ class PageModels:
             "total_events": task_queries.count_events(report, task_id),
             "checks": task_queries.list_check_runs(report, task_id, 50),
             "made": results,
+            "turns": _with_texts(report, task_id, found["turns"]),
             "diffs": comparisons(results),
             "held_orders": held_orders(report, task_id),
             "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
@@ -483,6 +487,17 @@ def _exact(report: Report, name: str) -> str:
     if task_id is None:
         raise UnavailableError(f"there is no task {ascii(name)[:100]}")
     return task_id
+
+
+def _with_texts(report: Report, task_id: str, turns: list[Row]) -> list[Row]:
+    """Turns, the latest of them with the beginning of what they were asked, as far as it is kept."""
+    texts = {row["number"]: prompts.text_of(report.db, row["prompt"]["sha256"], task_id)
+             for row in turns[-_MAX_PROMPTS:] if row["prompt"] is not None}  # fmt: skip
+    return [row | {"text": _prompt_text(texts.get(row["number"]))} for row in turns]
+
+
+def _prompt_text(raw: bytes | None) -> str:
+    return "" if raw is None else hidden_tokens(raw[: _MAX_PROMPT + 1]).decode("utf-8", "replace")
 
 
 def hidden_tokens(raw: bytes) -> bytes:

@@ -112,3 +112,35 @@ def test_the_full_log_is_a_page_of_its_own_in_parts(stage: Stage, page: Inside) 
     numbers = [text.text.partition('class="seq">')[2].partition("<")[0] for text in (first, second)]
     assert int(numbers[0]) > int(numbers[1])
     assert page.get(f"{path}.nothing/log").status == 404
+
+
+def test_a_turn_has_its_model_and_the_digest_and_text_of_its_prompt(stage: Stage, page: Inside) -> None:
+    stage.create("job")
+    stage.start()
+    with stage.engine() as engine:
+        raw = b"---\nreply_token: sesame\n---\n\nCount <b>ships</b>.\n"
+        prompt = engine.store.prompts.keep(raw, 1000, is_message=False)
+        (order,) = engine.store.outbox.pending("9999", 2)
+        engine.store.outbox.begin(order.id, "boot", prompt)
+    shown = page.get(f"/w/{page.key()}/t/job")
+    assert "work by alpha, running" in shown.words
+    stage.end_turn("job", Failed("overloaded", run_id="run_9", model="stub/stub-1"))
+    shown = page.get(f"/w/{page.key()}/t/job")
+    assert "stub/stub-1" in shown.words
+    assert prompt.sha256 in shown.words
+    assert "Count &lt;b&gt;ships&lt;/b&gt;." in shown.text
+    assert "sesame" not in shown.text
+
+
+def test_a_prompt_whose_text_is_not_kept_has_its_digest_alone(stage: Stage, page: Inside) -> None:
+    stage.create("job")
+    stage.start()
+    with stage.engine() as engine:
+        prompt = engine.store.prompts.keep(b"Count the ships.", 5, is_message=False)
+        (order,) = engine.store.outbox.pending("9999", 2)
+        engine.store.outbox.begin(order.id, "boot", prompt)
+    stage.end_turn("job", Failed("overloaded"))
+    shown = page.get(f"/w/{page.key()}/t/job")
+    assert "model not reported" in shown.words
+    assert f"{prompt.sha256} (its text was too large to be kept)" in shown.words
+    assert "What it was asked" not in shown.words
