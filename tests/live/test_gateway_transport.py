@@ -6,6 +6,7 @@ that judges it there.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -151,6 +152,7 @@ def test_the_outcome_is_that_of_the_cli(turns: Turns, case: str) -> None:
     def comparable(outcome: Outcome) -> Outcome:
         if isinstance(outcome, Succeeded | Failed):
             assert outcome.run_id
+            assert isinstance(outcome, Failed) or (outcome.model, bool(outcome.session_ref)) == ("scripted/alpha", True)
             return replace(outcome, run_id=None, session_ref=None)
         return outcome
 
@@ -393,7 +395,7 @@ def test_two_workspaces_are_two_devices_and_neither_displaces_the_other(found: F
 
 
 def test_a_daemon_works_over_the_gateway(found: Found) -> None:
-    company = found(daemons=["alpha"], **GATEWAY)
+    company = found(daemons=["alpha"], **GATEWAY, archive={"prompts": "text"})
     alpha, model = company["alpha"], company.model
     alpha.call("connect", "gateway", "unpair")  # the device of another test: one worker has one gateway, and one state
     refused = alpha.call("run", "--until-idle")
@@ -411,8 +413,23 @@ def test_a_daemon_works_over_the_gateway(found: Found) -> None:
     runs = [attempt["run_id"] for attempt in alpha.attempts("over-the-gateway.count")]
     assert len(runs) == 1
     assert runs[0].startswith("trn_")
+    each_turn_says_what_was_asked_and_by_which_model(company, "over-the-gateway", "alpha")
+    each_turn_says_what_was_asked_and_by_which_model(company, "over-the-gateway.count", "beta")
     assert "openclaw" not in "".join(path.name for path in (alpha.root / ".mailboxd" / "turns").iterdir())
     company.at_rest()
+
+
+def each_turn_says_what_was_asked_and_by_which_model(company: LiveCompany, name: str, agent: str) -> None:
+    alpha = company["alpha"]
+    turns = json.loads(alpha.call("show", name, "--json").stdout)["turns"]
+    assert turns
+    asked = [call.text for call in company.model.calls]
+    for turn in turns:
+        assert (turn["agent"], turn["model"], bool(turn["session"])) == (agent, f"scripted/{agent}", True)
+        assert turn["run"].startswith("trn_")
+        said = json.loads(alpha.call("show", name, "--prompt", str(turn["number"]), "--json").stdout)["text"]
+        assert hashlib.sha256(said.encode()).hexdigest() == turn["prompt"]["sha256"]
+        assert any(said.strip() in text for text in asked), "the model has read exactly this"
 
 
 def test_a_turn_outlives_its_daemon(found: Found) -> None:
