@@ -239,7 +239,7 @@ def _ended(data: Mapping[str, Any]) -> str:
     changes = data["attempt_changes"]
     result = next((one["summary"] for one in data.get("artifacts", ()) if one["kind"] == "primary_output"), "")
     said = first_line(changes.get("error_summary", "")) or result
-    cost = _cost(data["turn"]["usage"]) if "turn" in data else ""
+    cost = _spent(data["turn"]) if "turn" in data else ""
     return f"attempt {data['ordinal']} {changes['status']}{f' ({cost})' if cost else ''}{f': {said}' if said else ''}"
 
 
@@ -272,8 +272,13 @@ def _repeated(event: Event) -> str:
 
 
 def _turn(turn: Mapping[str, Any]) -> str:
-    cost = _cost(turn["usage"])
+    cost = _spent(turn)
     return f"the {turn['purpose']} turn of {turn['agent']} {turn['outcome']}" + (f" ({cost})" if cost else "")
+
+
+def _spent(turn: Mapping[str, Any]) -> str:
+    """The model that a turn is reported to have used, and what it cost."""
+    return ", ".join(filter(None, [first_line(turn.get("model") or ""), _cost(turn["usage"])]))
 
 
 def _cost(usage: Mapping[str, Any]) -> str:

@@ -27,7 +27,15 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.ATTEMPT_CHECKPOINT: {"note": "", "attempt_changes": {}},
     Kind.ATTEMPT_ENDED: {"ordinal": 1, "attempt_changes": {"status": "failed", "error_summary": EVIL}},
     Kind.ARTIFACT_RECORDED: {"artifacts": [{"kind": "other", "produced_by": "bob", "summary": EVIL}]},
-    Kind.TURN_ENDED: {"turn": {"purpose": "work", "agent": "bob", "outcome": "failed", "usage": {"output_tokens": 3}}},
+    Kind.TURN_ENDED: {
+        "turn": {
+            "purpose": "work",
+            "agent": "bob",
+            "outcome": "failed",
+            "usage": {"output_tokens": 3},
+            "model": EVIL,
+        },
+    },
     Kind.USAGE_REPORTED: {"agent": "bob", "usage": {"cost_usd": 0.5}},
     Kind.PEER_WAITS: {"agent": "bob", "attempt": "att_1", "waits_for": "person", "why": EVIL},
     Kind.ANSWER_UNCLEAR: {"purpose": "work", "agent": "bob", "attempt": "att_1", "number": 1, "problems": [EVIL]},
@@ -113,3 +121,19 @@ def test_every_event_that_happens_has_its_sentence() -> None:
         assert said.isprintable()
         assert said != f"t: {recorded.event.kind}"
     world.store.close()
+
+
+def test_the_end_of_a_turn_says_which_model_was_used() -> None:
+    turn = {
+        "purpose": "review",
+        "agent": "bob",
+        "outcome": "succeeded",
+        "usage": {"output_tokens": 3},
+        "model": "acme/m-1",
+    }
+    said = describe(Event(Kind.TURN_ENDED, "tsk_1", {**AT, "turn": turn}), "")
+    assert said == "the review turn of bob succeeded (acme/m-1, 3 tokens)"
+    ended = {"ordinal": 1, "attempt_changes": {"status": "succeeded"}, "turn": turn}
+    assert (
+        describe(Event(Kind.ATTEMPT_ENDED, "tsk_1", {**AT, **ended}), "") == "attempt 1 succeeded (acme/m-1, 3 tokens)"
+    )
