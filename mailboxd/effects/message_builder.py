@@ -430,17 +430,24 @@ def copies_of(children: Sequence[Task]) -> list[Copy]:
     return [Copy(one.key, one.executor, one.phase, one.answer, one.result) for one in children]
 
 
-def decisive_vote(store: Store, task: Task) -> Sequence[Vote]:
-    """The votes that decided the outcome of a task: its own, or those of the subtask whose result is its own."""
+def deciding_votes(store: Store, task: Task) -> list[tuple[str, Sequence[Vote]]]:
+    """The votes behind the outcome of a task, by the key of what was voted on: its own, those of the subtask whose
+    result is its own, or of all that its result is made of.
+    """
     while not task.broadcast:
-        if task.mode is Mode.DIRECT or task.policy.synthesis in tuple(Synthesis):
-            return ()
-        key = task.policy.synthesis
-        deciding = next((child for child in store.tasks.children(task.id) if child.key == key), None)
+        if task.mode is Mode.DIRECT:
+            return []
+        children, key = store.tasks.children(task.id), task.policy.synthesis
+        if key in tuple(Synthesis):
+            polls = [child for child in children if child.broadcast and child.policy.join is Join.MAJORITY]
+            return [(poll.key, votes_of(copies_of(store.tasks.children(poll.id)))) for poll in polls]
+        deciding = next((child for child in children if child.key == key), None)
         if deciding is None:
-            return ()
+            return []
         task = deciding
-    return votes_of(copies_of(store.tasks.children(task.id))) if task.policy.join is Join.MAJORITY else ()
+    if task.policy.join is not Join.MAJORITY:
+        return []
+    return [(task.key, votes_of(copies_of(store.tasks.children(task.id))))]
 
 
 def _after_round(store: Store, task: Task, body: PlannedChild, rounds: int, latest: Task) -> Results | Planned:
@@ -628,7 +635,9 @@ class MessageBuilder:
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
         keep = partial(self._keep, files)
         result, _ = shorten(task.result, _LARGEST_TEXT, lambda: keep(task, "result", task.result))
+        polls = deciding_votes(self.store, task)
         body = ReplyBody(
+            votes=tuple(storable_line(said) for _, votes in polls if (said := in_words(votes)) not in result),
             results=joined(result or "(no text)", self._made(files, task)) if done else "",
             error="" if done else task.error or task.reason or "failed",
             partial="" if done else self._partial(task, replace(prompting, keep=keep)),
@@ -637,8 +646,8 @@ class MessageBuilder:
         status["attachments"] = (files.names or None) if files else None
         if done and (verdicts := self._verdicts(task)):
             status[VERDICTS] = verdicts_header(verdicts)
-        if votes := decisive_vote(self.store, task):
-            status[VOTES] = votes_header(votes)
+        if polls:
+            status[VOTES] = votes_header(polls)
         message = _valid(ReplyMessage, self._upward(effect, task) | status)
         return render_message_with(message, render_body(self.templates, body))
 

@@ -804,16 +804,18 @@ def verdicts_header(verdicts: Iterable[GivenVerdict]) -> list[dict[str, Yaml]]:
     ]
 
 
-def votes_header(votes: Iterable[Vote]) -> list[dict[str, Yaml]]:
-    """The votes that decided the result as the value of the header VOTES, which is for whoever reads the reply."""
+def votes_header(polls: Iterable[tuple[str, Iterable[Vote]]]) -> list[dict[str, Yaml]]:
+    """The votes behind a result, by the key of what was voted on, as the value of the header VOTES, for people."""
     return [
         {
+            **({"vote": key} if key else {}),
             "key": one.key,
             "agent": one.agent,
             **({"said": one.said} if one.said else {}),
             **({"why": one.why} if one.why else {}),
             "counts": "yes" if one.counts else "no",
         }
+        for key, votes in polls
         for one in votes
     ]
 

@@ -272,6 +272,8 @@ class ReplyBody:
     partial: str = ""
     doubts: tuple[str, ...] = ()
     """A line each, above the text of any template. A receiver reads them back (`ReplyMessage.doubts`)."""
+    votes: tuple[str, ...] = ()
+    """How the votes went of which the result is made, a line each, above the text."""
 
     @property
     def is_plain(self) -> bool:
@@ -387,7 +389,8 @@ def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
     if isinstance(body, DispatchBody):
         return _plain_dispatch(body) if plain else _render(templates, body.kind, body)
     doubts = "".join(f"[mailboxd] In doubt: {doubt}\n\n" for doubt in body.doubts)
-    return doubts + (_plain_reply(body) if plain else _render(templates, body.kind, replace(body, doubts=())))
+    doubts += "".join(f"{said}\n\n" for said in body.votes)
+    return doubts + (_plain_reply(body) if plain else _render(templates, body.kind, replace(body, doubts=(), votes=())))
 
 
 def _plain_reply(body: ReplyBody) -> str:

@@ -118,26 +118,36 @@ def spec_of(report: Report, task_id: str) -> tuple[Row, Spec]:
 
 
 def _votes(report: Report, task_id: str) -> list[Row]:
-    """How the copies voted that decided the outcome of a task, or of the subtask whose result is its own."""
+    """How the copies voted that decided the outcome of a task, of the subtask whose result is its own, or of those of
+    which its result is made; `vote` is the key of what was voted on.
+    """
     deciding: str | None = task_id
     while deciding is not None:
-        ((broadcast, mode, policy),) = report.db.execute(
-            "SELECT broadcast, mode, policy FROM tasks WHERE id = ?", (deciding,)
-        ).fetchall()
-        said = from_json(Policy, json.loads(policy))
-        if broadcast:
-            return _copies(report, deciding) if said.join is Join.MAJORITY else []
-        if mode == Mode.DIRECT or said.synthesis in tuple(Synthesis):
+        (one,) = report.rows("SELECT id, key, broadcast, mode, policy FROM tasks WHERE id = ?", deciding)
+        said = from_json(Policy, json.loads(one["policy"]))
+        if one["broadcast"]:
+            return _copies(report, one)
+        if one["mode"] == Mode.DIRECT:
             return []
+        if said.synthesis in tuple(Synthesis):
+            polls = report.rows(
+                "SELECT id, key, policy FROM tasks WHERE parent = ? AND broadcast = 1 ORDER BY seq", deciding
+            )
+            return [row for poll in polls for row in _copies(report, poll)]
         found = report.rows("SELECT id FROM tasks WHERE parent = ? AND key = ?", deciding, said.synthesis)
         deciding = found[0]["id"] if found else None
     return []
 
 
-def _copies(report: Report, task_id: str) -> list[Row]:
-    rows = report.rows("SELECT key, executor, phase, answer, result FROM tasks WHERE parent = ? ORDER BY seq", task_id)
+def _copies(report: Report, poll: Row) -> list[Row]:
+    """The votes of the copies of a broadcast; none if not the majority decides."""
+    if from_json(Policy, json.loads(poll["policy"])).join is not Join.MAJORITY:
+        return []
+    rows = report.rows(
+        "SELECT key, executor, phase, answer, result FROM tasks WHERE parent = ? ORDER BY seq", poll["id"]
+    )
     copies = [Copy(row["key"], row["executor"], Phase(row["phase"]), row["answer"], row["result"]) for row in rows]
-    return [asdict(one) for one in votes_of(copies)]
+    return [{"vote": poll["key"]} | asdict(one) for one in votes_of(copies)]
 
 
 def _attempts(report: Report, task_id: str) -> list[Row]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from mailboxd.core.effects import Send
 from mailboxd.core.events import Kind
 from mailboxd.core.model import NO_FLOW, Condition, Flow, Overrides, Plan, PlannedChild
 from mailboxd.core.outcomes import Planned, Results
@@ -11,6 +14,7 @@ from mailboxd.core.plans import admit
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Join, Phase
 from mailboxd.errors import PlanError
+from mailboxd.protocol.messages import VOTES, ReplyMessage, parse_message
 from tests.core.desk import Desk
 
 YES_NO = Flow(answers=("yes", "no"))
@@ -75,6 +79,46 @@ def test_the_result_of_a_vote_says_how_many_agreed_and_who_did_not() -> None:
     assert said.answer == "yes"
     assert said.text.startswith("All is well.")
     assert said.text.endswith("[mailboxd] 3 of 5 said yes; bob said no: The paint is wet; lea has not voted.")
+
+
+def test_the_reply_with_the_result_of_a_vote_has_the_votes_as_a_header_and_in_words() -> None:
+    desk = Desk()
+    vote = PlannedChild("vote", ("ada", "bob", "eve"), "Vote", overrides=Overrides(join=Join.MAJORITY), flow=YES_NO)
+    desk.give(plan=Plan((vote,), synthesis="vote"))
+    desk.ends("t.vote.ada", Results("All is well.", "yes"))
+    desk.ends("t.vote.bob", Results("The paint is wet: still.", "no"))
+    desk.ends("t.vote.eve", Results("yes", "yes"))
+    desk.ends("t.vote", Results(""))
+    desk.ends("t", Results(""))
+    assert desk.phase() is Phase.COMPLETED
+    (reply,) = [send for send in desk.orders(Send) if send.type == "reply"]
+    message = parse_message(desk.message(reply, "t", Path("/nowhere")), "m.md").message
+    assert isinstance(message, ReplyMessage)
+    assert message.results.endswith("[mailboxd] 2 of 3 said yes; bob said no: The paint is wet: still.")
+    assert message.own_headers()[VOTES] == [
+        {"vote": "vote", "key": "ada", "agent": "ada", "said": "yes", "why": "All is well.", "counts": "yes"},
+        {"vote": "vote", "key": "bob", "agent": "bob", "said": "no", "why": "The paint is wet: still.", "counts": "no"},
+        {"vote": "vote", "key": "eve", "agent": "eve", "said": "yes", "counts": "yes"},
+    ]
+
+
+def test_a_reply_that_an_agent_has_made_of_a_vote_says_above_it_how_it_went() -> None:
+    desk = Desk()
+    vote = PlannedChild("vote", ("ada", "bob", "eve"), "Vote", overrides=Overrides(join=Join.MAJORITY), flow=YES_NO)
+    desk.give(plan=Plan((vote,)))
+    for agent, said in (("ada", "yes"), ("bob", "no"), ("eve", "yes")):
+        desk.ends(f"t.vote.{agent}", Results(said, said))
+    desk.ends("t.vote", Results(""))
+    desk.ends("t", Results("We go."))
+    (reply,) = [send for send in desk.orders(Send) if send.type == "reply"]
+    raw = desk.message(reply, "t", Path("/nowhere")).decode()
+    message = parse_message(raw.encode(), "m.md").message
+    assert isinstance(message, ReplyMessage)
+    assert message.results == "We go."
+    assert "[mailboxd] 2 of 3 said yes; bob said no.\n" in raw
+    votes = message.own_headers()[VOTES]
+    assert isinstance(votes, list)
+    assert len(votes) == 3
 
 
 def test_a_vote_without_a_majority_names_the_votes() -> None:

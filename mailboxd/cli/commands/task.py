@@ -285,10 +285,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
         for r in found["reviews"]
         for f in r["findings"]
     ]
-    votes = [
-        (v["key"], v["agent"], v["said"] or v["why"], "yes" if v["counts"] else "no", v["why"] if v["said"] else "")
-        for v in found["votes"]
-    ]
+    votes = [_vote(one) for one in found["votes"]]
     yield from _table("Findings", ("REVIEWER", "SEVERITY", "WHERE", "WHAT"), listed)
     yield from _table("Vote", ("KEY", "AGENT", "SAID", "COUNTS", "WHY"), votes)
     asked = [
@@ -344,6 +341,12 @@ def _spent(spent: dict[str, Any]) -> str:
 
 def _asked(prompt: dict[str, Any] | None) -> str:
     return "" if prompt is None else f"{prompt['sha256'][:16]}…, {prompt['size']:,} bytes"
+
+
+def _vote(one: dict[str, Any]) -> tuple[str, ...]:
+    key = f"{one['vote']}.{one['key']}" if one["vote"] else str(one["key"])
+    said, why = (one["said"], one["why"]) if one["said"] else (one["why"], "")
+    return key, str(one["agent"]), str(said), "yes" if one["counts"] else "no", str(why)
 
 
 def _hash(sha256: str | None) -> str:
