@@ -125,6 +125,24 @@ class Chain:
 
     # Events
 
+    def start(self, after: object) -> bool:
+        """Begin after an event that is not here, as an export does; whether that is one."""
+        if not isinstance(after, list) or not _is_position(after):
+            return False
+        self.tip, self._computed = Tip(after[0], after[1]), after[1]
+        return True
+
+    def withheld(self, where: Place, said: Mapping[str, Any]) -> Iterator[Finding]:
+        """Number and hash of an event that an export leaves out: the next one is checked from its hash on."""
+        seq, hash_ = said["seq"], said["hash"]
+        if type(seq) is not int or not 0 < seq < _MOST or not _is_hash(hash_):
+            yield _wrong("not-an-event", where, "it is neither an event nor the place of one that was left out")
+        elif seq != self.tip.seq + 1:
+            yield _wrong("missing-events", where, f"event {seq} stands after event {self.tip.seq}")
+        else:
+            self._set(Tip(seq, hash_), hash_, where, sound=True)
+            self.count -= 1
+
     def take(self, where: Place, said: Mapping[str, Any], raw: bytes) -> Iterator[Finding]:
         """An event. Nothing is assumed of its line."""
         if problem := _shape(said):

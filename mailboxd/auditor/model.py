@@ -98,6 +98,8 @@ class Judged:
     notes: list[str] = field(default_factory=list)
     """What could not be checked, and why; what an auditor should know, and is not wrong."""
     proof: Proof = NOTHING_PROVEN
+    exported: bool = False
+    """Whether a key that was given has signed the export of a task as a whole."""
     noted: int = 0
     """The event of a head that was noted elsewhere, if the journal has it."""
     first_at: str = ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mailboxd import signed_heads
-from mailboxd.auditor import approvals, crossing, evidence, reading
+from mailboxd.auditor import approvals, crossing, evidence, exported, reading
 from mailboxd.auditor.chain import Chain, parsed
 from mailboxd.auditor.crossing import Crossed, Side
 from mailboxd.auditor.evidence import Matched, Texts
@@ -46,8 +47,9 @@ def audit(
 
     Raises UnavailableError if one of them is no archive, or cannot be read at all.
     """
-    readers = [_Reader(reading.find(path), keys, progress) for path in given]
-    sides = [reader.judge(noted) for reader in readers]
+    with ExitStack() as opened:
+        sources = [reading.find(opened.enter_context(exported.unpacked(path)), str(path)) for path in given]
+        sides = [_Reader(source, keys, progress).judge(noted) for source in sources]
     crossed = Crossed()
     for judged, finding in crossing.compare(sides, crossed):
         judged.findings.append(finding)
@@ -81,6 +83,8 @@ class _Reader:
     heads: list[tuple[Place, Head]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    withheld: int = 0
+    """Events of which an export has number and hash only."""
 
     def judge(self, noted: tuple[int, str] | None) -> Side:
         # the files first: what a daemon moves or writes meanwhile is then in the journal that is read after them
@@ -90,6 +94,8 @@ class _Reader:
         judged.first_at, judged.last_at = self.record.first_at, self.record.last_at
         judged.events = self.chain.tip.seq
         judged.proof = self._heads()
+        if self.source.export is not None:
+            self._exported(self.source.export, judged)
         if noted is not None:
             self._noted(noted, judged)
         proven = judged.proven_to
@@ -97,6 +103,21 @@ class _Reader:
         self._approvals(judged, matched, proven)
         self._count(judged, matched, listing, days, proven)
         return Side(judged, self.record, self.chain)
+
+    def _exported(self, said: Mapping[str, Any], judged: Judged) -> None:
+        """An export: its key vouches for every file; a head only for what leads to it, which is not told here."""
+        found = list(exported.judge(self.source.root, said, self.keys, self.notes))
+        self._add(found)
+        signed = not found and exported.is_signed(said, self.keys)
+        judged.exported = signed
+        judged.proof = replace(judged.proof, seq=0, key="", at="")
+        if signed:
+            judged.proof = replace(judged.proof, seq=judged.events, key=str(said["key"]), at=str(said["at"]))
+        if self.withheld:
+            self.notes.append(
+                f"events of other work that were left out, with number and hash only: {self.withheld}. That one follows"
+                " from the event before cannot be computed; rules that need them were not checked"
+            )
 
     # The journal
 
@@ -147,7 +168,10 @@ class _Reader:
             self._bad(
                 "first-line", where, "the first line of a file names the format of the journal, and this one does not"
             )
-        if "seq" in said:
+        if self.source.export is not None and said.keys() == {"seq", "hash"}:
+            self.withheld += 1
+            self._add(self.chain.withheld(where, said))
+        elif "seq" in said:
             self._event(where, said, line.line)
         elif "format" in said:
             self._first(where, said, first=first)
@@ -166,7 +190,7 @@ class _Reader:
     def _event(self, where: Place, said: Mapping[str, Any], raw: bytes) -> None:
         found = list(self.chain.take(where, said, raw))
         self._add(found)
-        self.record.partial = self.chain.has_gaps
+        self.record.partial = self._is_partial
         if not any(finding.kind in ("not-an-event", "inserted") for finding in found):
             self._add(self.record.take(where, said))
 
@@ -176,8 +200,14 @@ class _Reader:
                 "first-line", where, "the first line of a file stands here: it was put in, or two files were joined"
             )
         else:
+            if first and self.source.export is not None:
+                self.chain.start(said.get("after"))
             self._add(self.chain.begin(where, said, first=first))
-            self.record.partial = self.chain.has_gaps
+            self.record.partial = self._is_partial
+
+    @property
+    def _is_partial(self) -> bool:
+        return self.chain.has_gaps or self.source.export is not None
 
     def _head(self, where: Place, said: Mapping[str, Any]) -> None:
         try:
@@ -266,7 +296,8 @@ class _Reader:
         compared = evidence.recorded_files(self.record, self.texts, listing, self.source.places, look, last, matched)
         for finding in stepwise(compared, "files", len(self.record.paths), self.progress):
             self._add([] if finding is None else [finding])
-        self._add(evidence.other_files(self.record, self.texts, listing, look, last))
+        if self.source.export is None:  # the digests of an export name all its files
+            self._add(evidence.other_files(self.record, self.texts, listing, look, last))
         matched.proven = sum(self.record.messages[one].recorded_by <= proven for one in matched.good)
         return matched
 
@@ -309,7 +340,7 @@ class _Reader:
             )
         if not days and not listing.files:
             self.notes.append("there is nothing here yet: neither a journal nor a file")
-        if days:
+        if days and self.source.export is None:
             self.notes.append(
                 f"what came after event {self.chain.tip.seq} would not show if it was cut off with its files, unless"
                 " another agent's archive or a head noted elsewhere names it"

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from mailboxd.auditor import exported
 from mailboxd.auditor.model import Place
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox.files import digest_of, directory, lstat, open_regular, read_file
@@ -36,26 +37,29 @@ class Source:
     root: Path
     form: str
     places: Mapping[str, tuple[str, ...]]
+    export: Mapping[str, Any] | None = None
+    """What the export of a task says of itself; None: it is none."""
 
-    def shown(self, place: str) -> str:
-        return place
 
+def find(path: Path, given: str) -> Source:
+    """What the directory is; `given` is how it was named.
 
-def find(path: Path) -> Source:
-    """What the directory is. Raises UnavailableError if no archive is in it, or it cannot be read."""
+    Raises UnavailableError if no archive is in it, or it cannot be read.
+    """
     try:
         inside = _directories(path)
         if "mailbox" in inside and "archive" in (inner := _directories(path, "mailbox")):
-            form = "a workspace" if ".mailboxd" in inside else "an export"
-            return Source(str(path), path, form, _places(inner, "mailbox"))
+            export = exported.description(path)
+            form = "a workspace" if export is None else "the export of a task"
+            return Source(given, path, form, _places(inner, "mailbox"), export)
         if "archive" in inside:
-            return Source(str(path), path, "a mailbox", _places(inside))
+            return Source(given, path, "a mailbox", _places(inside))
         if _EVENTS in inside or any(map(_DAY.fullmatch, inside)):
-            return Source(str(path), path, "an archive folder", {"archive": ()})
+            return Source(given, path, "an archive folder", {"archive": ()})
     except OSError as error:
-        raise UnavailableError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UnavailableError(f"{given}: cannot be read: {error.strerror}") from error
     raise UnavailableError(
-        f"{path}: there is no archive in it: name the directory archive/ of a mailbox (it has events/ and a directory"
+        f"{given}: there is no archive in it: name the directory archive/ of a mailbox (it has events/ and a directory"
         " for each day), the mailbox, or the workspace"
     )
 

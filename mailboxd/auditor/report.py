@@ -64,6 +64,8 @@ def proven(judged: Judged) -> str:
     if not judged.proven_to:
         return ""
     by = f"by the key {judged.proof.key}, signed at {judged.proof.at}"
+    if judged.exported:
+        by = f"the key {judged.proof.key} has signed the export as a whole"
     if judged.noted > judged.proof.seq:
         by = "by the head that was noted elsewhere"
     counts = judged.proven

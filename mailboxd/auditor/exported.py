@@ -1,0 +1,127 @@
+"""The export of a task: a folder whose description signs the digests of all its files (docs/audit.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mailboxd.auditor.chain import parsed
+from mailboxd.auditor.model import Check, Finding, Place
+from mailboxd.errors import UnavailableError
+from mailboxd.keys import parse_signature
+from mailboxd.mailbox.files import digest_of, directory, read_file
+from mailboxd.signed_heads import Keys
+
+DESCRIPTION, _SUMS = "export.json", "SHA256SUMS"
+_CONTEXT = b"mailboxd-export-1\n"
+_LARGEST = 64 << 20
+_MOST = 1 << 31
+"""Bytes of a packed export that are unpacked."""
+_MOST_FILES = 200_000
+_SUM = re.compile(rb"([0-9a-f]{64})  ([^\n\r\0]{1,4096})")
+
+
+def description(root: Path) -> Mapping[str, Any] | None:
+    """What the description of an export says; None if this is no export."""
+    raw = None
+    with suppress(OSError), directory(root) as fd:
+        raw = read_file(fd, DESCRIPTION, _LARGEST)
+    said = None if raw is None else parsed(raw)
+    return said if isinstance(said, dict) and str(said.get("format", "")).startswith("mailboxd-export-") else None
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The folder of an export that may be packed: it is unpacked for as long as it is looked at.
+
+    Raises UnavailableError.
+    """
+    if path.is_dir() or not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="mailboxd-audit-") as folder:
+        try:
+            with tarfile.open(path) as tar:
+                size = 0
+                for number, member in enumerate(tar):
+                    size += member.size
+                    if size > _MOST or number > _MOST_FILES:
+                        raise UnavailableError(
+                            f"{path}: it is too large to be unpacked here: unpack it, and name its folder"
+                        )
+                    if member.isreg():
+                        tar.extract(member, folder, filter="data")
+        except (tarfile.TarError, OSError, ValueError, EOFError) as error:
+            raise UnavailableError(f"{path}: it is no directory, and no packed export: {error}") from error
+        inside = [*Path(folder).iterdir()]
+        yield inside[0] if len(inside) == 1 and inside[0].is_dir() else Path(folder)
+
+
+def judge(root: Path, said: Mapping[str, Any], keys: Keys, notes: list[str]) -> Iterator[Finding]:
+    """What is wrong with the description and the files; without a finding or a note of it, the signature is valid."""
+    where = Place(DESCRIPTION, 0)
+    signature, fields = said.get("signature"), {name: said[name] for name in said if name != "signature"}
+    if signature:
+        try:
+            fingerprint, signed = parse_signature(str(signature))
+            signed_bytes = _CONTEXT + json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+            key = keys.get(fingerprint)
+            if key is None:
+                notes.append(f"{DESCRIPTION}: it is signed with the key {fingerprint}, which was not given")
+            elif not key.verifies(signed, signed_bytes):
+                yield Finding(
+                    Check.HEADS, "export-signature", where, f"its signature is not that of the key {fingerprint}"
+                )
+        except (ValueError, RecursionError):
+            yield Finding(Check.HEADS, "export-signature", where, "its signature is none")
+    yield from _files(root, said)
+
+
+def is_signed(said: Mapping[str, Any], keys: Keys) -> bool:
+    """Whether one of the keys has signed the description, if nothing was found."""
+    with suppress(ValueError):
+        return parse_signature(str(said.get("signature")))[0] in keys
+    return False
+
+
+def _files(root: Path, said: Mapping[str, Any]) -> Iterator[Finding]:
+    raw = None
+    with suppress(OSError), directory(root) as fd:
+        raw = read_file(fd, _SUMS, _LARGEST)
+    if raw is None:
+        yield Finding(Check.FILES, "no-sums", Place(_SUMS, 0), "the digests of the files are missing", missing=True)
+        return
+    if hashlib.sha256(raw).hexdigest() != said.get("sums"):
+        yield Finding(Check.FILES, "other-sums", Place(_SUMS, 0), f"it is not the file that {DESCRIPTION} names")
+    listed = {DESCRIPTION, _SUMS}
+    for number, line in enumerate(raw.splitlines(), 1):
+        where = Place(_SUMS, number)
+        found = _SUM.fullmatch(line)
+        name = "" if found is None else os.fsdecode(found[2])
+        parts = PurePosixPath(name).parts
+        if found is None or not parts or name.startswith("/") or ".." in parts:
+            yield Finding(Check.FILES, "no-sum", where, "it names no digest of a file")
+            continue
+        listed.add("/".join(parts))
+        seen = None
+        with suppress(OSError), directory(root, *parts[:-1]) as fd:
+            seen = digest_of(fd, parts[-1])
+        if seen is None:
+            yield Finding(
+                Check.FILES, "file-missing", where, f"{name[:200]} is missing, or no regular file", missing=True
+            )
+        elif seen[0].encode() != found[1]:
+            yield Finding(Check.FILES, "file-changed", where, f"{name[:200]} was changed: its SHA-256 is {seen[0]}")
+    for folder, _, names in os.walk(root):
+        for one in names:
+            path = Path(folder, one).relative_to(root).as_posix()
+            if path not in listed:
+                yield Finding(Check.FILES, "unrecorded", Place(path, 0), f"{_SUMS} does not name it: it was put in")

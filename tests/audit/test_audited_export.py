@@ -1,0 +1,64 @@
+"""`mailboxd audit` on the export of a task, packed or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mailboxd.auditor.model import Verdict
+from mailboxd.auditor.perform import Report, audit
+from mailboxd.errors import UnavailableError
+from mailboxd.keys import PrivateKey
+from mailboxd.signed_heads import by_fingerprint
+from tests.audit.archives import found
+from tests.audit.test_export import exported, unpacked
+from tests.e2e.support import Agent
+
+KEY = PrivateKey.new()
+
+
+def audited(path: Path, key: PrivateKey | None = KEY) -> Report:
+    return audit([path], by_fingerprint([] if key is None else [key.public]))
+
+
+@pytest.fixture
+def packed(alpha: Agent, tmp_path: Path) -> Path:
+    return exported(alpha, tmp_path / "two.tar.gz", key=KEY)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_export_is_proven_by_its_key_and_without_it_consistent(alpha: Agent, tmp_path: Path, whole: bool) -> None:
+    packed = exported(alpha, tmp_path / "whole.tar.gz", key=KEY, whole=whole)
+    folder = unpacked(packed, tmp_path / "unpacked")
+    for path in (packed, folder):
+        report = audited(path)
+        assert (found(report), report.verdict) == ([], Verdict.PROVEN)
+        assert report.archives[0].form == "the export of a task"
+        assert (found(audited(path, None)), audited(path, None).verdict) == ([], Verdict.CONSISTENT)
+        assert audited(path, PrivateKey.new()).verdict is Verdict.CONSISTENT
+
+
+def test_what_was_changed_in_an_export_is_named(packed: Path, tmp_path: Path) -> None:
+    folder = unpacked(packed, tmp_path / "unpacked")
+    sums = (folder / "SHA256SUMS").read_text().splitlines()
+    number = next(n for n, line in enumerate(sums, 1) if line.endswith("tasks.json"))
+    (folder / "tasks.json").write_text("[]")
+    (folder / "planted.md").write_text("x")
+    assert found(audited(folder)) == [("file-changed", f"SHA256SUMS line {number}"), ("unrecorded", "planted.md")]
+    assert audited(folder).archives[0].proof.seq == 0
+
+
+def test_another_description_is_given_away_by_its_signature(packed: Path, tmp_path: Path) -> None:
+    folder = unpacked(packed, tmp_path / "unpacked")
+    described = folder / "export.json"
+    described.write_text(described.read_text().replace('"task": "two"', '"task": "six"'))
+    assert ("export-signature", "export.json") in found(audited(folder))
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(b"\x1f\x8b" + b"x" * 100)
+    with pytest.raises(UnavailableError, match="no packed export"):
+        audited(tmp_path / "x.tar.gz")
+    with pytest.raises(UnavailableError):
+        audited(tmp_path / "nothing")
