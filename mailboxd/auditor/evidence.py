@@ -106,9 +106,20 @@ class Matched:
 
 
 def recorded_files(
-    record: Record, texts: Texts, found: Listing, places: Mapping[str, object], look: Look, last: int, matched: Matched
+    record: Record,
+    texts: Texts,
+    found: Listing,
+    places: Mapping[str, object],
+    look: Look,
+    last: int,
+    matched: Matched,
+    *,
+    all_here: bool = True,
 ) -> Iterator[Finding | None]:
-    """Each recorded file: what is wrong with it, or None. `last`: the number of the last event."""
+    """Each recorded file: what is wrong with it, or None. `last`: the number of the last event.
+
+    `all_here`: every one of them should be there; an export has those of one task.
+    """
     synced = texts.meta.get("outbox_synced", "0")
     after = max(int(synced) if synced.isdecimal() and len(synced) < 19 else 0, last - _NEWEST)
     for path, message_id in record.paths.items():
@@ -118,8 +129,12 @@ def recorded_files(
             matched.elsewhere[place] = matched.elsewhere.get(place, 0) + 1
             yield None
             continue
+        is_here = path in found.files or look.exists(path)
+        if not is_here and not all_here:
+            yield None
+            continue
         matched.recorded += 1
-        if path not in found.files and not look.exists(path):
+        if not is_here:
             if message.is_sent and message.seq > after and message.id in texts.bodies:
                 matched.under_way += 1
                 yield None

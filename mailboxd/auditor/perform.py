@@ -293,7 +293,10 @@ class _Reader:
 
     def _files(self, listing: Listing, proven: int) -> Matched:
         matched, look, last = Matched(), _Look(self.source), self.chain.tip.seq
-        compared = evidence.recorded_files(self.record, self.texts, listing, self.source.places, look, last, matched)
+        of_all = self.source.export is None
+        compared = evidence.recorded_files(
+            self.record, self.texts, listing, self.source.places, look, last, matched, all_here=of_all
+        )
         for finding in stepwise(compared, "files", len(self.record.paths), self.progress):
             self._add([] if finding is None else [finding])
         if self.source.export is None:  # the digests of an export name all its files
