@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import shlex
 import tarfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ def export_task(export: Export, report: Report, output: Path, progress: Progress
     """
     with report.snapshot():
         name = report.local_id(export.task_id)
-        _require_ended(export, report, name)
+        _require_ended(export, report, name, output)
         contents = dict(sorted(stepwise(_contents(export.ws, report, export.task_id), "read", 0, progress)))
         described, days = _journal_part(export, report, name, progress)
     contents |= {f"mailbox/archive/events/{day}.jsonl": raw for day, raw in days.items()}
@@ -106,13 +107,15 @@ def export_task(export: Export, report: Report, output: Path, progress: Progress
     return len(contents)
 
 
-def _require_ended(export: Export, report: Report, name: str) -> None:
+def _require_ended(export: Export, report: Report, name: str, output: Path) -> None:
     open_ = audit_queries.open_below(report.db, export.task_id)
     if open_ and not export.even_open:
         which = f"{name} has not ended" if open_[0] == name else f"{open_[0]}, a subtask of {name}, has not ended"
+        root = shlex.quote(str(export.ws.root))
         raise UnavailableError(
             f"{which}: the archive would contain reply tokens, with which whoever reads it could answer in the name of"
-            " an agent. Export it when it has ended, or with --open for somebody whom you trust with that"
+            " an agent. Export it when it has ended; for somebody whom you trust with that:"
+            f" `mailboxd -w {root} export archive {name} -o {shlex.quote(str(output))} --open`"
         )
 
 

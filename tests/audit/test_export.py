@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
+import shlex
 import sqlite3
 import subprocess
 import tarfile
@@ -183,7 +184,11 @@ def test_work_that_goes_on_is_exported_only_if_that_is_asked_for(alpha: Agent, t
     assert "two.text, a subtask of two, has not ended" in refused.stderr
     assert "reply tokens" in refused.stderr
     assert not list(tmp_path.glob("*.tar.gz"))
-    folder = unpacked(exported(alpha, tmp_path / "two.tar.gz", even_open=True), tmp_path / "here")
+    printed = shlex.split(refused.stderr.split("`")[1])
+    assert printed[0] == "mailboxd"
+    done = alpha.call(*printed[1:])
+    assert done.returncode == 0, done.stderr
+    folder = unpacked(tmp_path / "two.tar.gz", tmp_path / "here")
     assert json.loads((folder / "export.json").read_text())["ended"] is False
     assert "Keep it secret" in (folder / "README.txt").read_text()
 

@@ -7,6 +7,7 @@ import os
 import selectors
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,10 @@ def test_tasks_that_stopped_are_one_message(bell: Bell) -> None:
     assert said["notices"][0]["link"].endswith("/t/job0")
     assert bell.states() == ["done"] * 4
     assert len(bell.said("notice.sent")) == 4, "the log of each task has it"
+    rows = [row for one in said["notices"] for row in bell.stage.json("show", one["task"])["told"]]
+    sent = json.dumps(said, ensure_ascii=False, indent=2).encode()
+    assert {row["sha256"] for row in rows} == {sha256(sent).hexdigest()}
+    assert [row["together_with"] for row in rows] == [None] + [said["id"]] * 3
     assert bell.ring() == 0
 
 
