@@ -13,13 +13,15 @@ from mailboxd.core.vocabulary import same_agent
 _TAKEN = frozenset({"accepted", "duplicate", "late", "orphan", "recovered"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Side:
     """One archive and what its journal says."""
 
     judged: Judged
     record: Record
     chain: Chain
+    grows: bool = False
+    """A daemon has written to the journal while the archives were read: what is not there may be by now."""
 
     def is_called(self, name: str) -> bool:
         """Whether a sender or receiver is the agent of this archive, here or by its name on another host."""
@@ -57,7 +59,9 @@ def _pair(sender: Side, receiver: Side, crossed: Crossed) -> Iterator[tuple[Judg
         accepted = [copy for copy in copies if copy.text("verdict") in _TAKEN]
         original = sent.get(message_id)
         if original is None:
-            if accepted and message_id.startswith("msg_"):
+            if accepted and message_id.startswith("msg_") and sender.grows and copies[0].at > sender.record.last_at:
+                crossed.direct += 1
+            elif accepted and message_id.startswith("msg_"):
                 yield receiver.judged, _not_sent(accepted[0], sender, receiver)
             continue
         for copy in accepted:
@@ -111,7 +115,7 @@ def _not_taken(original: Message, sender: Side, receiver: Side, crossed: Crossed
     """A message that its receiver's archive lacks: only an answer to it proves that it was taken there."""
     us, them = sender.judged.agent, receiver.judged.agent
     answer = None if original.undelivered or original.text("type") != "task" else _answer(original, sender, receiver)
-    if answer is None:
+    if answer is None or (receiver.grows and answer.at > receiver.record.last_at):
         crossed.direct += 1
         return
     what = (

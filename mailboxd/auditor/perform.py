@@ -49,7 +49,10 @@ def audit(
     """
     with ExitStack() as opened:
         sources = [reading.find(opened.enter_context(exported.unpacked(path)), str(path)) for path in given]
+        before = [reading.extent(source) for source in sources]
         sides = [_Reader(source, keys, progress).judge(noted) for source in sources]
+        for side, source, extent in zip(sides, sources, before, strict=True):
+            side.grows = reading.extent(source) != extent
     crossed = Crossed()
     for judged, finding in crossing.compare(sides, crossed):
         judged.findings.append(finding)

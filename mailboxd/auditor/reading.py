@@ -185,6 +185,15 @@ def journals(source: Source) -> tuple[list[str], dict[str, str], list[str]]:
     return days, odd, replaced
 
 
+def extent(source: Source) -> tuple[str, int]:
+    """The last file of the journal and its size: another value means that somebody writes to it meanwhile."""
+    days = journals(source)[0]
+    with suppress(OSError), directory(source.root, *source.places["archive"], _EVENTS) as fd:
+        status = lstat(fd, days[-1]) if days else None
+        return (days[-1], status.st_size) if status is not None else ("", 0)
+    return "", 0
+
+
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A line as it stands in a file. `whole`: it ends; `too_long`: its bytes were not kept."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mailboxd.auditor import reading
 from mailboxd.auditor.model import Verdict
 from mailboxd.auditor.perform import audit
 from mailboxd.cli.program import program
@@ -425,6 +426,27 @@ def test_the_end_of_one_archive_that_was_cut_off_shows_by_the_other(alpha: Archi
         n for n, said in enumerate(alpha.lines(), 1) if "message.received" in said.values() and said["actor"] == "beta"
     )
     assert found(audited(alpha, beta)) == [("sent-after-end", f"{DAY} line {came}")]
+
+
+def test_what_a_running_daemon_writes_while_the_archives_are_read_is_not_missing(
+    alpha: Archive, beta: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """beta is read first, and goes on before alpha is read."""
+    lines = beta.lines()
+    sent = beta.line_of("message.sent") - 1
+    beta.write(lines[:sent])
+    read = reading.listing
+
+    def and_beta_goes_on(source: reading.Source) -> reading.Listing:
+        found = read(source)
+        if source.root == alpha.root:
+            beta.write(lines)
+        return found
+
+    monkeypatch.setattr(reading, "listing", and_beta_goes_on)
+    outbox = beta.root / "mailbox" / "outbox" / "2026-11-26"
+    outbox.rename(outbox.with_name(".later"))
+    assert found(audited(beta, alpha)) == []
 
 
 def test_two_archives_of_one_agent_that_differ_are_named_at_the_first_event(days: Archive, tmp_path: Path) -> None:
