@@ -19,6 +19,8 @@ from mailboxd.store.journal import FORMAT
 _NAMES = frozenset({"seq", "at", "kind", "task", "role", "actor", "data", "hash"})
 _TEXTS = ("at", "kind", "role", "actor", "hash")
 _MOST = 1 << 62
+_FAR = 1_000_000
+"""How many missing events there may be for the hashes of later ones to be kept."""
 TABLES = ("outbox", "meta")
 """The tables whose rows are in the journal, in the order in which a first line names their latest changes."""
 
@@ -181,15 +183,16 @@ class Chain:
             self.tip, self._computed, self._sound, self.tip_at = Tip(seq, said["hash"]), said["hash"], True, where
             self._keep(seq, said["hash"])
             return
-        for gap in self._gaps:
-            if gap.first <= seq <= gap.last and seq not in gap.late:
-                gap.late.add(seq)
-                self._keep(seq, said["hash"])
-                before = self.hash_at(seq - 1) if seq > 1 else GENESIS
-                right = before is None or self._computed_hash(before, said, raw) == said["hash"]
-                what = "" if right else ", and it is not what was recorded"
-                yield _wrong("reordered", where, f"event {seq} stands after event {self.tip.seq}{what}")
-                return
+        number = bisect_right(self._gaps, seq, key=lambda gap: gap.first) - 1
+        gap = self._gaps[number] if number >= 0 else None
+        if gap is not None and seq <= gap.last and seq not in gap.late:
+            gap.late.add(seq)
+            self._keep(seq, said["hash"])
+            before = self.hash_at(seq - 1) if seq > 1 else GENESIS
+            right = before is None or self._computed_hash(before, said, raw) == said["hash"]
+            what = "" if right else ", and it is not what was recorded"
+            yield _wrong("reordered", where, f"event {seq} stands after event {self.tip.seq}{what}")
+            return
         yield _wrong("inserted", where, f"event {seq} stands here again, after event {self.tip.seq}: it was put in")
 
     def _set(self, tip: Tip, computed: str, where: Place, *, sound: bool) -> None:
@@ -204,7 +207,7 @@ class Chain:
 
     def _keep(self, seq: int, hash_: str) -> None:
         end = 32 * seq
-        if end > len(self._hashes) + (32 << 20):
+        if seq > self.count + _FAR:
             return  # a number that no journal of this size reaches
         if end > len(self._hashes):
             self._hashes.extend(bytes(end - len(self._hashes)))

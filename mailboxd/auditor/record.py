@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from mailboxd.core.people import may_decide
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, same_agent
 
+_TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII)
 SLACK = 60.0
 """Seconds by which times may go back: several processes write, each with the time at which it began."""
 _BY_ITSELF = "mailboxd"
@@ -165,12 +167,15 @@ class Record:
 
     def time(self, where: Place, at: str, what: str, *, is_clock: bool = False) -> Iterator[Finding]:
         """The time of the next event or head: it is not before that of an earlier one, unless the clock was set."""
+        if _TIME.fullmatch(at) is None:
+            yield Finding(Check.TIMES, "no-time", where, f"the time of {what} is none: {at[:40]!r}")
+            return
         if is_clock or at >= self._latest:
             self._latest, self._latest_place = at, where
             return
         try:
             back = to_epoch(self._latest) - to_epoch(at)
-        except ValueError:
+        except ValueError:  # a day or an hour that does not exist
             yield Finding(Check.TIMES, "no-time", where, f"the time of {what} is none: {at[:40]!r}")
             return
         if back > SLACK:

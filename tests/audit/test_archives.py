@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
@@ -323,6 +324,29 @@ def test_swapped_bodies_are_named(alpha: Archive) -> None:
     lines[first]["raw"] = lines[first]["raw"].replace("A finished tree", "A felled tree")
     alpha.write(lines)
     assert found(audited(alpha, key=KEY)) == [("changed-body", f"{DAY} line {first + 1}")]
+
+
+def test_bodies_that_change_places_are_both_named(alpha: Archive) -> None:
+    lines = alpha.lines()
+    one, two = (n for n, said in enumerate(lines) if "body" in said)
+    lines[one]["raw"], lines[two]["raw"] = lines[two]["raw"], lines[one]["raw"]
+    alpha.write(lines)
+    places = [("changed-body", f"{DAY} line {n + 1}") for n in (one, two)]
+    assert [one for one in found(audited(alpha, key=KEY)) if one[0] == "changed-body"] == places
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 300))])
+def test_no_byte_of_an_event_can_be_changed(days: Archive, seed: int) -> None:
+    random = Random(seed)
+    path = random.choice(days.days)
+    lines = path.read_bytes().splitlines(keepends=True)
+    number = random.choice([n for n, line in enumerate(lines) if line.startswith((b'{"seq"', b'{"head"', b'{"body"'))])
+    line = bytearray(lines[number])
+    line[random.randrange(len(line) - 1)] ^= 1 << random.randrange(7)
+    lines[number] = bytes(line)
+    path.write_bytes(b"".join(lines))
+    places = {(finding.where.file, finding.where.line) for finding in audited(days, key=KEY).findings}
+    assert (f"archive/events/{path.name}", number + 1) in places or b"\n" in line[:-1]
 
 
 def test_a_replaced_file_a_missing_one_and_one_dropped_later_are_named(alpha: Archive) -> None:
