@@ -80,7 +80,9 @@ def test_the_ledger_names_the_run_and_the_tools_it_used() -> None:
 
 def test_a_reply_is_found_in_the_history_by_its_run() -> None:
     found = parse_reply(ReplySource.HISTORY, recorded("chat-history"), RUN)
-    assert found == FetchedReply(ReplySource.HISTORY, answered=True, text="All done.", used_tools=False)
+    assert found == FetchedReply(
+        ReplySource.HISTORY, answered=True, text="All done.", used_tools=False, model="stub/stub-1"
+    )
 
 
 def test_the_reply_of_another_run_is_not_taken() -> None:
@@ -157,8 +159,10 @@ def test_a_rerun_of_a_turn_that_no_agent_has_read_is_no_answer_to_it() -> None:
         assert isinstance(used, Unknown)
         assert not used.harmless
     other = replace(LOST, run_id="a later turn of the session")
-    assert resolve(OPENCLAW, other, rerun, found) == Succeeded("Done.", run_id=RERUN)
-    assert resolve(OPENCLAW, replace(LOST, run_id=UNREAD), read, found) == Succeeded("Done.", run_id=UNREAD)
+    assert resolve(OPENCLAW, other, rerun, found) == Succeeded("Done.", run_id=RERUN, model="scripted/beta")
+    assert resolve(OPENCLAW, replace(LOST, run_id=UNREAD), read, found) == Succeeded(
+        "Done.", run_id=UNREAD, model="scripted/beta"
+    )
 
 
 def test_a_failure_in_the_ledger_is_judged_like_one_in_an_answer() -> None:

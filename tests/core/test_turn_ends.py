@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from mailboxd.core.attempts import CUT
 from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import LookUp, RunTurn
-from mailboxd.core.inputs import Clarification, Edited, Remedy, Unblock
+from mailboxd.core.events import Event
+from mailboxd.core.inputs import Cancel, Clarification, Edited, Remedy, Unblock
 from mailboxd.core.model import Plan, Usage
-from mailboxd.core.outcomes import Failed, Planned, Question, Results, Succeeded, Unclear, Unknown
+from mailboxd.core.outcomes import Failed, Planned, PromptDigest, Question, Results, Succeeded, Unclear, Unknown
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn
 from mailboxd.effects import turns
 from mailboxd.protocol.answer import Asked
@@ -133,3 +137,39 @@ def test_an_answer_that_was_cleaned_is_kept_as_it_came() -> None:
         assert isinstance(end.answer, Results)
         assert end.answer.text == "64 chairs"
         assert [made.body for made in end.made] == ([said] if kept else [])
+
+
+PROMPT = PromptDigest("ab" * 32, 1234)
+
+
+def lost(desk: Desk, name: str = "t") -> list[Event]:
+    """The turn of the task is lost, with what it was asked."""
+    (order,) = desk.pending(RunTurn, name)
+    ended = turns.ended(replace(order, prompt=PROMPT), order.effect, Unknown("gone"), None)  # type: ignore[arg-type]
+    return desk.settles(order, ended)
+
+
+def prompts_in(events: Sequence[Event]) -> list[object]:
+    return [event.data["turn"]["prompt"] for event in events if "turn" in event.data]
+
+
+def test_a_lost_turn_says_what_it_was_asked_once_its_outcome_is_known() -> None:
+    desk = Desk()
+    desk.give()
+    assert prompts_in(lost(desk)) == []
+    (order,) = desk.pending(LookUp, "t")
+    assert isinstance(order.effect, LookUp)
+    assert order.effect.prompt == PROMPT
+    found = turns.ended(order, order.effect, Succeeded("Done.", model="acme/m-1"), Results("Done."))
+    (prompt,) = prompts_in(desk.settles(order, found))
+    assert prompt == {"sha256": "ab" * 32, "size": 1234}
+
+
+def test_a_turn_that_is_lost_when_nothing_waits_for_it_says_what_it_was_asked() -> None:
+    """Nobody asks about it any more, so its end is this."""
+    desk = Desk()
+    desk.give()
+    (order,) = desk.pending(RunTurn, "t")
+    desk.handle("t", Cancel("operator"))
+    ended = turns.ended(replace(order, prompt=PROMPT), order.effect, Unknown("gone"), None)  # type: ignore[arg-type]
+    assert prompts_in(desk.handle("t", ended)) == [{"sha256": "ab" * 32, "size": 1234}]

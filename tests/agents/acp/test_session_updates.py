@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +86,36 @@ def test_nothing_that_it_may_say_is_an_error(sent: list[tuple[Any, dict[str, Any
     for kind, update in sent:
         updates.update({"sessionId": "s", "update": {**update, "sessionUpdate": kind}})
     assert isinstance(updates.text, str)
+
+
+MODEL = {"category": "model", "currentValue": "m-1"}
+
+
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        (
+            {
+                "configOptions": [
+                    {"category": "mode", "currentValue": "x"},
+                    {"category": "model", "currentValue": "m-1"},
+                ]
+            },
+            "m-1",
+        ),
+        ({"models": {"currentModelId": "m-2"}}, "m-2"),
+        ({"configOptions": "nonsense", "models": []}, ""),
+        (None, ""),
+    ],
+)
+def test_the_model_of_a_session_is_what_it_reports(said: object, model: str) -> None:
+    updates = collecting()
+    updates.configured(said)
+    assert updates.model == model
+
+
+def test_a_change_of_the_model_is_taken() -> None:
+    updates = collecting()
+    updates.configured({"models": {"currentModelId": "m-1"}})
+    say(updates, "config_option_update", configOptions=[{"category": "model", "currentValue": "m-2"}])
+    assert updates.model == "m-2"
