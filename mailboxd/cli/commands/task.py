@@ -268,8 +268,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
     yield from _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
     turns = [
-        (str(t["number"]), t["purpose"], t["outcome"] or "runs", t["model"] or "not reported", _asked(t["prompt"]))
-        for t in found["turns"]
+        (str(t["number"]), t["purpose"], t["outcome"] or "runs", _model(t), _asked(t["prompt"])) for t in found["turns"]
     ]
     yield from _table("Turns", ("NO", "FOR", "OUTCOME", "MODEL", "PROMPT (SHA-256)"), turns)
     shown, left_out = task_output.most_urgent(found["children"], _MOST_ROWS)
@@ -337,6 +336,10 @@ def _spent(spent: dict[str, Any]) -> str:
     of_tokens = f" of {spent['budget_tokens']}" if spent["budget_tokens"] is not None else ""
     turns = f"{spent['turns']} turn{'s' * (spent['turns'] != 1)}"
     return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {turns}"
+
+
+def _model(turn: dict[str, Any]) -> str:
+    return turn["model"] or ("not reported" if turn["outcome"] else "")
 
 
 def _asked(prompt: dict[str, Any] | None) -> str:
