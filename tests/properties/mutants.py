@@ -483,8 +483,8 @@ MUTANTS = (
     Mutant(
         "a lost correction is looked up as a first answer",
         "_turn_unknown",
-        "replace(lookup, harness=attempt.worker_ref, correction=ended.correction)",
-        "replace(lookup, harness=attempt.worker_ref)",
+        "replace(lookup, harness=attempt.worker_ref, correction=ended.correction, prompt=ended.prompt)",
+        "replace(lookup, harness=attempt.worker_ref, prompt=ended.prompt)",
         test_corrections.test_a_lost_correcting_turn_is_looked_up_as_what_it_was,
     ),
     Mutant(
