@@ -553,7 +553,8 @@ class _Replay:
         row = (said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"], text)
         if row[0] != self.tip.seq + 1:
             raise DamagedError(f"{entry.where}: event {self.tip.seq + 1} is missing before event {row[0]}")
-        if event_log.chain(self.tip.hash, row) != said["hash"]:
+        # a second `data` in the line would be what is replayed, and the first what was hashed
+        if _said(text.encode()) != said["data"] or event_log.chain(self.tip.hash, row) != said["hash"]:
             row = (*row[:-1], event_log.data_text(said["data"]))  # the text was escaped to ASCII, or written otherwise
             if event_log.chain(self.tip.hash, row) != said["hash"]:
                 raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")

@@ -137,6 +137,20 @@ def test_replaying_an_event_reads_no_table_from_end_to_end(tmp_path: Path) -> No
     assert [(sql, step) for sql, step in steps if step.startswith("SCAN") and " USING INDEX" not in step] == []
 
 
+def test_a_line_that_says_one_thing_to_whoever_hashes_it_and_another_to_whoever_reads_it_is_named(
+    tmp_path: Path,
+) -> None:
+    room = play(tmp_path / "ws", 1)
+    room.close()
+    lines = room.journal[0].read_text().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if '"task.amended"' in line)
+    data = json.dumps(json.loads(lines[number])["data"] | {"changes": {"title": "Another"}})
+    lines[number] = f'{lines[number].rstrip()[:-1]},"data":{data}}}\n'
+    room.journal[0].write_text("".join(lines))
+    with pytest.raises(DamagedError, match=f"line {number + 1}: event .* is not what was recorded"):
+        again(room.ws, tmp_path / "one.db")
+
+
 def test_half_a_last_line_is_as_if_it_had_not_been_written(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 2)
     room.settle()
