@@ -51,7 +51,9 @@ WRITES_PER_CHILD = {
 WRITES_BY_TIME = ("meta", "stale_files")
 """Tables that rounds write to, or that are written when enough time has passed."""
 
-GROWING = "events|tasks|dependencies|attempts|messages|bodies|outbox|artifacts|approvals|reviews|review_requests"
+GROWING = (
+    "events|tasks|dependencies|attempts|messages|bodies|prompts|outbox|artifacts|approvals|reviews|review_requests"
+)
 SCANNED = re.compile(
     rf"SCAN (?:{GROWING})\b(?! USING (?:COVERING )?INDEX (\w+))|SCAN \w+ USING (?:COVERING )?INDEX (\w+)"
     rf"|SEARCH (?!events)(?:{GROWING})\b(?! USING)"
