@@ -191,6 +191,9 @@ class Record:
             yield "other-time", f"it is of {at}, and its data is of {str(data['at'])[:40]}"
         if event.task is not None and event.kind is not Kind.TASK_CREATED and event.task not in self.tasks:
             yield "no-task", f"no event has made its task {event.task}"
+        for artifact in data.get("artifacts", ()):
+            if artifact["uri"].startswith("mailboxd:") and sha256(artifact["body"]) != artifact["sha256"]:
+                yield "artifact", f"the text of the artifact {artifact['id'][:60]} has another SHA-256 than it says"
         self._count(event.kind)
         self._named_prompt(where, data)
         if event.kind == "config.changed":

@@ -408,6 +408,16 @@ def test_another_action_than_its_digest_says_is_named(alpha: Archive) -> None:
     assert ("digest", f"{DAY} line {alpha.line_of('approval.requested')}") in found(audited(alpha))
 
 
+def test_a_result_that_was_rewritten_is_named(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "attempt.ended" and said["data"].get("artifacts"))
+        said["data"]["artifacts"][0]["body"] += " And more."
+        rehash(lines)
+
+    alpha.edit(change)
+    assert "artifact" in {kind for kind, _ in found(audited(alpha))}
+
+
 def test_a_phase_that_no_rule_leads_to_is_named(alpha: Archive) -> None:
     def change(lines: list[Said]) -> None:
         said = next(said for said in lines if said.get("kind") == "attempt.ended")
