@@ -82,6 +82,8 @@ class Export:
     """Signs the archive; None: nothing is signed."""
     keys: Keys = field(default_factory=dict)
     """The public keys of this agent, which judge the signed heads."""
+    agent: str = ""
+    """As configured, where no daemon has run yet."""
 
 
 def export_task(export: Export, report: Report, output: Path, progress: Progress = silent) -> int:
@@ -196,7 +198,7 @@ def _journal_part(
         days.files[days.day].append(_line({"prompt": sha256, "text": text}))
     shown_events = last - first + 1 if export.whole else len(own)
     described = Description(
-        agent=report.agent() or "",
+        agent=report.agent() or export.agent,
         task=name,
         task_id=export.task_id,
         database=days.database,

@@ -14,7 +14,7 @@ import click
 from mailboxd import search
 from mailboxd.cli.bars import bars
 from mailboxd.cli.key_option import key_option
-from mailboxd.cli.session import Session, task_argument, verb
+from mailboxd.cli.session import Session, agent_of, task_argument, verb
 from mailboxd.cli.text import stamp
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
@@ -174,8 +174,9 @@ def archive_command(session: Session, task: str, output: Path, whole: bool, even
 
     ws = session.workspace()
     with session.report() as report, bars() as progress:
-        keys = keys_at_hand(ws, report.agent() or "", os.environ)
-        export = Export(ws, report.find(task), whole, even_open, own_key(ws, os.environ), keys)
+        agent = report.agent() or agent_of(ws) or ""
+        keys, key = keys_at_hand(ws, agent, os.environ), own_key(ws, os.environ)
+        export = Export(ws, report.find(task), whole, even_open, key, keys, agent)
         count = export_task(export, report, output, progress)
     session.answer({"file": str(output), "files": count}, f"{output}: {count} files")
 
