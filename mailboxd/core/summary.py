@@ -40,6 +40,7 @@ _LABEL = re.compile(r"[\"'*_`]*([^\W\d_][^:：*\"`]{1,24}?)[\"'*_`]*[ \t]*[:：]
 _KEY = re.compile(r"[\w .-]{1,24}:(?:\s|$)")
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\]\[]{0,300})\]\([^()\s]{0,500}(?:[ \t]+\"[^\"]{0,200}\")?\)")
 _MARKS = re.compile(r"(?<!\w)(?:\*{1,3}|_{1,3}|~~)(?=\S)|(?<=\S)(?:\*{1,3}|_{1,3}|~~)(?!\w)|`+")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]{0,20}[@-~]")
 _COMMENT = re.compile(r"<!--.*?-->")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s)|[。！？．]")
 _ENDED = (".", "!", "?", "…", ":", "。", "！", "？", "：", ";", "；")
@@ -72,7 +73,7 @@ def summary_line(text: str, limit: int = LONGEST) -> str:
 
     Runs in linear time over any text, and looks at its first lines only.
     """
-    lines = [line[:_READ_CHARS] for line in islice(text.splitlines(), _READ_LINES)]
+    lines = [_COLOURS.sub("", line[:_READ_CHARS]) for line in islice(text.splitlines(), _READ_LINES)]
     others: dict[str, str] = {}
     awaited = False
     first = ""
@@ -133,7 +134,8 @@ def _blocks(lines: Sequence[str]) -> Iterator[tuple[str, str, Sequence[str]]]:
         elif line.startswith("[mailboxd]"):
             yield "note", _plain(line), ()
         else:
-            bare = _QUOTE.sub("", line.strip(), count=1).strip()
+            quoted = _QUOTE.match(line.strip())
+            bare = line.strip()[quoted.end() if quoted else 0 :].strip()
             item = _ITEM.match(bare)
             said = _plain(bare[item.end() :] if item else bare)
             yield ("item" if item else "prose"), said, lines[number : number + 8]

@@ -198,7 +198,7 @@ def test_show_has_all_that_is_on_record(plan: Stage) -> None:
     assert set(attempt["usage"]) == {"input_tokens", "output_tokens", "cost_usd"}
     a, b, c = found["children"]
     assert (a["key"], a["agent"], a["phase"], a["status"], a["local_id"]) == ("a", "beta", "completed", "done", "job.a")
-    assert a["result_summary"] == "Twelve figures"
+    assert a["result_summary"] == "red"
     assert (b["status"], c["status"], c["depends_on"]) == ("dispatched", "pending", ["a", "b"])
 
 

@@ -63,6 +63,8 @@ _LONG = "Revenue rose by three per cent in the third quarter. " * 20
         ("See [the report](https://example.org/a_b) in `out/q3.md`, __now__.", "See the report in out/q3.md, now."),
         ("> Quoted, but all there is.", "Quoted, but all there is."),
         ("<!-- draft -->\nIt is ready.", "It is ready."),
+        ("It <b>is</b> > ready.", "It <b>is</b> > ready."),
+        ("# Tests\n\n\x1b[32mAll passed\x1b[0m.", "All passed."),
         ("snake_case_name is 2*3*4 wide.", "snake_case_name is 2*3*4 wide."),
         # a sentence over several lines
         ("Revenue rose by three\nper cent.\nCosts fell.", "Revenue rose by three per cent."),
