@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,10 @@ def test_a_harness_does_a_task(shop: Any, tmp_path: Path) -> None:
     (prompt,) = place.said("prompt")
     for words in ("task_id job", f"attempt_id {attempt['id']}", str(place.alpha.root), "read, edit", "Do job."):
         assert words in prompt
+    (ended,) = place.alpha.events("attempt.ended")
+    turn = ended["data"]["turn"]
+    assert turn["prompt"] == {"sha256": sha256(prompt.encode()).hexdigest(), "size": len(prompt.encode())}
+    assert (turn["agent"], turn["session"], turn["model"]) == ("acp:odd", "ses-1", None)
     (diff,) = place.alpha.query("SELECT * FROM v_artifacts WHERE kind = 'diff'")
     assert "notes.txt" in diff["summary"]
     assert [event["data"]["note"] for event in place.alpha.events("attempt.checkpoint")][:1] == ["I begin."]
