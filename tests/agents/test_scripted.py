@@ -265,6 +265,7 @@ def test_errors_are_worded_like_openclaws(call: Call, tmp_path: Path) -> None:
 ASKED_AGAIN = "[mailboxd] work turn · task t1.a · attempt 2\n\nYour last answer was not taken:\n\n- It is a refusal.\n"
 
 
+@pytest.mark.slow
 def test_an_agent_answers_in_its_dialect(call: Call, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         "dialect: json\nagents:\n  alpha: {rules: [{reply: 'Forty chairs.', times: 1}]}\n"
@@ -279,6 +280,7 @@ def test_an_agent_answers_in_its_dialect(call: Call, tmp_path: Path) -> None:
     assert said(call("turn", "alpha", "# Something")).startswith("[scripted]"), "no turn of mailboxd's"
 
 
+@pytest.mark.slow
 def test_after_an_evasion_it_answers_in_the_form_whatever_its_rules_say(call: Call, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         "dialect: refusal\nagents: {alpha: {rules: [{times: 1, reply: 'For {title}'}, {reply: other}]}}"
@@ -298,6 +300,7 @@ def test_an_answer_that_its_script_makes_unclear_is_left_to_the_script(call: Cal
     assert said(call("turn", "alpha", ASKED_AGAIN)) == "Forty chairs."
 
 
+@pytest.mark.slow
 def test_a_vote_is_one_only_if_it_is_asked_for(call: Call, tmp_path: Path) -> None:
     form = "---\ntype: reply\nstatus: done\nanswer: yes\n---\n## Results\n\nBoth doors were tested.\n"
     script = {"dialect": "prose", "agents": {"alpha": {"default": {"reply": form}}}}

@@ -93,6 +93,7 @@ def test_each_time_is_one_task_with_an_id_of_its_own(desk: Desk) -> None:
     assert {task.title for task in desk.roots} == {"Water the plants."}
 
 
+@pytest.mark.slow
 def test_over_a_year_no_day_is_left_out_and_none_has_two_runs(desk: Desk) -> None:
     repeat(desk, "repeat: daily at 02:30")
     live(desk, "2027-11-26T00:00:00.000Z")

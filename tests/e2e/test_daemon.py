@@ -92,6 +92,7 @@ def test_a_daemon_that_only_waits_for_people_and_peers_is_as_idle(found: Found) 
     assert cpu_ticks(process.pid) - before <= 6, alpha.last_words()
 
 
+@pytest.mark.slow
 def test_sigterm_drains_running_turns_are_waited_for_and_recorded(found: Found) -> None:
     company = found({"alpha": {"default": {"delay": 1, "reply": "Text."}}})
     alpha = company["alpha"]

@@ -167,6 +167,7 @@ def test_an_upgraded_workspace_is_only_told(tmp_path: Path) -> None:
         assert standing(ada).reached is None
 
 
+@pytest.mark.slow
 def test_a_new_day_begins_at_the_midnight_of_the_operator_over_both_changes_of_the_clock(tmp_path: Path) -> None:
     for evening, hours in (("2026-03-28T21:00:00.000Z", 23), ("2026-10-24T20:00:00.000Z", 25)):
         with town(tmp_path / evening[:10], "ada", at=evening, day_turns="2") as (ada,):
