@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from mailboxd.auditor.given import GivenKeys
 from mailboxd.auditor.model import NOWHERE, Check, Decision, Finding
 from mailboxd.auditor.record import Message, Record, Request
 from mailboxd.errors import MessageError
-from mailboxd.keys import parse_signature
+from mailboxd.keys import known_as, parse_signature
 from mailboxd.protocol.front_matter import canonical
 from mailboxd.protocol.messages import ApprovalMessage, parse_message
-from mailboxd.signed_heads import Keys
 
 _LARGEST = 8 << 20
-VALID, UNCHECKED, UNSIGNED = "valid", "not checked: its key was not given", "none"
+UNCHECKED, UNSIGNED = "not checked: its key was not given", "none"
 
 
 def files(
-    record: Record, text: Callable[[str], bytes | None], good: set[str], keys: Keys, found: dict[str, tuple[str, str]]
+    record: Record,
+    text: Callable[[str], bytes | None],
+    good: set[str],
+    keys: GivenKeys,
+    own: set[str],
+    found: dict[str, tuple[str, str]],
 ) -> Iterator[Finding]:
-    """What is wrong with the approval files. Their paths and signatures go into `found`, by the approval."""
+    """What is wrong with the approval files. Their paths and signatures go into `found`, by the approval.
+
+    `own`: the fingerprints of the keys that have signed the journal. Those are the agent's, and nobody else's.
+    """
     for message in record.messages.values():
         if message.text("type") != "approval" or message.text("verdict") != "accepted" or message.id not in good:
             continue
@@ -33,7 +41,7 @@ def files(
         if raw is None or not is_approval or not isinstance(parsed, ApprovalMessage):
             yield _of(message, "no-approval", f"{path[:200]} is recorded as an approval, and is none")
             continue
-        signed, problem = _signature(raw, parsed.signature, keys)
+        signed, problem = _signature(raw, parsed.signature, parsed.from_, keys, own)
         if problem:
             yield _of(message, "approval-signature", f"{path[:200]}: {problem}")
         request = record.requests.get(parsed.approval_id)
@@ -47,20 +55,30 @@ def files(
         yield from _compare(message, parsed, request, path)
 
 
-def _signature(raw: bytes, signature: str | None, keys: Keys) -> tuple[str, str]:
-    """What is known of a signature, and what is wrong with it."""
+def _signature(raw: bytes, signature: str | None, sender: str, keys: GivenKeys, own: set[str]) -> tuple[str, str]:
+    """What is known of the signature of a sender, and what is wrong with it."""
     if signature is None:
         return UNSIGNED, ""
     try:
         fingerprint, signed = parse_signature(signature)
-        key = keys.get(fingerprint)
+        key = keys.by_fingerprint.get(fingerprint)
         if key is None:
             return UNCHECKED, ""
         if key.verifies(signed, canonical(raw)):
-            return VALID, ""
+            return _by(fingerprint, sender, keys, own)
     except (ValueError, MessageError):
         return "malformed", "its signature is malformed"
     return "invalid", f"its signature is not that of the key {fingerprint}: it was changed after it was signed"
+
+
+def _by(fingerprint: str, sender: str, keys: GivenKeys, own: set[str]) -> tuple[str, str]:
+    """Whose signature a valid one is: a key counts for whom it was given, and without a name by what the file says."""
+    if keys.is_of(fingerprint, sender):
+        return f"valid: {known_as(sender)}, key {fingerprint}", ""
+    if "" in keys.names(fingerprint) and fingerprint not in own:
+        return f"valid: key {fingerprint}, given without a name; the file says that it is from {sender[:80]}", ""
+    whose = f"the key {fingerprint} that signs this journal" if fingerprint in own else keys.owner(fingerprint)
+    return "of another", f"it is signed with {whose}, and says that it is from {sender[:80]}"
 
 
 def _compare(message: Message, said: ApprovalMessage, request: Request, path: str) -> Iterator[Finding]:

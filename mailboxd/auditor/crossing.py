@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mailboxd.auditor.chain import Chain
-from mailboxd.auditor.model import Check, Finding, Judged
+from mailboxd.auditor.model import Check, Finding, Judged, Place
 from mailboxd.auditor.record import Message, Record
 from mailboxd.core.vocabulary import same_agent
 
@@ -20,6 +20,8 @@ class Side:
     judged: Judged
     record: Record
     chain: Chain
+    signed: Mapping[str, Place] = field(default_factory=dict)
+    """Fingerprint -> the first head that is signed with this key."""
     grows: bool = False
     """A daemon has written to the journal while the archives were read: what is not there may be by now."""
 
@@ -44,6 +46,7 @@ def compare(sides: Sequence[Side], crossed: Crossed) -> Iterator[tuple[Judged, F
         for other in sides:
             if one is not other and not same_agent(one.judged.agent, other.judged.agent):
                 yield from _pair(one, other, crossed)
+                yield from _one_key(one, other)
     yield from _same_agent(sides)
 
 
@@ -73,6 +76,19 @@ def _pair(sender: Side, receiver: Side, crossed: Crossed) -> Iterator[tuple[Judg
     for message_id, original in sent.items():
         if message_id not in taken:
             yield from _not_taken(original, sender, receiver, crossed)
+
+
+def _one_key(one: Side, other: Side) -> Iterator[tuple[Judged, Finding]]:
+    """A key is that of one agent: whoever has it could have written the archive of both."""
+    us, them = one.judged.agent, other.judged.agent
+    if not (us and them):
+        return
+    for fingerprint in sorted(one.signed.keys() & other.signed.keys()):
+        problem = (
+            f"heads of {us} here and of {them} ({other.signed[fingerprint]} of {them}) are signed with one key,"
+            f" {fingerprint}: it cannot prove both"
+        )
+        yield one.judged, Finding(Check.HEADS, "shared-key", one.signed[fingerprint], problem)
 
 
 def _not_sent(copy: Message, sender: Side, receiver: Side) -> Finding:

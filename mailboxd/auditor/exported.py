@@ -85,11 +85,12 @@ def judge(root: Path, said: Mapping[str, Any], keys: Keys, notes: list[str]) -> 
     yield from _files(root, said)
 
 
-def is_signed(said: Mapping[str, Any], keys: Keys) -> bool:
-    """Whether one of the keys has signed the description, if nothing was found."""
+def signer(said: Mapping[str, Any], keys: Keys) -> str:
+    """Which of the keys has signed the description, if nothing was found; empty: none of them."""
     with suppress(ValueError):
-        return parse_signature(str(said.get("signature")))[0] in keys
-    return False
+        fingerprint, _ = parse_signature(str(said.get("signature")))
+        return fingerprint if fingerprint in keys else ""
+    return ""
 
 
 def _files(root: Path, said: Mapping[str, Any]) -> Iterator[Finding]:

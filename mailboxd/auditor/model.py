@@ -78,7 +78,7 @@ class Decision:
     file: str
     """The approval file in archive/, or empty."""
     signed: str
-    """What is known of its signature, in a word: valid, unchecked, none."""
+    """What is known of its signature, in a word: and by whose key."""
     seq: int
     """The event of the decision, or of the request."""
     where: Place
@@ -98,6 +98,8 @@ class Judged:
     notes: list[str] = field(default_factory=list)
     """What could not be checked, and why; what an auditor should know, and is not wrong."""
     proof: Proof = NOTHING_PROVEN
+    key_of: str = ""
+    """For whom the key that proves it was given; empty: without a name."""
     exported: bool = False
     """Whether a key that was given has signed the export of a task as a whole."""
     noted: int = 0

@@ -14,12 +14,14 @@ from mailboxd.auditor import approvals, crossing, evidence, exported, reading
 from mailboxd.auditor.chain import Chain, parsed
 from mailboxd.auditor.crossing import Crossed, Side
 from mailboxd.auditor.evidence import Matched, Texts
+from mailboxd.auditor.given import GivenKeys, UnnamedKeysError
 from mailboxd.auditor.model import Check, Finding, Judged, Place, Verdict
 from mailboxd.auditor.reading import Listing, Raw, Source
 from mailboxd.auditor.record import Record
 from mailboxd.errors import DamagedError
+from mailboxd.keys import parse_signature
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.signed_heads import Head, Keys, Standing
+from mailboxd.signed_heads import Head, Standing
 from mailboxd.store.journal import Entry
 
 
@@ -41,16 +43,22 @@ class Report:
 
 
 def audit(
-    given: Sequence[Path], keys: Keys, noted: tuple[int, str] | None = None, progress: Progress = silent
+    given: Sequence[Path], keys: GivenKeys, noted: tuple[int, str] | None = None, progress: Progress = silent
 ) -> Report:
     """Judge the archives in these directories. `noted` is a head that was kept elsewhere: number and hash.
 
-    Raises UnavailableError if one of them is no archive, or cannot be read at all.
+    Raises UnavailableError if one of them is no archive, or cannot be read at all, and UnnamedKeysError.
     """
     with ExitStack() as opened:
         sources = [reading.find(opened.enter_context(exported.unpacked(path)), str(path)) for path in given]
         before = [reading.extent(source) for source in sources]
-        sides = [_Reader(source, keys, progress).judge(noted) for source in sources]
+        readers = [_Reader(source, keys, progress) for source in sources]
+        for reader in readers:
+            reader.read()
+        agents = list({reader.agent.lower(): reader.agent for reader in readers if reader.agent}.values())
+        if len(agents) > 1 and keys.unnamed:
+            raise UnnamedKeysError(agents, list(keys.keys))
+        sides = [reader.judge(agents, noted) for reader in readers]
         for side, source, extent in zip(sides, sources, before, strict=True):
             side.grows = reading.extent(source) != extent
     crossed = Crossed()
@@ -78,8 +86,15 @@ class _Look:
 @dataclass(slots=True)
 class _Reader:
     source: Source
-    keys: Keys
+    keys: GivenKeys
     progress: Progress
+    agent: str = ""
+    agents: Sequence[str] = ()
+    """The agents of all archives."""
+    listing: Listing = field(default_factory=Listing)
+    days: int = 0
+    signed: dict[str, Place] = field(default_factory=dict)
+    """Fingerprint -> the first head that is signed with this key."""
     chain: Chain = field(default_factory=Chain)
     record: Record = field(default_factory=Record)
     texts: Texts = field(default_factory=Texts)
@@ -89,33 +104,44 @@ class _Reader:
     withheld: int = 0
     """Events of which an export has number and hash only."""
 
-    def judge(self, noted: tuple[int, str] | None) -> Side:
+    def read(self) -> None:
+        """Read the whole journal."""
         # the files first: what a daemon moves or writes meanwhile is then in the journal that is read after them
-        listing = reading.listing(self.source)
-        days = self._journal(listing)
-        judged = Judged(self.source.given, self.source.form, self._agent(), self.findings, self.notes)
+        self.listing = reading.listing(self.source)
+        self.days = self._journal(self.listing)
+        self.agent = self._agent()
+
+    def judge(self, agents: Sequence[str], noted: tuple[int, str] | None) -> Side:
+        """Judge what was read, beside the archives of these agents."""
+        self.agents = agents
+        listing, days = self.listing, self.days
+        judged = Judged(self.source.given, self.source.form, self.agent, self.findings, self.notes)
         judged.first_at, judged.last_at = self.record.first_at, self.record.last_at
         judged.events = self.chain.tip.seq
         judged.proof = self._heads()
         if self.source.export is not None:
             self._exported(self.source.export, judged)
+        judged.key_of = self.keys.name_for(judged.proof.key, self.agent, agents) or ""
         if noted is not None:
             self._noted(noted, judged)
         proven = judged.proven_to
         matched = self._files(listing, proven)
         self._approvals(judged, matched, proven)
         self._count(judged, matched, listing, days, proven)
-        return Side(judged, self.record, self.chain)
+        return Side(judged, self.record, self.chain, self.signed)
 
     def _exported(self, said: Mapping[str, Any], judged: Judged) -> None:
         """An export: its key vouches for every file; a head only for what leads to it, which is not told here."""
-        found = list(exported.judge(self.source.root, said, self.keys, self.notes))
+        found = list(exported.judge(self.source.root, said, self.keys.by_fingerprint, self.notes))
         self._add(found)
-        signed = not found and exported.is_signed(said, self.keys)
+        signer = exported.signer(said, self.keys.by_fingerprint)
+        if signer and not found and not self._vouches(signer):
+            self._add([self._other_key(Place(exported.DESCRIPTION, 0), "the export", signer)])
+        signed = bool(signer) and not found and self._vouches(signer)
         judged.exported = signed
         judged.proof = replace(judged.proof, seq=0, key="", at="")
         if signed:
-            judged.proof = replace(judged.proof, seq=judged.events, key=str(said["key"]), at=str(said["at"]))
+            judged.proof = replace(judged.proof, seq=judged.events, key=signer, at=str(said["at"]))
         if self.withheld:
             self.notes.append(
                 f"events of other work that were left out, with number and hash only: {self.withheld}. That one follows"
@@ -244,23 +270,40 @@ class _Reader:
         for where, head in self.heads:
             other = others.setdefault(head.seq, (where, head))
             recorded = self.chain.hash_at(head.seq)
-            found = signed_heads.standing(head, recorded, self.keys)
+            found = signed_heads.standing(head, recorded, self.keys.by_fingerprint)
             if found.is_wrong:
                 self._add([self._wrong_head(where, head, found, recorded, proof.seq)])
             else:
-                proof = proof.with_head(head, found)
+                signer, _ = parse_signature(head.signature)
+                is_first = self.signed.setdefault(signer, where) == where
+                if found is Standing.UNKNOWN or self._vouches(signer):
+                    proof = proof.with_head(head, found)
+                elif is_first and self.agent:
+                    self._add([self._other_key(where, f"the head of event {head.seq}", signer)])
+                elif is_first:
+                    self.notes.append(
+                        f"{where}: no message says yet whose archive this is, so a key with a name proves nothing in it"
+                    )
                 if found is Standing.UNKNOWN:
-                    unknown.setdefault(head.signature.split(":")[1], where)
+                    unknown.setdefault(signer, where)
             if other[1].hash != head.hash:
                 problem = f"it signs another hash of event {head.seq} than {other[0]}"
                 self._bad("heads-disagree", where, problem, Check.HEADS)
-        if self.keys:
+        if self.keys.keys:
             for fingerprint, where in unknown.items():
                 self.notes.append(
                     f"{where}: from here on heads are signed with the key {fingerprint}, which was not given: it was"
                     " rotated, or whoever wrote the journal made it"
                 )
         return proof
+
+    def _vouches(self, fingerprint: str) -> bool:
+        return self.keys.name_for(fingerprint, self.agent, self.agents) is not None
+
+    def _other_key(self, where: Place, what: str, fingerprint: str) -> Finding:
+        owner = self.keys.owner(fingerprint)
+        problem = f"{what} is signed with {owner}, and this is the archive of {self.agent}: a key proves its own agent"
+        return Finding(Check.HEADS, "other-key", where, problem)
 
     def _wrong_head(self, where: Place, head: Head, found: Standing, recorded: str | None, proven: int) -> Finding:
         event = self.chain.place_of(head.seq)
@@ -310,7 +353,7 @@ class _Reader:
     def _approvals(self, judged: Judged, matched: Matched, proven: int) -> None:
         files: dict[str, tuple[str, str]] = {}
         look = _Look(self.source)
-        self._add(approvals.files(self.record, look.text, matched.good, self.keys, files))
+        self._add(approvals.files(self.record, look.text, matched.good, self.keys, set(self.signed), files))
         judged.decisions = list(approvals.decisions(self.record, files, proven))
 
     def _count(self, judged: Judged, matched: Matched, listing: Listing, days: int, proven: int) -> None:

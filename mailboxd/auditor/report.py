@@ -63,9 +63,10 @@ def proven(judged: Judged) -> str:
     """What a signature vouches for, in a sentence; empty if nothing is proven."""
     if not judged.proven_to:
         return ""
-    by = f"by the key {judged.proof.key}, signed at {judged.proof.at}"
+    whose = f"given as that of {judged.key_of}" if judged.key_of else "given without a name"
+    by = f"by the key {judged.proof.key} ({whose}), signed at {judged.proof.at}"
     if judged.exported:
-        by = f"the key {judged.proof.key} has signed the export as a whole"
+        by = f"the key {judged.proof.key} ({whose}) has signed the export as a whole"
     if judged.noted > judged.proof.seq:
         by = "by the head that was noted elsewhere"
     counts = judged.proven
@@ -186,7 +187,7 @@ def _facts(judged: Judged) -> dict[str, Any]:
         "verdict": judged.verdict.value,
         "period": [judged.first_at, judged.last_at],
         "events": judged.events,
-        "proven": {**judged.proof.facts(), "to": judged.proven_to, **judged.proven},
+        "proven": {**judged.proof.facts(), "key_of": judged.key_of or None, "to": judged.proven_to, **judged.proven},
         "counts": judged.counts,
         "tasks": judged.tasks,
         "findings": [_finding(finding) for finding in judged.findings],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from mailboxd.keys import PublicKey
 
 _LARGEST = 4_096
+_OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,255}", re.ASCII)
+_Keys = TypeVar("_Keys", bound=tuple[Any, ...])
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -26,6 +29,11 @@ class Key(click.ParamType):  # type: ignore[type-arg]  # generic only in newer v
 
         if isinstance(value, PublicKey):
             return value
+        return self._read(value, param, ctx)
+
+    def _read(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> PublicKey:
+        from mailboxd.keys import PublicKey
+
         text = value if value.startswith("ed25519:") else read_text(value, _LARGEST).strip().partition("\n")[0]
         try:
             return PublicKey.parse(text)
@@ -33,7 +41,23 @@ class Key(click.ParamType):  # type: ignore[type-arg]  # generic only in newer v
             self.fail(f"{error}; `mailboxd connect keys list` shows it", param, ctx)
 
 
-def _checkable(_ctx: click.Context, _param: click.Parameter, keys: tuple[PublicKey, ...]) -> tuple[PublicKey, ...]:
+class NamedKey(Key):
+    """A public key, with the name of its owner before it: a file whose name looks so is given as `./a=b`."""
+
+    name = "[AGENT=]FILE|KEY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from mailboxd.auditor.given import GivenKey
+
+        if isinstance(value, GivenKey):
+            return value
+        owner, equals, rest = value.partition("=")
+        if not equals or not _OWNER.fullmatch(owner):
+            return GivenKey(self._read(value, param, ctx), source=value)
+        return GivenKey(self._read(rest, param, ctx), owner, rest)
+
+
+def _checkable(_ctx: click.Context, _param: click.Parameter, keys: _Keys) -> _Keys:
     if keys:
         from mailboxd.keys import require_extra
 
@@ -46,4 +70,13 @@ def key_option(command: _Command) -> _Command:
     return click.option(
         "--key", "keys", type=Key(), multiple=True, callback=_checkable,
         help="A public key whose signatures prove the record; repeat it for each key that was in use.",
+    )(command)  # fmt: skip
+
+
+def named_key_option(command: _Command) -> _Command:
+    """Add `--key [AGENT=]FILE|KEY`, which may be repeated, as the parameter `keys`: a tuple of GivenKey."""
+    return click.option(
+        "--key", "keys", type=NamedKey(), multiple=True, callback=_checkable,
+        help="A public key, and whose it is: it proves only the archive of AGENT. operator=FILE is for signed approval"
+        " files. Repeat it for each key that was in use; without a name it is for archives of one agent.",
     )(command)  # fmt: skip

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mailboxd.auditor.given import GivenKey, GivenKeys
 from mailboxd.auditor.model import Judged
 from mailboxd.auditor.perform import Report, audit
 from mailboxd.clock import ManualClock
 from mailboxd.keys import PrivateKey
-from mailboxd.signed_heads import Head, SignedHeads, by_fingerprint
+from mailboxd.signed_heads import Head, SignedHeads
 from tests.rebuild.mailroom import Mailroom
 
 EARLIER = Path(__file__).parents[1] / "e2e" / "earlier" / "74b755e.tar.gz"
@@ -98,9 +99,18 @@ def days_of_work(root: Path, days: int = 3, key: PrivateKey | None = None, seed:
     return Archive(root)
 
 
-def audited(*archives: Archive | Path, key: PrivateKey | None = None, **more: Any) -> Report:
+def given(**keys: PrivateKey) -> GivenKeys:
+    """Keys as they are given by name."""
+    return GivenKeys.of(GivenKey(key.public, name) for name, key in keys.items())
+
+
+def audited(
+    *archives: Archive | Path, key: PrivateKey | None = None, keys: GivenKeys | None = None, **more: Any
+) -> Report:
+    """With keys by name, or with one key without a name."""
     paths = [archive.root if isinstance(archive, Archive) else archive for archive in archives]
-    return audit(paths, by_fingerprint([] if key is None else [key.public]), **more)
+    unnamed = GivenKeys.of([] if key is None else [GivenKey(key.public)])
+    return audit(paths, unnamed if keys is None else keys, **more)
 
 
 def found(judged: Judged | Report) -> list[tuple[str, str]]:

@@ -13,16 +13,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mailboxd.auditor import reading
+from mailboxd.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
 from mailboxd.auditor.model import Verdict
 from mailboxd.auditor.perform import audit
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
 from mailboxd.keys import PrivateKey
-from tests.audit.archives import Archive, Said, audited, copy, days_of_work, earlier, found, rehash
+from mailboxd.protocol.front_matter import canonical, with_signature
+from tests.audit.archives import Archive, Said, audited, copy, days_of_work, earlier, found, given, rehash
 from tests.rebuild.mailroom import Mailroom
 
-KEY = PrivateKey.new()
+KEY, BETA = PrivateKey.new(), PrivateKey.new()
+BOTH = given(alpha=KEY, beta=BETA)
 DAY = "archive/events/2026-11-26.jsonl"
 
 
@@ -30,7 +33,7 @@ DAY = "archive/events/2026-11-26.jsonl"
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, Archive]:
     alpha, beta = earlier(tmp_path_factory.mktemp("earlier"))
     alpha.sign(KEY)
-    beta.sign(KEY)
+    beta.sign(BETA)
     return alpha, beta
 
 
@@ -58,7 +61,7 @@ def days(three_days: Archive, tmp_path: Path) -> Archive:
 
 
 def test_with_the_key_an_honest_archive_is_proven_and_without_it_consistent(alpha: Archive, beta: Archive) -> None:
-    report = audited(alpha, beta, key=KEY)
+    report = audited(alpha, beta, keys=BOTH)
     assert (report.verdict, found(report)) == (Verdict.PROVEN, [])
     assert report.crossed.both == 2
     (decision, pending) = report.archives[0].decisions
@@ -85,7 +88,7 @@ def test_the_archive_folder_alone_the_mailbox_and_the_workspace_are_accepted(alp
     assert [judged.findings for judged in forms.values()] == [[], [], []]
     assert any(note.startswith("outbox/ was not handed in") for note in list(forms.values())[2].notes)
     with pytest.raises(UnavailableError, match="there is no archive in it"):
-        audit([alpha.root / "tasks"], {})
+        audit([alpha.root / "tasks"], GivenKeys())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -293,6 +296,118 @@ def test_another_key_from_some_line_on_is_said_and_proves_nothing(days: Archive)
 def test_no_head_that_is_none_ends_the_audit(days: Archive) -> None:
     days.edit(lambda lines: lines.append({"head": {"seq": "1"}}))
     assert ("no-head", f"archive/events/2026-03-03.jsonl line {len(days.lines())}") in found(audited(days, key=KEY))
+
+
+# Whose a key is
+
+
+def signed_by_beta(alpha: Archive) -> Archive:
+    """beta writes alpha's archive anew, and signs it with the key that it has."""
+    resolve_by("mallory", alpha)
+    alpha.edit(lambda lines: lines.pop())
+    for file in (alpha.root / "mailbox" / "archive" / "2026-11-26").glob("*approval*"):
+        file.unlink()
+    alpha.sign(BETA)
+    return alpha
+
+
+def test_the_key_of_another_agent_proves_nothing_and_is_named_in_both_archives(alpha: Archive, beta: Archive) -> None:
+    head = f"{DAY} line {signed_by_beta(alpha).line_of('head')}"
+    report = audited(alpha, beta, keys=BOTH)
+    kinds = {finding.kind: finding for finding in report.archives[0].findings}
+    assert str(kinds["other-key"].where) == str(kinds["shared-key"].where) == head
+    assert f"the key {BETA.public.fingerprint} of beta" in kinds["other-key"].problem
+    assert report.archives[0].proof.seq == 0
+    assert found(report.archives[1]) == [("shared-key", f"{DAY} line {beta.line_of('head')}")]
+
+
+def test_a_key_that_is_not_known_and_has_signed_two_agents_archives_is_named_in_both(
+    alpha: Archive, beta: Archive
+) -> None:
+    signed_by_beta(alpha)
+    shared = [finding for finding in audited(alpha, beta).findings if finding.kind == "shared-key"]
+    assert [str(one.where) for one in shared] == [f"{DAY} line {side.line_of('head')}" for side in (alpha, beta)]
+
+
+def test_keys_of_several_agents_archives_need_names(alpha: Archive, beta: Archive) -> None:
+    with pytest.raises(UnnamedKeysError, match=r"\(alpha, beta\)"):
+        audited(alpha, beta, key=KEY)
+    assert audited(alpha, alpha, key=KEY).verdict is Verdict.PROVEN
+
+
+def test_the_command_says_how_to_name_them(alpha: Archive, beta: Archive, tmp_path: Path) -> None:
+    one, two = public(tmp_path, "alpha", KEY), public(tmp_path, "other", BETA)
+    done = run(alpha.root, beta.root, "--key", one, "--key", two)
+    told = " ".join(done.stderr.replace("│", " ").split())
+    assert done.exit_code == 2
+    assert f"`mailboxd audit {alpha.root} {beta.root} --key alpha={one} --key AGENT={two}`" in told
+    again = run(alpha.root, beta.root, "--key", f"alpha={one}", "--key", f"beta={two}")
+    assert again.exit_code == 0, again.output
+
+
+@pytest.mark.parametrize("name", ["alpha", "Alpha", "far.alpha"])
+def test_the_report_says_for_whom_the_key_was_given_that_proves(alpha: Archive, tmp_path: Path, name: str) -> None:
+    key = f"{name}={public(tmp_path, 'some', KEY)}"
+    by = f"by the key {KEY.public.fingerprint} (given as that of {name})"
+    assert by in run(alpha.root, "--key", key).stdout
+    proven = json.loads(run(alpha.root, "--key", key, "--json").stdout)["archives"][0]["proven"]
+    assert (proven["key"], proven["key_of"]) == (KEY.public.fingerprint, name)
+    run(alpha.root, "--key", key, "--html", tmp_path / "report.html")
+    assert by in (tmp_path / "report.html").read_text()
+    unnamed = run(alpha.root, "--key", public(tmp_path, "some", KEY))
+    assert f"by the key {KEY.public.fingerprint} (given without a name)" in unnamed.stdout
+
+
+def test_the_name_of_another_host_does_not_count_where_an_agent_is_called_so(alpha: Archive, beta: Archive) -> None:
+    keys = GivenKeys.of(given(**{"beta.alpha": KEY}).keys)
+    assert keys.name_for(KEY.public.fingerprint, "alpha", ["alpha", "beta"]) == "beta.alpha"
+    assert keys.name_for(KEY.public.fingerprint, "alpha", ["alpha", "beta.alpha"]) is None
+    assert keys.name_for(KEY.public.fingerprint, "beta", ["alpha", "beta"]) is None
+
+
+def approved_by_file(alpha: Archive, key: PrivateKey) -> None:
+    """As if the approval had come as a file that is signed with this key."""
+    file = alpha.file("*.approval.operator.*.md")
+    raw = file.read_bytes().replace(b"decided_by: root\n", b"")
+    raw = with_signature(raw, key.sign(canonical(raw)))
+    file.write_bytes(raw)
+
+    def change(lines: list[Said]) -> None:
+        signer = key.public.fingerprint
+        for said in lines:
+            if said.get("kind") == "message.received" and said["data"]["message"]["type"] == "approval":
+                row = {"sha256": hashlib.sha256(raw).hexdigest(), "size": len(raw), "signer": signer}
+                said["data"]["message"] |= row
+            if said.get("kind") == "approval.resolved":
+                said["actor"] = said["data"]["changes"]["resolved_by"] = f"key:{signer}"
+        rehash(lines)
+        del lines[-1]
+
+    alpha.edit(change)
+    alpha.sign(KEY)
+
+
+def test_an_approval_counts_as_the_operators_by_a_key_that_was_given_for_the_operator(alpha: Archive) -> None:
+    operator = PrivateKey.new()
+    approved_by_file(alpha, operator)
+    report = audited(alpha, keys=given(alpha=KEY, operator=operator))
+    assert (report.verdict, found(report)) == (Verdict.PROVEN, [])
+    mark = operator.public.fingerprint
+    assert report.archives[0].decisions[0].signed == f"valid: operator, key {mark}"
+    (judged,) = audited(alpha, keys=given(operator=operator)).archives
+    assert (judged.proof.seq, judged.findings) == (0, [])
+    (judged,) = audited(alpha, key=operator).archives
+    said = f"valid: key {mark}, given without a name; the file says that it is from operator"
+    assert (judged.decisions[0].signed, judged.findings) == (said, [])
+    assert "not checked" in audited(alpha, key=KEY).archives[0].decisions[0].signed
+
+
+@pytest.mark.parametrize("keys", [given(alpha=KEY), given(beta=KEY), GivenKeys.of([GivenKey(KEY.public)])])
+def test_an_approval_that_an_agent_has_signed_as_the_operator_is_named(alpha: Archive, keys: GivenKeys) -> None:
+    approved_by_file(alpha, KEY)
+    signature = [finding for finding in audited(alpha, keys=keys).findings if finding.kind == "approval-signature"]
+    assert len(signature) == 1
+    assert "says that it is from operator" in signature[0].problem
 
 
 # Frauds: times
@@ -550,6 +665,13 @@ def test_a_line_with_any_values_is_a_finding(tmp_path: Path, said: Said) -> None
 # The command
 
 
+def public(folder: Path, name: str, key: PrivateKey) -> Path:
+    """The file of a public key."""
+    path = folder / f"{name}.pub"
+    path.write_text(f"{key.public}\n")
+    return path
+
+
 def run(*words: str | Path) -> Result:
     return CliRunner().invoke(program, ["audit", *map(str, words)], obj=Session())
 
@@ -558,8 +680,8 @@ def test_the_command_says_the_verdict_first_and_needs_no_workspace(
     alpha: Archive, beta: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "both.pub").write_text(f"{KEY.public}\n")
-    done = run(alpha.root, beta.root, "--key", "both.pub", "--html", "report.html")
+    keys = ("--key", f"alpha={public(tmp_path, 'alpha', KEY)}", "--key", f"beta={BETA.public}")
+    done = run(alpha.root, beta.root, *keys, "--html", "report.html")
     assert (done.exit_code, done.stdout.splitlines()[0]) == (
         0,
         "proven: a key that you gave has signed all of it, and everything matches",

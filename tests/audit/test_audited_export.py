@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.auditor.given import GivenKey, GivenKeys
 from mailboxd.auditor.model import Verdict
 from mailboxd.auditor.perform import Report, audit
 from mailboxd.errors import UnavailableError
 from mailboxd.keys import PrivateKey
-from mailboxd.signed_heads import by_fingerprint
 from tests.audit.archives import found
 from tests.audit.test_export import exported, unpacked
 from tests.e2e.support import Agent
@@ -18,8 +18,8 @@ from tests.e2e.support import Agent
 KEY = PrivateKey.new()
 
 
-def audited(path: Path, key: PrivateKey | None = KEY) -> Report:
-    return audit([path], by_fingerprint([] if key is None else [key.public]))
+def audited(path: Path, key: PrivateKey | None = KEY, name: str = "alpha") -> Report:
+    return audit([path], GivenKeys.of([] if key is None else [GivenKey(key.public, name)]))
 
 
 @pytest.fixture
@@ -47,6 +47,12 @@ def test_what_was_changed_in_an_export_is_named(packed: Path, tmp_path: Path) ->
     (folder / "planted.md").write_text("x")
     assert found(audited(folder)) == [("file-changed", f"SHA256SUMS line {number}"), ("unrecorded", "planted.md")]
     assert audited(folder).archives[0].proof.seq == 0
+
+
+def test_an_export_is_not_proven_by_the_key_of_another_agent(packed: Path) -> None:
+    assert ("other-key", "export.json") in found(audited(packed, name="beta"))
+    assert audited(packed, name="beta").archives[0].proof.seq == 0
+    assert audited(packed, name="").verdict is Verdict.PROVEN
 
 
 def test_another_description_is_given_away_by_its_signature(packed: Path, tmp_path: Path) -> None:

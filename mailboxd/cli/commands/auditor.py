@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mailboxd.cli.bars import bars
-from mailboxd.cli.key_option import key_option
+from mailboxd.cli.key_option import named_key_option
 from mailboxd.cli.session import Session, verb
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.keys import PublicKey
+    from mailboxd.auditor.given import GivenKey
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
@@ -22,12 +23,12 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 @verb(
     "audit",
     "audit mailbox/archive",
-    "audit alpha beta --key alpha.pub --key beta.pub --html report.html",
+    "audit alpha beta --key alpha=alpha.pub --key beta=beta.pub --html report.html",
     "audit mailbox/archive --head 1200:9f2c... --json",
     exits={EXIT_NO: "something is wrong or missing (all of it is listed)"},
 )
 @click.argument("archives", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@key_option
+@named_key_option
 @click.option("--head", metavar="SEQ:HASH", help="A head that was noted elsewhere (`mailboxd db head`).")
 @click.option(
     "--html",
@@ -36,7 +37,7 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
     help="Write the report to FILE, which must not exist, too.",
 )
 def audit_command(
-    session: Session, archives: tuple[Path, ...], keys: tuple[PublicKey, ...], head: str | None, html: Path | None
+    session: Session, archives: tuple[Path, ...], keys: tuple[GivenKey, ...], head: str | None, html: Path | None
 ) -> int | None:
     """Judge the archives of one or more agents: what is proven, what is only consistent, what is wrong or missing.
 
@@ -45,12 +46,12 @@ def audit_command(
     link in it is followed.
 
     A public key (--key) that signed the journal proves it; without one, or after the last signed head, it is consistent
-    at best.
+    at best. A key proves only its own agent, so with archives of several agents each key needs the name of its agent.
     """
     from mailboxd.auditor import report as reports
+    from mailboxd.auditor.given import GivenKeys, UnnamedKeysError
     from mailboxd.auditor.perform import audit
     from mailboxd.mailbox.files import directory, publish, world_errors
-    from mailboxd.signed_heads import by_fingerprint
 
     noted = None
     if head is not None:
@@ -59,8 +60,14 @@ def audit_command(
         if len(archives) > 1:
             raise click.UsageError("--head is of one archive: audit that one by itself")
         noted = (int(given[1]), given[2])
-    with bars() as progress:
-        report = audit(archives, by_fingerprint(keys), noted, progress)
+    try:
+        with bars() as progress:
+            report = audit(archives, GivenKeys.of(keys), noted, progress)
+    except UnnamedKeysError as error:
+        words = ["mailboxd", "audit", *map(str, archives)]
+        for option in error.options():
+            words += ["--key", option]
+        raise click.UsageError(f"{error}: `{shlex.join(words)}`") from error
     if html is not None:
         raw = reports.page(report, session.clock.now()).encode("utf-8", "backslashreplace")
         with world_errors(f"write {html}"), directory(html.parent) as folder:
