@@ -53,6 +53,10 @@ class JumpWatch:
 
     _last: tuple[float, float] | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        return self._last is not None
+
     def look(self, now: str, monotonic: float) -> float:
         """Seconds by which the wall clock jumped since the last call; 0.0 if it did not."""
         wall = to_epoch(now)

@@ -248,7 +248,7 @@ class _Reader:
             problem = f"the head of event {head.seq} stands after event {self.chain.tip.seq}: it was moved or copied"
             self._bad("moved-head", where, problem, Check.HEADS)
         else:
-            self._add(self.record.time(where, head.at, f"the head of event {head.seq}"))
+            self._add(self.record.time(where, head.at, f"the head of event {head.seq}", is_head=True))
         self.heads.append((where, head))
 
     def _bad(self, kind: str, where: Place, problem: str, check: Check = Check.CHAIN) -> None:

@@ -128,6 +128,8 @@ class Record:
     """Events are missing or withheld, so that what they made is not known: that is named already."""
     _latest: str = ""
     _latest_place: Place = NOWHERE
+    _signed: str = ""
+    """When the last head was signed; empty if an event that followed was earlier."""
     agents: dict[str, int] = field(default_factory=dict)
     """How often a name is that of this mailbox's agent."""
     _keys: dict[str, str] = field(default_factory=dict)
@@ -165,22 +167,36 @@ class Record:
             what = f"{type(error).__name__}: {error}"[:200]
             yield Finding(Check.RULES, "no-event", where, f"event {seq} cannot be read as mailboxd writes it: {what}")
 
-    def time(self, where: Place, at: str, what: str, *, is_clock: bool = False) -> Iterator[Finding]:
-        """The time of the next event or head: it is not before that of an earlier one, unless the clock was set."""
-        if _TIME.fullmatch(at) is None:
-            yield Finding(Check.TIMES, "no-time", where, f"the time of {what} is none: {at[:40]!r}")
-            return
-        if is_clock or at >= self._latest:
-            self._latest, self._latest_place = at, where
-            return
+    def time(
+        self, where: Place, at: str, what: str, *, is_clock: bool = False, is_head: bool = False
+    ) -> Iterator[Finding]:
+        """The time of the next event or head: it is not before that of an earlier event, unless the clock was set."""
         try:
-            back = to_epoch(self._latest) - to_epoch(at)
-        except ValueError:  # a day or an hour that does not exist
+            if _TIME.fullmatch(at) is None:
+                raise ValueError(at)
+            back, after = (to_epoch(before or at) - to_epoch(at) for before in (self._latest, self._signed))
+        except ValueError:  # also a day or an hour that does not exist
             yield Finding(Check.TIMES, "no-time", where, f"the time of {what} is none: {at[:40]!r}")
             return
-        if back > SLACK:
+        if is_clock or is_head:
+            self._signed = at if is_head else ""
+        elif after > SLACK:
+            # a daemon compares the clock with the last event when it starts, and knows nothing of its own heads
+            self.notes[
+                f"{where}: {what} is of {at}, and the head before it was signed at {self._signed}: the clock was set"
+                " back meanwhile, or one of them is wrong"
+            ] = None
+            self._signed = ""
+        if back > SLACK and not is_clock:
             problem = f"{what} is of {at}, and what stands before it ({self._latest_place}) is of {self._latest}"
-            yield Finding(Check.TIMES, "back", where, f"{problem}; no event says that the clock was set")
+            if self.counts.get(Kind.CONFIG_CHANGED) or is_head:
+                yield Finding(Check.TIMES, "back", where, f"{problem}; no event says that the clock was set")
+            else:
+                self.notes[
+                    f"{where}: {problem}. An earlier version wrote this, which did not record that the clock was set"
+                    " back while no daemon ran"
+                ] = None
+        if (is_clock or back <= 0 or back > SLACK) and not is_head:
             self._latest, self._latest_place = at, where
 
     # The rules, by kind

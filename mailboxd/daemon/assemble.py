@@ -136,7 +136,7 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
         openclaw, paired = OpenClaw(config.openclaw.command), gateway.pairing_file(ws.root, os.environ)
         carrier = gateway.chosen(config.openclaw.transport, openclaw, paired, environment)
         calls = _calls(ws, config, selector, environment, carrier)
-        core = Engine(store, settings(config), clock)
+        core = Engine(store, settings(config), clock, goes_on=True)
         made = put_together(ws, config, core, calls, health, polls)
         with core.batch():
             store.meta.report("configuration", fingerprint(config))

@@ -17,7 +17,7 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from mailboxd.clock import Clock, JumpWatch
+from mailboxd.clock import JUMP, Clock, JumpWatch
 from mailboxd.config.settings import Settings
 from mailboxd.core import breaker, endings, lifecycle, plans, schedule
 from mailboxd.core.approval_requests import derived_key
@@ -51,7 +51,7 @@ from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.specs import unknown_harness
 from mailboxd.core.spending import Spend
 from mailboxd.core.task_view import Context, Level, TaskView
-from mailboxd.core.times import plus
+from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import TERMINAL, Join, Phase, Waiting
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
@@ -272,6 +272,8 @@ class Engine:
     costs: list[tuple[str, Spend]] = field(default_factory=list)
     """By agent, what turns have cost that ended and that nobody has taken account of yet."""
     now: str = ""
+    goes_on: bool = False
+    """It goes on with the log of an earlier process: what the clock did in between is recorded."""
     policy: Callable[[], int | None] = lambda: None
     """Records the configuration that counts for this process if that has changed, and returns the event's number."""
     file_owner: Owner | None = None
@@ -289,13 +291,23 @@ class Engine:
         with self.store.transaction():
             self.now, self._ctx = self.clock.now(), None
             self._touched.clear()
+            if self.goes_on and not self._jumps.has_begun:
+                self._compare_with_the_log()
             if jump := self._jumps.look(self.now, self.clock.monotonic()):
-                why = f"it jumped by {jump:+.0f} s: it was set, or the machine slept"
-                self.record(Event(Kind.ALARM, None, {"at": self.now, "what": "clock", "why": why}))
+                self._clock(f"it jumped by {jump:+.0f} s: it was set, or the machine slept")
                 for event in kept(self.store, self.now, jump):
                     self.record(event)
             yield
             self.store.stale_files.mark(self._touched)
+
+    def _compare_with_the_log(self) -> None:
+        """A clock that was set back before this process began would look like a log in another order."""
+        last = self.store.last_event_at()
+        if last and (back := to_epoch(last) - to_epoch(self.now)) > JUMP:
+            self._clock(f"it is earlier than the last event, by {back:.0f} s: it was set back since, or was wrong then")
+
+    def _clock(self, why: str) -> None:
+        self.record(Event(Kind.ALARM, None, {"at": self.now, "what": "clock", "why": why}))
 
     @contextmanager
     def part(self) -> Iterator[None]:

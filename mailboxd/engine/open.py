@@ -85,7 +85,7 @@ def engine(
     if tell is not None:
         store.keep_waiting = _Patience(ws, tell).again
     try:
-        core = Engine(store, settings(config), clock, may_reach=partial(store.meta.refused, config.agent))
+        core = Engine(store, settings(config), clock, goes_on=True, may_reach=partial(store.meta.refused, config.agent))
         core.policy = partial(_policy, core, ws, config, by)
         yield core
     finally:

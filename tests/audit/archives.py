@@ -15,9 +15,14 @@ from mailboxd.auditor.given import GivenKey, GivenKeys
 from mailboxd.auditor.model import Judged
 from mailboxd.auditor.perform import Report, audit
 from mailboxd.clock import ManualClock
+from mailboxd.core.events import Event, Kind
+from mailboxd.engine.engine import Engine
 from mailboxd.keys import PrivateKey
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.signed_heads import Head, SignedHeads
-from tests.rebuild.mailroom import Mailroom
+from mailboxd.store.journal import Journal
+from mailboxd.store.store import Store
+from tests.rebuild.mailroom import SETTINGS, Mailroom
 
 EARLIER = Path(__file__).parents[1] / "e2e" / "earlier" / "74b755e.tar.gz"
 Said = dict[str, Any]
@@ -88,6 +93,9 @@ def earlier(into: Path) -> tuple[Archive, Archive]:
 def days_of_work(root: Path, days: int = 3, key: PrivateKey | None = None, seed: int = 1) -> Archive:
     """A workspace that worked on so many days; with a key, each day is signed."""
     room = Mailroom.begin(root, seed)
+    with room.engine.batch():
+        data = {"at": room.engine.now, "by": "daemon", "changes": {}, "first": True}
+        room.engine.record(Event(Kind.CONFIG_CHANGED, None, data))
     heads = SignedHeads(room.engine.store, room.clock, (lambda _: None) if key is None else key.sign)
     for day in range(days):
         room.clock.text = f"2026-03-0{day + 1}T08:00:00.000Z"
@@ -102,6 +110,18 @@ def days_of_work(root: Path, days: int = 3, key: PrivateKey | None = None, seed:
 def given(**keys: PrivateKey) -> GivenKeys:
     """Keys as they are given by name."""
     return GivenKeys.of(GivenKey(key.public, name) for name, key in keys.items())
+
+
+def continued(archive: Archive, at: str) -> Archive:
+    """A daemon starts again at this time, and something happens."""
+    store = Store.open(Workspace(archive.root).database, at)
+    store.journal = Journal(archive.root)
+    engine = Engine(store, SETTINGS, ManualClock(at), goes_on=True)
+    for number in range(2):
+        with engine.batch():
+            engine.record(Event(Kind.ALARM, None, {"at": engine.now, "what": "test", "why": f"{number}"}))
+    store.close()
+    return archive
 
 
 def audited(

@@ -21,7 +21,7 @@ from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
 from mailboxd.keys import PrivateKey
 from mailboxd.protocol.front_matter import canonical, with_signature
-from tests.audit.archives import Archive, Said, audited, copy, days_of_work, earlier, found, given, rehash
+from tests.audit.archives import Archive, Said, audited, continued, copy, days_of_work, earlier, found, given, rehash
 from tests.rebuild.mailroom import Mailroom
 
 KEY, BETA = PrivateKey.new(), PrivateKey.new()
@@ -422,6 +422,47 @@ def test_a_time_that_goes_back_is_named(days: Archive) -> None:
 
     days.edit(change, 0)
     assert ("back", f"archive/events/2026-03-01.jsonl line {line + 1}") in found(audited(days))
+
+
+def test_a_clock_that_was_set_back_while_no_daemon_ran_is_on_record_and_not_wrong(days: Archive) -> None:
+    for at in ("2026-03-02T20:00:00.000Z", "2026-03-04T08:00:00.000Z"):
+        continued(days, at)
+        assert found(audited(days, key=KEY)) == []
+    ((back, why),) = [
+        (said["at"], said["data"]["why"])
+        for day in range(len(days.days))
+        for said in days.lines(day)
+        if said.get("data", {}).get("what") == "clock"
+    ]
+    assert back == "2026-03-02T20:00:00.000Z"
+    assert why.startswith("it is earlier than the last event")
+
+
+def test_a_head_that_is_later_than_the_next_event_is_a_note(days: Archive) -> None:
+    """The daemon signed when it stopped, long after its last event, and the clock was then set back."""
+    last = [said["at"] for said in days.lines() if "seq" in said][-1]
+    days.edit(lambda lines: lines.pop())
+    days.sign(KEY, f"{last[:11]}23:00:00.000Z")
+    continued(days, f"{last[:11]}22:00:00.000Z")
+    (judged,) = audited(days, key=KEY).archives
+    assert judged.findings == []
+    line = f"archive/events/2026-03-03.jsonl line {days.line_of('head') + 1}"
+    assert [note for note in judged.notes if note.startswith(line) and "was set back" in note]
+
+
+def test_a_time_that_goes_back_in_what_an_earlier_version_wrote_is_a_note(alpha: Archive) -> None:
+    """It recorded nothing of a clock that was set back while no daemon ran."""
+    line = alpha.line_of("message.filed")
+
+    def change(lines: list[Said]) -> None:
+        lines[line - 1]["at"] = lines[line - 1]["data"]["at"] = "2026-02-01T00:00:00.000Z"
+        rehash(lines)
+        del lines[-1]
+
+    alpha.edit(change)
+    (judged,) = audited(alpha).archives
+    assert judged.findings == []
+    assert [note for note in judged.notes if note.startswith(f"{DAY} line {line}: ") and "earlier version" in note]
 
 
 def test_an_event_later_than_the_head_that_signs_it_is_named(alpha: Archive) -> None:
