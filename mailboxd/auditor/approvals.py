@@ -14,6 +14,7 @@ from mailboxd.protocol.messages import ApprovalMessage, parse_message
 
 _LARGEST = 8 << 20
 UNCHECKED, UNSIGNED = "not checked: its key was not given", "none"
+BY_COMMAND = "none: it was decided by a command on this machine, which needs none"
 
 
 def files(
@@ -51,6 +52,8 @@ def files(
                     message, "no-request", f"{path[:200]} decides about {parsed.approval_id}, which nobody requested"
                 )
             continue
+        if signed == UNSIGNED and "decided_by" in (parsed.model_extra or {}):
+            signed = BY_COMMAND
         found[parsed.approval_id] = path, signed
         yield from _compare(message, parsed, request, path)
 
@@ -107,6 +110,13 @@ def _of(message: Message, kind: str, problem: str) -> Finding:
     return Finding(Check.APPROVALS, kind, message.where, problem)
 
 
+def _before(request: Request) -> str:
+    """What a person had decided, if that does not count any more."""
+    if not request.decided or request.decided == request.row.get("status"):
+        return ""
+    return f"{request.decided} by {request.decided_by} at {request.decided_at}"
+
+
 def decisions(record: Record, files_: dict[str, tuple[str, str]], proven: int) -> Iterator[Decision]:
     """Each request with what became of it, in the order of the requests."""
     for request in record.requests.values():
@@ -119,6 +129,7 @@ def decisions(record: Record, files_: dict[str, tuple[str, str]], proven: int) -
             action=request.text("requested_action"),
             requested_at=request.text("at"),
             status=str(request.row.get("status", "pending")),
+            before=_before(request),
             by=request.text("resolved_by"),
             at=request.text("resolved_at"),
             note=request.text("note"),

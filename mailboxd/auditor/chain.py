@@ -45,6 +45,8 @@ class Chain:
     database: str = ""
     count: int = 0
     """Events that were read."""
+    broken: int = 0
+    """The first event that is not what the chain needs there, or is missing; 0: none. No later head vouches for it."""
     _hashes: bytearray = field(default_factory=bytearray)
     """32 bytes for each event from number 1 on; zeros where there is none."""
     _starts: list[int] = field(default_factory=list)
@@ -98,12 +100,15 @@ class Chain:
         if seq > self.tip.seq:
             why = "the file before it is missing or was cut off"
             self._gaps.append(_Gap(self.tip.seq + 1, seq, where, why))
+            self._break(self.tip.seq + 1)
             self._set(Tip(seq, hash_), hash_, where, sound=True)
             self._known = False
         elif seq < self.tip.seq:
+            self._break(seq + 1)
             problem = f"it goes on after event {seq}, and the file before ends with event {self.tip.seq}"
             yield _wrong("first-line", where, f"{problem}: events were added there, or this file is from elsewhere")
         elif hash_ != self.tip.hash:
+            self._break(max(seq, 1))
             yield _wrong(
                 "first-line", where,
                 f"it goes on after event {seq} with the hash {hash_}, and the line of that event has {self.tip.hash}:"
@@ -124,6 +129,13 @@ class Chain:
             yield _wrong("other-database", where, f"{problem}: this file is from elsewhere")
         elif named:
             self.database = named
+
+    def _break(self, seq: int) -> None:
+        self.broken = min(seq, self.broken or seq)
+
+    def vouches(self, seq: int) -> bool:
+        """Whether all events up to this one follow from each other, so that who signs it signs them all."""
+        return not self.broken or seq < self.broken
 
     # Events
 
@@ -160,6 +172,7 @@ class Chain:
             return
         if seq > self.tip.seq + 1:
             self._gaps.append(_Gap(self.tip.seq + 1, seq - 1, where, ""))
+            self._break(self.tip.seq + 1)
             self._set(Tip(seq, hash_), hash_, where, sound=True)
             return
         found = self._computed_hash(self.tip.hash, said, raw)
@@ -167,6 +180,7 @@ class Chain:
         if not sound and self._computed != self.tip.hash and self._computed_hash(self._computed, said, raw) == hash_:
             sound, found = True, hash_  # only the hash of the event before was changed, which is named already
         if not sound:
+            self._break(seq)
             yield _wrong(
                 "changed", where,
                 f"event {seq} ({said['kind'][:40]}) is not what was recorded: its hash does not follow from its line"

@@ -222,6 +222,11 @@ def other_files(record: Record, texts: Texts, found: Listing, look: Look, last: 
         elif record.last_at and place.rpartition("/")[2] >= record.last_at[:10]:
             what += f". The journal ends with event {last} of {record.last_at}: was its end cut off?"
         yield Finding(Check.FILES, "unrecorded", Place(path, 0), what)
+    recorded = {path.rpartition("/")[0] for path in paths}
+    for path in sorted(found.indexes):
+        if path.rpartition("/")[0] not in recorded:
+            what = "it lists the files of a day of which no event records a file: it was put in"
+            yield Finding(Check.FILES, "index", Place(path, 0), what)
     for path, what in sorted(found.odd.items()):
         if path not in paths:
             yield Finding(Check.FILES, "odd", Place(path, 0), what)

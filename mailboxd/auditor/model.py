@@ -83,6 +83,8 @@ class Decision:
     """The event of the decision, or of the request."""
     where: Place
     proven: bool = False
+    before: str = ""
+    """What a person had decided, if it does not count any more: the status, note and time say what became of it."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,8 @@ class Judged:
     """For whom the key that proves it was given; empty: without a name."""
     exported: bool = False
     """Whether a key that was given has signed the export of a task as a whole."""
+    contradicted: str = ""
+    """Why what is not proven is not even consistent: an event that does not match, or heads of another history."""
     noted: int = 0
     """The event of a head that was noted elsewhere, if the journal has it."""
     first_at: str = ""

@@ -88,6 +88,7 @@ class _Reader:
     source: Source
     keys: GivenKeys
     progress: Progress
+    contradicted: str = ""
     agent: str = ""
     agents: Sequence[str] = ()
     """The agents of all archives."""
@@ -119,6 +120,7 @@ class _Reader:
         judged.first_at, judged.last_at = self.record.first_at, self.record.last_at
         judged.events = self.chain.tip.seq
         judged.proof = self._heads()
+        judged.contradicted = self.contradicted
         if self.source.export is not None:
             self._exported(self.source.export, judged)
         judged.key_of = self.keys.name_for(judged.proof.key, self.agent, agents) or ""
@@ -137,7 +139,7 @@ class _Reader:
         signer = exported.signer(said, self.keys.by_fingerprint)
         if signer and not found and not self._vouches(signer):
             self._add([self._other_key(Place(exported.DESCRIPTION, 0), "the export", signer)])
-        signed = bool(signer) and not found and self._vouches(signer)
+        signed = bool(signer) and not found and self._vouches(signer) and not self.chain.broken
         judged.exported = signed
         judged.proof = replace(judged.proof, seq=0, key="", at="")
         if signed:
@@ -264,7 +266,7 @@ class _Reader:
     # Heads
 
     def _heads(self) -> signed_heads.Proof:
-        proof = signed_heads.NOTHING_PROVEN
+        proof, wrong = signed_heads.NOTHING_PROVEN, list[tuple[Place, Head]]()
         others: dict[int, tuple[Place, Head]] = {}
         unknown: dict[str, Place] = {}
         for where, head in self.heads:
@@ -272,12 +274,13 @@ class _Reader:
             recorded = self.chain.hash_at(head.seq)
             found = signed_heads.standing(head, recorded, self.keys.by_fingerprint)
             if found.is_wrong:
+                wrong.append((where, head))
                 self._add([self._wrong_head(where, head, found, recorded, proof.seq)])
             else:
                 signer, _ = parse_signature(head.signature)
                 is_first = self.signed.setdefault(signer, where) == where
                 if found is Standing.UNKNOWN or self._vouches(signer):
-                    proof = proof.with_head(head, found)
+                    proof = proof.with_head(head, found) if self.chain.vouches(head.seq) else proof
                 elif is_first and self.agent:
                     self._add([self._other_key(where, f"the head of event {head.seq}", signer)])
                 elif is_first:
@@ -295,6 +298,12 @@ class _Reader:
                     f"{where}: from here on heads are signed with the key {fingerprint}, which was not given: it was"
                     " rotated, or whoever wrote the journal made it"
                 )
+        if self.chain.broken:
+            at = f"event {self.chain.broken} is not what was recorded, or is missing"
+            self.contradicted = f"{at}, so no later head vouches for what is before it"
+        elif after := [(where, head) for where, head in wrong if head.seq > proof.seq]:
+            count = f"{len(after)} signed head{'s' * (len(after) != 1)}"
+            self.contradicted = f"{count} after event {proof.seq} do not match, the first at {after[0][0]}"
         return proof
 
     def _vouches(self, fingerprint: str) -> bool:
@@ -327,7 +336,7 @@ class _Reader:
         seq, hash_ = noted
         found = self.chain.hash_at(seq)
         if found == hash_:
-            judged.noted = seq
+            judged.noted = seq if self.chain.vouches(seq) else 0
             return
         where = self.chain.place_of(seq) if found else self.chain.tip_at
         lacks = f"the journal ends with event {self.chain.tip.seq}"
@@ -382,10 +391,15 @@ class _Reader:
             self.notes.append(f"sent messages without a file yet, whose texts are in the journal: {matched.under_way}")
         if listing.left_out:
             self.notes.append(f"{listing.left_out} hidden or temporary files were left out: they are no messages")
+        if listing.indexes:
+            self.notes.append(
+                f"the {len(listing.indexes)} INDEX.md in archive/ are lists for people that nothing protects: they were"
+                " not judged, and prove nothing. Nor does a task.md, which was not handed in"
+            )
         if self.texts.rows:
             self.notes.append(
-                f"{self.texts.rows} rows of outbox and meta in the journal are not protected: they are not part of the"
-                " chain, so a change of one may not show. They only excuse files that were on their way"
+                f"{self.texts.rows} lines of the journal say what was still to be sent, for a rebuild. They are not"
+                " part of the chain, so a change of one may not show; nothing here is proven by them"
             )
         if not days and not listing.files:
             self.notes.append("there is nothing here yet: neither a journal nor a file")

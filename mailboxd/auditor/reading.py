@@ -58,6 +58,8 @@ def find(path: Path, given: str) -> Source:
             return Source(given, path, "an archive folder", {"archive": ()})
     except OSError as error:
         raise UnavailableError(f"{given}: cannot be read: {error.strerror}") from error
+    if path.name == _EVENTS:
+        raise UnavailableError(f"{given}: this is a journal without its files: name the directory above it")
     raise UnavailableError(
         f"{given}: there is no archive in it: name the directory archive/ of a mailbox (it has events/ and a directory"
         " for each day), the mailbox, or the workspace"
@@ -83,6 +85,8 @@ class Listing:
     files: set[str] = field(default_factory=set)
     odd: dict[str, str] = field(default_factory=dict)
     """Path -> what it is: a link, a fifo, unreadable ..."""
+    indexes: set[str] = field(default_factory=set)
+    """The lists of a day's files for people, which are written again and again, and are not recorded."""
     left_out: int = 0
     """Hidden and temporary files, which are no messages."""
 
@@ -114,8 +118,8 @@ def _list(source: Source, shown: str, parts: tuple[str, ...], depth: int, found:
                 _list(source, path, (*parts, name), depth - 1, found)
             else:
                 found.odd[path] = "it is a directory where mailboxd makes none"
-        elif name == INDEX and shown.startswith("archive/"):
-            continue
+        elif name == INDEX and _DAY.fullmatch(shown.removeprefix("archive/")) and stat.S_ISREG(mode):
+            found.indexes.add(path)
         elif is_temporary(name):
             found.left_out += 1
         elif stat.S_ISREG(mode):

@@ -21,7 +21,6 @@ _DIRECT = (
     " the same turn, or on their way)"
 )
 _MEANING = {
-    Verdict.PROVEN: "proven: a key that you gave has signed all of it, and everything matches",
     Verdict.CONSISTENT: "consistent: everything matches itself, but no key that you gave vouches for all of it",
     Verdict.WRONG: "wrong: something does not match",
 }
@@ -50,6 +49,11 @@ def folded(findings: Sequence[Finding], most: int = _FOLDED) -> Iterator[Shown]:
 def verdict(report: Report) -> str:
     """The result in one line."""
     count = len(report.findings)
+    if report.verdict is Verdict.PROVEN:
+        by = "a key that you gave has signed all of it"
+        if any(judged.proof.seq < judged.events for judged in report.archives):
+            by = "the head that was noted elsewhere vouches for all of it"
+        return f"proven: {by}, and everything matches"
     if report.verdict is not Verdict.WRONG:
         return _MEANING[report.verdict]
     return f"{_MEANING[Verdict.WRONG]} ({count} finding{'s' * (count != 1)})"
@@ -76,12 +80,19 @@ def proven(judged: Judged) -> str:
     )
 
 
+def unproven_word(judged: Judged) -> str:
+    """What is not proven is consistent, unless something speaks against it."""
+    return "not proven" if judged.contradicted else "consistent"
+
+
 def consistent(judged: Judged) -> str:
     """What only matches itself, in a sentence; empty if all is proven."""
     if not judged.events or judged.proven_to >= judged.events:
         return ""
     first = judged.proven_to + 1
     which = f"event {first}" if first == judged.events else f"events {first} to {judged.events}"
+    if judged.contradicted:
+        return f"{which}: {judged.contradicted}"
     if judged.proven_to:
         return f"{which}: after the last signed head"
     if judged.proof.unknown:
@@ -108,11 +119,18 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}{'s' * (count != 1)}"
 
 
+def _of_state(state: str, judged: Judged) -> str:
+    """`3 done, 1 of them failed`; empty if no task is in this state."""
+    found = {words: count for words, count in states(judged).items() if words.partition(": ")[0] == state}
+    results = [f"{count} of them {words.partition(': ')[2]}" for words, count in found.items() if ": " in words]
+    return ", ".join([f"{sum(found.values())} {state}", *results]) if found else ""
+
+
 def in_short(judged: Judged) -> str:
     """How much there is."""
     counts = judged.counts
     period = f"{judged.first_at[:10]} to {judged.last_at[:10]}" if judged.first_at else "no events"
-    tasks = ", ".join(f"{count} {words}" for words, count in states(judged).items())
+    tasks = "; ".join(_of_state(state, judged) for state in (*STATES, "?") if _of_state(state, judged))
     parts = [counted(counts[f"{thing}s"], thing) for thing in ("event", "task", "message", "file", "approval")]
     parts[1] += f" ({tasks})" if tasks else ""
     return f"{period}; {', '.join(parts)}"
@@ -120,7 +138,13 @@ def in_short(judged: Judged) -> str:
 
 def decided(one: Decision) -> str:
     """A decision in a sentence."""
-    text = f"{one.task}: {one.status}" + (f" by {one.by}" if one.by else "") + (f", {short(one.at)}" if one.at else "")
+    before = f"{one.before}, then " if one.before else ""
+    text = (
+        f"{one.task}: {before}{one.status}"
+        + (f" by {one.by}" if one.by else "")
+        + (f", {short(one.at)}" if one.at else "")
+    )
+    text += f" ({one.note})" if one.before and one.note else ""
     text += f": {one.action or one.id}"
     if one.performed:
         text += f" -> {one.performed}" + (f", {short(one.performed_at)}" if one.performed_at else "")
@@ -149,7 +173,7 @@ def lines(report: Report, most: int = _FOLDED) -> Iterator[str]:
 def _entries(judged: Judged, most: int) -> Iterator[str]:
     yield from _entry("in short", [in_short(judged)])
     yield from _entry("proven", filter(None, [proven(judged)]))
-    yield from _entry("consistent", filter(None, [consistent(judged)]))
+    yield from _entry(unproven_word(judged), filter(None, [consistent(judged)]))
     for word, missing in (("wrong", False), ("missing", True)):
         found = [finding for finding in judged.findings if finding.missing is missing]
         yield from _entry(word, map(_folded_text, folded(found, most)))
@@ -188,6 +212,7 @@ def _facts(judged: Judged) -> dict[str, Any]:
         "period": [judged.first_at, judged.last_at],
         "events": judged.events,
         "proven": {**judged.proof.facts(), "key_of": judged.key_of or None, "to": judged.proven_to, **judged.proven},
+        "contradicted": judged.contradicted or None,
         "counts": judged.counts,
         "tasks": judged.tasks,
         "findings": [_finding(finding) for finding in judged.findings],
@@ -228,6 +253,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     found.globals |= {
         "verdict": verdict, "folded": folded, "named": named, "proven": proven, "consistent": consistent,
+        "unproven_word": unproven_word,
         "states": states, "short": short, "in_short": in_short, "DIRECT": _DIRECT,
     }  # fmt: skip
     return found

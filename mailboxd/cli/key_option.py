@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 _LARGEST = 4_096
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,255}", re.ASCII)
+_PRIVATE = "this is a private key, which nobody but its owner should have: give the public one"
 _Keys = TypeVar("_Keys", bound=tuple[Any, ...])
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Key(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
-    """A public key, given directly or as the first line of a file."""
+    """A public key, given directly or as the only line of a file."""
 
     name = "FILE|KEY"
 
@@ -34,7 +35,15 @@ class Key(click.ParamType):  # type: ignore[type-arg]  # generic only in newer v
     def _read(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> PublicKey:
         from mailboxd.keys import PublicKey
 
-        text = value if value.startswith("ed25519:") else read_text(value, _LARGEST).strip().partition("\n")[0]
+        if value.startswith("ed25519-private:"):
+            self.fail(_PRIVATE, param, ctx)
+        text = value if value.startswith("ed25519:") else read_text(value, _LARGEST)
+        lines = [line for line in text.removeprefix("\ufeff").split("\n") if line.strip()]
+        if len(lines) > 1:
+            self.fail(f"{value} has {len(lines)} lines, and one key is read: give each key by itself", param, ctx)
+        text = "".join(lines).strip()
+        if text.startswith("ed25519-private:"):
+            self.fail(_PRIVATE, param, ctx)
         try:
             return PublicKey.parse(text)
         except ValueError as error:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,9 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mailboxd.auditor import reading
+from mailboxd.auditor.approvals import BY_COMMAND
 from mailboxd.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
 from mailboxd.auditor.model import Verdict
 from mailboxd.auditor.perform import audit
+from mailboxd.auditor.report import consistent, decided, verdict
+from mailboxd.auditor.report import lines as lines_of
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
@@ -411,6 +415,90 @@ def test_an_approval_that_an_agent_has_signed_as_the_operator_is_named(alpha: Ar
 
 
 # Frauds: times
+
+
+# What a head vouches for
+
+
+def test_an_event_that_does_not_hash_is_not_proven_by_a_later_head_nor_is_what_follows(days: Archive) -> None:
+    """It begins on the second day: the head of the first one is the last that vouches for anything."""
+    line = next(n for n, said in enumerate(days.lines(1)) if n > 5 and "seq" in said)
+    changed = days.lines(1)[line]["seq"]
+    first = days.lines(0)[-1]["head"]["seq"]
+    days.edit(lambda lines: lines[line].update(actor="mallory"), 1)
+    (judged,) = audited(days, key=KEY).archives
+    assert judged.proven_to == judged.proven["events"] == first < changed
+    assert consistent(judged).startswith(f"events {first + 1} to {judged.events}: event {changed} is not what was")
+    last = next(said for said in reversed(days.lines()) if "seq" in said)
+    assert audited(days, noted=(last["seq"], last["hash"])).archives[0].proven_to == 0
+
+
+def test_a_removed_event_is_not_proven_nor_is_what_follows(days: Archive) -> None:
+    line = next(n for n, said in enumerate(days.lines(1)) if n > 5 and "seq" in said)
+    first = days.lines(0)[-1]["head"]["seq"]
+    days.edit(lambda lines: lines.pop(line), 1)
+    (judged,) = audited(days, key=KEY).archives
+    assert judged.proven_to == first
+
+
+def test_heads_that_speak_against_what_is_not_proven_are_named_where_it_stands(days: Archive) -> None:
+    for day in (1, 2):
+        lines = days.lines(day)
+        before = next(said for said in reversed(days.lines(day - 1)) if "seq" in said)
+        lines[0]["after"][1] = before["hash"]
+        next(said for said in lines if "seq" in said)["actor"] = f"mallory{day}"
+        rehash(lines, before["hash"])
+        days.write(lines, day)
+    report = audited(days, key=KEY)
+    (judged,) = report.archives
+    text = "\n".join(lines_of(report))
+    assert "2 signed heads after event" in judged.contradicted
+    assert "  not proven  events" in text
+    assert "after the last signed head" not in text
+
+
+def test_the_verdict_says_what_vouches(days: Archive) -> None:
+    last = next(said for said in reversed(days.lines()) if "seq" in said)
+    noted = (last["seq"], last["hash"])
+    assert verdict(audited(days, noted=noted)).startswith("proven: the head that was noted elsewhere vouches")
+    assert verdict(audited(days, noted=noted, key=KEY)).startswith("proven: a key that you gave has signed")
+
+
+def test_lists_for_people_are_no_evidence_and_one_of_an_invented_day_is_named(alpha: Archive) -> None:
+    folder = alpha.root / "mailbox" / "archive"
+    (folder / "2026-11-26" / "INDEX.md").write_text("All is well.\n")
+    (judged,) = audited(alpha, key=KEY).archives
+    assert judged.findings == []
+    assert [note for note in judged.notes if "INDEX.md" in note and "not judged" in note]
+    (folder / "2026-11-20").mkdir()
+    (folder / "2026-11-20" / "INDEX.md").write_text("All is well.\n")
+    assert found(audited(alpha, key=KEY)) == [("index", "archive/2026-11-20/INDEX.md")]
+
+
+def test_a_decision_that_does_not_count_any_more_is_shown_with_what_became_of_it(alpha: Archive) -> None:
+    decision, *_ = audited(alpha).archives[0].decisions
+    assert (decision.before, decision.signed) == ("", BY_COMMAND)
+    changed = replace(decision, status="expired", by="mailboxd", before="approved by root at T", note="the task ended")
+    assert "acts: approved by root at T, then expired by mailboxd, " in decided(changed)
+    assert "(the task ended)" in decided(changed)
+
+
+def test_a_file_of_several_keys_and_a_private_key_are_refused(alpha: Archive, tmp_path: Path) -> None:
+    many, secret, odd = tmp_path / "many", tmp_path / "secret", tmp_path / "odd"
+    many.write_text(f"{KEY.public}\n{BETA.public}\n")
+    secret.write_text(KEY.file_text())
+    odd.write_text(f"\ufeff{KEY.public}\r\n")
+    assert "2 lines" in run(alpha.root, "--key", many).stderr
+    for value in (secret, KEY.file_text().strip()):
+        told = run(alpha.root, "--key", value)
+        assert "private key" in told.stderr
+        assert KEY.file_text().strip() not in told.output
+    assert run(alpha.root, "--key", odd).exit_code == 0
+
+
+def test_one_archive_twice_and_a_journal_alone_are_refused(alpha: Archive) -> None:
+    assert "given twice" in run(alpha.root, alpha.root).stderr
+    assert "name the directory above it" in run(alpha.root / "mailbox" / "archive" / "events").stderr
 
 
 def test_a_time_that_goes_back_is_named(days: Archive) -> None:

@@ -41,9 +41,9 @@ def audit_command(
 ) -> int | None:
     """Judge the archives of one or more agents: what is proven, what is only consistent, what is wrong or missing.
 
-    DIR is the directory archive/ of a mailbox, a mailbox, or a workspace; of several agents, messages are compared with
-    each other. Neither workspace, daemon, database nor private key is needed, nothing in DIR is changed, and no
-    link in it is followed.
+    DIR is the directory archive/ of a mailbox, a mailbox, a workspace, or a task's export (also as .tar.gz); of several
+    agents, messages are compared with each other. Neither workspace, daemon, database nor private key is needed,
+    nothing in DIR is changed, and no link in it is followed.
 
     A public key (--key) that signed the journal proves it; without one, or after the last signed head, it is consistent
     at best. A key proves only its own agent, so with archives of several agents each key needs the name of its agent.
@@ -53,6 +53,8 @@ def audit_command(
     from mailboxd.auditor.perform import audit
     from mailboxd.mailbox.files import directory, publish, world_errors
 
+    if len({path.resolve() for path in archives}) < len(archives):
+        raise click.UsageError("an archive is given twice: name each one once")
     noted = None
     if head is not None:
         if (given := _HEAD.fullmatch(head)) is None:
