@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from mailboxd.auditor.story import Story
 from mailboxd.signed_heads import NOTHING_PROVEN, Proof
 
 
@@ -118,6 +119,8 @@ class Judged:
     tasks: dict[str, int] = field(default_factory=dict)
     """Tasks by the phase in which the journal leaves them."""
     decisions: list[Decision] = field(default_factory=list)
+    story: Story = field(default_factory=Story)
+    """What happened, as the events tell it."""
 
     @property
     def proven_to(self) -> int:

@@ -18,6 +18,7 @@ from mailboxd.auditor.given import GivenKeys, UnnamedKeysError
 from mailboxd.auditor.model import Check, Finding, Judged, Place, Verdict
 from mailboxd.auditor.reading import Listing, Raw, Source
 from mailboxd.auditor.record import Record
+from mailboxd.auditor.story import Story
 from mailboxd.errors import DamagedError
 from mailboxd.keys import parse_signature
 from mailboxd.progress import Progress, silent, stepwise
@@ -98,6 +99,7 @@ class _Reader:
     """Fingerprint -> the first head that is signed with this key."""
     chain: Chain = field(default_factory=Chain)
     record: Record = field(default_factory=Record)
+    story: Story = field(default_factory=Story)
     texts: Texts = field(default_factory=Texts)
     heads: list[tuple[Place, Head]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -119,6 +121,7 @@ class _Reader:
         judged = Judged(self.source.given, self.source.form, self.agent, self.findings, self.notes)
         judged.first_at, judged.last_at = self.record.first_at, self.record.last_at
         judged.events = self.chain.tip.seq
+        judged.story = self.story
         judged.proof = self._heads()
         judged.contradicted = self.contradicted
         if self.source.export is not None:
@@ -224,6 +227,7 @@ class _Reader:
         self.record.partial = self._is_partial
         if not any(finding.kind in ("not-an-event", "inserted") for finding in found):
             self._add(self.record.take(where, said))
+            self.story.take(where, said)
 
     def _first(self, where: Place, said: Mapping[str, Any], *, first: bool) -> None:
         if where.line != 1:

@@ -9,8 +9,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from mailboxd.auditor import story
 from mailboxd.auditor.model import Decision, Finding, Judged, Verdict
 from mailboxd.auditor.perform import Report
+from mailboxd.auditor.story import Cost
 from mailboxd.core.sanitize import for_log, for_page
 from mailboxd.core.vocabulary import STATES, state_words
 
@@ -136,6 +138,19 @@ def in_short(judged: Judged) -> str:
     return f"{period}; {', '.join(parts)}"
 
 
+def spent(cost: Cost) -> str:
+    """What turns cost, in a sentence; empty if there were none."""
+    tokens = cost.input_tokens + cost.output_tokens
+    parts = []
+    if cost.turns:
+        parts.append(f"{cost.cost_usd:.4f} USD, {tokens} tokens in {counted(cost.turns, 'turn')}")
+    if cost.unknown:
+        parts.append(f"{cost.unknown} of them reported no cost")
+    if cost.reported_usd or cost.reported_tokens:
+        parts.append(f"peers say of their own: {cost.reported_usd:.4f} USD, {cost.reported_tokens} tokens")
+    return "; ".join(parts)
+
+
 def decided(one: Decision) -> str:
     """A decision in a sentence."""
     before = f"{one.before}, then " if one.before else ""
@@ -174,6 +189,10 @@ def _entries(judged: Judged, most: int) -> Iterator[str]:
     yield from _entry("in short", [in_short(judged)])
     yield from _entry("proven", filter(None, [proven(judged)]))
     yield from _entry(unproven_word(judged), filter(None, [consistent(judged)]))
+    yield from _entry("costs", filter(None, [spent(judged.story.total)]))
+    for word, of, count in (("files", "rejected", "rejected"), ("policy", "changes", "changes")):
+        if number := judged.story.counts[count]:
+            yield from _entry(word, [f"{number} {of} (see --html or --json)"])
     for word, missing in (("wrong", False), ("missing", True)):
         found = [finding for finding in judged.findings if finding.missing is missing]
         yield from _entry(word, map(_folded_text, folded(found, most)))
@@ -214,10 +233,11 @@ def _facts(judged: Judged) -> dict[str, Any]:
         "proven": {**judged.proof.facts(), "key_of": judged.key_of or None, "to": judged.proven_to, **judged.proven},
         "contradicted": judged.contradicted or None,
         "counts": judged.counts,
-        "tasks": judged.tasks,
+        "states": judged.tasks,
         "findings": [_finding(finding) for finding in judged.findings],
         "approvals": [_decision(one) for one in judged.decisions],
         "notes": judged.notes,
+        **story.facts(judged.story),
     }
 
 
