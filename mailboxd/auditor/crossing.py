@@ -159,6 +159,14 @@ def _same_agent(sides: Sequence[Side]) -> Iterator[tuple[Judged, Finding]]:
     for number, one in enumerate(sides):
         for other in sides[:number]:
             if one.judged.agent and same_agent(one.judged.agent, other.judged.agent):
+                ids = one.chain.database, other.chain.database
+                if all(ids) and ids[0] != ids[1]:
+                    one.judged.notes.append(
+                        f"it is of the database {ids[0]}, and {other.judged.given}, which is of {other.judged.agent} as"
+                        f" well, of {ids[1]}: two agents of one name, or a workspace that was made anew. They were not"
+                        " compared"
+                    )
+                    continue
                 last = min(one.chain.tip.seq, other.chain.tip.seq)
                 if last and one.chain.hash_at(last) != other.chain.hash_at(last):
                     low, high = 0, last

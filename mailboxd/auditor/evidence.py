@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import Any, Protocol
 
 from mailboxd.auditor.model import Check, Finding, Place
@@ -15,7 +16,8 @@ from mailboxd.intake.archive import reason_file
 from mailboxd.mailbox.maildir import REASON
 
 _MESSAGE_ID = re.compile(r"msg_[0-9A-Z]{26}", re.ASCII)
-_NEWEST = 10_000
+_BATCH = 200
+_NEWEST = 2_000
 """Only so many of the latest events can have sent messages whose files are not written yet, whatever `meta` says."""
 
 
@@ -101,6 +103,8 @@ class Matched:
     elsewhere: dict[str, int] = field(default_factory=dict)
     """Recorded files in directories that were not handed in."""
     under_way: int = 0
+    excused: list[str] = field(default_factory=list)
+    """Files without an event, which were about to be sent."""
     good: set[str] = field(default_factory=set)
     """Ids of the messages with such a file."""
 
@@ -115,13 +119,17 @@ def recorded_files(
     matched: Matched,
     *,
     all_here: bool = True,
+    signed: int = 0,
 ) -> Iterator[Finding | None]:
     """Each recorded file: what is wrong with it, or None. `last`: the number of the last event.
 
-    `all_here`: every one of them should be there; an export has those of one task.
+    `signed`: the event of the last head: what it covers was written long ago, if more events followed than a
+    batch has. `all_here`: every one of them should be there; an export has those of one task.
     """
     synced = texts.meta.get("outbox_synced", "0")
-    after = max(int(synced) if synced.isdecimal() and len(synced) < 19 else 0, last - _NEWEST)
+    after = max(
+        int(synced) if synced.isdecimal() and len(synced) < 19 else 0, last - _NEWEST, min(signed, last - _BATCH)
+    )
     for path, message_id in record.paths.items():
         message = record.messages[message_id]
         place = path.partition("/")[0]
@@ -187,7 +195,9 @@ def _recorded(message: Message) -> str:
     return f"event {message.seq} records {message.row.get('size')} bytes with the SHA-256 {message.sha256}"
 
 
-def other_files(record: Record, texts: Texts, found: Listing, look: Look, last: int) -> Iterator[Finding]:
+def other_files(
+    record: Record, texts: Texts, found: Listing, look: Look, last: int, matched: Matched
+) -> Iterator[Finding]:
     """Files that no event names, and what is no file at all."""
     paths = record.paths
     reasons = {path + REASON for path, of in paths.items() if record.messages[of].text("verdict") == "rejected"}
@@ -206,7 +216,9 @@ def other_files(record: Record, texts: Texts, found: Listing, look: Look, last: 
     for path in sorted(found.files - paths.keys() - reasons):
         place, _, name = path.rpartition("/")
         sent = path.startswith("outbox/")
-        if sent and not ordered.isdisjoint(_MESSAGE_ID.findall(name)):
+        is_late = place.rpartition("/")[2] >= _day_before(record.last_at)
+        if sent and is_late and not ordered.isdisjoint(_MESSAGE_ID.findall(name)):
+            matched.excused.append(path)
             continue
         seen = look.digest(path)
         if (
@@ -233,3 +245,11 @@ def other_files(record: Record, texts: Texts, found: Listing, look: Look, last: 
         elif record.messages[paths[path]].sha256 is not None:
             message = record.messages[paths[path]]
             yield _of(message, "file-odd", f"{path[:200]}: {what}; {_recorded(message)}")
+
+
+def _day_before(at: str) -> str:
+    """The day before a time, as its folder is called: what is about to be sent is not older."""
+    try:
+        return (date.fromisoformat(at[:10]) - timedelta(days=1)).isoformat()
+    except (ValueError, OverflowError):
+        return ""

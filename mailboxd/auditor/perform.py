@@ -63,6 +63,9 @@ def audit(
         for side, source, extent in zip(sides, sources, before, strict=True):
             side.grows = reading.extent(source) != extent
     crossed = Crossed()
+    for side in sides if len(agents) > 0 and len(sides) > 1 else ():
+        if not side.judged.agent:
+            side.judged.notes.append("nothing in it says whose archive it is: it was not compared with the others")
     for judged, finding in crossing.compare(sides, crossed):
         judged.findings.append(finding)
     return Report([side.judged for side in sides], crossed)
@@ -163,7 +166,8 @@ class _Reader:
             self._add([Finding(Check.CHAIN, "no-journal", Place("archive/events", 0), problem, missing=True)])
         for name in replaced:
             self.notes.append(
-                f"archive/{name} is the journal of an earlier log, which was replaced; audit it by itself"
+                f"archive/{name} is the journal of an earlier log, which was replaced, and was not judged: audit it by"
+                " itself, by this path"
             )
         lines = (line for number, name in enumerate(days) for line in self._lines(name, number, len(days)))
         for _ in stepwise(lines, "lines", 0, self.progress):
@@ -179,10 +183,12 @@ class _Reader:
                 self._line(line, first=number == 0, last=number == of - 1)
                 yield
         except OSError as error:
-            where = Place(f"archive/events/{name}", 0)
+            where = Place(f"archive/{self.source.events}/{name}", 0)
             self._add([Finding(Check.CHAIN, "unreadable", where, f"it cannot be read: {error.strerror}")])
         if not begun:
-            self.notes.append(f"archive/events/{name} is empty: a crash can leave it so before its first line")
+            self.notes.append(
+                f"archive/{self.source.events}/{name} is empty: a crash can leave it so before its first line"
+            )
 
     def _line(self, line: Raw, *, first: bool, last: bool) -> None:
         where = line.where
@@ -264,6 +270,8 @@ class _Reader:
         self.findings += found
 
     def _agent(self) -> str:
+        if self.record.configured_agent:
+            return self.record.configured_agent
         agents = {name: count for name, count in self.record.agents.items() if name}
         return max(agents, key=lambda name: agents[name]) if agents else ""
 
@@ -340,7 +348,13 @@ class _Reader:
         seq, hash_ = noted
         found = self.chain.hash_at(seq)
         if found == hash_:
-            judged.noted = seq if self.chain.vouches(seq) else 0
+            if self.chain.vouches(seq) and not self.withheld:
+                judged.noted = seq
+            else:
+                self.notes.append(
+                    f"the head that was noted elsewhere is that of event {seq}, and vouches for nothing here: what"
+                    " stands before it does not all follow from each other, or was left out"
+                )
             return
         where = self.chain.place_of(seq) if found else self.chain.tip_at
         lacks = f"the journal ends with event {self.chain.tip.seq}"
@@ -353,13 +367,19 @@ class _Reader:
     def _files(self, listing: Listing, proven: int) -> Matched:
         matched, look, last = Matched(), _Look(self.source), self.chain.tip.seq
         of_all = self.source.export is None
+        signed = max((head.seq for _, head in self.heads), default=0)
         compared = evidence.recorded_files(
-            self.record, self.texts, listing, self.source.places, look, last, matched, all_here=of_all
+            self.record, self.texts, listing, self.source.places, look, last, matched, all_here=of_all, signed=signed
         )
         for finding in stepwise(compared, "files", len(self.record.paths), self.progress):
             self._add([] if finding is None else [finding])
-        if self.source.export is None:  # the digests of an export name all its files
-            self._add(evidence.other_files(self.record, self.texts, listing, look, last))
+        if self.source.export is None and not self.source.is_replaced:  # the digests of an export name all its files
+            self._add(evidence.other_files(self.record, self.texts, listing, look, last, matched))
+        for path in matched.excused:
+            self.notes.append(
+                f"{path}: no event says that it was sent. A line of the journal that nothing protects says that it was"
+                " about to be"
+            )
         matched.proven = sum(self.record.messages[one].recorded_by <= proven for one in matched.good)
         return matched
 
@@ -392,7 +412,10 @@ class _Reader:
         for place, count in matched.elsewhere.items():
             self.notes.append(f"{place}/ was not handed in: recorded files that were not checked: {count}")
         if matched.under_way:
-            self.notes.append(f"sent messages without a file yet, whose texts are in the journal: {matched.under_way}")
+            self.notes.append(
+                f"sent messages without a file yet, whose texts are in the journal: {matched.under_way}. A line that"
+                " nothing protects says that the files were still to be written"
+            )
         if listing.left_out:
             self.notes.append(f"{listing.left_out} hidden or temporary files were left out: they are no messages")
         if listing.indexes:

@@ -39,6 +39,13 @@ class Source:
     places: Mapping[str, tuple[str, ...]]
     export: Mapping[str, Any] | None = None
     """What the export of a task says of itself; None: it is none."""
+    events: str = "events"
+    """The directory of the journal, below archive/."""
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether it is the journal of an earlier log; the files in archive/ are those of the later one, too."""
+        return self.events != _EVENTS
 
 
 def find(path: Path, given: str) -> Source:
@@ -48,6 +55,8 @@ def find(path: Path, given: str) -> Source:
     """
     try:
         inside = _directories(path)
+        if path.name.startswith(_REPLACED):
+            return Source(given, path.parent, "the journal of a replaced log", {"archive": ()}, events=path.name)
         if "mailbox" in inside and "archive" in (inner := _directories(path, "mailbox")):
             export = exported.description(path)
             form = "a workspace" if export is None else "the export of a task"
@@ -171,28 +180,31 @@ def journals(source: Source) -> tuple[list[str], dict[str, str], list[str]]:
     odd: dict[str, str] = {}
     replaced: list[str] = []
     with suppress(OSError), directory(source.root, *source.places["archive"]) as fd, os.scandir(fd) as entries:
-        replaced = sorted(entry.name for entry in entries if entry.name.startswith(_REPLACED))
+        others = (entry.name for entry in entries if entry.name.startswith(_REPLACED))
+        replaced = [] if source.is_replaced else sorted(others)
     try:
-        with directory(source.root, *source.places["archive"], _EVENTS) as fd, os.scandir(fd) as entries:
+        with directory(source.root, *source.places["archive"], source.events) as fd, os.scandir(fd) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 mode = entry.stat(follow_symlinks=False).st_mode
                 if not stat.S_ISREG(mode):
-                    odd[f"archive/events/{entry.name}"] = _KINDS.get(stat.S_IFMT(mode), "it is no file")
+                    odd[f"archive/{source.events}/{entry.name}"] = _KINDS.get(stat.S_IFMT(mode), "it is no file")
                 elif _DAY_FILE.fullmatch(entry.name):
                     days.append(entry.name)
                 else:
-                    odd[f"archive/events/{entry.name}"] = "it is no file of a journal: those are called DATE.jsonl"
+                    odd[f"archive/{source.events}/{entry.name}"] = (
+                        "it is no file of a journal: those are called DATE.jsonl"
+                    )
     except FileNotFoundError:
         pass
     except OSError as error:
-        odd["archive/events"] = f"it cannot be read: {error.strerror}"
+        odd[f"archive/{source.events}"] = f"it cannot be read: {error.strerror}"
     return days, odd, replaced
 
 
 def extent(source: Source) -> tuple[str, int]:
     """The last file of the journal and its size: another value means that somebody writes to it meanwhile."""
     days = journals(source)[0]
-    with suppress(OSError), directory(source.root, *source.places["archive"], _EVENTS) as fd:
+    with suppress(OSError), directory(source.root, *source.places["archive"], source.events) as fd:
         status = lstat(fd, days[-1]) if days else None
         return (days[-1], status.st_size) if status is not None else ("", 0)
     return "", 0
@@ -210,8 +222,8 @@ class Raw:
 
 def lines(source: Source, name: str) -> Iterator[Raw]:
     """The lines of one file of the journal. Raises OSError."""
-    shown = f"archive/events/{name}"
-    with directory(source.root, *source.places["archive"], _EVENTS) as folder:
+    shown = f"archive/{source.events}/{name}"
+    with directory(source.root, *source.places["archive"], source.events) as folder:
         fd = open_regular(folder, name)
     if fd is None:
         raise FileNotFoundError(2, "it is gone, or no longer a file")

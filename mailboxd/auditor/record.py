@@ -130,6 +130,8 @@ class Record:
     _latest_place: Place = NOWHERE
     _signed: str = ""
     """When the last head was signed; empty if an event that followed was earlier."""
+    configured_agent: str = ""
+    """Whose mailbox it is by its configuration; empty where no event says it."""
     agents: dict[str, int] = field(default_factory=dict)
     """How often a name is that of this mailbox's agent."""
     _keys: dict[str, str] = field(default_factory=dict)
@@ -390,6 +392,9 @@ class Record:
 
     def configured(self, seq: int, where: Place, data: Mapping[str, Any]) -> None:
         """Keep what an event says of the policy from then on."""
+        named = data.get("changes", {}).get("agent")
+        if isinstance(named, dict) and isinstance(named.get("new"), str):
+            self.configured_agent = named["new"]
         approvers = approvers_of(data)
         if approvers is not None or self.policies:
             self.policies.append(Policy(seq, where, self.policies[-1].approvers if approvers is None else approvers))

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mailboxd.auditor import story
+from mailboxd.auditor.approvals import BY_COMMAND
 from mailboxd.auditor.model import Decision, Finding, Judged, Verdict
 from mailboxd.auditor.perform import Report
 from mailboxd.auditor.story import Cost
@@ -163,6 +164,8 @@ def decided(one: Decision) -> str:
     text += f": {one.action or one.id}"
     if one.performed:
         text += f" -> {one.performed}" + (f", {short(one.performed_at)}" if one.performed_at else "")
+    if one.file and one.signed != BY_COMMAND:
+        text += f"; signature of its file: {one.signed}"
     return text
 
 

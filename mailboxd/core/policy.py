@@ -78,9 +78,9 @@ def latest(events: Iterable[Mapping[str, Any]]) -> Policy:
 def told(data: Mapping[str, Any]) -> str:
     """The event in words."""
     changed: Mapping[str, Mapping[str, Any]] = data["changes"]
-    by = f" (read by {data['by']})"
+    by = f"; read by {data['by']}"
     if data["first"]:
-        return f"the policy is recorded for the first time: {len(changed)} fields{by}"
+        return f"the policy is recorded for the first time, with {len(changed)} fields{by}"
     if not changed:
         return f"whether hidden fields of the configuration have changed is not known: their key is new{by}"
     parts = [f"{path}: {_step(**one)}" for path, one in changed.items()]

@@ -23,7 +23,12 @@ def describe(event: Event, name: str = "") -> str:
     """The event in one line; `name` is the local id of its task, if any. Unprintable characters become spaces."""
     said = _sentence(event, name)
     owner = event.data.get("owner")
-    return one_line(f"{said} (a file of {entrance.Owner(**owner)})" if owner else said)
+    if not owner:
+        return one_line(said)
+    who = str(entrance.Owner(**owner))
+    return one_line(
+        f"{said}, from a file of {who}" if event.kind is Kind.CONFIG_CHANGED else f"{said} (a file of {who})"
+    )
 
 
 def summarize(event: Event, name: str = "") -> str:

@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 from mailboxd.auditor import reading
 from mailboxd.auditor.approvals import BY_COMMAND
 from mailboxd.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
-from mailboxd.auditor.model import Verdict
+from mailboxd.auditor.model import Place, Verdict
 from mailboxd.auditor.perform import audit
+from mailboxd.auditor.record import Record
 from mailboxd.auditor.report import consistent, decided, verdict
 from mailboxd.auditor.report import lines as lines_of
 from mailboxd.cli.program import program
@@ -723,7 +724,7 @@ def test_what_a_running_daemon_writes_while_the_archives_are_read_is_not_missing
 
     monkeypatch.setattr(reading, "listing", and_beta_goes_on)
     outbox = beta.root / "mailbox" / "outbox" / "2026-11-26"
-    outbox.rename(outbox.with_name(".later"))
+    outbox.rename(beta.root / "later")
     assert found(audited(beta, alpha)) == []
 
 
@@ -739,6 +740,59 @@ def test_two_archives_of_one_agent_that_differ_are_named_at_the_first_event(days
         other.days[-1].unlink()
         del name
     assert ("other-history", "archive/events/2026-03-01.jsonl line 2") in found(audited(days, other))
+
+
+def test_two_agents_of_one_name_are_not_one_history(days: Archive, tmp_path: Path) -> None:
+    other = days_of_work(tmp_path / "other", 1, BETA, seed=2)
+    for archive in (days, other):
+        for day in range(len(archive.days)):
+            archive.edit(lambda lines, of=archive: lines[0].update(database=of.root.name), day)  # type: ignore[misc]
+    report = audited(days, other)
+    assert [kind for kind, _ in found(report) if kind == "other-history"] == []
+    assert [note for note in report.archives[1].notes if "two agents of one name" in note]
+
+
+def test_an_archive_of_an_unknown_agent_is_named_as_not_compared(alpha: Archive, tmp_path: Path) -> None:
+    other = Archive(tmp_path / "other")
+    (folder := other.root / "archive" / "events").mkdir(parents=True)
+    (folder / "2026-11-26.jsonl").write_text(alpha.days[0].read_text().partition("\n")[0] + "\n")
+    _, unknown = audited(alpha, other).archives
+    assert [note for note in unknown.notes if "was not compared with the others" in note]
+
+
+def test_the_agent_is_that_of_the_configuration(tmp_path: Path) -> None:
+    record = Record()
+    record.configured(1, Place("x", 1), {"changes": {"agent": {"old": None, "new": "beta"}}})
+    assert record.configured_agent == "beta"
+
+
+def test_the_journal_of_a_replaced_log_is_judged_by_its_path(alpha: Archive, tmp_path: Path) -> None:
+    archive = alpha.root / "mailbox" / "archive"
+    replaced = archive / "events.replaced-20261127T000000Z"
+    shutil.copytree(alpha.events, replaced)
+    assert any("audit it by itself, by this path" in note for note in audited(alpha, key=KEY).archives[0].notes)
+    (judged,) = audited(replaced, key=KEY).archives
+    assert (judged.findings, judged.form) == ([], "the journal of a replaced log")
+    assert 0 < judged.proven_to == judged.events
+    path = replaced / alpha.days[0].name
+    path.write_text(path.read_text().replace('"actor":"root"', '"actor":"mallory"'))
+    assert ("changed", f"archive/{replaced.name}/{path.name}") in {
+        (kind, where.partition(" line")[0]) for kind, where in found(audited(replaced, key=KEY))
+    }
+
+
+def test_a_file_that_only_an_unprotected_line_excuses_is_told_and_an_old_one_is_a_finding(alpha: Archive) -> None:
+    name = "210000-000.reply.beta.x.msg_01M8CTWSSE59GZVVXKDPC8M1FZ.md"
+    outbox = alpha.root / "mailbox" / "outbox"
+    row = {"id": "zz", "state": "pending", "data": '{"message_id":"msg_01M8CTWSSE59GZVVXKDPC8M1FZ"}', "rev": 10**6}
+    alpha.edit(lambda lines: lines.append({"table": "outbox", "row": row}))
+    (outbox / "2026-11-26" / name).write_text("x")
+    (judged,) = audited(alpha, key=KEY).archives
+    assert judged.findings == []
+    assert [note for note in judged.notes if note.startswith(f"outbox/2026-11-26/{name}: no event")]
+    (outbox / "2026-11-02").mkdir()
+    (outbox / "2026-11-26" / name).rename(outbox / "2026-11-02" / name)
+    assert found(audited(alpha, key=KEY)) == [("unrecorded", f"outbox/2026-11-02/{name}")]
 
 
 # Hostile archives

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,18 @@ def test_an_export_is_not_proven_by_the_key_of_another_agent(packed: Path) -> No
     assert ("other-key", "export.json") in found(audited(packed, name="beta"))
     assert audited(packed, name="beta").archives[0].proof.seq == 0
     assert audited(packed, name="").verdict is Verdict.PROVEN
+
+
+def test_a_noted_head_vouches_for_nothing_where_events_were_left_out(packed: Path, tmp_path: Path) -> None:
+    """Whoever knows the head can end a forged export with the number and hash of its event."""
+    folder = unpacked(packed, tmp_path / "unpacked")
+    file = max((folder / "mailbox" / "archive" / "events").iterdir())
+    last = [json.loads(line) for line in file.read_text().splitlines() if '"seq"' in line][-1]
+    with file.open("a") as journal:
+        journal.write(json.dumps({"seq": last["seq"] + 1, "hash": "5" * 64}) + "\n")
+    report = audit([folder], GivenKeys(), (last["seq"] + 1, "5" * 64))
+    assert report.archives[0].proven_to == 0
+    assert [note for note in report.archives[0].notes if "vouches for nothing here" in note]
 
 
 def test_another_description_is_given_away_by_its_signature(packed: Path, tmp_path: Path) -> None:
