@@ -95,6 +95,10 @@ def _compare(message: Message, said: ApprovalMessage, request: Request, path: st
             f"{path[:200]} says that {name} is {said.decision}, and event {request.resolved_seq} says {request.decided}"
         )
         yield Finding(Check.APPROVALS, "other-decision", request.resolved, problem)
+    note, text = (" ".join(one.split()) for one in (request.decided_note, said.text))
+    if note != text and (not note or note not in text):
+        problem = f"{path[:200]} says {text[:120]!r}, and the note of event {request.resolved_seq} is {note[:120]!r}"
+        yield Finding(Check.APPROVALS, "other-note", request.resolved, problem)
     if (named := (said.model_extra or {}).get("decided_by")) is not None:
         who = {str(named)}
     else:
@@ -126,7 +130,7 @@ def decisions(record: Record, files_: dict[str, tuple[str, str]], proven: int) -
         yield Decision(
             id=request.text("id"),
             task=task.local_id if task else request.text("task"),
-            action=request.text("requested_action"),
+            action=request.words or request.text("requested_action"),
             requested_at=request.text("at"),
             status=str(request.row.get("status", "pending")),
             before=_before(request),

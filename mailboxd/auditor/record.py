@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.auditor.model import NOWHERE, Check, Finding, Place
-from mailboxd.core.approvals import Action, digest
+from mailboxd.core.approvals import Action, digest, in_words
 from mailboxd.core.events import VERSION, Event, Kind, Role, passed, upcast
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
@@ -78,7 +78,10 @@ class Request:
     """The decision of a person; what became of it later does not change it."""
     decided_by: str = ""
     decided_at: str = ""
+    decided_note: str = ""
     started: Place = NOWHERE
+    words: str = ""
+    """The action that its digest covers, in words."""
 
     def text(self, name: str) -> str:
         found = self.row.get(name)
@@ -324,6 +327,10 @@ class Record:
             yield "other-task", f"it is about {event.task}, and requests an approval for {str(row['task'])[:60]}"
         if row["purpose"] != "permission":
             action = from_json(Action, row["action"])
+            request.words = in_words(action)
+            # earlier versions may have said it in other words
+            if self.counts.get(Kind.CONFIG_CHANGED) and request.text("requested_action") != request.words:
+                yield "other-words", f"it is shown as {request.text('requested_action')[:120]}, and is: {request.words}"
             if digest(action, row.get("content_sha256", ""), row.get("target_sha256", "")) != row["digest"]:
                 yield (
                     "digest",
@@ -349,6 +356,7 @@ class Record:
                 yield "own-work", f"{by[:80]} has executed {task.local_id}, and may not decide about it"
             yield from self._by_policy(by, event.data.get("policy"))
             request.decided, request.decided_by, request.decided_at = status, by, at
+            request.decided_note = str(changes.get("note") or "")
         elif by != _BY_ITSELF:
             yield "other-actor", f"what nobody decided is said to be by {by[:80]}"
         request.row |= changes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -37,6 +39,9 @@ class Key(click.ParamType):  # type: ignore[type-arg]  # generic only in newer v
 
         if value.startswith("ed25519-private:"):
             self.fail(_PRIVATE, param, ctx)
+        with suppress(OSError, ValueError):
+            if Path(value).is_fifo() and not value.startswith("/dev/"):
+                self.fail(f"{value} is a pipe, which was not opened", param, ctx)
         text = value if value.startswith("ed25519:") else read_text(value, _LARGEST)
         lines = [line for line in text.removeprefix("\ufeff").split("\n") if line.strip()]
         if len(lines) > 1:

@@ -21,6 +21,7 @@ from mailboxd.auditor.perform import audit
 from mailboxd.auditor.record import Record
 from mailboxd.auditor.report import consistent, decided, verdict
 from mailboxd.auditor.report import lines as lines_of
+from mailboxd.cli.commands.auditor import wrapped
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
@@ -673,6 +674,37 @@ def test_a_phase_that_no_rule_leads_to_is_named(alpha: Archive) -> None:
     assert ("phase", f"{DAY} line {alpha.line_of('attempt.ended')}") in found(audited(alpha))
 
 
+def test_another_note_than_the_approval_file_has_is_named(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "approval.resolved")
+        said["data"]["changes"]["note"] = "Read by nobody"
+        rehash(lines)
+
+    alpha.edit(change)
+    assert ("other-note", f"{DAY} line {alpha.line_of('approval.resolved')}") in found(audited(alpha))
+
+
+def test_an_action_is_shown_as_what_its_digest_covers(alpha: Archive) -> None:
+    def change(lines: list[Said]) -> None:
+        said = next(said for said in lines if said.get("kind") == "approval.requested")
+        said["data"]["approval"]["requested_action"] = "read a file"
+        rehash(lines)
+
+    assert "other-words" not in dict(found(audited(alpha)))
+    alpha.edit(change)
+    assert "touch" in audited(alpha).archives[0].decisions[0].action
+    with_policy(alpha, ["root"])
+    lines = alpha.lines()
+    config = next(n for n, said in enumerate(lines) if said.get("kind") == "config.changed")
+    request = next(n for n, said in enumerate(lines) if said.get("kind") == "approval.requested")
+    lines.insert(request, lines.pop(config))
+    for seq, said in enumerate((said for said in lines if "seq" in said), 1):
+        said["seq"] = seq
+    rehash([said for said in lines if "head" not in said])
+    alpha.write(lines)
+    assert ("other-words", f"{DAY} line {request + 2}") in found(audited(alpha))
+
+
 # Frauds: two archives
 
 
@@ -893,6 +925,16 @@ def test_the_command_ends_with_1_and_folds_many_of_one_kind(alpha: Archive) -> N
     assert len(json.loads(run(alpha.root, "--json").stdout)["archives"][0]["findings"]) == 41
     assert run(alpha.root, "--head", "x").exit_code == 2
     assert run().exit_code == 2
+
+
+def test_a_pipe_that_nobody_writes_to_is_no_key(alpha: Archive, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is a pipe" in run(alpha.root, "--key", tmp_path / "pipe").stderr
+
+
+def test_long_lines_are_wrapped_below_their_entry() -> None:
+    text = list(wrapped(["", "  wrong       one two three four five six seven"], 30))
+    assert text == ["", "  wrong       one two three", "              four five six", "              seven"]
 
 
 def test_nothing_in_an_archive_is_changed(alpha: Archive) -> None:

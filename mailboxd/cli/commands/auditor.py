@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +16,7 @@ import click
 from mailboxd.cli.bars import bars
 from mailboxd.cli.key_option import named_key_option
 from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import columns
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
@@ -55,6 +60,8 @@ def audit_command(
 
     if len({path.resolve() for path in archives}) < len(archives):
         raise click.UsageError("an archive is given twice: name each one once")
+    if html is not None and os.path.lexists(html):
+        raise click.UsageError(f"--html: {html} is there already: name a new file")
     noted = None
     if head is not None:
         if (given := _HEAD.fullmatch(head)) is None:
@@ -74,5 +81,13 @@ def audit_command(
         raw = reports.page(report, session.clock.now()).encode("utf-8", "backslashreplace")
         with world_errors(f"write {html}"), directory(html.parent) as folder:
             publish(folder, html.name, raw)
-    session.show(reports.facts(report), reports.lines(report))
+    lines = reports.lines(report)
+    session.show(reports.facts(report), wrapped(lines, columns()) if sys.stdout.isatty() else lines)
     return EXIT_NO if report.findings else None
+
+
+def wrapped(lines: Iterable[str], wide: int) -> Iterator[str]:
+    """The lines at the width of a terminal; what belongs to an entry stays below it."""
+    for line in lines:
+        below = " " * 14 if line.startswith("  ") else ""
+        yield from textwrap.wrap(line, wide, subsequent_indent=below, break_on_hyphens=False) or [""]
