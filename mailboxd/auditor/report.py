@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mailboxd.auditor import story
+from mailboxd.auditor import storied, story
 from mailboxd.auditor.approvals import BY_COMMAND
 from mailboxd.auditor.model import Decision, Finding, Judged, Verdict
 from mailboxd.auditor.perform import Report
@@ -277,7 +277,8 @@ def _environment() -> Environment:
     found.globals |= {
         "verdict": verdict, "folded": folded, "named": named, "proven": proven, "consistent": consistent,
         "unproven_word": unproven_word,
-        "states": states, "short": short, "in_short": in_short, "DIRECT": _DIRECT,
+        "states": states, "short": short, "in_short": in_short, "DIRECT": _DIRECT, "spent": spent,
+        "counted": counted, **storied.CELLS,
     }  # fmt: skip
     return found
 

@@ -127,9 +127,9 @@ def test_of_many_tasks_the_latest_are_kept_and_the_others_counted(monkeypatch: p
 SHAPES: tuple[Any, ...] = (None, [], {}, "x" * 10_000, "\ud800", -1, 10**400, float("nan"), True, [[{}]], {"a": [None]})
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_events_of_any_shape_are_skipped_and_counted(kind: Kind) -> None:
-    sample = {"v": 2, **SAMPLES[kind]}
+def hostile(kind: str) -> list[tuple[str, str | None, Any]]:
+    """Events of this kind with each part in each shape."""
+    sample = {"v": 2, **SAMPLES[Kind(kind)]}
     events: list[tuple[str, str | None, Any]] = [created("tsk_1"), (kind, "tsk_1", sample)]
     for shape in SHAPES:
         events.append((kind, "tsk_1", shape))
@@ -137,7 +137,12 @@ def test_events_of_any_shape_are_skipped_and_counted(kind: Kind) -> None:
             events.append((kind, "tsk_1", sample | {name: shape}))
             if isinstance(value, dict):
                 events += [(kind, "tsk_1", sample | {name: value | {inner: shape}}) for inner in value]
-    said = told(*events)
+    return events
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_events_of_any_shape_are_skipped_and_counted(kind: Kind) -> None:
+    said = told(*hostile(kind))
     assert said.unread > 0
     assert len(json.dumps(facts(said))) < 2_000_000
     story = Story()
@@ -182,3 +187,24 @@ def test_what_daemons_have_left_is_told(alpha: Agent) -> None:
     assert lines[0].startswith("consistent")
     assert sum(line.startswith("  costs") for line in lines) == 1
     assert "  files       1 rejected (see --html or --json)" in lines
+
+
+def test_the_page_tells_everything_and_escapes_it(alpha: Agent) -> None:
+    report = audited(alpha.root)
+    said = report.archives[0].story
+    first = next(iter(said.tasks.values()))
+    first.title = "<script>alert(1)</script>\x1b[31m"
+    page = reports.page(report, AT)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m" in page
+    assert "<script" not in page
+    assert page.index("What it cost") < page.index("Rejected files (1)") < page.index("Tasks (")
+    for told in (first.turns[0].prompt, first.artifacts[0].sha256, said.rejected[0].problem.partition(":")[0]):
+        assert told in page
+    assert all(str(one.stands.where) in page for one in (*first.turns, *said.rejected))
+
+
+def test_a_page_is_made_of_whatever_events_say(alpha: Agent) -> None:
+    report = audited(alpha.root)
+    report.archives[0].story = told(*(event for kind in Kind for event in hostile(kind)))
+    assert "<h2>" in reports.page(report, AT)
+    assert list(reports.lines(report))
