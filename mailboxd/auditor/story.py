@@ -25,6 +25,8 @@ _EACH = 200
 """Of one task: turns, reviews, artifacts and so on."""
 _ENTRIES = 5000
 """Of a whole journal: what was told, rejected files, changes."""
+BUDGET = 100_000
+"""Entries of all kinds, with the findings of reviews and the fields of changes: none takes more than some kilobytes."""
 _NAMES = 1000
 """Agents and owners with a sum of their own."""
 _OTHERS = "(others)"
@@ -236,7 +238,9 @@ class TaskStory:
     given: list[Given] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     left_out: int = 0
-    """Entries beyond those that are kept of one task."""
+    """Entries beyond those that are kept of one task, or of all."""
+    size: int = 0
+    """What its entries take of the budget."""
 
     @property
     def state(self) -> str:
@@ -266,6 +270,7 @@ class Story:
     _policies: dict[int, Policy] = field(default_factory=dict)
     _trees: dict[str, list[str]] = field(default_factory=dict)
     """Root -> its tasks."""
+    _size: int = 0
     _unfiled: dict[str, Came] = field(default_factory=dict)
 
     def take(self, where: Place, said: Mapping[str, Any]) -> None:
@@ -335,7 +340,7 @@ class Story:
         self.tasks[name] = made
         while len(self.tasks) > TASKS and len(self._trees) > 1:
             for old in self._trees.pop(next(iter(self._trees))):
-                del self.tasks[old]
+                self._size -= self.tasks.pop(old).size
                 self._leave_out("tasks")
         return self.tasks.get(name)
 
@@ -394,7 +399,7 @@ class Story:
                 stands, _text(row, "gate"), _text(row, "reviewer"), _text(row, "verdict"),
                 _text(row, "summary", _WORDS), remarks,
             )  # fmt: skip
-            self._keep(task, task.reviews, review)
+            self._keep(task, task.reviews, review, 1 + len(remarks))
 
     def _resolved(self, task: TaskStory | None, stands: Stands, data: Mapping[str, Any], _: Mapping[str, Any]) -> None:
         changes, named = data["changes"], data.get("policy")
@@ -411,9 +416,11 @@ class Story:
         if task is not None and data.get("by"):
             self._keep(task, task.given, Given(stands, _text(data, "by"), "steer", _text(data, "text", _WORDS)))
 
-    def _keep(self, task: TaskStory, entries: list[Any], entry: object) -> None:
-        if len(entries) < _EACH:
+    def _keep(self, task: TaskStory, entries: list[Any], entry: object, size: int = 1) -> None:
+        if len(entries) < _EACH and self._size + size <= BUDGET:
             entries.append(entry)
+            task.size += size
+            self._size += size
         else:
             task.left_out += 1
 
@@ -482,11 +489,17 @@ class Story:
         if len(self._policies) > _NAMES:
             del self._policies[next(iter(self._policies))]
         self.counts["changes"] += data.get("first") is not True
-        self._add("changes", self.changes, Change(stands, _text(data, "by"), data.get("first") is True, fields))
+        self._add(
+            "changes",
+            self.changes,
+            Change(stands, _text(data, "by"), data.get("first") is True, fields),
+            1 + len(fields),
+        )
 
-    def _add(self, thing: str, entries: list[Any], entry: object) -> None:
-        if len(entries) < _ENTRIES:
+    def _add(self, thing: str, entries: list[Any], entry: object, size: int = 1) -> None:
+        if len(entries) < _ENTRIES and self._size + size <= BUDGET:
             entries.append(entry)
+            self._size += size
         else:
             self._leave_out(thing)
 
@@ -579,7 +592,7 @@ def facts(story: Story) -> dict[str, Any]:
 
 def _task_facts(story: Story, task: TaskStory) -> dict[str, Any]:
     said = _facts(task)
-    for name in ("result", "answer", "is_vote", "key", "told"):
+    for name in ("result", "answer", "is_vote", "key", "told", "size"):
         del said[name]
     said["told"] = [told.stands.event for told in task.told]
     return said | {"state": task.state, "votes": story.votes(task)}

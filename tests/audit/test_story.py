@@ -124,6 +124,15 @@ def test_of_many_tasks_the_latest_are_kept_and_the_others_counted(monkeypatch: p
     assert (len(said.tasks["t4"].turns), said.tasks["t4"].left_out, said.total.turns) == (200, 100, 300)
 
 
+def test_what_one_journal_may_take_is_bounded_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "BUDGET", 50)
+    fields = {f"f{n}": {"old": None, "new": "x"} for n in range(30)}
+    changed = ("config.changed", None, {"v": 2, "by": "daemon", "first": False, "changes": fields})
+    said = told(created("t"), *[changed] * 3, *[("turn.ended", "t", turn({}))] * 40)
+    assert (len(said.changes), said.left_out["changes"], said.counts["changes"]) == (1, 2, 3)
+    assert (len(said.tasks["t"].turns), said.tasks["t"].left_out, said.total.turns) == (19, 21, 40)
+
+
 SHAPES: tuple[Any, ...] = (None, [], {}, "x" * 10_000, "\ud800", -1, 10**400, float("nan"), True, [[{}]], {"a": [None]})
 
 
@@ -200,7 +209,8 @@ def test_the_page_tells_everything_and_escapes_it(alpha: Agent) -> None:
     assert page.index("What it cost") < page.index("Rejected files (1)") < page.index("Tasks (")
     for told in (first.turns[0].prompt, first.artifacts[0].sha256, said.rejected[0].problem.partition(":")[0]):
         assert told in page
-    assert all(str(one.stands.where) in page for one in (*first.turns, *said.rejected))
+    places = [one.stands.where for one in first.turns] + [one.stands.where for one in said.rejected]
+    assert all(str(place) in page for place in places)
 
 
 def test_a_page_is_made_of_whatever_events_say(alpha: Agent) -> None:
