@@ -467,9 +467,36 @@ def entries(files: Iterable[Path]) -> Iterator[Entry]:
                 if not line.endswith(b"\n"):
                     continue
                 said = _said(line)
-                if not isinstance(said, dict):
+                if not isinstance(said, dict) or said.keys() not in _SHAPES:
                     raise DamagedError(f"{_where(path, number)} is not a line that mailboxd wrote")
-                yield Entry(path, number, line, said)
+                entry = Entry(path, number, line, said)
+                # events are compared with what is recorded, and nothing vouches for rows of tables
+                if "seq" not in said and "table" not in said and _json(said) != line:
+                    require_each_name_once(entry)
+                yield entry
+
+
+_SHAPES: tuple[frozenset[str], ...] = (
+    frozenset({"seq", "at", "kind", "task", "role", "actor", "data", "hash"}),
+    frozenset({"table", "row"}),
+    frozenset({"body", "raw"}),
+    frozenset({"prompt", "text", "rev"}),
+    frozenset({"head"}),
+    frozenset({"format", "database", "after"}),
+)
+"""The names that a line has: with more of them it could pass for another one to whoever looks for an event."""
+
+
+def require_each_name_once(entry: Entry) -> None:
+    """Raise DamagedError if a name stands twice in an object: programs differ in which of the values they take."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise DamagedError(f"{entry.where} has a name twice: it is not a line that mailboxd wrote")
+        return found
+
+    json.loads(entry.line, object_pairs_hook=once)
 
 
 def _said(line: bytes) -> Any:
@@ -553,8 +580,9 @@ class _Replay:
         row = (said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"], text)
         if row[0] != self.tip.seq + 1:
             raise DamagedError(f"{entry.where}: event {self.tip.seq + 1} is missing before event {row[0]}")
-        # a second `data` in the line would be what is replayed, and the first what was hashed
-        if _said(text.encode()) != said["data"] or event_log.chain(self.tip.hash, row) != said["hash"]:
+        if event_log.line((*row, said["hash"])) != entry.line.rstrip(b"\n").decode():
+            require_each_name_once(entry)  # earlier versions wrote it otherwise
+        if event_log.chain(self.tip.hash, row) != said["hash"]:
             row = (*row[:-1], event_log.data_text(said["data"]))  # the text was escaped to ASCII, or written otherwise
             if event_log.chain(self.tip.hash, row) != said["hash"]:
                 raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")

@@ -83,6 +83,11 @@ def _second(lines: list[str]) -> int:
         (edited(lambda lines: lines.insert(3, lines[1])), "line 4: not what was recorded"),
         (edited(lambda lines: lines.__setitem__(1, lines[1].replace('"at":"2', '"at":"3'))), "line 2: not what"),
         (lambda folder: rewrite(folder, another_name), "InvalidSignature"),
+        (edited(lambda lines: lines.append('{"head":{},"kind":"approval.resolved"}\n')), "mailboxd does not write"),
+        (
+            edited(lambda lines: lines.__setitem__(1, lines[1].replace('"actor":', '"actor":"x","actor":'))),
+            "stands twice",
+        ),
     ],
 )
 def test_it_names_a_fraud(journal: Path, fraud: Callable[[Path], None], said: str) -> None:

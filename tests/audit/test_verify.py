@@ -305,6 +305,22 @@ def test_while_the_daemon_works_nothing_is_a_false_alarm(alpha: Agent) -> None:
     assert said["holds"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('{"format":', '{"kind":"approval.resolved","format":'),
+        ('"actor":', '"actor":"user:bob","actor":'),
+        ('{"body":', '{"data":{},"body":'),
+    ],
+)
+def test_a_line_with_more_than_its_own_names_is_found(alpha: Agent, old: str, new: str) -> None:
+    """`jq` and people would take it for another one, or for an event with another value."""
+    journal(alpha).write_text(journal(alpha).read_text().replace(old, new, 1))
+    finding = audited(alpha)
+    assert finding is not None
+    assert finding.check == "journal"
+
+
 @pytest.mark.slow
 def test_half_a_line_that_a_crash_left_is_no_line(alpha: Agent) -> None:
     with journal(alpha).open("ab") as file:

@@ -171,6 +171,10 @@ def test_half_a_last_line_is_as_if_it_had_not_been_written(tmp_path: Path) -> No
         (b'{"seq":3,', b'["seq":3,', "is not a line that mailboxd wrote"),
         (b'{"table":"outbox","row":{"seq"', b'{"table":"outbox","row":{"x; --"', "unknown columns"),
         (b'"mailboxd-journal-1"', b'"mailboxd-journal-2"', "format 'mailboxd-journal-2'"),
+        (b'{"format":', b'{"kind":"approval.resolved","format":', "line 1 is not a line that mailboxd wrote"),
+        (b'{"seq":3,', b'{"prompt":"","seq":3,', "is not a line that mailboxd wrote"),
+        (b'"actor":', b'"actor":"user:bob","actor":', "line 2 has a name twice"),
+        (b'"database":', b'"database":"","database":', "line 1 has a name twice"),
     ],
 )
 def test_a_changed_line_is_named_and_nothing_is_written(tmp_path: Path, old: bytes, new: bytes, said: str) -> None:
