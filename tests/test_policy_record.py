@@ -13,14 +13,16 @@ import pytest
 
 from mailboxd.config import load
 from mailboxd.core.approvals import ApprovalDecision, PermissionAsked, Resolve
-from mailboxd.core.events import Role
+from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.policy import HIDDEN
 from mailboxd.engine.policy import KEY, PolicyRecord
 from mailboxd.errors import Refused
 from mailboxd.host.process import name as user
 from mailboxd.keys import Keyring, PublicKey
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import event_log
+from mailboxd.store import event_log, task_queries
+from mailboxd.store.database import path_of
+from mailboxd.store.reports import opened
 from tests.core.desk import Desk
 
 NOW = "2026-11-01T00:00:00.000Z"
@@ -183,6 +185,31 @@ def test_the_same_secret_has_another_digest_under_another_key(place: Place) -> N
     assert one != other
 
 
+@pytest.mark.parametrize("sees", [False, True])
+def test_a_command_does_not_judge_what_the_daemon_alone_reads(place: Place, sees: bool) -> None:
+    place.keyring.trust("bob", KEYS[0], NOW)
+    (place.root / ".config" / "mailboxd").mkdir(parents=True)
+    (place.root / ".config" / "mailboxd" / "host.yaml").write_text("day_usd: 7\n")
+    seq = place.looks(place.daemon())
+    if not sees:  # another user, or a bare environment
+        place.environ = {"HOME": str(place.root / "elsewhere")}
+    assert place.looks(place.command()) == seq
+    place.says("agent: main\napprovals:\n  approvers: [ann]\n")
+    after = place.looks(place.command())
+    assert place.events()[-1]["changes"] == {"approvals.approvers": {"old": [], "new": ["ann"]}}
+    assert place.desk.store.policies.at(after).fields["trusted.bob"] == [KEYS[0].fingerprint]
+    assert place.desk.store.policies.at(after).fields["host.day_usd"] == 7.0
+
+
+def test_what_a_command_records_first_is_completed_by_the_daemon(place: Place) -> None:
+    place.keyring.trust("bob", KEYS[0], NOW)
+    place.looks(place.command())
+    place.looks(place.daemon())
+    first, second = place.events()
+    assert "trusted.bob" not in first["changes"]
+    assert second["changes"] == {"trusted.bob": {"old": None, "new": [KEYS[0].fingerprint]}}
+
+
 # Under which policy an approval was decided
 
 
@@ -219,3 +246,20 @@ def test_where_nothing_records_the_policy_a_decision_names_none(place: Place) ->
     approval = asked(place.desk)
     place.desk.handle("t", Resolve(approval, ApprovalDecision.REJECTED), Role.OPERATOR, "ann")
     assert "policy" not in decided(place)
+
+
+def test_an_approval_that_became_void_shows_the_policy_that_made_it_so(place: Place) -> None:
+    desk = place.desk
+    approval = asked(desk)
+    desk.engine.policy = place.command()
+    desk.handle("t", Resolve(approval, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    place.says("agent: main\napprovals:\n  approvers: [bob]\n")
+    desk.engine.policy = place.command()
+    void = {"status": "expired", "void": True, "resolved_by": "mailboxd", "note": "", "resolved_at": NOW}
+    with desk.engine.batch():
+        seq = desk.engine.policy()
+        data = {"at": NOW, "approval": approval, "changes": void, "policy": seq}
+        desk.engine.record(Event(Kind.APPROVAL_RESOLVED, desk.task("t").id, data))
+    with opened(path_of(desk.store.db)) as report:
+        found = task_queries.approval_report(report, approval)
+    assert (found["policy"]["event"], found["policy"]["fields"]["approvals.approvers"]) == (seq, ["bob"])

@@ -2,8 +2,10 @@
 the page or a tool decides about an approval under another one.
 
 It consists of the workspace's configuration as it counts for this process, the keys that the workspace trusts, this
-host's part in the hub and its list of hosts, and the caps of the machine. What may hold a secret is compared by a
-digest with a key that never leaves `.mailboxd/`: without it the digest of a short secret could be guessed.
+host's part in the hub and its list of hosts, and the caps of the machine. All but the first is of the user, counts for
+the daemon alone, and is read by it alone: who runs a command may be another user, or have another environment, and what
+they do not see has not been removed. What may hold a secret is compared by a digest with a key that never leaves
+`.mailboxd/`: without it the digest of a short secret could be guessed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from mailboxd.keys import Keyring
 from mailboxd.mailbox.files import directory, publish, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace
 
+_OF_USER = ("host.", "trusted.", "hub.")
+"""The fields that the daemon alone reads."""
 KEY = "policy.key"
 """Below `.mailboxd/`."""
 _KEY_LENGTH = 64
@@ -77,6 +81,8 @@ class PolicyRecord:
             return self._seq
         said = self._file()
         before, now = policies.latest(), Policy(*self._fields())
+        if not self.lives:
+            now = _with_others(now, before[1])
         if now == self._counts and policies.has(self._seq):  # what others have read does not count here
             self._seen = seen
             return self._seq
@@ -96,9 +102,11 @@ class PolicyRecord:
     # what it consists of
 
     def _files(self) -> Iterator[Path]:
-        keyring, hub = Keyring.of(self.ws.root, self.environ), Membership.of(self.environ).folder
-        yield from (self.ws.config, spending.host_file(self.environ), keyring.folder / keyring.trusted_file)
-        yield from (hub / SETTINGS, hub / HOSTS)
+        yield self.ws.config
+        if self.lives:
+            keyring, hub = Keyring.of(self.ws.root, self.environ), Membership.of(self.environ).folder
+            yield from (spending.host_file(self.environ), keyring.folder / keyring.trusted_file)
+            yield from (hub / SETTINGS, hub / HOSTS)
 
     def _file(self) -> int | None:
         """Read the configuration again; the owner of its file, if that is what counts here."""
@@ -123,6 +131,10 @@ class PolicyRecord:
         yield from recorded(self._counting())
         holds = spending.of_agent((self._live or self.config) if self.lives else self.config).holds
         yield Recorded("limits.day_caps_hold", holds)
+        if self.lives:
+            yield from self._of_user()
+
+    def _of_user(self) -> Iterator[Recorded]:
         yield from self._of_section("host", spending.host_file(self.environ), HostCaps)
         yield from self._trusted()
         yield from self._hub()
@@ -173,6 +185,14 @@ class PolicyRecord:
                 raw = read_file(state, KEY, _KEY_LENGTH + 1)
             return raw or b""
         return b""
+
+
+def _with_others(read: Policy, latest: Policy) -> Policy:
+    """What a process read that is no daemon, with the fields that it does not read as they were recorded last."""
+    fields = {path: value for path, value in latest.fields.items() if path.startswith(_OF_USER)}
+    known = latest.digests.items() if latest.key == read.key else ()
+    digests = {path: digest for path, digest in known if path in fields}
+    return Policy({**read.fields, **fields}, {**read.digests, **digests}, read.key)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

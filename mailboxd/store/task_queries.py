@@ -409,7 +409,8 @@ def approval_report(report: Report, approval_id: str) -> Row:
             for event in report.events(task)
             if event["kind"] in _KINDS and _about(event["data"]["approval"]) == approval_id
         ]
-        seq = next((event["data"].get("policy") for event in events if event["kind"] == "approval.resolved"), None)
+        decided = [event["data"] for event in events if event["kind"] == "approval.resolved"]
+        seq = decided[-1].get("policy") if decided else None  # the latest: an approval may have become void
         policy = None if seq is None else {"event": seq, "fields": Policies(report.db).at(seq).fields}
     history = [
         {"at": event["at"], "kind": event["kind"], "actor": event["actor"], "text": event["text"]} for event in events
