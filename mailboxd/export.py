@@ -4,7 +4,9 @@ Archives are reproducible: the same records give the same bytes (sorted names, n
 
 Each event's hash covers the event before it, whatever task that was about. So the log is exported from the first event
 of the tree to the first signed head after its last one; of other tasks' events only numbers and hashes, unless the
-whole log is asked for. What was left out is why the hashes alone prove little, and the key's signature counts.
+whole log is asked for. The changes of the configuration up to the last one that an approval names belong to the work:
+who was allowed to decide follows from them. What was left out is why the hashes alone prove little, and the key's
+signature counts.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from mailboxd.store.task_queries import details
 
 FORMAT = "mailboxd-export-1"
 DESCRIPTION, SUMS, README = "export.json", "SHA256SUMS", "README.txt"
+POLICY = "policy.jsonl"
 _CONTEXT = b"mailboxd-export-1\n"
 _LARGEST_FILE = 64 << 20
 _TASK_FILE = "task.md"
@@ -96,8 +99,8 @@ def export_task(export: Export, report: Report, output: Path, progress: Progress
         name = report.local_id(export.task_id)
         _require_ended(export, report, name, output)
         contents = dict(sorted(stepwise(_contents(export.ws, report, export.task_id), "read", 0, progress)))
-        described, days = _journal_part(export, report, name, progress)
-    contents |= {f"mailbox/archive/events/{day}.jsonl": raw for day, raw in days.items()}
+        described, log = _journal_part(export, report, name, progress)
+    contents |= log
     contents |= _in_front(export, described, contents)
     with (
         _new_file(output) as file,
@@ -176,12 +179,18 @@ class _Days:
 def _journal_part(
     export: Export, report: Report, name: str, progress: Progress
 ) -> tuple[Description, dict[str, bytes]]:
-    """The log of the tree, with its heads, and what it says of itself. Raises WorldError for a broken chain."""
+    """What the log of the tree says of itself, and its files with its heads and the policy before it, by path.
+
+    Raises WorldError for a broken chain.
+    """
     db, own = report.db, set(audit_queries.events_of(report.db, export.task_id))
     first = 1 if export.whole else min(own)
+    policy = audit_queries.policy_of(db, export.task_id)
     heads = list(_heads(export.ws, first, max(own)))
     judge(heads, lambda seq: event_log.hash_at(db, seq), export.keys)
     last = max([max(own), *(head.seq for _, head in heads)])
+    earlier = [event_log.line(row) for row in policy if row[0] < first]
+    own |= {row[0] for row in policy if row[0] >= first}
     before = GENESIS if first == 1 else event_log.hash_at(db, first - 1) or ""
     days = _Days(journal.uuid_of(db), first - 1, before)
     by_seq: dict[int, list[Head]] = {}
@@ -211,7 +220,10 @@ def _journal_part(
         events=shown_events,
         withheld=last - first + 1 - shown_events,
     )
-    return described, {day: "".join(lines).encode() for day, lines in days.files.items()}
+    files = {f"mailbox/archive/events/{day}.jsonl": "".join(lines).encode() for day, lines in days.files.items()}
+    if earlier:
+        files[POLICY] = "".join(f"{line}\n" for line in earlier).encode()
+    return described, files
 
 
 def _heads(ws: Workspace, first: int, last: int) -> Iterator[tuple[str, Head]]:
@@ -243,10 +255,11 @@ def readme(described: Description, fingerprint: str) -> str:
         )
     else:
         log = (
-            f"mailbox/archive/events/ has {span}: {described.events} of this work in full, and of other work"
-            f" ({described.withheld}) only number and hash. An event in full proves its own hash, given the one before"
-            " it. That a withheld event follows from the one before cannot be computed: for that, ask for an export"
-            " with --whole, or for the log itself."
+            f"mailbox/archive/events/ has {span}: {described.events} in full, of this work and the changes of the"
+            " configuration up to the last one that an approval names, of which those before the log are in"
+            f" {POLICY}; and of other work ({described.withheld}) only number and hash. An event in full proves its own"
+            " hash, given the one before it. That a withheld event follows from the one before cannot be computed: for"
+            " that, ask for an export with --whole, or for the log itself."
         )
     if fingerprint:
         proof = (

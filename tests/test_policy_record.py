@@ -21,7 +21,6 @@ from mailboxd.host.process import name as user
 from mailboxd.keys import Keyring, PublicKey
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log, task_queries
-from mailboxd.store.database import path_of
 from mailboxd.store.reports import opened
 from tests.core.desk import Desk
 
@@ -260,6 +259,6 @@ def test_an_approval_that_became_void_shows_the_policy_that_made_it_so(place: Pl
         seq = desk.engine.policy()
         data = {"at": NOW, "approval": approval, "changes": void, "policy": seq}
         desk.engine.record(Event(Kind.APPROVAL_RESOLVED, desk.task("t").id, data))
-    with opened(path_of(desk.store.db)) as report:
+    with opened(place.root.parent / "mailboxd.db") as report:
         found = task_queries.approval_report(report, approval)
     assert (found["policy"]["event"], found["policy"]["fields"]["approvals.approvers"]) == (seq, ["bob"])

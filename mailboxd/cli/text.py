@@ -108,13 +108,20 @@ def pad(text: str, room: int) -> str:
     return text + " " * (room - width(text))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0) -> Iterable[str]:
-    """Lines of aligned columns; the last column is cut to the width of the screen."""
+_CUT_TO = 16
+"""Columns that are left of a column which is cut first."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0, cut: int | None = None) -> Iterable[str]:
+    """Lines of aligned columns; the last column is cut to the width of the screen, and before it the column `cut`."""
     body = [list(row) for row in rows]
     widths = [max(map(width, column)) for column in zip(head, *body, strict=True)]
+    if cut is not None:
+        over = indent + sum(widths) + 2 * (len(widths) - 1) - room()
+        widths[cut] = min(widths[cut], max(widths[cut] - over, _CUT_TO))
     left = room() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
     for row in ([*head], *body):
-        cells = [pad(cell, size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
+        cells = [pad(fit(cell, size), size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
         yield " " * indent + "  ".join([*cells, fit(row[-1], max(left, 10))]).rstrip()
 
 

@@ -158,15 +158,17 @@ class DecisionBuilder:
     def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:
         """Record an artifact of the task, a text or what is at `uri`; returns its id.
 
-        What is elsewhere has no `sha256` until somebody has read it: that of no bytes would mean an empty file.
+        What is elsewhere has no `sha256` until somebody has read it: that of no bytes would mean an empty file. What
+        has no text, such as the end of an action without output, has what is said of it as its text.
         """
+        body = body or ("" if uri or kind == "primary_output" else summary)
         artifact_id = self.ctx.new_id("art")
         artifact = {
             "id": artifact_id,
             "kind": kind,
             "attempt": self.attempt.id if self.attempt else None,
             "uri": uri or f"mailboxd:{self.task.local_id}/{artifact_id}",
-            "sha256": sha256 or ("" if uri and not body else sha256_of(body)),
+            "sha256": sha256 or (sha256_of(body) if body else ""),
             "summary": summary,
             "produced_by": produced_by,
             "body": body,

@@ -92,5 +92,5 @@ def told(row: Mapping[str, Any]) -> str:
     if way in _TOLD:
         parts.append(_TOLD[Way(way)])
     if claimed in PROGRAMS:
-        parts.append(f"claims to come from {PROGRAMS[claimed]}")
+        parts.append(f"as its name says, by {PROGRAMS[claimed]}")
     return ", ".join(parts)

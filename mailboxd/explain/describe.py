@@ -60,7 +60,7 @@ def _words_with_order(event: Event, said: str) -> str:
     """What a person wrote with the order that the event follows from, unless the sentence has it."""
     given = event.data.get("given") or {}
     words = first_line(given.get("note", ""))
-    return f"; with {given['name']}: {words}" if words and words not in said else ""
+    return f"; said with the order {given['name']}: {words}" if words and words not in said else ""
 
 
 def _passage(steps: Sequence[Mapping[str, Any]]) -> str:
@@ -151,7 +151,7 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.ATTEMPT_ENDED:
             return _ended(data)
         case Kind.ARTIFACT_RECORDED:
-            return "; ".join(f"{one['kind']} by {one['produced_by']}: {one['summary']}" for one in data["artifacts"])
+            return "; ".join(f"{_kind_of(one)} by {one['produced_by']}: {one['summary']}" for one in data["artifacts"])
         case Kind.EDIT_REFUSED:
             kept = f"saved as {data['kept_as']}" if data["kept_as"] else "not saved"
             if not event.task:
@@ -161,10 +161,10 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             by = f" by {data['by']}" if data["by"] else ""
             return f"the refused {data['file']} is settled: {data['how']}{by}"
         case Kind.NOTICE_SENT:
-            return f"told {data['to']} ({data['what']}): {first_line(data['text'])}"
+            return f'told {data["to"]} the notice "{data["what"]}": {first_line(data["text"])}'
         case Kind.NOTICE_FAILED:
             then = "it is tried again" if data["again"] else "it was given up"
-            return f"could not tell {data['to']} ({data['what']}): {first_line(data['why'])}; {then}"
+            return f'could not tell {data["to"]} the notice "{data["what"]}": {first_line(data["why"])}; {then}'
         case Kind.NOTICE_SETTLED:
             return f"the notice that did not reach people is settled: {data['how']}"
         case Kind.CONTEXT_CUT:
@@ -195,6 +195,11 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             return _judgement(event, data)
 
 
+def _kind_of(artifact: Mapping[str, Any]) -> str:
+    kind = str(artifact["kind"])
+    return "recorded" if kind == "other" else kind.replace("_", " ")
+
+
 def _asked_again(data: Mapping[str, Any]) -> str:
     """That an answer was not taken, with the first of the reasons that the agent was told."""
     why, *more = data["problems"]
@@ -221,7 +226,10 @@ def _judgement(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.APPROVAL_RESOLVED:
             changes = data["changes"]
             note = f": {first_line(changes['note'])}" if changes.get("note") else ""
-            return f"approval {data['approval'][-6:].lower()} {changes['status']} by {changes['resolved_by']}{note}"
+            one = f"approval {data['approval'][-6:].lower()}"
+            if changes.get("void"):
+                return f"{one} is void{note}"
+            return f"{one} {changes['status']} by {changes['resolved_by']}{note}"
         case Kind.ACTION_STARTED:
             return f"action {data['approval'][-6:].lower()} started: {first_line(data['action'])}"
         case Kind.ACTION_DELAYED | Kind.ACTION_ENDED:
@@ -331,7 +339,7 @@ def words_of(kind: Kind, data: Mapping[str, Any]) -> Iterator[str]:
     for one in (data.get("review") or {}, data.get("check") or {}, *data.get("artifacts", ())):
         yield from (str(one[name]) for name in ("summary", "uri") if one.get(name))
         for found in one.get("findings") or ():
-            yield " ".join(str(value) for name in _OF_FINDINGS if (value := found.get(name)) is not None)
+            yield from (str(value) for name in _OF_FINDINGS if (value := found.get(name)) is not None)
 
 
 _WITH_NOTES = frozenset({Kind.APPROVAL_RESOLVED, Kind.ACTION_ENDED, Kind.ACTION_DELAYED})

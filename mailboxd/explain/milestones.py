@@ -95,6 +95,10 @@ def _approval(row: Mapping[str, Any]) -> Iterator[Milestone]:
     if row["status"] == "pending":
         yield Milestone(row["at"], f"Asks for approval: {what}", State.NEEDS_YOU)
         return
+    if row.get("void"):
+        before = f"Approved by {row['approved_by']}, and void since" if row["approved_by"] else "Void"
+        yield Milestone(row["resolved_at"], f"{before}: {what}: {first_line(row['note'])}", FAILED)
+        return
     said = str(row["status"]).replace("_", " ").capitalize()
     good = row["status"] == "approved"
     by = f" by {row['resolved_by']}" if row["resolved_by"] else ""

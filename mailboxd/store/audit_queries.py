@@ -124,6 +124,18 @@ def events_of(db: sqlite3.Connection, task_id: str) -> list[int]:
     return [row[0] for row in db.execute(f"{BELOW} SELECT seq FROM events WHERE {_OF_TREE} ORDER BY seq", (task_id,))]
 
 
+def policy_of(db: sqlite3.Connection, task_id: str) -> list[EventRow]:
+    """The changes of the configuration up to the last one under which an approval of a tree was decided, as rows with
+    `event_log.COLUMNS`; none if no approval names one.
+    """
+    sql = (
+        f"{BELOW} SELECT {event_log.COLUMNS} FROM events WHERE kind = 'config.changed' AND seq <= (SELECT"
+        " max(json_extract(data, '$.policy')) FROM events WHERE kind = 'approval.resolved'"
+        " AND task IN (SELECT id FROM below)) ORDER BY seq"
+    )
+    return db.execute(sql, (task_id,)).fetchall()
+
+
 def events_between(db: sqlite3.Connection, first: int, last: int) -> Iterator[EventRow]:
     """All events from `first` to `last`, as rows with `event_log.COLUMNS`."""
     yield from db.execute(

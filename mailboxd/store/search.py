@@ -23,7 +23,7 @@ from mailboxd.store.conditions import NEED
 from mailboxd.store.event_log import sentence
 from mailboxd.store.reports import status_of
 
-VERSION = "3"
+VERSION = "4"
 _AT_ONCE = 2_000
 _BUSY_MS = 10_000
 _SNIPPET_WORDS = 16
@@ -225,7 +225,9 @@ class Index:
             *(str(part.get("agent", "")) for part in (data, turn)),
             str(data.get("reviewer", "")),
         )
-        told = "\n".join([sentence(kind, task, text, role, actor, name), *words_of(of, data)])
+        told = sentence(kind, task, text, role, actor, name)
+        for words in words_of(of, data):
+            told += "" if words in told else f"\n{words}"  # a match is shown once
         yield _Entry(seq, at, "event", task, people, f"event {seq}", told)
         message = data.get("message")
         for artifact in data.get("artifacts", ()):

@@ -168,7 +168,7 @@ def _attempts(report: Report, task_id: str) -> list[Row]:
     ]
 
 
-_OF_A_TURN = ("purpose", "agent", "attempt", "outcome", "model", "run", "session", "session_key", "prompt")
+_OF_A_TURN = ("purpose", "agent", "attempt", "outcome", "model", "run", "session", "session_key", "prompt", "usage")
 
 
 def turns(report: Report, task_id: str) -> list[Row]:
@@ -271,19 +271,32 @@ _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 def _artifacts(report: Report, task_id: str) -> list[Row]:
-    """`sha256` is None of what nobody has fetched; earlier versions recorded the hash of no bytes for it."""
+    """`sha256` is None of what nobody has fetched, and empty for what has no text; for both, earlier versions recorded
+    the hash of no bytes.
+    """
     rows = report.rows(
         "SELECT id, kind, uri, sha256, summary, produced_by, at FROM artifacts WHERE task = ? ORDER BY id", task_id
     )
-    return [row | {"sha256": None if is_unfetched(row["uri"], row["sha256"]) else row["sha256"]} for row in rows]
+    return [row | {"sha256": _digest_of(row["uri"], row["sha256"])} for row in rows]
+
+
+def _digest_of(uri: str, sha256: str) -> str | None:
+    if is_unfetched(uri, sha256):
+        return None
+    return "" if sha256 == _OF_NOTHING and uri.startswith("mailboxd:") else sha256
 
 
 def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
-    """Approvals, oldest first; `where` is a condition on `approvals a JOIN tasks t`."""
+    """Approvals, oldest first, with who had approved one that is void now (`approved_by`); `where` is a condition on
+    `approvals a JOIN tasks t`.
+    """
     rows = report.rows(
         "SELECT a.id, lower(substr(a.id, -6)) AS short_id, t.local_id AS task, a.attempt, a.purpose, a.status, a.state,"
         " a.requested_action, a.side_effect_kind, a.risk, a.digest, a.idempotency_key, a.gate, a.requested_by, a.at,"
         " a.expires_at, a.resolved_by, a.resolved_at, a.note, a.started_at, a.finished_at, a.summary, a.artifact,"
+        " (SELECT json_extract(e.data, '$.changes.resolved_by') FROM events e WHERE a.void AND e.task = a.task"
+        " AND e.kind = 'approval.resolved' AND json_extract(e.data, '$.approval') = a.id"
+        " AND json_extract(e.data, '$.changes.status') = 'approved') AS approved_by,"
         f" a.void, a.origin, a.action, a.preview FROM approvals a JOIN tasks t ON t.id = a.task{where}"
         " ORDER BY a.rowid",
         *values,

@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from mailboxd import health, user_state
 from mailboxd.clock import Clock
+from mailboxd.core import entrance
 from mailboxd.core.budget import money
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.reviews import place_of
@@ -99,6 +100,7 @@ def templates() -> Environment:
         "attempt": attempt_style,
         "markdown": markdown,
         "marked": marked,
+        "came": entrance.told,
         "field": field_text,
         "place": lambda found: place_of(found["file"], found["line"], found["artifact_uri"]),
     }

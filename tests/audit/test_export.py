@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from mailboxd.core.approvals import ApprovalDecision, PermissionAsked, Resolve
+from mailboxd.core.events import Event, Kind, Role
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.export import Export, export_task
 from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import opened
+from tests.core.desk import Desk
 from tests.e2e.support import Agent, task
 
 
@@ -117,6 +120,45 @@ def test_of_other_work_an_archive_has_numbers_and_hashes_only(alpha: Agent, tmp_
     assert others
     assert not [task for task in others if task in text]
     assert "only number and hash" in (folder / "README.txt").read_text()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_archive_has_the_policy_that_its_approvals_name(tmp_path: Path, whole: bool) -> None:
+    root, place = tmp_path / "ws", Workspace(tmp_path / "ws")
+    Workspace.create(root)
+    desk = Desk(database=place.database)
+    seqs = []
+
+    def changes(*approvers: str) -> None:
+        new = {"approvals.approvers": {"old": None, "new": list(approvers)}}
+        data = {"at": desk.engine.now, "by": "daemon", "first": False, "changes": new, "digests": {}, "key": ""}
+        desk.engine.record(Event(Kind.CONFIG_CHANGED, None, data))
+        seqs.append(desk.store.last_recorded)
+
+    with desk.engine.batch():
+        changes("ann")
+    desk.give("other")
+    desk.give()
+    with desk.engine.batch():
+        changes("bob")
+    desk.handle("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
+    desk.engine.policy = lambda: seqs[1]
+    desk.handle("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
+    with desk.engine.batch():
+        changes("carl")
+    task_id = desk.task("t").id
+    desk.store.close()
+    with opened(place.database) as report:
+        export = Export(place, task_id, whole=whole, even_open=True)
+        export_task(export, report, tmp_path / "t.tar.gz")
+    folder = unpacked(tmp_path / "t.tar.gz", tmp_path / "here")
+    within = [said for said in events(folder) if said.get("kind") == "config.changed"]
+    earlier = folder / "policy.jsonl"
+    before = [json.loads(line) for line in earlier.read_text().splitlines()] if earlier.exists() else []
+    assert [said["seq"] for said in [*before, *within]][:2] == seqs[:2]
+    assert [said["seq"] for said in before] == ([] if whole else seqs[:1])
+    assert "policy.jsonl" in (folder / "README.txt").read_text() or whole
+    follow(folder)
 
 
 def test_with_the_whole_log_every_hash_follows_from_the_first_event_on(alpha: Agent, tmp_path: Path) -> None:

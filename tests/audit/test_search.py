@@ -179,3 +179,15 @@ def test_a_question_of_an_earlier_version_is_found(tmp_path: Path) -> None:
     with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _path: None) as index:
         index.catch_up()
         assert index.find(SearchQuery("why"))
+
+
+def test_what_a_sentence_says_already_is_not_shown_twice(tmp_path: Path) -> None:
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    with desk.engine.batch():
+        data = {"at": desk.engine.now, "what": "disk", "why": "A number without a source."}
+        desk.engine.record(Event(Kind.ALARM, None, data))
+    desk.store.close()
+    with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _: None) as index:
+        index.catch_up()
+        (hit,) = index.find(SearchQuery("number"))
+    assert hit["snippet"].count("without a source") == 1

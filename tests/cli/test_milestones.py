@@ -95,3 +95,19 @@ def test_a_task_of_the_store_is_told(tmp_path: Any, stage: Stage) -> None:
     assert [milestone.text for milestone in told] == [
         "Received from operator", "Split into 2 subtasks", "Subtasks under way",
     ]  # fmt: skip
+
+
+def test_an_approval_that_became_void_has_not_expired() -> None:
+    row = {
+        "at": _at(1),
+        "status": "expired",
+        "void": True,
+        "approved_by": "root",
+        "resolved_by": "mailboxd",
+        "resolved_at": _at(2),
+        "finished_at": None,
+        "requested_action": "write a",
+        "note": "root is no longer an approver",
+    }
+    said = "Approved by root, and void since: write a: root is no longer an approver"
+    assert said in _texts(_task(approvals=[row]))

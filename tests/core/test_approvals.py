@@ -27,6 +27,7 @@ from mailboxd.core.approvals import (
     in_words,
     may_not_perform,
 )
+from mailboxd.core.decision_builder import sha256_of
 from mailboxd.core.effects import AnswerPermission, Effect, Notify, Perform, Prepare, Verify
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Cancel, OpenCircuit, Remedy, Steer, Unblock
@@ -86,6 +87,20 @@ def start(desk: Desk, number: int = -1, name: str = "t") -> Approval:
 
 def end(desk: Desk, state: Performed = Performed.DONE, number: int = -1, name: str = "t") -> None:
     desk.handle(name, ActionEnded(rows(desk, name)[number].id, state, f"it is {state}", "output"))
+
+
+def test_the_end_of_an_action_without_output_is_its_own_text() -> None:
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    prepare(desk)
+    approve_all(desk)
+    row = start(desk)
+    desk.handle("t", ActionEnded(row.id, Performed.DONE, "a was written: 60 bytes", ""))
+    sql = "SELECT body, sha256 FROM artifacts WHERE produced_by = 'mailboxd'"
+    ((body, sha256),) = desk.store.db.execute(sql).fetchall()
+    assert body.endswith("a was written: 60 bytes")
+    assert sha256 == sha256_of(body)
 
 
 # ---------------------------------------------------------------- asking

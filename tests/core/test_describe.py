@@ -137,3 +137,23 @@ def test_the_end_of_a_turn_says_which_model_was_used() -> None:
     assert (
         describe(Event(Kind.ATTEMPT_ENDED, "tsk_1", {**AT, **ended}), "") == "attempt 1 succeeded (acme/m-1, 3 tokens)"
     )
+
+
+def test_the_sentences_of_a_log_say_plainly_who_did_what() -> None:
+    artifact = {"kind": "other", "produced_by": "mailboxd", "summary": "the action a: it was written"}
+    void = {"status": "expired", "void": True, "resolved_by": "mailboxd", "note": "asked again: ann has gone"}
+    notice = {"to": "notify.command", "what": "failed", "text": "has failed: write"}
+    said = {
+        Kind.ARTIFACT_RECORDED: ({"artifacts": [artifact]}, "t: recorded by mailboxd: the action a: it was written"),
+        Kind.APPROVAL_RESOLVED: (
+            {"approval": "apr_000001", "changes": void},
+            "t: approval 000001 is void: asked again: ann has gone",
+        ),
+        Kind.NOTICE_SENT: (notice, 't: told notify.command the notice "failed": has failed: write'),
+        Kind.EDIT_SETTLED: (
+            {"file": "task.md", "how": "taken", "by": "", "given": {"name": "accept", "note": "good enough"}},
+            "t: the refused task.md is settled: taken; said with the order accept: good enough",
+        ),
+    }
+    for kind, (data, sentence) in said.items():
+        assert describe(Event(kind, "tsk_1", {**AT, **data}), "t") == sentence

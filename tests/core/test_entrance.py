@@ -24,7 +24,7 @@ def test_no_other_name_claims_anything(name: str) -> None:
 
 def test_what_is_claimed_is_told_as_a_claim() -> None:
     came = Entrance(Owner(1000, "ann"), Way.RENAMED, "command")
-    assert told(came.columns()) == "owned by ann (uid 1000), renamed in, claims to come from a command"
+    assert told(came.columns()) == "owned by ann (uid 1000), renamed in, as its name says, by a command"
     assert told(Entrance(Owner(4)).columns()) == "owned by uid 4"
     assert told(Entrance(None, Way.AT_START).columns()) == "found at the start"
 

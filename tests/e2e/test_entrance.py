@@ -41,7 +41,7 @@ def test_every_way_into_the_inbox_is_recorded_with_what_is_known_and_what_is_cla
     row = next(row for row in alpha.mail() if row["task_id"] == "forged")
     assert row["verified"] == "unsigned"  # the claim proves nothing
     said = alpha.call("log", "forged").stdout
-    assert f"owned by {user()} (uid {os.geteuid()}), renamed in, claims to come from the hub" in said
+    assert f"owned by {user()} (uid {os.geteuid()}), renamed in, as its name says, by the hub" in said
     alpha.until("forged")
     (shown,) = [one for one in alpha.json("show", "typed")["messages"] if one["direction"] == "in"]
     assert {name: shown[name] for name in ("owner_uid", "owner", "came", "claimed")} == {

@@ -169,7 +169,7 @@ def test_what_was_told_is_on_record_and_no_item_any_more(bell: Bell, tmp_path: P
     assert not bell.untold()
     told = bell.said("notice.sent")
     assert [text.partition(":")[0] for text in sorted(told)] == ["job", "other"]
-    assert "told notify.command (approval): asks for your approval" in told[0]
+    assert 'told notify.command the notice "approval": asks for your approval' in told[0]
 
 
 def test_a_notice_that_applies_no_longer_is_no_item(keeping: Bell, tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def test_the_page_of_a_message_says_who_owned_its_file_and_how_it_came(stage: St
     assert stage.receive(Entrance(Owner(54321, "<ann>"), Way.RENAMED, "hub")) == "rejected"
     found = re.search(r'href="(/w/[^"]*/m/[^"]+)">', page.get("/").text)
     assert found
-    assert "owned by <ann> (uid 54321), renamed in, claims to come from the hub" in page.get(found[1]).words
+    assert "owned by <ann> (uid 54321), renamed in, as its name says, by the hub" in page.get(found[1]).words
     said = stage.run("log").output
-    assert "it is owned by <ann> (uid 54321), renamed in, claims to come from the hub" in said
+    assert "it is owned by <ann> (uid 54321), renamed in, as its name says, by the hub" in said
 
 
 def test_the_corrected_text_is_sent_under_its_name_and_ends_the_matter(stage: Stage, page: Inside) -> None:

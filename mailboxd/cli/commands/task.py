@@ -268,9 +268,10 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
     yield from _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
     turns = [
-        (str(t["number"]), t["purpose"], t["outcome"] or "runs", _model(t), _asked(t["prompt"])) for t in found["turns"]
+        (str(t["number"]), t["purpose"], t["outcome"] or "runs", _agent(t), _model(t), _cost(t), _asked(t))
+        for t in found["turns"]
     ]
-    yield from _table("Turns", ("NO", "FOR", "OUTCOME", "MODEL", "PROMPT (SHA-256)"), turns)
+    yield from _table("Turns", ("NO", "FOR", "OUTCOME", "AGENT", "MODEL", "COST", "PROMPT (SHA-256)"), turns)
     shown, left_out = task_output.most_urgent(found["children"], _MOST_ROWS)
     children = [
         (c["key"], state(c), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"]) for c in shown
@@ -288,10 +289,18 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     yield from _table("Findings", ("REVIEWER", "SEVERITY", "WHERE", "WHAT"), listed)
     yield from _table("Vote", ("KEY", "AGENT", "SAID", "COUNTS", "WHY"), votes)
     asked = [
-        (a["short_id"], a["purpose"], a["status"], a["state"], a["requested_action"], a["summary"] or a["note"])
+        (
+            a["short_id"],
+            a["purpose"],
+            "void" if a["void"] else a["status"],
+            a["approved_by"] or a["resolved_by"],
+            a["state"],
+            a["requested_action"],
+            a["summary"] or a["note"],
+        )
         for a in found["approvals"]
     ]
-    yield from _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "DETAILS"), asked)
+    yield from _table("Approvals", ("ID", "FOR", "STATUS", "BY", "STATE", "WHAT", "DETAILS"), asked)
     given = [(when(g["at"], now), g["by"], _order_given(g), g["note"]) for g in found["given"]]
     yield from _table("Said with orders", ("WHEN", "BY", "ORDER", "WORDS"), given)
     made = [(a["kind"], a["summary"], a["uri"], _hash(a["sha256"]), a["produced_by"]) for a in found["artifacts"]]
@@ -302,7 +311,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
         (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"], entrance.told(m))
         for m in found["messages"]
     ]
-    yield from _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE", "CAME"), messages)
+    yield from _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE", "CAME"), messages, cut=4)
 
 
 _WAITS = {
@@ -342,7 +351,16 @@ def _model(turn: dict[str, Any]) -> str:
     return turn["model"] or ("not reported" if turn["outcome"] else "")
 
 
-def _asked(prompt: dict[str, Any] | None) -> str:
+def _agent(turn: dict[str, Any]) -> str:
+    return str(turn["agent"] or "")
+
+
+def _cost(turn: dict[str, Any]) -> str:
+    return "" if not turn["usage"] or not turn["usage"]["cost_usd"] else money(turn["usage"]["cost_usd"])
+
+
+def _asked(turn: dict[str, Any]) -> str:
+    prompt = turn["prompt"]
     return "" if prompt is None else f"{prompt['sha256'][:16]}…, {prompt['size']:,} bytes"
 
 
@@ -353,7 +371,7 @@ def _vote(one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _hash(sha256: str | None) -> str:
-    return "not fetched" if sha256 is None else sha256[:12]
+    return "not fetched" if sha256 is None else sha256[:12] or "no text"
 
 
 def _order_given(one: dict[str, Any]) -> str:
@@ -368,14 +386,16 @@ def _peer(message: dict[str, Any]) -> str:
     return (message["from"] if message["direction"] == "in" else message["to"]) or ""
 
 
-def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left_out: str = "") -> Iterator[str]:
-    """A table of the latest rows; `left_out` says how to see the others."""
+def _table(
+    label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left_out: str = "", cut: int | None = None
+) -> Iterator[str]:
+    """A table of the latest rows; `left_out` says how to see the others, `cut` is as in `table`."""
     if not rows:
         return
     yield f"\n{label}"
     if len(rows) > _MOST_ROWS:
         yield f"  … {len(rows) - _MOST_ROWS} earlier; --json has all"
-    yield from table(head, rows[-_MOST_ROWS:], 2)
+    yield from table(head, rows[-_MOST_ROWS:], 2, cut)
     if left_out:
         yield f"  … {left_out}"
 
