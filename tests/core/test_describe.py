@@ -143,7 +143,7 @@ def test_the_sentences_of_a_log_say_plainly_who_did_what() -> None:
     artifact = {"kind": "other", "produced_by": "mailboxd", "summary": "the action a: it was written"}
     void = {"status": "expired", "void": True, "resolved_by": "mailboxd", "note": "asked again: ann has gone"}
     notice = {"to": "notify.command", "what": "failed", "text": "has failed: write"}
-    said = {
+    said: dict[Kind, tuple[dict[str, Any], str]] = {
         Kind.ARTIFACT_RECORDED: ({"artifacts": [artifact]}, "t: recorded by mailboxd: the action a: it was written"),
         Kind.APPROVAL_RESOLVED: (
             {"approval": "apr_000001", "changes": void},
