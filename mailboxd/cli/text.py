@@ -121,7 +121,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0, c
         widths[cut] = min(widths[cut], max(widths[cut] - over, _CUT_TO))
     left = room() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
     for row in ([*head], *body):
-        cells = [pad(fit(cell, size), size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
+        cells = list(row[:-1])
+        if cut is not None:
+            cells[cut] = fit(cells[cut], widths[cut])
+        cells = [pad(cell, size) for cell, size in zip(cells, widths[:-1], strict=True)]
         yield " " * indent + "  ".join([*cells, fit(row[-1], max(left, 10))]).rstrip()
 
 
