@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mailboxd.auditor import reading
-from mailboxd.auditor.approvals import BY_COMMAND
+from mailboxd.auditor.approvals import BY_COMMAND, says_the_same
 from mailboxd.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
 from mailboxd.auditor.model import Place, Verdict
 from mailboxd.auditor.perform import audit
@@ -27,6 +27,7 @@ from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
 from mailboxd.keys import PrivateKey
 from mailboxd.protocol.front_matter import canonical, with_signature
+from mailboxd.protocol.messages import ApprovalMessage, parse_message, render_message
 from tests.audit.archives import Archive, Said, audited, continued, copy, days_of_work, earlier, found, given, rehash
 from tests.rebuild.mailroom import Mailroom
 
@@ -682,6 +683,20 @@ def test_another_note_than_the_approval_file_has_is_named(alpha: Archive) -> Non
 
     alpha.edit(change)
     assert ("other-note", f"{DAY} line {alpha.line_of('approval.resolved')}") in found(audited(alpha))
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["", "ok", "## A\n\nb\n\n## A\n# C\n---\nd", "a\x00b\x1b[1m", "```\n## x\n```", "Grüße\u2028x", "From me\n>From"],
+)
+def test_a_note_is_that_of_the_file_that_was_written_of_it(note: str) -> None:
+    said = {"task_id": "a", "from": "operator", "approval_id": "apr_1", "decision": "approved", "preamble": note}
+    raw = render_message(
+        ApprovalMessage.model_validate(said | {"message_id": "msg_1", "sent_at": "2026-11-26T21:06:29.806Z"})
+    )
+    text = parse_message(raw, "x", max_bytes=1 << 20).message.text
+    assert says_the_same(note, text)
+    assert not says_the_same(f"{note} not", text)
 
 
 def test_an_action_is_shown_as_what_its_digest_covers(alpha: Archive) -> None:
