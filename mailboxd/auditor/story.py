@@ -489,18 +489,14 @@ class Story:
         if len(self._policies) > _NAMES:
             del self._policies[next(iter(self._policies))]
         self.counts["changes"] += data.get("first") is not True
-        self._add(
-            "changes",
-            self.changes,
-            Change(stands, _text(data, "by"), data.get("first") is True, fields),
-            1 + len(fields),
-        )
+        self._add("changes", self.changes, Change(stands, _text(data, "by"), data.get("first") is True, fields))
 
-    def _add(self, thing: str, entries: list[Any], entry: object, size: int = 1) -> None:
-        if len(entries) < _ENTRIES and self._size + size <= BUDGET:
-            entries.append(entry)
-            self._size += size
-        else:
+    def _add(self, thing: str, entries: list[Any], entry: object) -> None:
+        """Keep it, and of too many the latest, as of tasks."""
+        entries.append(entry)
+        self._size += _size(entry)
+        while len(entries) > _ENTRIES or (self._size > BUDGET and entries):
+            self._size -= _size(entries.pop(0))
             self._leave_out(thing)
 
     def _leave_out(self, thing: str) -> None:
@@ -521,6 +517,10 @@ _TAKERS: Mapping[Kind, _Taker] = {
     Kind.REMOTE_ORDER: Story._was_told,
     Kind.CONFIG_CHANGED: Story._configured,
 }
+
+
+def _size(entry: object) -> int:
+    return 1 + len(entry.fields) if isinstance(entry, Change) else 1
 
 
 def _artifact(stands: Stands, said: Mapping[str, Any]) -> Artifact:

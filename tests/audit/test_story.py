@@ -130,6 +130,7 @@ def test_what_one_journal_may_take_is_bounded_and_the_rest_is_counted(monkeypatc
     changed = ("config.changed", None, {"v": 2, "by": "daemon", "first": False, "changes": fields})
     said = told(created("t"), *[changed] * 3, *[("turn.ended", "t", turn({}))] * 40)
     assert (len(said.changes), said.left_out["changes"], said.counts["changes"]) == (1, 2, 3)
+    assert said.changes[0].stands.event == 4
     assert (len(said.tasks["t"].turns), said.tasks["t"].left_out, said.total.turns) == (19, 21, 40)
 
 
