@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from mailboxd import signed_heads
+from mailboxd.core.outcomes import PromptText
 from mailboxd.errors import DamagedError
 from mailboxd.intake.archive import reason_file
 from mailboxd.mailbox.files import digest_of, directory, lstat, read_file, world_errors
@@ -155,6 +156,10 @@ class Audit:
     _expected: int = 0
     """The last event when the journal was read; 0 if there is none."""
     _last_line: int = 0
+    _kept: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of a prompt whose text is kept, with the line of the event that says so."""
+    _lines: set[str] = field(default_factory=set)
+    """What the journal has the text of: prompts by their SHA-256, messages by their id."""
 
     def perform(self) -> Verification:
         """Run the checks in turn until one finds something. Raises WorldError if something cannot be read."""
@@ -253,13 +258,29 @@ class Audit:
                     finding = self._head(entry, report)
                 elif "prompt" in entry.said:
                     finding = _prompt_line(entry)
+                    self._lines.add(entry.said["prompt"])
+                elif "body" in entry.said:
+                    self._lines.add(entry.said["body"])
                 elif entry.number == 1:
                     journal.require_own(entry.path, entry.line, own)
                 if finding is not None:
                     return finding
         except (DamagedError, KeyError, TypeError, ValueError, OSError) as error:
             return Finding("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
+        if files and (finding := self._without_text()) is not None:
+            return finding
         return None if self.noted is None else self._against("heads", "the head noted elsewhere", *self.noted)
+
+    def _without_text(self) -> Finding | None:
+        """The first text that the journal lacks: a rebuild would lack it, too."""
+        for sha256, where in self._kept.items():
+            if sha256 not in self._lines:
+                return Finding("journal", where, "the text of its prompt is missing", f"a line with {sha256}", JOURNAL)
+        for seq, message in audit_queries.sent_with_text(self.report.db, self._expected):
+            if message not in self._lines:
+                what = f"the text of {message}, which event {seq} sent, is missing"
+                return Finding("journal", _JOURNAL, what, "a line with its body", JOURNAL)
+        return None
 
     def _journal_end(self) -> Finding | None:
         if self._last_line >= self._expected:
@@ -272,6 +293,9 @@ class Audit:
         if said["seq"] != last + 1:
             return Finding("journal", entry.where, f"event {said['seq']} follows event {last}", "no gap", JOURNAL)
         self._last_line = said["seq"]
+        asked = said["data"].get("turn", {}).get("prompt") or {}
+        if asked.get("text") == PromptText.KEPT and said["seq"] <= self._expected:
+            self._kept.setdefault(asked["sha256"], entry.where)
         recorded = event_log.line_at(self.report.db, said["seq"])
         if recorded is not None and recorded == entry.line.rstrip(b"\n").decode():
             return None

@@ -77,6 +77,15 @@ def changed_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
     return None
 
 
+def sent_with_text(db: sqlite3.Connection, last: int) -> Iterator[tuple[int, str]]:
+    """The events up to number `last` that sent a message whose bytes are kept, each with the message's id."""
+    yield from db.execute(
+        "SELECT e.seq, b.message FROM events e JOIN bodies b ON b.message = json_extract(e.data, '$.message.id')"
+        " WHERE e.kind = 'message.sent' AND e.seq <= ? ORDER BY e.seq",
+        (last,),
+    )
+
+
 def below(db: sqlite3.Connection, task_id: str) -> list[tuple[str, str]]:
     """Id and local id of a task and its descendants, parents first."""
     sql = f"{BELOW} SELECT t.id, t.local_id FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq"

@@ -321,6 +321,15 @@ def test_a_line_with_more_than_its_own_names_is_found(alpha: Agent, old: str, ne
     assert finding.check == "journal"
 
 
+@pytest.mark.parametrize(("line", "said"), [("body", "which event"), ("prompt", "the text of its prompt is missing")])
+def test_a_text_that_was_taken_out_of_the_journal_is_missed(alpha: Agent, line: str, said: str) -> None:
+    lines = journal(alpha).read_text().splitlines(keepends=True)
+    journal(alpha).write_text("".join(one for one in lines if not one.startswith(f'{{"{line}"')))
+    finding = audited(alpha)
+    assert finding is not None
+    assert (finding.check, said in finding.problem) == ("journal", True)
+
+
 @pytest.mark.slow
 def test_half_a_line_that_a_crash_left_is_no_line(alpha: Agent) -> None:
     with journal(alpha).open("ab") as file:
