@@ -420,8 +420,8 @@ class _Reader:
             self.notes.append(f"{listing.left_out} hidden or temporary files were left out: they are no messages")
         if listing.indexes:
             self.notes.append(
-                f"the {len(listing.indexes)} INDEX.md in archive/ are lists for people that nothing protects: they were"
-                " not judged, and prove nothing. Nor does a task.md, which was not handed in"
+                f"each INDEX.md in archive/ ({len(listing.indexes)}) is a list for people, which nothing protects: it"
+                " was not judged and proves nothing, nor does a task.md"
             )
         if self.texts.rows:
             self.notes.append(
