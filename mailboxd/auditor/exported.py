@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import re
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -59,7 +61,7 @@ def unpacked(path: Path) -> Iterator[Path]:
                         )
                     if member.isreg():
                         tar.extract(member, folder, filter="data")
-        except (tarfile.TarError, OSError, ValueError, EOFError) as error:
+        except (tarfile.TarError, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise UnavailableError(f"{path}: it is no directory, and no packed export: {error}") from error
         inside = [*Path(folder).iterdir()]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else Path(folder)

@@ -149,7 +149,7 @@ class _Reader:
         judged.exported = signed
         judged.proof = replace(judged.proof, seq=0, key="", at="")
         if signed:
-            judged.proof = replace(judged.proof, seq=judged.events, key=signer, at=str(said["at"]))
+            judged.proof = replace(judged.proof, seq=judged.events, key=signer, at=str(said.get("at", ""))[:40])
         if self.withheld:
             self.notes.append(
                 f"events of other work that were left out, with number and hash only: {self.withheld}. That one follows"

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 from mailboxd.auditor.model import NOWHERE, Check, Finding, Place
@@ -233,17 +234,18 @@ class Record:
 
     def _created(self, where: Place, event: Event) -> Iterator[tuple[str, str]]:
         task = event.data["task"] | event.data.get("changes", {})
+        name, local_id = text_of(task["id"]), text_of(task["local_id"])
         if event.task != task["id"]:
             yield "other-task", f"it is about {event.task}, and makes {str(task['id'])[:60]}"
         if task["id"] in self.tasks:
             yield "made-twice", f"its task {task['id']} was made before ({self.tasks[task['id']].where})"
         if task["parent"] is not None and task["parent"] not in self.tasks:
             yield "no-task", f"no event has made the task above it, {str(task['parent'])[:60]}"
-        origin = task.get("origin", {})
-        made = TaskFacts(task["local_id"], event.data["task"]["phase"], task["executor"], where)
-        made.message_id, made.attempt_id = origin.get("message_id") or "", origin.get("attempt_id") or ""
-        made.sender = str(task.get("sender", ""))
-        self.tasks[task["id"]] = made
+        origin = task.get("origin") or {}
+        made = TaskFacts(local_id, text_of(event.data["task"]["phase"]), text_of(task["executor"]), where)
+        made.message_id, made.attempt_id = text_of(origin.get("message_id")), text_of(origin.get("attempt_id"))
+        made.sender = text_of(task.get("sender"))
+        self.tasks[name] = made
         yield from self._steps(made, event)
 
     def _steps(self, task: TaskFacts, event: Event) -> Iterator[tuple[str, str]]:
@@ -257,9 +259,9 @@ class Record:
                 target = ""
             if target != step["to"]:
                 yield "phase", f"no rule moves a task from {step['from']} to {step['to']} by {step['trigger'][:60]!r}"
-            task.phase = step["to"]
+            task.phase = text_of(step["to"])
         changes = event.data.get("changes", {})
-        phase = changes.get("phase", task.phase)
+        phase = text_of(changes.get("phase", task.phase))
         if event.kind.startswith(("task.", "attempt.", "turn.")) and phase != task.phase:
             yield (
                 "phase",
@@ -277,14 +279,17 @@ class Record:
             return
         if attempt["id"] in task.attempts:
             yield "made-twice", f"the attempt {attempt['id'][:60]} was started before"
-        task.attempts.add(attempt["id"])
-        task.executors.add(str(attempt["executor"]))
+        task.attempts.add(text_of(attempt["id"]))
+        task.executors.add(text_of(attempt["executor"]))
 
     # Messages
 
     def _message(self, seq: int, where: Place, at: str, event: Event) -> Iterator[tuple[str, str]]:
         row = event.data["message"]
-        found = Message(seq, where, at, event.task, row, row.get("path"))
+        text_of(row["id"])
+        if not isinstance(row.get("reason"), dict | NoneType):
+            raise TypeError("its reason is none")
+        found = Message(seq, where, at, event.task, row, _path(row.get("path")))
         if found.id in self.messages:
             yield "message-twice", f"the message {found.id[:60]} was recorded before ({self.messages[found.id].where})"
         self.messages[found.id] = found
@@ -298,13 +303,16 @@ class Record:
         if found is None:
             yield "no-message", f"no event has recorded the message {str(event.data['id'])[:60]}"
             return
+        path = _path(event.data["path"])
+        if path is None:
+            raise ValueError("it names no path")
         if found.path is not None:
             yield "filed-twice", f"its message is filed already as {found.path[:120]}"
-        found.path, found.filed = event.data["path"], where
+        found.path, found.filed = path, where
         place = "rejected" if found.text("verdict") == "rejected" else "archive"
-        if not found.is_sent and found.path.partition("/")[0] != place:
-            yield "other-place", f"a message that is {found.text('verdict')} is filed as {found.path[:120]}"
-        yield from self._at(found, found.path)
+        if not found.is_sent and path.partition("/")[0] != place:
+            yield "other-place", f"a message that is {found.text('verdict')} is filed as {path[:120]}"
+        yield from self._at(found, path)
 
     def _at(self, found: Message, path: str) -> Iterator[tuple[str, str]]:
         other = self.paths.setdefault(path, found.id)
@@ -320,6 +328,7 @@ class Record:
 
     def _requested(self, seq: int, where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
         row = dict(event.data["approval"])
+        text_of(row["id"])
         if row["id"] in self.requests:
             yield "made-twice", f"the approval {row['id'][:60]} was requested before"
         request = self.requests[row["id"]] = Request(row, seq, where)
@@ -342,7 +351,7 @@ class Record:
         if request is None:
             yield "no-request", f"no event has requested the approval {str(event.data['approval'])[:60]}"
             return
-        status, before = changes["status"], request.row.get("status", "pending")
+        status, before = text_of(changes["status"]), request.row.get("status", "pending")
         by = str(changes["resolved_by"])
         if before != "pending" and not (before == "approved" and status == "expired"):
             yield "decided-twice", f"it is {before} by {request.text('resolved_by')} already ({request.resolved})"
@@ -439,6 +448,24 @@ def approvers_of(data: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not isinstance(new, list) or not all(isinstance(name, str) for name in new):
         return None
     return tuple(new)
+
+
+def text_of(value: object) -> str:
+    """A text as an event has it, empty for null. Raises TypeError for what is none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise TypeError(f"{type(value).__name__} instead of a text")
+
+
+def _path(value: object) -> str | None:
+    """A path below mailbox/ as an event has it, or None for null. Raises TypeError, and ValueError for no such path."""
+    path = text_of(value)
+    if value is None:
+        return None
+    path.encode("utf-8", "surrogateescape")  # raises what no name of a file can have
+    if "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        raise ValueError("it names no path below mailbox/")
+    return path
 
 
 def sha256(text: str) -> str:
