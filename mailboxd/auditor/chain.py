@@ -236,7 +236,7 @@ class Chain:
             if found != said["hash"]:
                 # earlier versions wrote data in another form; it counts only if it says the same
                 text = raw.partition(b',"data":')[2].rpartition(b',"hash":')[0].decode()
-                if parsed(text) == said["data"]:
+                if same(parsed(text), said["data"]):
                     other = event_log.chain(head[0], (*head[1], text))
                     found = other if other == said["hash"] else found
         except (ValueError, RecursionError):
@@ -277,6 +277,27 @@ def parsed(raw: bytes | str) -> Any:
         with suppress(ValueError, RecursionError):
             return json.loads(raw)
     return None
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two JSON values are the same; in Python `1 == True`, and in JSON it is not."""
+    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def twice(raw: bytes, said: object) -> str:
+    """A name that an object in this JSON has twice, of which programs read one or the other; empty without one."""
+    with suppress(ValueError, RecursionError):
+        if json.dumps(said, separators=(",", ":")).encode() == raw.rstrip(b"\n"):
+            return ""  # as mailboxd writes it: nothing was lost when it was read
+    names = list[str]()
+
+    def keep(pairs: list[tuple[str, Any]]) -> None:
+        if len(pairs) != len({name for name, _ in pairs}):
+            names.extend(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+
+    with suppress(ValueError, RecursionError):
+        json.loads(raw, object_pairs_hook=keep)
+    return names[0] if names else ""
 
 
 def _runs(gap: _Gap) -> Iterator[tuple[int, int]]:

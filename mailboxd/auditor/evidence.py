@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Protocol
 
+from mailboxd.auditor.chain import same, twice
 from mailboxd.auditor.model import Check, Finding, Place
 from mailboxd.auditor.reading import Listing
 from mailboxd.auditor.record import Message, Record, sha256
@@ -179,7 +180,7 @@ def _reason(message: Message, path: str, look: Look) -> Finding | None:
         said = None if raw is None else json.loads(raw)
     except (ValueError, RecursionError):
         said = raw
-    if said == wanted:
+    if same(said, wanted) and not twice(raw or b"", said):
         return None
     what = "is missing" if raw is None else "is not what was recorded"
     return _of(message, "reason", f"{path[:200]}{REASON} {what}", missing=raw is None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mailboxd import signed_heads
 from mailboxd.auditor import approvals, crossing, evidence, exported, reading
-from mailboxd.auditor.chain import Chain, parsed
+from mailboxd.auditor.chain import Chain, parsed, twice
 from mailboxd.auditor.crossing import Crossed, Side
 from mailboxd.auditor.evidence import Matched, Texts
 from mailboxd.auditor.given import GivenKeys, UnnamedKeysError
@@ -24,6 +24,16 @@ from mailboxd.keys import parse_signature
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.signed_heads import Head, Standing
 from mailboxd.store.journal import Entry
+
+_NAMES = {
+    "format": frozenset({"format", "database", "after"}),
+    "head": frozenset({"head"}),
+    "body": frozenset({"body", "raw"}),
+    "prompt": frozenset({"prompt", "text", "rev"}),
+    "table": frozenset({"table", "row"}),
+}
+"""The names in each kind of line that is no event, by the one that tells its kind."""
+_OF_HEAD = frozenset({"seq", "hash", "at", "signature"})
 
 
 @dataclass(slots=True)
@@ -208,6 +218,10 @@ class _Reader:
             self._bad(
                 "first-line", where, "the first line of a file names the format of the journal, and this one does not"
             )
+        if name := twice(line.line, said):
+            self._bad("name-twice", where, f"it says {name[:60]!r} twice: programs read one or the other")
+        if "seq" not in said and (problem := self._other_names(said)):
+            self._bad("other-names", where, problem)
         if self.source.export is not None and said.keys() == {"seq", "hash"}:
             self.withheld += 1
             self._add(self.chain.withheld(where, said))
@@ -226,6 +240,17 @@ class _Reader:
             self.texts.row(said)
         else:
             self._bad("not-a-line", where, "it is of no kind that mailboxd writes")
+
+    def _other_names(self, said: Mapping[str, Any]) -> str:
+        """What a line says beside what lines of its kind say: a program that looks for events would read it."""
+        kind = next((kind for kind in _NAMES if kind in said), "")
+        expected = _NAMES.get(kind, frozenset(said))
+        if kind == "prompt" and self.source.export is not None:
+            expected -= {"rev"}
+        if said.keys() == expected:
+            return ""
+        other = ", ".join(sorted(said.keys() ^ expected))[:100]
+        return f"a line with {kind!r} says {', '.join(sorted(expected))}, and this one differs in {other}"
 
     def _event(self, where: Place, said: Mapping[str, Any], raw: bytes) -> None:
         found = list(self.chain.take(where, said, raw))
@@ -253,6 +278,8 @@ class _Reader:
     def _head(self, where: Place, said: Mapping[str, Any]) -> None:
         try:
             head = signed_heads.read(Entry(Path(where.file), where.line, b"", said))
+            if said["head"].keys() != _OF_HEAD:
+                raise TypeError("other names than those of a head")
         except (DamagedError, TypeError):
             self._bad("no-head", where, "it is no signed head", Check.HEADS)
             return
