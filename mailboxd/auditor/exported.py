@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
-import lzma
 import os
 import re
 import tarfile
@@ -12,8 +12,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any, cast
 
 from mailboxd.auditor.chain import parsed
 from mailboxd.auditor.model import Check, Finding, Place
@@ -28,6 +29,8 @@ _LARGEST = 64 << 20
 _MOST = 1 << 31
 """Bytes of a packed export that are unpacked."""
 _MOST_FILES = 200_000
+_MOST_DESCRIBED = 64 << 20
+"""Bytes that describe the members of a packed export: names, sizes, times."""
 _SUM = re.compile(rb"([0-9a-f]{64})  ([^\n\r\0]{1,4096})")
 
 
@@ -40,31 +43,88 @@ def description(root: Path) -> Mapping[str, Any] | None:
     return said if isinstance(said, dict) and str(said.get("format", "")).startswith("mailboxd-export-") else None
 
 
-@contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """The folder of an export that may be packed: it is unpacked for as long as it is looked at.
+class _TooLargeError(Exception):
+    """More is described than an export describes."""
 
-    Raises UnavailableError.
+
+@dataclass(slots=True)
+class _Bounded:
+    """A packed file of which only so many bytes are read as descriptions of members, which are kept in memory."""
+
+    file: IO[bytes]
+    left: int = _MOST_DESCRIBED
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= self.left:
+            raise _TooLargeError
+        self.left -= size
+        return self.file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            file.seek(0)
+            yield file
+            return
+        file.seek(0)
+        with gzip.open(file) as plain:
+            yield plain  # type: ignore[misc]
+
+
+def _tar(file: _Bounded) -> tarfile.TarFile:
+    return tarfile.open(fileobj=cast(IO[bytes], file), mode="r:")
+
+
+@contextmanager
+def unpacked(path: Path, found: list[Finding]) -> Iterator[Path]:
+    """The folder of an export that may be packed (.tar.gz or .tar): it is unpacked for as long as it is looked at.
+
+    What is not unpacked, and what is there twice, is added to `found`. Raises UnavailableError.
     """
     if path.is_dir() or not path.is_file():
         yield path
         return
+    too_large = UnavailableError(f"{path}: it is too large to be unpacked here: unpack it, and name its folder")
     with tempfile.TemporaryDirectory(prefix="mailboxd-audit-") as folder:
         try:
-            with tarfile.open(path) as tar:
-                size = 0
+            with _opened(path) as plain, _tar(file := _Bounded(plain)) as tar:
+                size, names = 0, set[str]()
                 for number, member in enumerate(tar):
                     size += member.size
-                    if size > _MOST or number > _MOST_FILES:
-                        raise UnavailableError(
-                            f"{path}: it is too large to be unpacked here: unpack it, and name its folder"
-                        )
+                    if member.size < 0 or size > _MOST or number > _MOST_FILES:
+                        raise too_large
+                    found += _member(member, names)
                     if member.isreg():
+                        described, file.left = file.left, _MOST
                         tar.extract(member, folder, filter="data")
-        except (tarfile.TarError, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError) as error:
+                        file.left = described
+        except _TooLargeError as error:
+            raise too_large from error
+        except (tarfile.TarError, OSError, ValueError, EOFError, zlib.error) as error:
             raise UnavailableError(f"{path}: it is no directory, and no packed export: {error}") from error
         inside = [*Path(folder).iterdir()]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else Path(folder)
+
+
+def _member(member: tarfile.TarInfo, names: set[str]) -> Iterator[Finding]:
+    """What is wrong with a member beside its bytes: neither may be in an export, and unpacking would hide both."""
+    name = PurePosixPath(member.name).as_posix()
+    where = Place(name.partition("/")[2] or name, 0)
+    if member.isdir():
+        return
+    if not member.isreg():
+        yield Finding(Check.FILES, "odd", where, "it is a link or no file, and was not unpacked")
+    if name in names:
+        yield Finding(Check.FILES, "name-twice", where, "it is in the packed export twice: one hides the other")
+    names.add(name)
 
 
 def judge(root: Path, said: Mapping[str, Any], keys: Keys, notes: list[str]) -> Iterator[Finding]:
@@ -123,8 +183,16 @@ def _files(root: Path, said: Mapping[str, Any]) -> Iterator[Finding]:
             )
         elif seen[0].encode() != found[1]:
             yield Finding(Check.FILES, "file-changed", where, f"{name[:200]} was changed: its SHA-256 is {seen[0]}")
-    for folder, _, names in os.walk(root):
+    unreadable = list[OSError]()
+    for folder, folders, names in os.walk(root, onerror=unreadable.append):
+        for one in folders:
+            if (path_ := Path(folder, one)).is_symlink():
+                where = Place(path_.relative_to(root).as_posix(), 0)
+                yield Finding(Check.FILES, "odd", where, "it is a link, which was not followed")
         for one in names:
             path = Path(folder, one).relative_to(root).as_posix()
             if path not in listed:
                 yield Finding(Check.FILES, "unrecorded", Place(path, 0), f"{_SUMS} does not name it: it was put in")
+    for error in unreadable:
+        where = Place(Path(os.fsdecode(error.filename)).relative_to(root).as_posix(), 0)
+        yield Finding(Check.FILES, "odd", where, f"it cannot be read: {error.strerror}")

@@ -100,6 +100,8 @@ class Judged:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What could not be checked, and why; what an auditor should know, and is not wrong."""
+    left_out: int = 0
+    """Findings that are only counted, because there are thousands of their kind."""
     proof: Proof = NOTHING_PROVEN
     key_of: str = ""
     """For whom the key that proves it was given; empty: without a name."""

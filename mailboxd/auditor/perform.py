@@ -25,6 +25,8 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.signed_heads import Head, Standing
 from mailboxd.store.journal import Entry
 
+_MOST_OF_A_KIND = 2_000
+"""From so many findings of one kind on, the others are only counted: a file of nonsense has millions."""
 _NAMES = {
     "format": frozenset({"format", "database", "after"}),
     "head": frozenset({"head"}),
@@ -61,10 +63,13 @@ def audit(
     Raises UnavailableError if one of them is no archive, or cannot be read at all, and UnnamedKeysError.
     """
     with ExitStack() as opened:
-        sources = [reading.find(opened.enter_context(exported.unpacked(path)), str(path)) for path in given]
+        packed: list[list[Finding]] = [[] for _ in given]
+        folders = [opened.enter_context(exported.unpacked(path, odd)) for path, odd in zip(given, packed, strict=True)]
+        sources = [reading.find(folder, str(path)) for folder, path in zip(folders, given, strict=True)]
         before = [reading.extent(source) for source in sources]
         readers = [_Reader(source, keys, progress) for source in sources]
-        for reader in readers:
+        for reader, odd in zip(readers, packed, strict=True):
+            reader.packed = odd
             reader.read()
         agents = list({reader.agent.lower(): reader.agent for reader in readers if reader.agent}.values())
         if len(agents) > 1 and keys.unnamed:
@@ -117,6 +122,9 @@ class _Reader:
     heads: list[tuple[Place, Head]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    packed: Sequence[Finding] = ()
+    """What was wrong with the packed export when it was unpacked."""
+    _kinds: Counter[tuple[Check, str]] = field(default_factory=Counter)
     withheld: int = 0
     """Events of which an export has number and hash only."""
 
@@ -150,7 +158,7 @@ class _Reader:
 
     def _exported(self, said: Mapping[str, Any], judged: Judged) -> None:
         """An export: its key vouches for every file; a head only for what leads to it, which is not told here."""
-        found = list(exported.judge(self.source.root, said, self.keys.by_fingerprint, self.notes))
+        found = [*self.packed, *exported.judge(self.source.root, said, self.keys.by_fingerprint, self.notes)]
         self._add(found)
         signer = exported.signer(said, self.keys.by_fingerprint)
         if signer and not found and not self._vouches(signer):
@@ -294,7 +302,11 @@ class _Reader:
         self._add([Finding(check, kind, where, problem)])
 
     def _add(self, found: Iterable[Finding]) -> None:
-        self.findings += found
+        for finding in found:
+            kind = finding.check, finding.kind
+            self._kinds[kind] += 1
+            if self._kinds[kind] <= _MOST_OF_A_KIND:
+                self.findings.append(finding)
 
     def _agent(self) -> str:
         if self.record.configured_agent:
@@ -463,3 +475,10 @@ class _Reader:
                 " another agent's archive or a head noted elsewhere names it"
             )
         self.notes += record.notes
+        for (check, kind), count in self._kinds.items():
+            if count > _MOST_OF_A_KIND:
+                judged.left_out += count - _MOST_OF_A_KIND
+                self.notes.append(
+                    f"findings of {check} ({kind}): {count}; the first {_MOST_OF_A_KIND} are listed, and the rest is"
+                    " only counted"
+                )

@@ -51,7 +51,7 @@ def folded(findings: Sequence[Finding], most: int = _FOLDED) -> Iterator[Shown]:
 
 def verdict(report: Report) -> str:
     """The result in one line."""
-    count = len(report.findings)
+    count = _count(report)
     if report.verdict is Verdict.PROVEN:
         by = "a key that you gave has signed all of it"
         if any(judged.proof.seq < judged.events for judged in report.archives):
@@ -60,6 +60,10 @@ def verdict(report: Report) -> str:
     if report.verdict is not Verdict.WRONG:
         return _MEANING[report.verdict]
     return f"{_MEANING[Verdict.WRONG]} ({count} finding{'s' * (count != 1)})"
+
+
+def _count(report: Report) -> int:
+    return len(report.findings) + sum(judged.left_out for judged in report.archives)
 
 
 def named(judged: Judged) -> str:
@@ -219,7 +223,7 @@ def facts(report: Report) -> dict[str, Any]:
     """The whole report as JSON values."""
     return {
         "verdict": report.verdict.value,
-        "findings": len(report.findings),
+        "findings": _count(report),
         "archives": [_facts(judged) for judged in report.archives],
         "between": asdict(report.crossed),
     }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tarfile
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -81,3 +85,49 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
         audited(tmp_path / "x.tar.gz")
     with pytest.raises(UnavailableError):
         audited(tmp_path / "nothing")
+
+
+def _packed(folder: Path, target: Path, change: Callable[[tarfile.TarFile], object]) -> Path:
+    """The export packed anew; the members that `change` adds come first."""
+    with tarfile.open(target, "w:gz") as tar:
+        change(tar)
+        tar.add(folder, folder.name)
+    return target
+
+
+def test_a_link_in_a_packed_export_is_named(packed: Path, tmp_path: Path) -> None:
+    folder = unpacked(packed, tmp_path / "unpacked")
+
+    def link(tar: tarfile.TarFile) -> None:
+        member = tarfile.TarInfo("two/artifacts/link")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(member)
+
+    report = audited(_packed(folder, tmp_path / "linked.tar.gz", link))
+    assert found(report) == [("odd", "artifacts/link")]
+    assert report.archives[0].proof.seq == 0
+    (folder / "artifacts" / "elsewhere").symlink_to("/etc")
+    assert found(audited(folder)) == [("odd", "artifacts/elsewhere")]
+
+
+def test_a_forged_file_that_a_genuine_one_hides_is_named(packed: Path, tmp_path: Path) -> None:
+    folder = unpacked(packed, tmp_path / "unpacked")
+
+    def forge(tar: tarfile.TarFile) -> None:
+        member = tarfile.TarInfo("two/tasks.json")
+        member.size = 2
+        tar.addfile(member, BytesIO(b"[]"))
+
+    report = audited(_packed(folder, tmp_path / "twice.tar.gz", forge))
+    assert found(report) == [("name-twice", "tasks.json")]
+
+
+def test_an_export_whose_descriptions_are_huge_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("x")
+    member.type, member.size = tarfile.XHDTYPE, 70 << 20
+    with gzip.open(tmp_path / "x.tar.gz", "wb", compresslevel=1) as file:
+        file.write(member.tobuf(tarfile.USTAR_FORMAT))
+        for _ in range(70):
+            file.write(bytes(1 << 20))
+    with pytest.raises(UnavailableError, match="too large"):
+        audited(tmp_path / "x.tar.gz")

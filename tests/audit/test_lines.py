@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.auditor.report import verdict
 from mailboxd.keys import PrivateKey
 from tests.audit.archives import Archive, audited, copy, earlier, found, rehash
 
@@ -80,3 +81,12 @@ def test_one_is_not_true(alpha: Archive) -> None:
     alpha.write(lines)
     reason.write_text(json.dumps({**said, "line": 1}))
     assert "reason" in [kind for kind, _ in found(audited(alpha))]
+
+
+def test_thousands_of_findings_of_one_kind_are_counted(alpha: Archive) -> None:
+    with alpha.days[-1].open("a") as file:
+        file.write("x\n" * 30_000)
+    report = audited(alpha, key=KEY)
+    assert len(report.findings) == 2_000
+    assert verdict(report).endswith("(30000 findings)")
+    assert any("findings of chain (not-a-line): 30000" in note for note in report.archives[0].notes)
