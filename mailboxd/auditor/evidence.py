@@ -18,6 +18,7 @@ from mailboxd.mailbox.maildir import REASON
 
 _MESSAGE_ID = re.compile(r"msg_[0-9A-Z]{26}", re.ASCII)
 _BATCH = 200
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NEWEST = 2_000
 """Only so many of the latest events can have sent messages whose files are not written yet, whatever `meta` says."""
 
@@ -37,6 +38,10 @@ class Texts:
     bodies: set[str] = field(default_factory=set)
     """Messages whose text is in the journal, as it was sent."""
     prompts: dict[str, Place] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    """SHA-256 of the prompts that orders name: that of a turn which has not ended stands nowhere else."""
+    changed: set[str] = field(default_factory=set)
+    """What lines with another text say that they are: bodies and prompts."""
     orders: dict[str, str] = field(default_factory=dict)
     """Pending order -> the id of its message."""
     meta: dict[str, str] = field(default_factory=dict)
@@ -61,6 +66,7 @@ class Texts:
             problem = (
                 f"the text of {name[:60]} is not the one that was sent: its event ({message.where}) has another SHA-256"
             )
+            self.changed.add(name)
             yield Finding(Check.BODIES, "changed-body", where, problem)
         else:
             self.bodies.add(name)
@@ -69,6 +75,7 @@ class Texts:
         """The text of a prompt, which is named by its SHA-256."""
         named, text = said.get("prompt"), said.get("text")
         if not isinstance(named, str) or not isinstance(text, str) or sha256(text) != named:
+            self.changed.add(str(named)[:64])
             yield Finding(
                 Check.BODIES, "changed-prompt", where, "the text of the prompt has another SHA-256 than it says"
             )
@@ -84,11 +91,36 @@ class Texts:
         if said.get("table") == "meta" and isinstance(row.get("name"), str):
             self.meta[row["name"]] = str(row.get("value"))
         elif isinstance(row.get("id"), str):
+            if isinstance(row.get("prompt"), str):
+                self.asked.update(_SHA256.findall(row["prompt"]))
             found = _MESSAGE_ID.search(row["data"]) if isinstance(row.get("data"), str) else None
             if row.get("state") == "pending" and found is not None:
                 self.orders[row["id"]] = found[0]
             else:
                 self.orders.pop(row["id"], None)
+
+
+def prompts(record: Record, texts: Texts, *, all_here: bool, gaps: bool) -> Iterator[Finding]:
+    """Texts of prompts that events say are kept and are not, and those that nobody was asked with.
+
+    `all_here`: the journal should have all that its events name. `gaps`: an event that names one may be missing.
+    """
+    for sha, where in record.kept.items() if all_here else ():
+        if sha not in texts.prompts and sha not in texts.changed:
+            problem = f"it says that the text of the prompt {sha} is kept, and no line has it"
+            yield Finding(Check.BODIES, "no-prompt", where, problem, missing=True)
+    for sha, where in () if gaps else texts.prompts.items():
+        if sha not in record.prompts and sha not in texts.asked:
+            yield Finding(Check.BODIES, "unnamed-prompt", where, f"no event and no order names the prompt {sha}")
+
+
+def without_body(record: Record, texts: Texts) -> int:
+    """How many tasks were sent whose text is not in the journal; of replies and questions it has none."""
+    here = texts.bodies | texts.changed
+    return sum(
+        message.is_sent and message.text("type") == "task" and message.sha256 is not None and message.id not in here
+        for message in record.messages.values()
+    )
 
 
 @dataclass(slots=True)

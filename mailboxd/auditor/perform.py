@@ -122,6 +122,8 @@ class _Reader:
     heads: list[tuple[Place, Head]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    torn: bool = False
+    """Half a line ends the journal: what a daemon writes with it may be missing, too."""
     packed: Sequence[Finding] = ()
     """What was wrong with the packed export when it was unpacked."""
     _kinds: Counter[tuple[Check, str]] = field(default_factory=Counter)
@@ -191,6 +193,9 @@ class _Reader:
         for _ in stepwise(lines, "lines", 0, self.progress):
             pass
         self._add(self.chain.end())
+        export = self.source.export
+        all_here = not self.torn and (export is None or export.get("whole") is False)
+        self._add(evidence.prompts(self.record, self.texts, all_here=all_here, gaps=self.chain.has_gaps))
         return len(days)
 
     def _lines(self, name: str, number: int, of: int) -> Iterator[None]:
@@ -213,6 +218,7 @@ class _Reader:
         if not line.whole:
             if last:
                 why = "a daemon that writes, or a crash, leaves it so; or it was cut off"
+                self.torn = True
                 self.notes.append(f"{where}: half a line ends the journal, and is not counted: {why}")
             else:
                 self._bad("torn", where, "half a line ends the file: it was cut off")
@@ -450,6 +456,8 @@ class _Reader:
         }
         for place, count in matched.elsewhere.items():
             self.notes.append(f"{place}/ was not handed in: recorded files that were not checked: {count}")
+        if self.source.export is None and (count := evidence.without_body(record, self.texts)):
+            self.notes.append(f"tasks given to others whose texts are not in the journal: {count}; nothing says why")
         if matched.under_way:
             self.notes.append(
                 f"sent messages without a file yet, whose texts are in the journal: {matched.under_way}. A line that"

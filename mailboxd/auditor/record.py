@@ -14,6 +14,7 @@ from mailboxd.core.approvals import Action, digest, in_words
 from mailboxd.core.events import VERSION, Event, Kind, Role, passed, upcast
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
+from mailboxd.core.outcomes import PromptText
 from mailboxd.core.people import may_decide
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, same_agent
@@ -123,6 +124,8 @@ class Record:
     """Path below mailbox/ -> id of the message that is recorded there."""
     prompts: dict[str, Place] = field(default_factory=dict)
     """SHA-256 of a prompt -> the event that names it."""
+    kept: dict[str, Place] = field(default_factory=dict)
+    """SHA-256 of a prompt whose text is in the journal -> the event that says so."""
     policies: list[Policy] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
@@ -421,6 +424,8 @@ class Record:
         digest_ = named.get("sha256") if isinstance(named, dict) else named
         if isinstance(digest_, str):
             self.prompts.setdefault(digest_, where)
+            if isinstance(named, dict) and named.get("text") == PromptText.KEPT:
+                self.kept.setdefault(digest_, where)
 
 
 _FOLLOWS = frozenset({"no-task", "no-message", "no-request", "phase", "not-approved"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,3 +91,48 @@ def test_thousands_of_findings_of_one_kind_are_counted(alpha: Archive) -> None:
     assert len(report.findings) == 2_000
     assert verdict(report).endswith("(30000 findings)")
     assert any("findings of chain (not-a-line): 30000" in note for note in report.archives[0].notes)
+
+
+def _asked(archive: Archive, text: str, *, kept: bool, row: bool = False) -> tuple[int, dict[str, object]]:
+    """An event says that a turn was asked this; returns the number of its line, and the line with the text."""
+    sha = hashlib.sha256(text.encode()).hexdigest()
+    lines = [said for said in archive.lines() if "head" not in said]
+    number = next(n for n, said in enumerate(lines) if said.get("kind") == "attempt.ended")
+    if kept:
+        lines[number]["data"]["turn"] = {"prompt": {"sha256": sha, "size": len(text), "text": "kept"}}
+    rehash(lines)
+    if row:
+        rev = max(said["row"]["rev"] for said in lines if said.get("table") == "outbox") + 1
+        last = next(said for said in reversed(lines) if said.get("table") == "outbox")
+        lines.append({"table": "outbox", "row": {**last["row"], "rev": rev, "prompt": json.dumps({"sha256": sha})}})
+    archive.write(lines)
+    return number + 1, {"prompt": sha, "text": text, "rev": 1}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_text_of_a_prompt_that_is_said_to_be_kept_is_there(alpha: Archive, before: bool) -> None:
+    line, said = _asked(alpha, "Do it", kept=True)
+    assert found(audited(alpha)) == [("no-prompt", f"archive/events/{alpha.days[0].name} line {line}")]
+    lines = alpha.lines()
+    lines.insert(1 if before else len(lines), said)
+    alpha.write(lines)
+    assert found(audited(alpha)) == []
+
+
+def test_a_prompt_that_nothing_names_is_named_and_that_of_a_turn_that_runs_is_not(alpha: Archive) -> None:
+    _, said = _asked(alpha, "Do it", kept=False)
+    alpha.write([*alpha.lines(), said])
+    assert found(audited(alpha)) == [
+        ("unnamed-prompt", f"archive/events/{alpha.days[0].name} line {len(alpha.lines())}")
+    ]
+    _asked(alpha, "Do it", kept=False, row=True)
+    assert found(audited(alpha)) == []
+
+
+def test_bodies_that_were_taken_out_are_counted(alpha: Archive) -> None:
+    assert not any("whose texts are not" in note for note in audited(alpha).archives[0].notes)
+    lines = alpha.lines()
+    alpha.write([said for said in lines if "body" not in said])
+    removed = sum("body" in said for said in lines)
+    notes = audited(alpha).archives[0].notes
+    assert f"tasks given to others whose texts are not in the journal: {removed}; nothing says why" in notes
