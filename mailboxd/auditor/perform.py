@@ -457,7 +457,9 @@ class _Reader:
         for place, count in matched.elsewhere.items():
             self.notes.append(f"{place}/ was not handed in: recorded files that were not checked: {count}")
         if self.source.export is None and (count := evidence.without_body(record, self.texts)):
-            self.notes.append(f"tasks given to others whose texts are not in the journal: {count}; nothing says why")
+            self.notes.append(
+                f"tasks given to others whose texts are not in the journal: {count}; their events have the digests"
+            )
         if matched.under_way:
             self.notes.append(
                 f"sent messages without a file yet, whose texts are in the journal: {matched.under_way}. A line that"

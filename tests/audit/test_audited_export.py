@@ -131,3 +131,9 @@ def test_an_export_whose_descriptions_are_huge_is_refused_before_they_are_read(t
             file.write(bytes(1 << 20))
     with pytest.raises(UnavailableError, match="too large"):
         audited(tmp_path / "x.tar.gz")
+
+
+def test_the_workspace_of_an_agent_that_keeps_its_prompts_has_no_findings(alpha: Agent) -> None:
+    report = audited(alpha.root)
+    assert found(report) == []
+    assert report.archives[0].counts["prompts"] > 0

@@ -135,4 +135,6 @@ def test_bodies_that_were_taken_out_are_counted(alpha: Archive) -> None:
     alpha.write([said for said in lines if "body" not in said])
     removed = sum("body" in said for said in lines)
     notes = audited(alpha).archives[0].notes
-    assert f"tasks given to others whose texts are not in the journal: {removed}; nothing says why" in notes
+    assert (
+        f"tasks given to others whose texts are not in the journal: {removed}; their events have the digests" in notes
+    )
