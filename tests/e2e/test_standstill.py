@@ -10,7 +10,7 @@ from tests.e2e.support import eventually, task
 pytestmark = pytest.mark.slow
 WELL = {"reply": "Twelve figures of March."}
 """A result that is taken as it is: an agent that was asked for another one would get no turn for it."""
-AGENTS = {"alpha": {"rules": [{"match": "first", "delay": 2, **WELL}], "default": WELL}, "beta": {"default": WELL}}
+AGENTS = {"alpha": {"rules": [{"match": "first", "delay": 6, **WELL}], "default": WELL}, "beta": {"default": WELL}}
 
 
 def test_every_agent_stands_still_until_it_is_resumed(found: Found) -> None:
