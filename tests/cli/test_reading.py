@@ -202,6 +202,20 @@ def test_show_has_all_that_is_on_record(plan: Stage) -> None:
     assert (b["status"], c["status"], c["depends_on"]) == ("dispatched", "pending", ["a", "b"])
 
 
+@pytest.mark.parametrize(
+    ("usage", "said"), [(Usage(17, None, None), ""), (Usage(), ""), (Usage(17, 3, 0.5), "0.5 USD")]
+)
+def test_show_has_turns_whose_cost_nobody_reported(stage: Stage, usage: Usage, said: str) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", RESULT, usage)
+    shown = stage.run("show", "job")
+    assert shown.exit_code == 0, shown.stderr
+    (turn,) = re.findall(r"^  1 +work .*$", shown.stdout, re.MULTILINE)
+    assert ("USD" in turn) is bool(said)
+    assert said in turn
+
+
 def test_show_of_a_child_names_its_place_and_its_results(plan: Stage) -> None:
     found = plan.json("show", "job.a")
     assert (found["parent"], found["root"], found["key"], found["results"]) == ("job", "job", "a", RESULT)

@@ -356,7 +356,9 @@ def _agent(turn: dict[str, Any]) -> str:
 
 
 def _cost(turn: dict[str, Any]) -> str:
-    return "" if not turn["usage"] or not turn["usage"]["cost_usd"] else money(turn["usage"]["cost_usd"])
+    """Empty if nothing was reported, as by harnesses, which name tokens only."""
+    cost = (turn["usage"] or {}).get("cost_usd")
+    return money(cost) if cost else ""
 
 
 def _asked(turn: dict[str, Any]) -> str:
