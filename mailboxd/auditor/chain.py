@@ -14,9 +14,8 @@ from pydantic_core import from_json
 from mailboxd.auditor.model import NOWHERE, Check, Finding, Place
 from mailboxd.store import event_log
 from mailboxd.store.event_log import GENESIS, START, Tip
-from mailboxd.store.journal import FORMAT
+from mailboxd.store.journal import FORMAT, SHAPES
 
-_NAMES = frozenset({"seq", "at", "kind", "task", "role", "actor", "data", "hash"})
 _TEXTS = ("at", "kind", "role", "actor", "hash")
 _MOST = 1 << 62
 _FAR = 1_000_000
@@ -317,8 +316,8 @@ def _wrong(kind: str, where: Place, problem: str) -> Finding:
 
 def _shape(said: Mapping[str, Any]) -> str:
     """Why a line is no event; empty if it is one."""
-    if said.keys() != _NAMES:
-        return f"it has not the names of an event: {', '.join(sorted(map(str, said.keys() ^ _NAMES)))[:100]}"
+    if said.keys() != SHAPES["seq"]:
+        return f"it has not the names of an event: {', '.join(sorted(map(str, said.keys() ^ SHAPES['seq'])))[:100]}"
     seq = said["seq"]
     if type(seq) is not int or not 0 < seq < _MOST:
         return "its number is none"

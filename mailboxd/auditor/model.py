@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mailboxd.auditor.story import Story
 from mailboxd.signed_heads import NOTHING_PROVEN, Proof
@@ -134,12 +133,3 @@ class Judged:
         if self.findings:
             return Verdict.WRONG
         return Verdict.PROVEN if self.events and self.proven_to >= self.events else Verdict.CONSISTENT
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A line that was read: where it stands, its bytes, and what it says."""
-
-    where: Place
-    raw: bytes
-    data: Mapping[str, Any]

@@ -23,18 +23,10 @@ from mailboxd.errors import DamagedError
 from mailboxd.keys import parse_signature
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.signed_heads import Head, Standing
-from mailboxd.store.journal import Entry
+from mailboxd.store.journal import SHAPES, Entry
 
 _MOST_OF_A_KIND = 2_000
 """From so many findings of one kind on, the others are only counted: a file of nonsense has millions."""
-_NAMES = {
-    "format": frozenset({"format", "database", "after"}),
-    "head": frozenset({"head"}),
-    "body": frozenset({"body", "raw"}),
-    "prompt": frozenset({"prompt", "text", "rev"}),
-    "table": frozenset({"table", "row"}),
-}
-"""The names in each kind of line that is no event, by the one that tells its kind."""
 _OF_HEAD = frozenset({"seq", "hash", "at", "signature"})
 
 
@@ -257,8 +249,8 @@ class _Reader:
 
     def _other_names(self, said: Mapping[str, Any]) -> str:
         """What a line says beside what lines of its kind say: a program that looks for events would read it."""
-        kind = next((kind for kind in _NAMES if kind in said), "")
-        expected = _NAMES.get(kind, frozenset(said))
+        kind = next((kind for kind in SHAPES if kind in said), "")
+        expected = SHAPES.get(kind, frozenset(said))
         if kind == "prompt" and self.source.export is not None:
             expected -= {"rev"}
         if said.keys() == expected:
@@ -425,7 +417,7 @@ class _Reader:
                 f"{path}: no event says that it was sent. A line of the journal that nothing protects says that it was"
                 " about to be"
             )
-        matched.proven = sum(self.record.messages[one].recorded_by <= proven for one in matched.good)
+        matched.proven = sum(self.record.messages[one].seq <= proven for one in matched.good)
         return matched
 
     def _approvals(self, judged: Judged, matched: Matched, proven: int) -> None:

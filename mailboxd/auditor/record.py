@@ -39,11 +39,6 @@ class Message:
     undelivered: bool = False
 
     @property
-    def recorded_by(self) -> int:
-        """The event that records its bytes."""
-        return self.seq
-
-    @property
     def id(self) -> str:
         return str(self.row["id"])
 
@@ -75,13 +70,11 @@ class Request:
     where: Place
     resolved: Place = NOWHERE
     resolved_seq: int = 0
-    resolved_role: str = ""
     decided: str = ""
     """The decision of a person; what became of it later does not change it."""
     decided_by: str = ""
     decided_at: str = ""
     decided_note: str = ""
-    started: Place = NOWHERE
     words: str = ""
     """The action that its digest covers, in words."""
 
@@ -372,7 +365,7 @@ class Record:
         elif by != _BY_ITSELF:
             yield "other-actor", f"what nobody decided is said to be by {by[:80]}"
         request.row |= changes
-        request.resolved, request.resolved_seq, request.resolved_role = where, seq, event.role
+        request.resolved, request.resolved_seq = where, seq
 
     def _by_policy(self, by: str, seen: object) -> Iterator[tuple[str, str]]:
         """Whoever decided may do so by the configuration of then; `seen`: the event that the decider knew of it."""
@@ -386,7 +379,7 @@ class Record:
             named = ", ".join(known[-1].approvers)[:200] or "every user of this machine"
             yield "no-approver", f"{by[:80]} was no approver then: {named} ({known[-1].where})"
 
-    def _action(self, _seq: int, where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
+    def _action(self, _seq: int, _where: Place, _at: str, event: Event) -> Iterator[tuple[str, str]]:
         request = self.requests.get(event.data["approval"])
         if request is None:
             yield "no-request", f"no event has requested the approval {str(event.data['approval'])[:60]}"
@@ -399,7 +392,6 @@ class Record:
                 )
             if request.row.get("state", ""):
                 yield "began-twice", f"the action began before: it is {request.text('state')}"
-            request.started = where
             key = request.text("idempotency_key")
             if (other := self._keys.setdefault(key, request.text("id"))) != request.text("id") and key:
                 before = self.requests[other]

@@ -467,7 +467,7 @@ def entries(files: Iterable[Path]) -> Iterator[Entry]:
                 if not line.endswith(b"\n"):
                     continue
                 said = _said(line)
-                if not isinstance(said, dict) or said.keys() not in _SHAPES:
+                if not isinstance(said, dict) or said.keys() not in SHAPES.values():
                     raise DamagedError(f"{_where(path, number)} is not a line that mailboxd wrote")
                 entry = Entry(path, number, line, said)
                 # events are compared with what is recorded, and nothing vouches for rows of tables
@@ -476,15 +476,16 @@ def entries(files: Iterable[Path]) -> Iterator[Entry]:
                 yield entry
 
 
-_SHAPES: tuple[frozenset[str], ...] = (
-    frozenset({"seq", "at", "kind", "task", "role", "actor", "data", "hash"}),
-    frozenset({"table", "row"}),
-    frozenset({"body", "raw"}),
-    frozenset({"prompt", "text", "rev"}),
-    frozenset({"head"}),
-    frozenset({"format", "database", "after"}),
-)
-"""The names that a line has: with more of them it could pass for another one to whoever looks for an event."""
+SHAPES: Mapping[str, frozenset[str]] = {
+    "seq": frozenset({"seq", "at", "kind", "task", "role", "actor", "data", "hash"}),
+    "format": frozenset({"format", "database", "after"}),
+    "head": frozenset({"head"}),
+    "body": frozenset({"body", "raw"}),
+    "prompt": frozenset({"prompt", "text", "rev"}),
+    "table": frozenset({"table", "row"}),
+}
+"""The names that a line has, by the one that tells its kind: with more of them it could pass for another one to whoever
+looks for an event."""
 
 
 def require_each_name_once(entry: Entry) -> None:

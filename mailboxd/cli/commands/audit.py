@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
 
+def noted_head(text: str | None) -> tuple[int, str] | None:
+    """Number and hash of a head that was kept elsewhere, as `--head` has it; None without one. Raises UsageError."""
+    if text is None:
+        return None
+    if (given := _HEAD.fullmatch(text)) is None:
+        raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
+    return int(given[1]), given[2]
+
+
 @verb(
     "verify",
     "db verify",
@@ -50,11 +59,7 @@ def verify_command(session: Session, head: str | None, keys: tuple[PublicKey, ..
     from mailboxd.audit import Audit
     from mailboxd.signed_heads import by_fingerprint, keys_at_hand
 
-    noted = None
-    if head is not None:
-        if (given := _HEAD.fullmatch(head)) is None:
-            raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
-        noted = (int(given[1]), given[2])
+    noted = noted_head(head)
     ws = session.workspace()
     deciding = by_fingerprint(keys) if keys else keys_at_hand(ws, session.config().agent, os.environ)
     with session.report() as report, bars() as progress:

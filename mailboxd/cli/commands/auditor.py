@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import textwrap
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli.bars import bars
+from mailboxd.cli.commands.audit import noted_head
 from mailboxd.cli.key_option import named_key_option
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import columns
@@ -21,8 +21,6 @@ from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.auditor.given import GivenKey
-
-_HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
 
 @verb(
@@ -62,13 +60,9 @@ def audit_command(
         raise click.UsageError("an archive is given twice: name each one once")
     if html is not None and os.path.lexists(html):
         raise click.UsageError(f"--html: {html} is there already: name a new file")
-    noted = None
-    if head is not None:
-        if (given := _HEAD.fullmatch(head)) is None:
-            raise click.UsageError("--head: give SEQ:HASH, as printed by `db head`")
-        if len(archives) > 1:
-            raise click.UsageError("--head is of one archive: audit that one by itself")
-        noted = (int(given[1]), given[2])
+    noted = noted_head(head)
+    if noted is not None and len(archives) > 1:
+        raise click.UsageError("--head is of one archive: audit that one by itself")
     try:
         with bars() as progress:
             report = audit(archives, GivenKeys.of(keys), noted, progress)
