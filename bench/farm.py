@@ -29,12 +29,15 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from mailboxd.clock import SystemClock
-from mailboxd.hub import protocol, server
-from mailboxd.hub.cards import CARD_SECONDS, AgentCard, Card, sealed
-from mailboxd.hub.membership import Members, Membership, nkey_seed
-from mailboxd.hub.protocol import Address, Receipt, digest
-from mailboxd.hub.serving import consumer_of
-from mailboxd.hub.spool import HubInfo
+from mailboxd.hub.files import server
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.view import HubInfo
+from mailboxd.hub.process.run import consumer_of
+from mailboxd.hub.wire import subjects
+from mailboxd.hub.wire.cards import CARD_SECONDS, AgentCard, Card, sealed
+from mailboxd.hub.wire.members import Members, nkey_seed
+from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.ids import Ids
 from mailboxd.keys import PrivateKey, signed
 from mailboxd.protocol.front_matter import canonical
@@ -74,8 +77,8 @@ class Simulated:
             """Subscribe to the cards of all others, which costs the server, too."""
 
         if hears:
-            await self.client.subscribe(f"{protocol.CARDS}.*", cb=hear)
-        await self.client.jetstream().add_consumer(protocol.STREAM, consumer_of(self.name))
+            await self.client.subscribe(f"{subjects.CARDS}.*", cb=hear)
+        await self.client.jetstream().add_consumer(subjects.STREAM, consumer_of(self.name))
 
     async def say_cards(self) -> None:
         run, clock = secrets.token_hex(8), SystemClock()
@@ -83,7 +86,7 @@ class Simulated:
         for number in itertools.count(1):
             card = Card(host=self.name, at=clock.now(), run=run, number=number, agents=agents)
             content = card.model_dump(exclude_defaults=True)
-            await self.client.publish(f"{protocol.CARDS}.{self.name}", sealed(self.key, content))
+            await self.client.publish(f"{subjects.CARDS}.{self.name}", sealed(self.key, content))
             await asyncio.sleep(CARD_SECONDS)
 
     async def give_work(self, to: Sequence[Address], per_second: float, until: float) -> None:
@@ -95,19 +98,19 @@ class Simulated:
             text = message("progress", "none", "x" * 500, sender=sender, to=str(address), message_id=name)
             raw = signed(text.encode(), self.key)
             self.sent[name] = (time.monotonic(), digest(raw))
-            subject = str(protocol.mail_subject(address, self.name))
+            subject = str(subjects.mail_subject(address.host, self.name))
             headers = {"Nats-Msg-Id": secrets.token_hex(16), "Mailboxd-Id": name}
             await self.client.jetstream().publish(subject, raw, headers=headers, timeout=60)
 
     async def take(self) -> None:
-        consumer = await self.client.jetstream().pull_subscribe_bind(stream=protocol.STREAM, durable=self.name)
+        consumer = await self.client.jetstream().pull_subscribe_bind(stream=subjects.STREAM, durable=self.name)
         while True:
             with suppress(NatsError, TimeoutError):
                 for one in await consumer.fetch(_FETCH, timeout=5):
-                    await self._take(protocol.Subject.parse(one.subject), one.data)
+                    await self._take(subjects.Subject.parse(one.subject), one.data)
                     await one.ack()
 
-    async def _take(self, subject: protocol.Subject | None, raw: bytes) -> None:
+    async def _take(self, subject: subjects.Subject | None, raw: bytes) -> None:
         assert subject is not None
         public = self.keys[subject.sender].public
         if subject.kind == "receipt":
@@ -122,7 +125,7 @@ class Simulated:
         assert public.has_signed(canonical(raw), found.signature or "")
         self.received += 1
         receipt = Receipt(found.message_id or "", digest(raw), self.name, subject.sender, SystemClock().now())
-        to = str(protocol.receipt_subject(subject.sender, self.name))
+        to = str(subjects.receipt_subject(subject.sender, self.name))
         headers = {"Nats-Msg-Id": secrets.token_hex(16)}
         await self.client.jetstream().publish(to, receipt.signed(self.key.sign).to_bytes(), headers=headers, timeout=60)
 

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.spool import NEW, SENT, Spool
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.spool import NEW, SENT, Spool
 from mailboxd.ids import Ids
 from mailboxd.keys import signed
 from mailboxd.mailbox.layout import Workspace

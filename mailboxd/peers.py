@@ -46,7 +46,7 @@ from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.host.process import cores
-from mailboxd.hub.spool import HubInfo, HubView
+from mailboxd.hub.files.view import HubInfo, HubView
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.identity import brief_role, read_identity

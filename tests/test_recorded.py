@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from mailboxd.config.model import Config, HostCaps, Section, Shown, value
 from mailboxd.config.recorded import recorded, shown_of
 from mailboxd.core.policy import HIDDEN
-from mailboxd.hub.membership import HubSettings
+from mailboxd.hub.files.settings import HubSettings
 
 
 def fields(kind: type[Section], below: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -11,7 +11,7 @@ from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.cli.session import Session
-    from mailboxd.hub.protocol import Address
+    from mailboxd.hub.wire.names import Address
     from mailboxd.protocol.messages import AnyMessage
 
 _PATIENCE = 20.0
@@ -22,15 +22,15 @@ def found(name: str) -> tuple[Address, str] | None:
     """The agent of another host and the name there; None for a name of this workspace."""
     if ":" not in name:  # most names: nothing is loaded for them
         return None
-    from mailboxd.hub.deciding import parse
+    from mailboxd.hub.client.decisions import parse
 
     return parse(name)
 
 
 def approval(address: Address, name: str) -> dict[str, Any]:
     """The approval of this name, as the other host shows it. Raises UnavailableError, ConfigError, WorldError."""
-    from mailboxd.hub.deciding import requested
-    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.client.decisions import requested
+    from mailboxd.hub.files.membership import Membership
 
     return requested(Membership.of(os.environ), address, name).model_dump()
 
@@ -40,8 +40,8 @@ def decide(session: Session, address: Address, kind: type[AnyMessage], task: str
 
     Raises Refused inside an agent's turn, UnavailableError, ConfigError, MessageError, WorldError.
     """
-    from mailboxd.hub import deciding
-    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.client import decisions as deciding
+    from mailboxd.hub.files.membership import Membership
 
     require_operator(OPERATOR)
     membership, said = Membership.of(os.environ), {"task_id": task, **headers}

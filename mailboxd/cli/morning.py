@@ -49,7 +49,7 @@ def everywhere(session: Session, *, most: int | None = overview.MOST) -> Overvie
     Raises ConfigError, WorldError of the list of workspaces.
     """
     from mailboxd import user_state
-    from mailboxd.hub.report import other_hosts
+    from mailboxd.hub.client.report import other_hosts
 
     hosts = other_hosts(os.environ, session.clock.now())
     roots = [ws.root for ws in user_state.workspaces(os.environ)]

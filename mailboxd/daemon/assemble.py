@@ -60,9 +60,9 @@ from mailboxd.host.process import Reserve
 from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
 from mailboxd.host.zone import named
-from mailboxd.hub.membership import HostKeys, Membership
-from mailboxd.hub.protocol import permits
-from mailboxd.hub.spool import HubView
+from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.files.view import HubView
+from mailboxd.hub.wire.names import permits
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals, SenderQuota
 from mailboxd.intake.daily_index import DailyIndex

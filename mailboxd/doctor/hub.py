@@ -12,11 +12,11 @@ from mailboxd.core.vocabulary import POOL
 from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, note, ok, warning
 from mailboxd.errors import UnavailableError
 from mailboxd.host.pip_extras import is_installed, to_add
-from mailboxd.hub.asking import probed
-from mailboxd.hub.cards import MOST_SKEW
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.report import SILENT, hub_report
-from mailboxd.hub.server import CLUSTER, ServerFiles
+from mailboxd.hub.client.ask import probed
+from mailboxd.hub.client.report import SILENT, hub_report
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.server import CLUSTER, ServerFiles
+from mailboxd.hub.wire.cards import MOST_SKEW
 
 _LONG, _DAY = 3_600.0, 86_400.0
 """Seconds without a receipt, and since a host was set back, that are worth a word."""

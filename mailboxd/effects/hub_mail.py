@@ -14,8 +14,11 @@ from pathlib import PurePosixPath
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import as_id
-from mailboxd.hub.protocol import MOST_ATTACHED, Address, Receipt, digest, name_of
-from mailboxd.hub.spool import HOLDERS, RECEIPTS, HubView, Spool
+from mailboxd.hub.files.spool import HOLDERS, RECEIPTS, Spool
+from mailboxd.hub.files.view import HubView
+from mailboxd.hub.wire.mail import MOST_ATTACHED, name_of
+from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.mailbox.files import directory, read_file
 from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
 from mailboxd.protocol.headers import ENDING, MAX_NAMES

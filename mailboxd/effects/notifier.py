@@ -57,7 +57,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MailboxdError, WorldError
 from mailboxd.explain import why
-from mailboxd.hub.report import other_hosts
+from mailboxd.hub.client.report import other_hosts
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.overview import Decision, Overview, Place, Running
 from mailboxd.protocol.markdown import quote_fence

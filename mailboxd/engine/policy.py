@@ -30,8 +30,8 @@ from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, UnavailableError, WorldError
 from mailboxd.host.process import owner
-from mailboxd.hub.membership import HOSTS, Membership
-from mailboxd.hub.spool import SETTINGS
+from mailboxd.hub.files.membership import HOSTS, Membership
+from mailboxd.hub.files.view import SETTINGS
 from mailboxd.keys import Keyring
 from mailboxd.mailbox.files import directory, publish, read_file, world_errors
 from mailboxd.mailbox.layout import Workspace

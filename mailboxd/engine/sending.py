@@ -15,7 +15,7 @@ from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
     from mailboxd.core.model import Plan
-    from mailboxd.hub.spool import HubView
+    from mailboxd.hub.files.view import HubView
     from mailboxd.protocol.deadlines import Calendar
     from mailboxd.protocol.plan import Dag
     from mailboxd.protocol.recipe import Recipe
@@ -130,8 +130,8 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
     As the daemon will judge it, by the latest answers of OpenClaw and of the hub.
     """
     from mailboxd.core.plans import walk
-    from mailboxd.hub.membership import Membership
-    from mailboxd.hub.spool import HubView
+    from mailboxd.hub.files.membership import Membership
+    from mailboxd.hub.files.view import HubView
     from mailboxd.mailbox import lock
     from mailboxd.store.reports import opened
 

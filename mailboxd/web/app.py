@@ -36,7 +36,7 @@ from mailboxd.drawing.gantt import Window, duration
 from mailboxd.drawing.style import STATE_STYLES, attempt_style
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, MessageError, PlanError, Refused, UnavailableError
-from mailboxd.hub.protocol import Address
+from mailboxd.hub.wire.names import Address
 from mailboxd.mailbox import lock
 from mailboxd.store.reports import opened
 from mailboxd.store.task_queries import Filter, find_exact

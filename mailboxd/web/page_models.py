@@ -36,10 +36,10 @@ from mailboxd.explain import why
 from mailboxd.explain.milestones import milestones
 from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
-from mailboxd.hub.asking import search_hosts
-from mailboxd.hub.deciding import requested
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.protocol import Address
+from mailboxd.hub.client.ask import search_hosts
+from mailboxd.hub.client.decisions import requested
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.names import Address
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.recipe import example_values, expand

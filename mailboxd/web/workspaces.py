@@ -28,10 +28,10 @@ from mailboxd.engine import open, operator_commands, sending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, MailboxdError, Refused, UnavailableError
 from mailboxd.host import process, wakeup
-from mailboxd.hub import deciding
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.protocol import Address
-from mailboxd.hub.report import hub_report
+from mailboxd.hub.client import decisions as deciding
+from mailboxd.hub.client.report import hub_report
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.names import Address
 from mailboxd.ids import Ids, readable
 from mailboxd.intake import decisions, held_orders, repetitions, trial
 from mailboxd.intake.interpret import Intake

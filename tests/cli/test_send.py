@@ -17,8 +17,8 @@ from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine.sending import Draft, compose
 from mailboxd.errors import MessageError
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.spool import PEERS, HubInfo, PeerInfo, PoolInfo
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.view import PEERS, HubInfo, PeerInfo, PoolInfo
 from mailboxd.ids import readable
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.plan import parse_plan

@@ -32,7 +32,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused
 from mailboxd.explain.model import Cause
 from mailboxd.explain.why import explain
-from mailboxd.hub.spool import HubView
+from mailboxd.hub.files.view import HubView
 from mailboxd.ids import Ids
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake

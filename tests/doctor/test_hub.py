@@ -12,7 +12,7 @@ from mailboxd.agents.openclaw import Peer
 from mailboxd.doctor.facts import HubFacts
 from mailboxd.doctor.hub import hub, probe_hub
 from mailboxd.host.pip_extras import to_add
-from mailboxd.hub.cards import HostSigns
+from mailboxd.hub.wire.cards import HostSigns
 from tests.doctor.facts import ALPHA, HEALTHY, but
 from tests.hub.farm import Host
 
@@ -45,7 +45,7 @@ def found(**said: Any) -> list[tuple[str, str, str]]:
         ({"unserved": {"reviewer": "rev"}}, "hub-pool", "error", "pools"),
         ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),
         ({"hosts": {"beta": HostSigns(at=NOW, set_back_at=NOW)}}, "hub-set-back", "warning", "mailboxd fleet"),
-        ({"probe": PROBE, "foreign": {"mb.v1.card.beta": NOW}}, "hub-foreign", "warning", "mailboxd hub status"),
+        ({"probe": PROBE, "foreign": {"mb.v2.card.beta": NOW}}, "hub-foreign", "warning", "mailboxd hub status"),
         ({"probe": {**PROBE, "own": False}}, "hub-permissions", "error", "mailboxd hub run"),
         ({"probe": {**PROBE, "foreign": True}}, "hub-permissions", "error", "mailboxd hub run"),
         ({"probe": PROBE, "replicas": 3}, "hub-replicas", "warning", "mailboxd hub status"),

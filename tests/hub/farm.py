@@ -16,7 +16,8 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from mailboxd.hub.membership import Membership, nkey_seed
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.members import nkey_seed
 from tests.e2e.support import MAILBOXD, Company, environment, eventually
 
 SERVER = Path(sys.executable).parent / "nats-server"

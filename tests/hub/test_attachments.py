@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from mailboxd.effects.hub_mail import AttachedFiles, HubMail
-from mailboxd.hub.protocol import FILES, MOST_ATTACHED
-from mailboxd.hub.spool import HubView, Spool
+from mailboxd.hub.files.spool import Spool
+from mailboxd.hub.files.view import HubView
+from mailboxd.hub.wire.mail import MOST_ATTACHED
+from mailboxd.hub.wire.subjects import FILES
 from mailboxd.user_state import UserState
 from tests.cli.stage import make
 from tests.e2e.support import eventually, task

@@ -9,25 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.hub.claims import (
-    CLAIM_SUBJECTS,
-    JOB_SUBJECTS,
+from mailboxd.hub.wire.mail import GRACE
+from mailboxd.hub.wire.names import is_host, role_of
+from mailboxd.hub.wire.pools import (
     Claim,
     Holding,
-    JobSubject,
     Stage,
     Step,
-    claims_of,
-    consumer_of,
     following,
     holding,
     is_closed,
-    jobs_of,
     must_offer,
     on_delivery,
     taken,
 )
-from mailboxd.hub.protocol import GRACE, SUBJECTS, is_host, role_of
+from mailboxd.hub.wire.subjects import (
+    CLAIM_SUBJECTS,
+    JOB_SUBJECTS,
+    SUBJECTS,
+    JobSubject,
+    claims_of,
+    consumer_of,
+    jobs_of,
+)
 from tests.hub.exploring import arriving, explore
 from tests.hub.test_protocol import agents, hosts, matches
 

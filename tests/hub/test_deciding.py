@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd.hub.deciding import parse
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.protocol import Address
+from mailboxd.hub.client.decisions import parse
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.names import Address
 from mailboxd.keys import signed
 from tests.e2e.acting import ALONE, acting, asked, effect, happened, rows
 from tests.e2e.support import eventually, message, task
@@ -111,7 +111,7 @@ def test_neither_a_host_that_may_not_nor_an_agent_decides(farm: Farm, tmp_path: 
     forged = approval("gamma.operator", "msg_gamma")
 
     async def does(spy: Spy) -> None:
-        await spy.sends("mb.v1.beta.mail.writer.gamma", signed(forged, gammas), "msg_gamma")
+        await spy.sends("mb.v2.beta.mail.gamma", signed(forged, gammas), "msg_gamma")
 
     farm["gamma"].kill_hub()
     as_gamma(farm, does)

@@ -12,9 +12,9 @@ import pytest
 
 from mailboxd.clock import SystemClock
 from mailboxd.doctor.hub import probe_hub
-from mailboxd.hub.cards import AgentCard, Card, HostSigns, News, Waiting, is_repeated, opened, sealed, was_set_back
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.report import HubReport
+from mailboxd.hub.client.report import HubReport
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.cards import AgentCard, Card, HostSigns, News, Waiting, is_repeated, opened, sealed, was_set_back
 from mailboxd.keys import PrivateKey
 from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
@@ -210,13 +210,13 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_r
         async def hear(message: Any) -> None:
             heard.append(opened(message.data, Membership.of(farm["beta"].env).key().public))
 
-        await spy.client.subscribe("mb.v1.gamma.talk.beta", cb=hear)
+        await spy.client.subscribe("mb.v2.gamma.talk.beta", cb=hear)
         asked = {"kind": "question", "id": "q1", "question": {"kind": "search", "query": {"query": "x"}}}
         said = {**asked, "from": "gamma", "to": "beta"}
         elsewhere = [sealed(key, {**said, "to": "alpha"}), sealed(key, {**said, "from": "alpha"})]
         for raw in (sealed(PrivateKey.new(), said), *elsewhere, sealed(key, said), sealed(key, said), b"?"):
-            await spy.client.publish("mb.v1.beta.talk.gamma", raw)
-        await spy.client.publish("mb.v1.beta.talk.gamma", sealed(key, {**said, "id": "q2", "question": {"kind": "?"}}))
+            await spy.client.publish("mb.v2.beta.talk.gamma", raw)
+        await spy.client.publish("mb.v2.beta.talk.gamma", sealed(key, {**said, "id": "q2", "question": {"kind": "?"}}))
         for _ in range(200):
             if len(heard) == 2:
                 break
@@ -225,10 +225,10 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_r
         assert answers["q1"]["answer"] == []
         assert "does not know this question" in answers["q2"]["refused"]
         assert len(heard) == 2
-        assert await spy.is_refused(spy.client.publish("mb.v1.beta.talk.alpha", sealed(key, said)))
+        assert await spy.is_refused(spy.client.publish("mb.v2.beta.talk.alpha", sealed(key, said)))
 
     as_gamma(farm, does)
-    eventually(lambda: "mb.v1.beta.talk.gamma" in farm["beta"].status()["foreign"], 20, farm.last_words)
+    eventually(lambda: "mb.v2.beta.talk.gamma" in farm["beta"].status()["foreign"], 20, farm.last_words)
 
 
 @pytest.mark.slow
@@ -248,10 +248,10 @@ def test_the_doctor_tries_out_what_the_server_allows_and_what_it_refuses(joined:
     assert tried() == {"own": True, "foreign": False, "replicas": 1, "behind": []}
     assert "ermissions" not in alpha.log.read_text(), "what the doctor tries is no news"
     text = config.read_text()
-    config.write_text(text.replace('"mb.v1.*.talk.alpha"', '"mb.v1.*.talk.*"'))
+    config.write_text(text.replace('"mb.v2.*.talk.alpha"', '"mb.v2.*.talk.*"'))
     os.kill(int((farm.server.folder / "nats.pid").read_text()), signal.SIGHUP)
     eventually(lambda: tried()["foreign"], 30, farm.last_words)
-    config.write_text(text.replace('"mb.v1.*.talk.alpha"', '"mb.v1.*.talk.other"'))
+    config.write_text(text.replace('"mb.v2.*.talk.alpha"', '"mb.v2.*.talk.other"'))
     os.kill(int((farm.server.folder / "nats.pid").read_text()), signal.SIGHUP)
     eventually(lambda: not tried()["own"], 30, farm.last_words)
     alpha.kill_hub()

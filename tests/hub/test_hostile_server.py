@@ -16,8 +16,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from mailboxd.hub.claims import CLAIMS, JOBS
-from mailboxd.hub.protocol import FILES, STREAM
+from mailboxd.hub.wire.subjects import CLAIMS, FILES, JOBS, STREAM
 from tests.e2e.support import task
 from tests.hub.conftest import Joined
 from tests.hub.farm import connected

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.hub.serving import PER_SUBJECT
+from mailboxd.hub.process.run import PER_SUBJECT
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host, connected
@@ -49,7 +49,7 @@ def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: J
     farm.start()
     alpha, main = farm["alpha"], farm["alpha"]["main"]
     farm["beta"].stop_hub()
-    asyncio.run(fill(alpha, "mb.v1.beta.mail.writer.alpha"))
+    asyncio.run(fill(alpha, "mb.v2.beta.mail.alpha"))
     main.drop("go.md", task("job", plan=gives_to("beta.writer")))
     eventually(lambda: "does not take mail for beta.writer" in alpha.hub("status").stdout, 30, farm.last_words)
     assert len(alpha.spooled("new")) == 1

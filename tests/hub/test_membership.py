@@ -13,10 +13,10 @@ import nkeys
 import pytest
 
 from mailboxd.errors import ConfigError, Refused, UnavailableError
-from mailboxd.hub.claims import CLAIMS, JOBS
-from mailboxd.hub.membership import HostKeys, Invitation, Members, Membership, nkey, nkey_seed
-from mailboxd.hub.protocol import FILES, POOLS, STREAM, files_of
-from mailboxd.hub.server import permissions
+from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.files.server import permissions
+from mailboxd.hub.wire.members import Invitation, Members, nkey, nkey_seed
+from mailboxd.hub.wire.subjects import CLAIMS, FILES, JOBS, POOLS, STREAM, files_of
 from mailboxd.keys import PrivateKey
 from tests.hub.farm import Host
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.hub.protocol import FILES
+from mailboxd.hub.wire.subjects import FILES
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, count
 from tests.hub.test_attachments import LARGE

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 from nats.errors import Error as NatsError
 
-from mailboxd.hub.protocol import STREAM
-from mailboxd.hub.serving import PER_SUBJECT
+from mailboxd.hub.process.run import PER_SUBJECT
+from mailboxd.hub.wire.subjects import STREAM
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host, count
 from tests.hub.test_mail import fill
@@ -115,7 +115,7 @@ def test_what_the_server_acknowledged_outlives_a_power_cut_only_if_it_syncs_alwa
         config.write_text(config.read_text().replace("sync_interval: always", f"sync_interval: {sync}"))
         server.start()
         eventually(lambda: is_up(alpha), 30, farm.last_words)
-        asyncio.run(fill(alpha, "mb.v1.beta.mail.writer.alpha"))
+        asyncio.run(fill(alpha, "mb.v2.beta.mail.alpha"))
         cut([disk], server.kill)
         server.start()
         eventually(lambda: is_up(alpha), 30, farm.last_words)

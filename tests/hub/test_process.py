@@ -11,11 +11,11 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from mailboxd.hub.claims import JobSubject, Step
-from mailboxd.hub.membership import HostKeys, Membership
-from mailboxd.hub.pools import Pools
-from mailboxd.hub.process import Hub
-from mailboxd.hub.protocol import Subject
+from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.process.hub import Hub
+from mailboxd.hub.process.pools import Pools
+from mailboxd.hub.wire.pools import Step
+from mailboxd.hub.wire.subjects import JobSubject, Subject
 from tests.hub.farm import Host
 
 
@@ -42,7 +42,7 @@ def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
 
     async def take() -> int:
         hub = Failing(member, host.env, member.settings(), member.key(), HostKeys(member))
-        message = Msg(Client(), "mb.v1.beta.mail.writer.alpha", reply, b"?", {"Mailboxd-Id": "msg_1"})
+        message = Msg(Client(), "mb.v2.beta.mail.alpha", reply, b"?", {"Mailboxd-Id": "msg_1"})
         await hub._take(message, set())
         return hub.counts["refused"]
 
@@ -75,11 +75,11 @@ def test_a_job_that_makes_the_process_fail_is_left_to_others_then_refused(
     tmp_path: Path, deliveries: int, refusals: int
 ) -> None:
     host, member = founder(tmp_path)
-    reply = f"$JS.ACK.MAILBOXD_JOBS.pool=x.{deliveries}.1.1.1700000000000000000.0"
+    reply = f"$JS.ACK.MAILBOXD2_JOBS.pool=x.{deliveries}.1.1.1700000000000000000.0"
 
     async def take() -> None:
         hub = Hub(member, host.env, member.settings(), member.key(), HostKeys(member))
-        message = Msg(Client(), "mb.pool.v1.x.alpha.msg_1", reply, b"?", {})
+        message = Msg(Client(), "mb.pool.v2.x.alpha.msg_1", reply, b"?", {})
         await FailingPools(hub)._take("x", message)
 
     asyncio.run(take())

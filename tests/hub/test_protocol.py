@@ -10,25 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.vocabulary import is_id
-from mailboxd.hub.protocol import (
-    GRACE,
-    PATIENCE,
-    SUBJECTS,
-    Address,
-    Arrival,
-    Receipt,
-    Subject,
-    digest,
-    incoming,
-    is_host,
-    mail_subject,
-    must_resend,
-    on_arrival,
-    own_mail,
-    permits,
-    receipt_subject,
-    settles,
-)
+from mailboxd.hub.wire.mail import GRACE, PATIENCE, Arrival, must_resend, on_arrival
+from mailboxd.hub.wire.names import Address, is_host, permits
+from mailboxd.hub.wire.receipts import Receipt, digest, settles
+from mailboxd.hub.wire.subjects import SUBJECTS, Subject, incoming, mail_subject, receipt_subject
 from tests.hub.exploring import arriving, explore
 
 hosts = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -65,19 +50,16 @@ def matches(pattern: str, subject: str) -> bool:
     return len(wanted) == len(found)
 
 
-@given(hosts, agents, hosts)
-def test_a_subject_is_read_back_and_is_stored_for_its_receiver_alone(to: str, agent: str, sender: str) -> None:
-    for subject in (mail_subject(Address(to, agent), sender), receipt_subject(to, sender)):
+@given(hosts, hosts)
+def test_a_subject_is_read_back_and_is_stored_for_its_receiver_alone(to: str, sender: str) -> None:
+    for subject in (mail_subject(to, sender), receipt_subject(to, sender)):
         assert Subject.parse(str(subject)) == subject
         assert sum(matches(pattern, str(subject)) for pattern in SUBJECTS) == 1
         assert matches(incoming(to), str(subject))
         assert not matches(incoming(f"{to}x"), str(subject))
-    mail = str(mail_subject(Address(to, agent), sender))
-    assert matches(own_mail(to, sender), mail)
-    assert not matches(own_mail(to, f"{sender}x"), mail)
 
 
-@pytest.mark.parametrize("text", ["mb.v2.beta.mail.writer.alpha", "mb.v1.beta.pool.alpha", "mb.v1.beta.mail.alpha"])
+@pytest.mark.parametrize("text", ["mb.v1.beta.mail.writer.alpha", "mb.v2.beta.pool.alpha", "mb.v3.beta.mail.alpha"])
 def test_an_unknown_version_or_kind_is_no_subject(text: str) -> None:
     assert Subject.parse(text) is None
 

@@ -138,7 +138,7 @@ def test_the_same_content_is_never_sealed_the_same_way() -> None:
 
 
 def test_the_largest_message_for_the_largest_pool_fits_into_what_the_server_takes() -> None:
-    from mailboxd.hub.server import MAX_PAYLOAD
+    from mailboxd.hub.files.server import MAX_PAYLOAD
     from mailboxd.protocol.front_matter import MAX_FILE
 
     hosts = {f"{number:063}": PUBLIC["beta"] for number in range(1_000)}

@@ -14,8 +14,10 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from mailboxd.hub.membership import Membership, nkey_seed
-from mailboxd.hub.protocol import FILES, STREAM, FileSubject, Receipt, digest, files_of, incoming
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.members import nkey_seed
+from mailboxd.hub.wire.receipts import Receipt, digest
+from mailboxd.hub.wire.subjects import FILES, STREAM, FileSubject, files_of, incoming
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host, connected
@@ -89,9 +91,9 @@ def test_a_host_can_neither_send_as_another_nor_read_what_is_for_another(farm: F
         client, api = spy.client, "$JS.API"
         create = f"{api}.CONSUMER.CREATE.{STREAM}.gamma.{incoming('beta')}"
         forbidden = [
-            client.publish("mb.v1.beta.mail.writer.alpha", b"forged"),
-            client.publish("mb.v1.beta.receipt.alpha", b"forged"),
-            client.publish("mb.v1.card.alpha", b"forged"),
+            client.publish("mb.v2.beta.mail.alpha", b"forged"),
+            client.publish("mb.v2.beta.receipt.alpha", b"forged"),
+            client.publish("mb.v2.card.alpha", b"forged"),
             client.publish(create, b"{}", reply="_INBOX.gamma.x"),
             client.publish(f"{api}.CONSUMER.MSG.NEXT.{STREAM}.beta", b"", reply="_INBOX.gamma.x"),
             client.publish(f"{api}.STREAM.INFO.{FILES}", b"", reply="_INBOX.gamma.x"),
@@ -103,7 +105,7 @@ def test_a_host_can_neither_send_as_another_nor_read_what_is_for_another(farm: F
             client.publish(f"{api}.STREAM.PURGE.{STREAM}", b"", reply="_INBOX.gamma.x"),
             client.publish(f"{api}.STREAM.UPDATE.{STREAM}", b"{}", reply="_INBOX.gamma.x"),
             client.publish(f"$JS.ACK.{STREAM}.beta.1.1.1.1.1", b"+ACK"),
-            client.subscribe("mb.v1.beta.>"),
+            client.subscribe("mb.v2.beta.>"),
             client.subscribe("_INBOX.beta.>"),
             client.subscribe(">"),
         ]
@@ -169,7 +171,7 @@ def test_mail_that_its_host_did_not_sign_is_refused_and_recorded(farm: Farm, cas
     raw = made(mail(sender, to, message_id), key_of(farm["gamma"]))
 
     async def does(spy: Spy) -> None:
-        await spy.sends("mb.v1.beta.mail.writer.gamma", raw, message_id)
+        await spy.sends("mb.v2.beta.mail.gamma", raw, message_id)
 
     as_gamma(farm, does)
     eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
@@ -185,7 +187,7 @@ def test_a_file_with_other_bytes_than_its_name_says_is_refused_with_its_message(
     async def does(spy: Spy) -> None:
         file = FileSubject("beta", "gamma", message_id, name)
         await spy.client.jetstream().publish(file.piece(0), b"evil", headers={"Mailboxd-Pieces": "1"})
-        await spy.sends("mb.v1.beta.mail.writer.gamma", signed(raw.encode(), key_of(farm["gamma"])), message_id)
+        await spy.sends("mb.v2.beta.mail.gamma", signed(raw.encode(), key_of(farm["gamma"])), message_id)
 
     as_gamma(farm, does)
     eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
@@ -195,7 +197,7 @@ def test_a_file_with_other_bytes_than_its_name_says_is_refused_with_its_message(
 
 def test_a_subject_of_no_known_kind_is_refused_by_the_server(farm: Farm) -> None:
     async def does(spy: Spy) -> None:
-        assert await spy.is_refused(spy.sends("mb.v1.beta.mail.writer.more.gamma", b"?"))
+        assert await spy.is_refused(spy.sends("mb.v2.beta.mail.more.gamma", b"?"))
 
     as_gamma(farm, does)
 
@@ -206,7 +208,7 @@ def test_a_repeated_message_of_gamma_is_taken_once(farm: Farm) -> None:
 
     async def does(spy: Spy) -> None:
         for _ in range(5):
-            await spy.sends("mb.v1.beta.mail.writer.gamma", raw, message_id)
+            await spy.sends("mb.v2.beta.mail.gamma", raw, message_id)
 
     as_gamma(farm, does)
     eventually(lambda: [row for row in writer.mail() if row["message_id"] == message_id], 20, farm.last_words)
@@ -236,8 +238,8 @@ def test_a_receipt_of_the_wrong_host_or_about_other_bytes_settles_nothing(farm: 
         key = key_of(farm["gamma"])
         for sender, sha256 in (("gamma", digest(raw)), ("beta", digest(raw)), ("gamma", digest(b""))):
             receipt = Receipt(message_id, sha256, sender, "alpha", "2026-11-25T00:00:00.000Z").signed(key.sign)
-            await spy.sends("mb.v1.alpha.receipt.gamma", receipt.to_bytes())
-        await spy.sends("mb.v1.alpha.receipt.gamma", b"{}")
+            await spy.sends("mb.v2.alpha.receipt.gamma", receipt.to_bytes())
+        await spy.sends("mb.v2.alpha.receipt.gamma", b"{}")
 
     as_gamma(farm, does)
     eventually(lambda: len(alpha.refused()) == before + 4, 20, farm.last_words)
@@ -250,8 +252,8 @@ def test_a_card_that_its_host_did_not_sign_or_that_is_old_is_not_heard(farm: Far
     alpha = farm["alpha"]
 
     async def does(spy: Spy) -> None:
-        await spy.client.publish("mb.v1.card.gamma", b'{"card": "{}", "signature": "x"}')
-        await spy.client.publish("mb.v1.card.gamma", b"[" * 10_000)
+        await spy.client.publish("mb.v2.card.gamma", b'{"card": "{}", "signature": "x"}')
+        await spy.client.publish("mb.v2.card.gamma", b"[" * 10_000)
         await spy.client.flush()
 
     as_gamma(farm, does)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mailboxd.core.effects import Send
 from mailboxd.effects.hub_mail import HubMail
-from mailboxd.hub.spool import HEARD, PEERS, Heard, HubInfo, HubView, Spool
+from mailboxd.hub.files.spool import Spool
+from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, HubView
 from mailboxd.store.store import Order
 from mailboxd.user_state import UserState
 from tests.cli.stage import make

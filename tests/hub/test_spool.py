@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mailboxd.hub.protocol import Receipt
-from mailboxd.hub.spool import HOLDERS, NEW, RECEIPTS, SENT, Spool
+from mailboxd.hub.files.spool import HOLDERS, NEW, RECEIPTS, SENT, Spool
+from mailboxd.hub.wire.receipts import Receipt
 from tests.cli.stage import make
 
 

@@ -26,7 +26,7 @@ from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder, comp
 from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
-from mailboxd.hub.spool import HubView
+from mailboxd.hub.files.view import HubView
 from mailboxd.ids import Ids
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals

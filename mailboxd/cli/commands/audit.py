@@ -145,8 +145,8 @@ def _hits(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any) -> int | None:
-    from mailboxd.hub.asking import search_hosts
-    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.client.ask import search_hosts
+    from mailboxd.hub.files.membership import Membership
 
     if task is not None:
         raise click.UsageError("--task is a task of this workspace; it does not go with --hosts")

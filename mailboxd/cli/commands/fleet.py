@@ -64,7 +64,7 @@ def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
 
 def hosts(now: str) -> list[Row]:
     """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
-    from mailboxd.hub.report import other_hosts
+    from mailboxd.hub.client.report import other_hosts
 
     return other_hosts(os.environ, now)
 

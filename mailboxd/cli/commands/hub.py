@@ -17,7 +17,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.files.membership import Membership
 
 _PORT = 4222
 _ALLOWED = "Repeatable; like beta.writer, beta.* or *. Default: nobody."
@@ -77,8 +77,8 @@ def _init(
     """
     from dataclasses import asdict
 
-    from mailboxd.hub import server
-    from mailboxd.hub.membership import Invitation, Members
+    from mailboxd.hub.files import server
+    from mailboxd.hub.wire.members import Invitation, Members
     from mailboxd.keys import PrivateKey
 
     membership = _membership()
@@ -117,9 +117,9 @@ def _invite(session: Session, host: str) -> None:
     from dataclasses import asdict
 
     from mailboxd.errors import Refused
-    from mailboxd.hub import server
-    from mailboxd.hub.membership import Invitation
-    from mailboxd.hub.protocol import is_host
+    from mailboxd.hub.files import server
+    from mailboxd.hub.wire.members import Invitation
+    from mailboxd.hub.wire.names import is_host
     from mailboxd.keys import PrivateKey
 
     membership = _membership()
@@ -147,7 +147,7 @@ def _invite(session: Session, host: str) -> None:
 def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
     """Join a hub with the token of `hub invite`, from standard input: a secret does not belong in a command."""
     from mailboxd.cli.operator_actions import read_text
-    from mailboxd.hub.membership import MOST_TOKEN, Invitation
+    from mailboxd.hub.wire.members import MOST_TOKEN, Invitation
 
     membership = _membership()
     is_typed = sys.stdin.isatty()
@@ -167,7 +167,7 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
 def _revoke(session: Session, host: str) -> None:
     """Remove the host HOST: its key counts nowhere any more. Mail that waits for it fails."""
     from mailboxd.errors import UnavailableError
-    from mailboxd.hub import server
+    from mailboxd.hub.files import server
 
     membership = _membership()
     settings = membership.settings()
@@ -194,7 +194,7 @@ def _leave(session: Session) -> None:
 @hub_command.verb("status", "hub status", "hub status --json", exits={EXIT_NO: "nothing can be sent or received"})
 def _status(session: Session) -> int | None:
     """Show the hub process, the hosts and what waits for them."""
-    from mailboxd.hub.report import hub_report
+    from mailboxd.hub.client.report import hub_report
 
     report = hub_report(_membership())
     session.answer(report.facts, "\n".join(report.lines()))
@@ -214,12 +214,12 @@ def _run(session: Session, log_format: str | None, verbose: bool) -> None:
 
     membership = _membership()
     if membership.settings().listen:
-        from mailboxd.hub import server
+        from mailboxd.hub.files import server
 
         if server.ServerFiles.of(membership).config.exists():
             server.configure(membership)  # an earlier version wrote other permissions
     log.configure("debug" if verbose else "info", log_format or ("json" if session.as_json else "text"), sys.stderr)
-    from mailboxd.hub.serving import serve
+    from mailboxd.hub.process.run import serve
 
     asyncio.run(serve(membership, os.environ))
 
@@ -232,6 +232,6 @@ def _installed(wanted: bool, server: Path | None = None) -> list[str]:
 
 
 def _membership() -> Membership:
-    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.files.membership import Membership
 
     return Membership.of(os.environ)

@@ -87,7 +87,7 @@ def receiver(session: Session, to: str | None) -> tuple[Workspace, str]:
 
 def _is_elsewhere(to: str) -> bool:
     """Whether it is a pool, or may be an agent of another host of the hub; what a hub has is checked with the plan."""
-    from mailboxd.hub.membership import Membership
+    from mailboxd.hub.files.membership import Membership
 
     is_name = to.startswith(POOL) or ("." in to and is_id(to) and not Path(to).is_dir())
     return is_name and Membership.of(os.environ).exists()

@@ -25,29 +25,21 @@ from nats.js.errors import APIError, NotFoundError
 from mailboxd import health
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
-from mailboxd.hub import claims, protocol
-from mailboxd.hub.claims import (
-    CLAIM_SUBJECTS,
-    CLAIMS,
-    JOB_SUBJECTS,
-    JOBS,
-    LEASE,
-    Claim,
-    Holding,
-    JobSubject,
-    Stage,
-    Step,
-)
-from mailboxd.hub.membership import HELD_JOBS
-from mailboxd.hub.spool import NEW, SENT, PoolInfo
+from mailboxd.hub.files.membership import HELD_JOBS
+from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.files.view import PoolInfo
+from mailboxd.hub.wire import names, pools, subjects
+from mailboxd.hub.wire.pools import LEASE, Claim, Holding, Stage, Step
+from mailboxd.hub.wire.subjects import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, JobSubject
 from mailboxd.mailbox import lock
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
 if TYPE_CHECKING:
-    from mailboxd.hub.process import Hub, Local
+    from mailboxd.hub.process.hub import Hub, Local
 
-_ACK_WAIT = LEASE / claims.DELIVERIES
+
+_ACK_WAIT = LEASE / pools.DELIVERIES
 RENEWAL = _ACK_WAIT / 3
 _MOST_JOBS = 100_000
 _MOST_AGE = 30 * 86_400.0
@@ -151,7 +143,7 @@ class Pools:
     async def _claim(self, job: str) -> Claim | None:
         """The last claim of a job. Raises NatsError."""
         with suppress(NotFoundError):
-            last = await self._stream.get_last_msg(CLAIMS, claims.claims_of(job))
+            last = await self._stream.get_last_msg(CLAIMS, subjects.claims_of(job))
             host = (last.subject or "").rpartition(".")[2]
             return Claim.parse(host, last.data or b"", last.seq or 0)
         return None
@@ -160,10 +152,10 @@ class Pools:
         """Claim a job, unless another claim was made after the known one; whether it was claimed. Raises NatsError."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(known.revision if known else 0),
-            "Nats-Expected-Last-Subject-Sequence-Subject": claims.claims_of(job),
+            "Nats-Expected-Last-Subject-Sequence-Subject": subjects.claims_of(job),
         }
         try:
-            subject = claims.claims_of(job, self.hub.settings.host)
+            subject = subjects.claims_of(job, self.hub.settings.host)
             await self._stream.publish(subject, claim.to_bytes(), headers=headers)
         except APIError as error:
             if error.err_code != _CONFLICT:
@@ -180,11 +172,11 @@ class Pools:
     async def prepare(self) -> None:
         """Create the consumers of the pools that this host serves. Raises NatsError."""
         for role in self.hub.settings.pools:
-            name = claims.consumer_of(role)
+            name = subjects.consumer_of(role)
             config = ConsumerConfig(
                 name=name,
                 durable_name=name,
-                filter_subject=claims.jobs_of(role),
+                filter_subject=subjects.jobs_of(role),
                 ack_wait=_ACK_WAIT,
                 max_ack_pending=_MOST_JOBS,
             )
@@ -209,7 +201,7 @@ class Pools:
         await asyncio.gather(*(self._serve(role) for role in self.hub.settings.pools))
 
     async def _serve(self, role: str) -> None:
-        consumer = await self._stream.pull_subscribe_bind(stream=JOBS, durable=claims.consumer_of(role))
+        consumer = await self._stream.pull_subscribe_bind(stream=JOBS, durable=subjects.consumer_of(role))
         try:
             while (free := self._free(role)) > 0:
                 with suppress(NatsTimeout, asyncio.TimeoutError):
@@ -251,20 +243,20 @@ class Pools:
     async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
         """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
         hub, job, raw = self.hub, subject.job, message.data
-        task = hub.verified(subject, f"{POOL}{role}", job, raw)
+        task = hub.verified(subject, job, raw)
         agent, own = hub.settings.pools[role].agent.lower(), hub.settings.host
-        if not isinstance(task, TaskMessage):
-            raise Refusal("it is not a task")
+        if not isinstance(task, TaskMessage) or names.role_of(task.to or "") != role:
+            raise Refusal(f"it is no task for {POOL}{role}")
         copy, delivery = message.metadata.sequence.stream, message.metadata.num_delivered
         claim = await self._claim(job)
-        step = claims.on_delivery(own, subject.sender, claim, copy, delivery)
+        step = pools.on_delivery(own, subject.sender, claim, copy, delivery)
         if step is not Step.TAKE:
             return step
         one, is_own = hub.receiver(agent), task.from_.lower() == f"{own}.{agent}"
-        permitted = not is_own and protocol.permits(hub.settings.accept, task.from_)
+        permitted = not is_own and names.permits(hub.settings.accept, task.from_)
         if not (permitted and hub.attachments.are_here(one.ws, task, subject)):
             return Step.LATER if claim is None else Step.LEAVE
-        made = claims.taken(own, claim, copy, delivery)
+        made = pools.taken(own, claim, copy, delivery)
         if not await self._write(job, made, claim):
             return Step.LEAVE
         self._keep({job: Job(role, agent, subject.sender, message.reply, made.stage, copy, delivery)})
@@ -301,7 +293,7 @@ class Pools:
         return job
 
     def _holding(self, job: Job, claim: Claim | None) -> Holding:
-        return claims.holding(self.hub.settings.host, job.sender, claim, job.copy, job.delivery)
+        return pools.holding(self.hub.settings.host, job.sender, claim, job.copy, job.delivery)
 
     async def must_wait(self, name: str | None) -> str:
         """Claim a job as finished before its result is sent; why that has to wait if another host has it.
@@ -322,7 +314,7 @@ class Pools:
             self._keep({name: replace(job, stage=_LOST)})
             return f"the host {claim.host if claim else '?'} has taken over this job of {POOL}{job.role}"
         if claim is None or claim.stage is not Stage.FINISHED:
-            made = claims.following(own, Stage.FINISHED, claim)
+            made = pools.following(own, Stage.FINISHED, claim)
             if not await self._write(name, made, claim):
                 return f"another host is taking over this job of {POOL}{job.role}"
             claim = made
@@ -366,15 +358,15 @@ class Pools:
         for name in [name for name, job in given.items() if job.attempt in over]:
             if await self._closed(name):
                 raw = one.spool.message(name) or b""
-                self.hub.attachments.remove(one, name, protocol.POOLS)
+                self.hub.attachments.remove(one, name, subjects.POOLS)
                 one.spool.settle(self.hub.receipt(name, raw, self.hub.settings.host, "its attempt is over"))
                 self.hub.wake(one.agent.lower())
 
     async def _closed(self, name: str) -> bool:
         """Close a job: whoever gets it from the queue drops it."""
         claim, own = await self._claim(name), self.hub.settings.host
-        made = claims.following(own, Stage.CLOSED, claim)
-        return claims.is_closed(claim, own) or await self._write(name, made, claim)
+        made = pools.following(own, Stage.CLOSED, claim)
+        return pools.is_closed(claim, own) or await self._write(name, made, claim)
 
     async def _offer_again(self, one: Local, given: dict[str, Given]) -> None:
         queued: dict[str, Iterable[str]] = {}
@@ -383,10 +375,10 @@ class Pools:
             if (job := given.get(name)) is None:
                 continue
             if job.role not in queued:
-                wanted = claims.jobs_of(job.role, own)
+                wanted = subjects.jobs_of(job.role, own)
                 queued[job.role] = (await self._stream.stream_info(JOBS, subjects_filter=wanted)).state.subjects or {}
             waited = now - self.hub.sent_at.setdefault(name, now)
-            if claims.must_offer(waited, queued=str(JobSubject(job.role, own, name)) in queued[job.role]):
+            if pools.must_offer(waited, queued=str(JobSubject(job.role, own, name)) in queued[job.role]):
                 _log.info("offering %s again: the server has lost it", name)
                 one.spool.again(name)
                 self.hub.woken.set()
@@ -402,7 +394,7 @@ class Pools:
         return {
             role: PoolInfo(
                 tuple(sorted(host for host, each in served.items() if role in each)),
-                protocol.permits(settings.send, f"{POOL}{role}"),
+                names.permits(settings.send, f"{POOL}{role}"),
                 settings.pools[role].agent.lower() if role in settings.pools else "",
             )
             for role in roles
@@ -439,5 +431,5 @@ def _given(raw: bytes) -> Given | None:
         message = parse_message(raw, "message").message
     except MessageError:
         return None
-    role = protocol.role_of(message.to or "")
+    role = names.role_of(message.to or "")
     return Given(role, message.attempt_id or "") if role and isinstance(message, TaskMessage) else None

@@ -22,14 +22,15 @@ from pydantic import ValidationError
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import MailboxdError
 from mailboxd.host.system import system
-from mailboxd.hub import protocol
-from mailboxd.hub.answers import answer
-from mailboxd.hub.canary import Canary, probe
-from mailboxd.hub.cards import HostSigns, News, is_repeated, opened, sealed
-from mailboxd.hub.report import SOCKET, silence
+from mailboxd.hub.client.report import SOCKET, silence
+from mailboxd.hub.process.answers import answer
+from mailboxd.hub.process.probe import Canary, probe
+from mailboxd.hub.wire import names, subjects
+from mailboxd.hub.wire.cards import HostSigns, News, is_repeated, opened, sealed
 
 if TYPE_CHECKING:
-    from mailboxd.hub.process import Hub
+    from mailboxd.hub.process.hub import Hub
+
 
 _AGAIN = 60.0
 """Seconds after which a report to a host is repeated."""
@@ -62,7 +63,7 @@ class Talk:
         hub, now = self.hub, self.hub.clock.monotonic()
         items = [item for one in hub.local.values() for item in hub.standings.items(one)][:_MOST_ITEMS]
         for host in self._interested():
-            news = News(items=tuple(items), may_decide=protocol.permits(hub.settings.decide, host))
+            news = News(items=tuple(items), may_decide=names.permits(hub.settings.decide, host))
             content = news.model_dump(exclude_defaults=True)
             at, told = self._told.get(host, (0.0, None))
             if content != told or now - at >= _AGAIN:
@@ -75,13 +76,13 @@ class Talk:
     def _interested(self) -> Iterator[str]:
         """The hosts that are there and may know what waits here."""
         allowed = (*self.hub.settings.show, *self.hub.settings.decide)
-        return (host for host, signs in self.hub.hosts.items() if signs.at and protocol.permits(allowed, host))
+        return (host for host, signs in self.hub.hosts.items() if signs.at and names.permits(allowed, host))
 
     async def _say(self, host: str, content: dict[str, Any]) -> None:
         hub = self.hub
         order = {"run": hub.cards.run, "number": next(hub.cards.numbers)}
         whole = {**content, **order, "from": hub.settings.host, "to": host}
-        await hub.nc.publish(protocol.talk(host, hub.settings.host), sealed(hub.key, whole))
+        await hub.nc.publish(subjects.talk(host, hub.settings.host), sealed(hub.key, whole))
 
     def hear(self, host: str, raw: bytes) -> None:
         """Take what another host says, if it signed it for this one."""
@@ -93,7 +94,7 @@ class Talk:
             return
         content = opened(raw, key)
         if content is None:
-            hub.note_foreign(protocol.talk(hub.settings.host, host))
+            hub.note_foreign(subjects.talk(hub.settings.host, host))
             return
         if (content.get("from"), content.get("to")) != (host, hub.settings.host):
             return

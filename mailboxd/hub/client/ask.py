@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mailboxd.hub.cards import Line, Said, Time
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.report import spoken
+from mailboxd.hub.client.report import spoken
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.cards import Line, Said, Time
 from mailboxd.store.search import SearchQuery
 
 SECONDS = 5.0

@@ -23,15 +23,16 @@ from nats.js.errors import NotFoundError
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import WorldError
 from mailboxd.host.system import system
-from mailboxd.hub.claims import JobSubject
-from mailboxd.hub.pools import Refusal
-from mailboxd.hub.protocol import FILE_SUBJECTS, FILES, MOST_ATTACHED, POOLS, FileSubject, Subject, is_named
+from mailboxd.hub.process.pools import Refusal
+from mailboxd.hub.wire.mail import MOST_ATTACHED, is_named
+from mailboxd.hub.wire.subjects import FILE_SUBJECTS, FILES, POOLS, FileSubject, JobSubject, Subject
 from mailboxd.mailbox.files import directory, publish, read_file, world_errors
 from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
 from mailboxd.protocol.messages import AnyMessage
 
 if TYPE_CHECKING:
-    from mailboxd.hub.process import Hub, Local
+    from mailboxd.hub.process.hub import Hub, Local
+
 
 _PIECE = 128 << 10
 _MOST_PIECES = MOST_ATTACHED // _PIECE + 1

@@ -3,7 +3,7 @@
 A job is a message `to: pool:ROLE`. Three things know of it, and each may be lost or set back but the last:
 
     queue     the server's store of jobs, each once: it hands a job to one host, and to another when that one is silent
-    claim     whose turn it is: the last of `mb.claim.v1.<job>.*`, written only if nothing was since it was read
+    claim     whose turn it is: the last of `mb.claim.v2.<job>.*`, written only if nothing was since it was read
     sender    keeps the job in its spool until its attempt is over, and takes one result for it
 
 A host claims a job before it does it, renews its lease with the queue while it is at it, and sends the result only
@@ -17,52 +17,12 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.hub.protocol import GRACE, token, untoken
+from mailboxd.hub.wire.mail import GRACE
 
-JOBS, CLAIMS = "MAILBOXD_JOBS", "MAILBOXD_CLAIMS"
-"""The streams. Their subjects must not overlap with those of mail."""
-JOB_SUBJECTS, CLAIM_SUBJECTS = "mb.pool.v1.*.*.*", "mb.claim.v1.*.*"
 LEASE = 30.0
 """Seconds of silence after which a job goes to another host."""
 DELIVERIES = 2
 """Deliveries in a lease: what a live holder missed because the server was away costs it nothing."""
-
-
-# Subjects: mb.pool.v1.<role>.<from-host>.<job>, mb.claim.v1.<job>.<host>
-
-
-@dataclass(frozen=True, slots=True)
-class JobSubject:
-    """Under its own subject each job is in the queue once: the server refuses a second copy."""
-
-    role: str
-    sender: str
-    job: str
-
-    def __str__(self) -> str:
-        return f"mb.pool.v1.{token(self.role)}.{self.sender}.{token(self.job)}"
-
-    @classmethod
-    def parse(cls, text: str) -> JobSubject | None:
-        match text.split("."):
-            case ["mb", "pool", "v1", role, sender, job]:
-                return cls(untoken(role), sender, untoken(job))
-            case _:
-                return None
-
-
-def jobs_of(role: str, sender: str = "*") -> str:
-    """The subjects of all jobs of a role."""
-    return f"mb.pool.v1.{token(role)}.{sender}.*"
-
-
-def consumer_of(role: str) -> str:
-    """The consumer that the hosts of a pool share; no host has such a name."""
-    return f"pool={token(role)}"
-
-
-def claims_of(job: str, host: str = "*") -> str:
-    return f"mb.claim.v1.{token(job)}.{host}"
 
 
 # Claims

@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.hub import protocol
+from mailboxd.hub.wire import subjects
 
 if TYPE_CHECKING:
-    from mailboxd.hub.process import Hub
+    from mailboxd.hub.process.hub import Hub
+
 
 NOBODY = "canary-"
 """As whom this host must not be able to publish. No host has a name that ends so."""
@@ -53,12 +54,12 @@ async def probe(hub: Hub) -> dict[str, Any]:
     canary, host = hub.talk.canary, hub.settings.host
     with canary.trying() as raw:
         # the other name first: what has come when the own has come was not refused
-        await hub.nc.publish(protocol.talk(host, NOBODY), raw)
-        await hub.nc.publish(protocol.talk(host, host), raw)
+        await hub.nc.publish(subjects.talk(host, NOBODY), raw)
+        await hub.nc.publish(subjects.talk(host, host), raw)
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(canary.arrived.wait(), _PATIENCE)
         heard = set(canary.heard)
-    stream = await hub.nc.jetstream().stream_info(protocol.STREAM)
+    stream = await hub.nc.jetstream().stream_info(subjects.STREAM)
     others = (stream.cluster.replicas if stream.cluster else None) or ()
     behind = sorted(str(one.name) for one in others if one.offline or not one.current)
     return {"own": host in heard, "foreign": NOBODY in heard, "replicas": stream.config.num_replicas, "behind": behind}

@@ -16,9 +16,24 @@ from pathlib import Path
 
 from mailboxd.errors import Refused
 from mailboxd.host.system import system
-from mailboxd.hub.claims import CLAIMS, JOB_SUBJECTS, JOBS, claims_of, jobs_of
-from mailboxd.hub.membership import SERVER, Members, Membership, nkey
-from mailboxd.hub.protocol import CARDS, FILES, POOLS, STREAM, files_of, incoming, talk
+from mailboxd.hub.files.membership import SERVER, Membership
+from mailboxd.hub.wire.members import Members, nkey
+from mailboxd.hub.wire.subjects import (
+    CARDS,
+    CLAIMS,
+    FILES,
+    JOB_SUBJECTS,
+    JOBS,
+    POOLS,
+    STREAM,
+    claims_of,
+    files_of,
+    incoming,
+    jobs_of,
+    mail_subject,
+    receipt_subject,
+    talk,
+)
 from mailboxd.mailbox.files import directory, replace, world_errors
 
 CONFIG, CLUSTER = "nats.conf", "cluster.conf"
@@ -71,8 +86,8 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
     """The rights of a host: it may publish and subscribe to these subjects and to no others."""
     api = "$JS.API"
     publish = [
-        f"mb.v1.*.mail.*.{host}",
-        f"mb.v1.*.receipt.{host}",
+        str(mail_subject("*", host)),
+        str(receipt_subject("*", host)),
         f"{CARDS}.{host}",
         talk("*", host),
         f"{api}.STREAM.INFO.{STREAM}",

@@ -21,14 +21,16 @@ from nats.js.errors import BadRequestError
 from mailboxd.errors import LockedError, WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
-from mailboxd.hub import attachments, protocol
-from mailboxd.hub.canary import NOBODY
-from mailboxd.hub.cards import CARD_SECONDS
-from mailboxd.hub.membership import HostKeys, Membership, nkey_seed
-from mailboxd.hub.pools import RENEWAL, streams
-from mailboxd.hub.process import BATCH, RETRY, Hub, reason_of
-from mailboxd.hub.report import hub_report
-from mailboxd.hub.spool import NOT_RUNNING
+from mailboxd.hub.client.report import hub_report
+from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.files.view import NOT_RUNNING
+from mailboxd.hub.process import attachments
+from mailboxd.hub.process.hub import BATCH, RETRY, Hub, reason_of
+from mailboxd.hub.process.pools import RENEWAL, streams
+from mailboxd.hub.process.probe import NOBODY
+from mailboxd.hub.wire import subjects
+from mailboxd.hub.wire.cards import CARD_SECONDS
+from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.mailbox.files import world_errors
 
 PER_SUBJECT = 1_000
@@ -76,8 +78,8 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
     """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
     if str(hub.key.public) == hub.settings.founder:
         mail = StreamConfig(
-            name=protocol.STREAM,
-            subjects=list(protocol.SUBJECTS),
+            name=subjects.STREAM,
+            subjects=list(subjects.SUBJECTS),
             retention=RetentionPolicy.WORK_QUEUE,
             storage=StorageType.FILE,
             discard=DiscardPolicy.NEW,
@@ -91,7 +93,7 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
             except BadRequestError:  # it is there, with other settings
                 await js.update_stream(wanted)
     await hub.pools.prepare()
-    found = await js.add_consumer(protocol.STREAM, consumer_of(hub.settings.host))
+    found = await js.add_consumer(subjects.STREAM, consumer_of(hub.settings.host))
     waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
     hub.held = {"held": waiting, "again": found.num_redelivered or 0}
 
@@ -101,7 +103,7 @@ def consumer_of(host: str) -> ConsumerConfig:
     return ConsumerConfig(
         name=host,
         durable_name=host,
-        filter_subject=protocol.incoming(host),
+        filter_subject=subjects.incoming(host),
         ack_wait=30.0,
         max_ack_pending=4 * BATCH,
     )
@@ -175,12 +177,12 @@ async def _carry(hub: Hub) -> None:
     async def hear(message: Msg) -> None:
         hub.cards.hear(message.subject.rpartition(".")[2], message.data)
 
-    await hub.nc.subscribe(f"{protocol.CARDS}.*", cb=hear)
+    await hub.nc.subscribe(f"{subjects.CARDS}.*", cb=hear)
 
     async def hear_talk(message: Msg) -> None:
         hub.talk.hear(message.subject.rpartition(".")[2], message.data)
 
-    await hub.nc.subscribe(protocol.talk(hub.settings.host, "*"), cb=hear_talk)
+    await hub.nc.subscribe(subjects.talk(hub.settings.host, "*"), cb=hear_talk)
 
     async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
         while True:

@@ -19,9 +19,9 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.errors import UnavailableError
 from mailboxd.host.system import system
-from mailboxd.hub.cards import HostSigns, Waiting
-from mailboxd.hub.membership import STATUS, Membership
-from mailboxd.hub.spool import NOT_RUNNING
+from mailboxd.hub.files.membership import STATUS, Membership
+from mailboxd.hub.files.view import NOT_RUNNING
+from mailboxd.hub.wire.cards import HostSigns, Waiting
 
 SOCKET = "ask"
 _MORE = 5.0

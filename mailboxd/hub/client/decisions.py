@@ -17,11 +17,11 @@ from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import UnavailableError
 from mailboxd.host import process, wakeup
-from mailboxd.hub.asking import ask
-from mailboxd.hub.cards import Line, Said, Time
-from mailboxd.hub.membership import Membership
-from mailboxd.hub.protocol import Address
-from mailboxd.hub.spool import Spool
+from mailboxd.hub.client.ask import ask
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.spool import Spool
+from mailboxd.hub.wire.cards import Line, Said, Time
+from mailboxd.hub.wire.names import Address
 from mailboxd.ids import Ids
 from mailboxd.keys import signed
 from mailboxd.mailbox.files import world_errors

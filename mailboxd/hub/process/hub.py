@@ -33,17 +33,22 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError, WorldError
 from mailboxd.health import Grade
 from mailboxd.host import wakeup
-from mailboxd.hub import protocol
-from mailboxd.hub.attachments import Attachments
-from mailboxd.hub.cards import Cards, HostSigns
-from mailboxd.hub.claims import JobSubject
-from mailboxd.hub.deciding import operators_name, operators_spool, operators_workspace
-from mailboxd.hub.membership import STATUS, HostKeys, HubSettings, Membership
-from mailboxd.hub.pools import Pools, Refusal, is_queued
-from mailboxd.hub.protocol import Address, Arrival, Receipt, Subject
-from mailboxd.hub.spool import HEARD, NEW, PEERS, SENT, Heard, HubInfo, PeerInfo, Spool
-from mailboxd.hub.standing import Standings
-from mailboxd.hub.talk import Talk
+from mailboxd.hub.client.decisions import operators_name, operators_spool, operators_workspace
+from mailboxd.hub.files.membership import STATUS, HostKeys, Membership
+from mailboxd.hub.files.settings import HubSettings
+from mailboxd.hub.files.spool import NEW, SENT, Spool
+from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo
+from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.pools import Pools, Refusal, is_queued
+from mailboxd.hub.process.presence import Cards
+from mailboxd.hub.process.talk import Talk
+from mailboxd.hub.process.workspaces import Standings
+from mailboxd.hub.wire import mail, names, receipts, subjects
+from mailboxd.hub.wire.cards import HostSigns
+from mailboxd.hub.wire.mail import Arrival
+from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.hub.wire.subjects import JobSubject, Subject
 from mailboxd.keys import PrivateKey
 from mailboxd.mailbox.files import Stamp, directory, lstat, world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -184,7 +189,7 @@ class Hub:
             return
         send, hosts = self.settings.send, self.keys.members().hosts.keys() - {self.settings.host}
         peers = {
-            f"{host}.{agent.lower()}": PeerInfo(card.role, protocol.permits(send, f"{host}.{agent}"))
+            f"{host}.{agent.lower()}": PeerInfo(card.role, names.permits(send, f"{host}.{agent}"))
             for host, state in self.hosts.items()
             for agent, card in state.agents.items()
         }
@@ -313,10 +318,10 @@ class Hub:
 
     def _route(self, one: Local, message: AnyMessage) -> Subject | JobSubject:
         """Where it goes now. Raises Refusal."""
-        role = protocol.role_of(message.to or "")
+        role = names.role_of(message.to or "")
         if isinstance(message, TaskMessage) and role:
             return JobSubject(role, self.settings.host, message.message_id or "")
-        return protocol.mail_subject(self._address(one, message), self.settings.host)
+        return subjects.mail_subject(self._address(one, message).host, self.settings.host)
 
     def _address(self, one: Local, message: AnyMessage) -> Address:
         """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""
@@ -350,7 +355,7 @@ class Hub:
     async def _resend_if_lost(self, js: JetStreamContext, one: Local, message_id: str, held: dict[str, int]) -> None:
         now = self.clock.monotonic()
         waited = now - self.sent_at.setdefault(message_id, now)
-        if waited < protocol.GRACE:
+        if waited < mail.GRACE:
             return
         try:
             host = self._address(one, self._sendable(one, one.spool.message(message_id) or b"")).host
@@ -359,22 +364,22 @@ class Hub:
             return
         if host not in held:
             held[host] = await self._held(js, host)
-        if protocol.must_resend(waited, held[host], self.copies[message_id]):
+        if mail.must_resend(waited, held[host], self.copies[message_id]):
             _log.info("sending %s again: no receipt for %.0f s, %d held", message_id, waited, held[host])
             one.spool.again(message_id)
             del self.sent_at[message_id]
             self.woken.set()
 
     async def _held(self, js: JetStreamContext, host: str) -> int:
-        wanted = protocol.own_mail(host, self.settings.host)
-        subjects = (await js.stream_info(protocol.STREAM, subjects_filter=wanted)).state.subjects or {}
-        return sum(subjects.values())
+        wanted = str(subjects.mail_subject(host, self.settings.host))
+        held = (await js.stream_info(subjects.STREAM, subjects_filter=wanted)).state.subjects or {}
+        return sum(held.values())
 
     # receiving
 
     async def receive(self, js: JetStreamContext) -> None:
         """Take what the server has for this host, until it has no more consumer for it."""
-        consumer = await js.pull_subscribe_bind(stream=protocol.STREAM, durable=self.settings.host)
+        consumer = await js.pull_subscribe_bind(stream=subjects.STREAM, durable=self.settings.host)
         try:
             while True:
                 with suppress(NatsTimeout, asyncio.TimeoutError):
@@ -435,10 +440,14 @@ class Hub:
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
         """Deliver it; false if its files are not here yet."""
-        role = protocol.role_of(subject.agent)
-        to = subject.agent if role else f"{self.settings.host}.{subject.agent}"
-        message = self.verified(subject, to, message_id, raw)
-        agent = self.settings.pools[role].agent.lower() if role in self.settings.pools else subject.agent
+        message = self.verified(subject, message_id, raw)
+        role, to = names.role_of(message.to or ""), Address.parse(message.to or "")
+        if role in self.settings.pools:
+            agent = self.settings.pools[role].agent.lower()
+        elif to is not None and to.host == self.settings.host:
+            agent = to.agent
+        else:
+            raise Refusal(f"it is addressed to {message.to}, but came for the host {self.settings.host}")
         woken.add(agent)
         return self.put_in_inbox(self.receiver(agent), subject, message, raw)
 
@@ -457,19 +466,19 @@ class Hub:
         Raises Refusal, WorldError.
         """
         agent, sender, message_id = one.agent.lower(), subject.sender, message.message_id or ""
-        name, sha256 = f"{message_id}.md", protocol.digest(raw)
+        name, sha256 = f"{message_id}.md", receipts.digest(raw)
         with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
             in_inbox = lstat(inbox, name) is not None
-        arrival = protocol.on_arrival(
+        arrival = mail.on_arrival(
             sha256, in_inbox=in_inbox, committed=self._committed(one, [message_id]).get(message_id)
         )
         if arrival is Arrival.CONFLICT:
             raise Refusal(f"{agent} has another message with the id {message_id}")
         if arrival is Arrival.DELIVER:
-            if isinstance(message, TaskMessage) and not protocol.permits(self.settings.accept, message.from_):
+            if isinstance(message, TaskMessage) and not names.permits(self.settings.accept, message.from_):
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let {message.from_} give work to its agents")
             by_person = message.from_.lower() == operators_name(sender)
-            if by_person and not protocol.permits(self.settings.decide, sender):
+            if by_person and not names.permits(self.settings.decide, sender):
                 raise Refusal(f"hub.yaml of {self.settings.host} does not let a person on {sender} decide")
             if not self.attachments.are_here(one.ws, message, subject):
                 return False
@@ -481,8 +490,8 @@ class Hub:
         self.owed[agent, message_id] = (sender, sha256)
         return True
 
-    def verified(self, subject: Subject | JobSubject, to: str, message_id: str, raw: bytes) -> AnyMessage:
-        """The message, if a host of the hub signed it for this receiver. Raises Refusal."""
+    def verified(self, subject: Subject | JobSubject, message_id: str, raw: bytes) -> AnyMessage:
+        """The message, if the host that its subject names signed it. Raises Refusal."""
         host = subject.sender
         key = self.keys(host)
         if key is None:
@@ -494,8 +503,6 @@ class Hub:
         sender = Address.parse(message.from_)
         if sender is None or sender.host != host:
             raise Refusal(f"it claims to be from {message.from_}, but came from the host {host}")
-        if (message.to or "").lower() != to.lower():
-            raise Refusal(f"it is addressed to {message.to}, but came for {to}")
         if message.message_id is None or message.message_id != message_id:
             raise Refusal("its id is missing, or not the one that it came under")
         if not key.has_signed(canonical(raw), message.signature or ""):
@@ -514,16 +521,16 @@ class Hub:
             return  # it was settled before
         agent, one, pending = found
         message = parse_message(pending, "message").message
-        role, to = protocol.role_of(message.to or ""), Address.parse(message.to or "")
+        role, to = names.role_of(message.to or ""), Address.parse(message.to or "")
         host = to.host if to else subject.sender  # any host may have a job of a pool
-        problem = protocol.settles(receipt, subject.sender, (host, protocol.digest(pending)))
+        problem = receipts.settles(receipt, subject.sender, (host, receipts.digest(pending)))
         if problem or receipt.to != self.settings.host:
             raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
         if role and isinstance(message, TaskMessage) and not receipt.refused:
             one.spool.taken(receipt, message.attempt_id or "")
             woken.add(agent)
             return
-        self.attachments.remove(one, receipt.message_id, protocol.POOLS if role else host)
+        self.attachments.remove(one, receipt.message_id, subjects.POOLS if role else host)
         one.spool.settle(receipt)
         self.sent_at.pop(receipt.message_id, None)
         del self.copies[receipt.message_id]
@@ -572,11 +579,11 @@ class Hub:
             self.owed.pop((agent, message_id), None)
 
     def receipt(self, message_id: str, raw: bytes, to: str, refused: str) -> Receipt:
-        reason, sha256 = protocol.shortened(refused), protocol.digest(raw)
+        reason, sha256 = receipts.shortened(refused), receipts.digest(raw)
         return Receipt(message_id, sha256, self.settings.host, to, self.clock.now(), reason).signed(self.key.sign)
 
     async def _send_receipt(self, receipt: Receipt) -> bool:
-        subject = str(protocol.receipt_subject(receipt.to, self.settings.host))
+        subject = str(subjects.receipt_subject(receipt.to, self.settings.host))
         try:
             await self.nc.jetstream().publish(
                 subject, receipt.to_bytes(), headers={"Nats-Msg-Id": secrets.token_hex(16)}

@@ -12,15 +12,16 @@ from pydantic import TypeAdapter, ValidationError
 from mailboxd import search
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import UnavailableError
-from mailboxd.hub import protocol
-from mailboxd.hub.membership import HubSettings
+from mailboxd.hub.files.settings import HubSettings
+from mailboxd.hub.wire import names
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import task_queries
 from mailboxd.store.reports import opened
 from mailboxd.store.search import SearchQuery
 
 if TYPE_CHECKING:
-    from mailboxd.hub.process import Local
+    from mailboxd.hub.process.hub import Local
+
 
 _MOST_HITS, _LONGEST = 50, 400
 _QUERY = TypeAdapter(SearchQuery)
@@ -46,7 +47,7 @@ def answer(settings: HubSettings, local: Mapping[str, Local], asker: str, questi
 
 
 def _require(settings: HubSettings, asker: str, name: str, what: str) -> None:
-    if not protocol.permits(getattr(settings, name), asker):
+    if not names.permits(getattr(settings, name), asker):
         raise UnavailableError(f"{name} in hub.yaml of {settings.host} does not let {asker} {what} there")
 
 

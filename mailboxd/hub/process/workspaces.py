@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from mailboxd import attention, health, user_state
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError
-from mailboxd.hub.cards import AgentCard, Waiting
+from mailboxd.hub.wire.cards import AgentCard, Waiting
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import opened, workspace_summary
 
 if TYPE_CHECKING:
-    from mailboxd.hub.process import Local
+    from mailboxd.hub.process.hub import Local
+
 
 _MOST = 20
 """Items of each sort in a workspace."""

@@ -1,0 +1,198 @@
+"""Between a daemon and the hub process: directories in a workspace, and what is known of agents on other hosts.
+
+    .mailboxd/hub/new/<message_id>.md          from the daemon, not yet stored by the server
+    .mailboxd/hub/sent/<message_id>.md         stored by the server; no receipt yet
+    .mailboxd/hub/files/<message_id>/          the files that go with it, each named by its SHA-256
+    .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
+    .mailboxd/hub/holders/<message_id>.json    which host has a job of a pool; the job stays in sent/ until it is over
+
+A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. The hub process writes beside
+hub.yaml what the daemons of all workspaces need to know; without peers.json there is no hub:
+
+    peers.json    the agents and pools of all hosts, when they have changed
+    heard.json    the problem, and when each host was last heard from, every minute
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+
+from mailboxd.host.system import system
+from mailboxd.hub.wire.mail import MOST_ATTACHED
+from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.mailbox.files import directory, lstat, publish, read_file, replace, world_errors
+from mailboxd.mailbox.layout import Workspace
+
+NEW, SENT, RECEIPTS, HOLDERS, ATTACHED = "new", "sent", "receipts", "holders", "files"
+_FOLDER = "hub"
+_LARGEST = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """The directories of one workspace. Every method raises WorldError."""
+
+    ws: Workspace
+
+    def create(self) -> None:
+        """Create the directories that are missing."""
+        with world_errors(f"create {self.ws.state / _FOLDER}"):
+            for names in ((), (NEW,), (SENT,), (RECEIPTS,), (HOLDERS,), (ATTACHED,)):
+                path = (self.ws.state.name, _FOLDER, *names)
+                with directory(self.ws.root, *path[:-1]) as above, suppress(FileExistsError):
+                    os.mkdir(path[-1], 0o700, dir_fd=above)
+                    system.sync(above)
+
+    def put(self, message_id: str, raw: bytes) -> None:
+        """Have a message sent; nothing if it is under way, or its receipt is there."""
+        if not any(self._has(place, message_id) for place in (RECEIPTS, SENT)):
+            self._publish(NEW, _file(message_id), raw)
+
+    def attach(self, message_id: str, name: str, raw: bytes) -> None:
+        """Have a file go with a message that will be put."""
+        with self._open(ATTACHED) as above, suppress(FileExistsError):
+            os.mkdir(message_id, 0o700, dir_fd=above)
+            system.sync(above)
+        self._publish(f"{ATTACHED}/{message_id}", name, raw)
+
+    def attached(self, message_id: str) -> dict[str, int]:
+        """The files that go with a message, and their sizes."""
+        place = self.ws.state / _FOLDER / ATTACHED / message_id
+        with world_errors(f"read {place}"), _if_there(), os.scandir(place) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file()}
+        return {}
+
+    def attachment(self, message_id: str, name: str) -> bytes:
+        """A file that goes with a message."""
+        return self._read(f"{ATTACHED}/{message_id}", name, MOST_ATTACHED) or b""
+
+    def _detach(self, message_id: str) -> None:
+        if names := self.attached(message_id):
+            for name in names:
+                self._remove(f"{ATTACHED}/{message_id}", name)
+            with world_errors(f"remove {ATTACHED}/{message_id}"), self._open(ATTACHED) as above, _if_there():
+                os.rmdir(message_id, dir_fd=above)
+
+    def stored(self, message_id: str) -> None:
+        """The server has stored a message."""
+        self._move(message_id, NEW, SENT)
+
+    def again(self, message_id: str) -> None:
+        """The server has lost a message: send it again."""
+        self._move(message_id, SENT, NEW)
+
+    def settle(self, receipt: Receipt) -> None:
+        """Keep the receipt of a message, then give the message up."""
+        self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
+        for place in (NEW, SENT):
+            self._remove(place, _file(receipt.message_id))
+        self._remove(HOLDERS, f"{receipt.message_id}.json")
+        self._detach(receipt.message_id)
+
+    def taken(self, receipt: Receipt, attempt: str) -> None:
+        """A host has taken a job of a pool; the daemon gets the receipt, and the job stays."""
+        holder = Holder(receipt.sender, receipt.at, attempt)
+        with world_errors("write to holders"), self._open(HOLDERS) as fd:
+            replace(fd, f"{receipt.message_id}.json", holder.to_bytes(), lambda: True)
+        self._publish(RECEIPTS, f"{receipt.message_id}.json", receipt.to_bytes())
+
+    def holder(self, message_id: str) -> Holder | None:
+        """The host that has a job of a pool; None if unknown."""
+        return Holder.parse(self._read(HOLDERS, f"{message_id}.json") or b"")
+
+    def recorded(self, message_id: str) -> None:
+        """The daemon has recorded a receipt."""
+        self._remove(RECEIPTS, f"{message_id}.json")
+
+    def names(self, place: str) -> list[str]:
+        """The ids of the messages in a place, oldest first."""
+        with (
+            world_errors(f"read {self.ws.state / _FOLDER / place}"),
+            self._open(place) as fd,
+            os.scandir(fd) as entries,
+        ):
+            names = [entry.name for entry in entries]
+            return sorted(name.rpartition(".")[0] for name in names if not name.startswith("."))
+
+    def message(self, message_id: str) -> bytes | None:
+        """The bytes of a message without receipt; None if there is none."""
+        for place in (SENT, NEW):
+            if (raw := self._read(place, _file(message_id))) is not None:
+                return raw
+        return self._read(SENT, _file(message_id))  # it may have moved in between
+
+    def receipt(self, message_id: str) -> Receipt | None:
+        return Receipt.parse(self._read(RECEIPTS, f"{message_id}.json") or b"")
+
+    def waiting_since(self) -> float | None:
+        """The time of the oldest message without receipt, in seconds since 1970."""
+        oldest: list[float] = []
+        for place in (NEW, SENT):
+            for name in self.names(place)[:1]:  # ids are ordered by time
+                with world_errors(f"read {place}"), self._open(place) as fd:
+                    status = lstat(fd, _file(name))
+                    oldest += [status.st_mtime] if status is not None else []
+        return min(oldest, default=None)
+
+    def _open(self, place: str) -> AbstractContextManager[int]:
+        return directory(self.ws.root, self.ws.state.name, _FOLDER, *place.split("/"))
+
+    def _has(self, place: str, message_id: str) -> bool:
+        ending = "json" if place == RECEIPTS else "md"
+        with world_errors(f"read {place}"), self._open(place) as fd:
+            return lstat(fd, f"{message_id}.{ending}") is not None
+
+    def _publish(self, place: str, name: str, raw: bytes) -> None:
+        """Create a file, unless it is there."""
+        with world_errors(f"write to {self.ws.state / _FOLDER / place}"), self._open(place) as fd:
+            with suppress(FileExistsError):
+                publish(fd, name, raw)
+            system.sync(fd)
+
+    def _move(self, message_id: str, source: str, target: str) -> None:
+        # not synced: a power cut only has it sent again
+        name = _file(message_id)
+        with world_errors(f"move {name}"), self._open(source) as old, self._open(target) as new, _if_there():
+            os.rename(name, name, src_dir_fd=old, dst_dir_fd=new)
+
+    def _remove(self, place: str, name: str) -> None:
+        with world_errors(f"remove {place}/{name}"), self._open(place) as fd, suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
+
+    def _read(self, place: str, name: str, most: int = _LARGEST) -> bytes | None:
+        with world_errors(f"read {place}/{name}"), self._open(place) as fd:
+            return read_file(fd, name, most)
+
+
+_if_there = partial(suppress, FileNotFoundError)
+
+
+def _file(message_id: str) -> str:
+    return f"{message_id}.md"
+
+
+# Reports of the hub process to the daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The host that has a job of a pool, since when, and for which attempt of the sender."""
+
+    host: str
+    at: str
+    attempt: str
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Holder | None:
+        try:
+            found = json.loads(raw)
+            return cls(**{one.name: found[one.name] for one in fields(cls) if one.name in found})
+        except (ValueError, TypeError):
+            return None

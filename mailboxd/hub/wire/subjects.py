@@ -1,0 +1,120 @@
+"""The streams at the server, and the subjects under which everything crosses: what the permissions of a host name.
+
+    mb.v2.<to-host>.mail.<from-host>                                  a message
+    mb.v2.<to-host>.receipt.<from-host>                               what became of one
+    mb.v2.<to-host>.talk.<from-host>                                  said directly, stored nowhere
+    mb.v2.card.<host>                                                 who is there, stored nowhere
+    mb.pool.v2.<role>.<from-host>.<job>                               a job for whoever serves the role
+    mb.claim.v2.<job>.<host>                                          whose turn it is
+    mb.file.v2.<to-host>.<from-host>.<message>.<name>.<piece>         a part of a file that goes with a message
+
+The server lets each host publish under its own name only. Another version of the wire has other subjects and streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mailboxd.hub.wire.names import token, untoken
+
+STREAM, SUBJECTS = "MAILBOXD2", ("mb.v2.*.mail.*", "mb.v2.*.receipt.*")
+CARDS = "mb.v2.card"
+FILES, FILE_SUBJECTS = "MAILBOXD2_FILES", "mb.file.v2.>"
+JOBS, JOB_SUBJECTS = "MAILBOXD2_JOBS", "mb.pool.v2.*.*.*"
+CLAIMS, CLAIM_SUBJECTS = "MAILBOXD2_CLAIMS", "mb.claim.v2.*.*"
+POOLS = "pool="
+"""The receiver of files for whoever takes a job of a pool; no host has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Mail or a receipt: where it goes, and which host sent it.
+
+    One subject for all agents of a host: the server's limit per subject is one per sender and receiver.
+    """
+
+    to: str
+    kind: str
+    sender: str
+
+    def __str__(self) -> str:
+        return f"mb.v2.{self.to}.{self.kind}.{self.sender}"
+
+    @classmethod
+    def parse(cls, text: str) -> Subject | None:
+        """None for a subject of an unknown kind or version."""
+        match text.split("."):
+            case ["mb", "v2", to, "mail" | "receipt" as kind, sender]:
+                return cls(to, kind, sender)
+            case _:
+                return None
+
+
+def mail_subject(to: str, sender: str) -> Subject:
+    return Subject(to, "mail", sender)
+
+
+def receipt_subject(to: str, sender: str) -> Subject:
+    return Subject(to, "receipt", sender)
+
+
+def incoming(host: str) -> str:
+    """The subjects of all that is for this host."""
+    return f"mb.v2.{host}.*.*"
+
+
+def talk(to: str, sender: str) -> str:
+    """The subject of what one host says to another, without storage."""
+    return f"mb.v2.{to}.talk.{sender}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSubject:
+    """A file that goes with a message."""
+
+    to: str
+    sender: str
+    message: str
+    name: str
+
+    def piece(self, number: int) -> str:
+        return f"mb.file.v2.{self.to}.{self.sender}.{token(self.message)}.{token(self.name)}.{number}"
+
+
+def files_of(to: str = "*", sender: str = "*") -> str:
+    """The subjects of all files for a host, or of one."""
+    return f"mb.file.v2.{to}.{sender}.>"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubject:
+    """Under its own subject each job is in the queue once: the server refuses a second copy."""
+
+    role: str
+    sender: str
+    job: str
+
+    def __str__(self) -> str:
+        return f"mb.pool.v2.{token(self.role)}.{self.sender}.{token(self.job)}"
+
+    @classmethod
+    def parse(cls, text: str) -> JobSubject | None:
+        match text.split("."):
+            case ["mb", "pool", "v2", role, sender, job]:
+                return cls(untoken(role), sender, untoken(job))
+            case _:
+                return None
+
+
+def jobs_of(role: str, sender: str = "*") -> str:
+    """The subjects of all jobs of a role."""
+    return f"mb.pool.v2.{token(role)}.{sender}.*"
+
+
+def consumer_of(role: str) -> str:
+    """The consumer that the hosts of a pool share; no host has such a name."""
+    return f"pool={token(role)}"
+
+
+def claims_of(job: str, host: str = "*") -> str:
+    return f"mb.claim.v2.{token(job)}.{host}"
