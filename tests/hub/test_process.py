@@ -11,9 +11,10 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.pools import Pools
+from mailboxd.hub.process.receiving import Receiving
 from mailboxd.hub.wire.pools import Step
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from tests.hub.farm import Host
@@ -26,7 +27,7 @@ def founder(tmp_path: Path) -> tuple[Host, Membership]:
     return host, Membership.of(host.env)
 
 
-class Failing(Hub):
+class Failing(Receiving):
     """It has a bug that one message finds."""
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
@@ -41,10 +42,11 @@ def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
     reply = f"$JS.ACK.MAILBOXD.beta.{deliveries}.1.1.1700000000000000000.0"
 
     async def take() -> int:
-        hub = Failing(member, host.env, member.settings(), member.key(), HostKeys(member))
+        hub = Hub.of(member, host.env)
+        failing = Failing(hub.here, hub.workspaces, hub.under_way, hub.attachments, hub.receipts)
         message = Msg(Client(), "mb.v2.beta.mail.alpha", reply, b"?", {"Mailboxd-Id": "msg_1"})
-        await hub._take(message, set())
-        return hub.counts["refused"]
+        await failing._take(message, set())
+        return hub.here.counts["refused"]
 
     assert asyncio.run(take()) == refusals
     assert len(host.refused()) == refusals
@@ -78,9 +80,10 @@ def test_a_job_that_makes_the_process_fail_is_left_to_others_then_refused(
     reply = f"$JS.ACK.MAILBOXD2_JOBS.pool=x.{deliveries}.1.1.1700000000000000000.0"
 
     async def take() -> None:
-        hub = Hub(member, host.env, member.settings(), member.key(), HostKeys(member))
+        hub = Hub.of(member, host.env)
         message = Msg(Client(), "mb.pool.v2.x.alpha.msg_1", reply, b"?", {})
-        await FailingPools(hub)._take("x", message)
+        parts = (hub.here, hub.workspaces, hub.presence, hub.under_way, hub.attachments, hub.receiving)
+        await FailingPools(*parts)._take("x", message)
 
     asyncio.run(take())
     assert len(host.refused()) == refusals

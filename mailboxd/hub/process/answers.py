@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,15 +13,12 @@ from mailboxd import search
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import UnavailableError
 from mailboxd.hub.files.settings import HubSettings
+from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire import names
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import task_queries
 from mailboxd.store.reports import opened
 from mailboxd.store.search import SearchQuery
-
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Local
-
 
 _MOST_HITS, _LONGEST = 50, 400
 _QUERY = TypeAdapter(SearchQuery)

@@ -13,7 +13,6 @@ import os
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
@@ -23,16 +22,14 @@ from nats.js.errors import NotFoundError
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import WorldError
 from mailboxd.host.system import system
-from mailboxd.hub.process.pools import Refusal
-from mailboxd.hub.wire.mail import MOST_ATTACHED, is_named
+from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.under_way import UnderWay
+from mailboxd.hub.process.workspaces import Local
+from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal, is_named
 from mailboxd.hub.wire.subjects import FILE_SUBJECTS, FILES, POOLS, FileSubject, JobSubject, Subject
 from mailboxd.mailbox.files import directory, publish, read_file, world_errors
 from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
 from mailboxd.protocol.messages import AnyMessage
-
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Hub, Local
-
 
 _PIECE = 128 << 10
 _MOST_PIECES = MOST_ATTACHED // _PIECE + 1
@@ -58,7 +55,8 @@ def stream(replicas: int) -> StreamConfig:
 class Attachments:
     """The files of one hub process that are sent and fetched."""
 
-    hub: Hub
+    here: ThisHost
+    under_way: UnderWay
     _sent: set[str] = field(default_factory=set)
     """Messages whose files are with the server."""
     _here: set[str] = field(default_factory=set)
@@ -90,7 +88,7 @@ class Attachments:
             for name in names:
                 async with self._one:
                     raw = await asyncio.to_thread(one.spool.attachment, message_id, name)
-                    subject = FileSubject(to, self.hub.settings.host, message_id, name)
+                    subject = FileSubject(to, self.here.settings.host, message_id, name)
                     pieces = [raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE)] or [b""]
                     headers = {_COUNT: str(len(pieces))}
                     for start in range(0, len(pieces), _AT_ONCE):
@@ -98,16 +96,16 @@ class Attachments:
                         await asyncio.gather(*(js.publish(subject.piece(n), part, headers=headers) for n, part in some))
         except (NatsError, WorldError) as error:
             why = f"a file for {to} is not with the server: {first_line(str(error))}"
-            self.hub.wait(message_id, why, str(to))
+            self.under_way.wait(message_id, why, str(to))
             return
         self._sent.add(message_id)
-        self.hub.woken.set()
+        self.here.woken.set()
 
     def remove(self, one: Local, message_id: str, to: str) -> None:
         """Have the files of a message removed from the server: its receipt has come."""
         self._sent.discard(message_id)
         pieces = [
-            FileSubject(to, self.hub.settings.host, message_id, name).piece(number)
+            FileSubject(to, self.here.settings.host, message_id, name).piece(number)
             for name, size in one.spool.attached(message_id).items()
             for number in range(max(-(-size // _PIECE), 1))
         ]
@@ -122,7 +120,7 @@ class Attachments:
 
     @property
     def _stream(self) -> JetStreamContext:
-        return self.hub.nc.jetstream(timeout=_PATIENCE)
+        return self.here.nc.jetstream(timeout=_PATIENCE)
 
     def are_here(self, ws: Workspace, message: AnyMessage, route: Subject | JobSubject) -> bool:
         """Whether all files of a message that came are in the mailbox; else they are on their way. Raises Refusal."""

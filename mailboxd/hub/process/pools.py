@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -28,16 +28,19 @@ from mailboxd.errors import MessageError, UnavailableError, WorldError
 from mailboxd.hub.files.membership import HELD_JOBS
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.files.view import PoolInfo
+from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.presence import Presence
+from mailboxd.hub.process.receiving import Receiving
+from mailboxd.hub.process.under_way import UnderWay
+from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools, subjects
+from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.pools import LEASE, Claim, Holding, Stage, Step
 from mailboxd.hub.wire.subjects import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, JobSubject
 from mailboxd.mailbox import lock
 from mailboxd.protocol.messages import TaskMessage, parse_message
 from mailboxd.store.reports import opened
-
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Hub, Local
-
 
 _ACK_WAIT = LEASE / pools.DELIVERIES
 RENEWAL = _ACK_WAIT / 3
@@ -51,10 +54,6 @@ _FETCH = 2.0
 _FULL, _CONFLICT = 10077, 10071
 """The server's codes for a subject that is full, and for a claim that another one has overtaken."""
 _log = logging.getLogger("mailboxd")
-
-
-class Refusal(Exception):
-    """Mail that is not carried or delivered, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,12 @@ def streams(replicas: int) -> tuple[StreamConfig, ...]:
 class Pools:
     """The part of one hub process in pools."""
 
-    hub: Hub
+    here: ThisHost
+    workspaces: Workspaces
+    presence: Presence
+    under_way: UnderWay
+    attachments: Attachments
+    receiving: Receiving
     freed: asyncio.Event = field(default_factory=asyncio.Event)
     """A slot has become free."""
     _jobs: dict[str, Job] | None = None
@@ -122,7 +126,7 @@ class Pools:
         if self._jobs is None:
             found: dict[str, dict[str, Any]] = {}
             with suppress(ValueError, TypeError):
-                found = json.loads(self.hub.membership.state.read(HELD_JOBS) or b"{}")
+                found = json.loads(self.here.membership.state.read(HELD_JOBS) or b"{}")
             self._jobs = {job: Job(**values) for job, values in found.items()}
         return self._jobs
 
@@ -132,9 +136,9 @@ class Pools:
         lost = [name for name, job in jobs.items() if job.stage == _LOST]
         for name in lost[:-_MOST_LOST]:
             del jobs[name]
-        with self.hub.membership.state.writing() as folder:
+        with self.here.membership.state.writing() as folder:
             text = json.dumps({name: asdict(job) for name, job in jobs.items()})
-            self.hub.membership.state.write(folder, HELD_JOBS, text.encode())
+            self.here.membership.state.write(folder, HELD_JOBS, text.encode())
         self._jobs = jobs
         self.freed.set()
 
@@ -155,7 +159,7 @@ class Pools:
             "Nats-Expected-Last-Subject-Sequence-Subject": subjects.claims_of(job),
         }
         try:
-            subject = subjects.claims_of(job, self.hub.settings.host)
+            subject = subjects.claims_of(job, self.here.settings.host)
             await self._stream.publish(subject, claim.to_bytes(), headers=headers)
         except APIError as error:
             if error.err_code != _CONFLICT:
@@ -165,13 +169,13 @@ class Pools:
 
     @property
     def _stream(self) -> JetStreamContext:
-        return self.hub.nc.jetstream()
+        return self.here.js
 
     # taking jobs
 
     async def prepare(self) -> None:
         """Create the consumers of the pools that this host serves. Raises NatsError."""
-        for role in self.hub.settings.pools:
+        for role in self.here.settings.pools:
             name = subjects.consumer_of(role)
             config = ConsumerConfig(
                 name=name,
@@ -184,21 +188,21 @@ class Pools:
 
     def _free(self, role: str) -> int:
         """How many jobs may be taken now: none if the agent's daemon does not work."""
-        pool = self.hub.settings.pools[role]
-        one = self.hub.local.get(pool.agent.lower())
+        pool = self.here.settings.pools[role]
+        one = self.workspaces.local.get(pool.agent.lower())
         if one is None or not self._works(one):
             return 0
         return pool.slots - sum(job.role == role and job.stage == Stage.HELD for job in self.jobs.values())
 
     def _works(self, one: Local) -> bool:
         """Whether the daemon runs and its loop is alive."""
-        clock = self.hub.clock
+        clock = self.here.clock
         grade, troubles = health.read(one.ws, lock.holder(one.ws), clock.now(), clock.monotonic())
         return grade is not health.Grade.OFF and all(each.where != health.Component.DAEMON for each in troubles)
 
     async def take(self) -> None:
         """Take jobs while there are free slots."""
-        await asyncio.gather(*(self._serve(role) for role in self.hub.settings.pools))
+        await asyncio.gather(*(self._serve(role) for role in self.here.settings.pools))
 
     async def _serve(self, role: str) -> None:
         consumer = await self._stream.pull_subscribe_bind(stream=JOBS, durable=subjects.consumer_of(role))
@@ -222,7 +226,7 @@ class Pools:
         except Refusal as refusal:
             step = Step.DROP
             if subject is not None:
-                await self.hub.refuse_job(subject, message.data, str(refusal))
+                await self.receiving.refuse_job(subject, message.data, str(refusal))
         except (NatsError, WorldError) as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, role, error)
             step = Step.LEAVE
@@ -230,7 +234,7 @@ class Pools:
             _log.exception("a bug in mailboxd: a job on %s; please report it", message.subject[:200])
             step = Step.LEAVE
             if subject is not None and message.metadata.num_delivered >= _MOST_TRIES:
-                await self.hub.refuse_job(subject, message.data, "a bug in mailboxd: it cannot be handled")
+                await self.receiving.refuse_job(subject, message.data, "a bug in mailboxd: it cannot be handled")
                 step = Step.DROP
         with suppress(NatsError):
             if step is Step.DROP:
@@ -242,9 +246,9 @@ class Pools:
 
     async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
         """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
-        hub, job, raw = self.hub, subject.job, message.data
-        task = hub.verified(subject, job, raw)
-        agent, own = hub.settings.pools[role].agent.lower(), hub.settings.host
+        here, job, raw = self.here, subject.job, message.data
+        task = self.receiving.verified(subject, job, raw)
+        agent, own = here.settings.pools[role].agent.lower(), here.settings.host
         if not isinstance(task, TaskMessage) or names.role_of(task.to or "") != role:
             raise Refusal(f"it is no task for {POOL}{role}")
         copy, delivery = message.metadata.sequence.stream, message.metadata.num_delivered
@@ -252,16 +256,16 @@ class Pools:
         step = pools.on_delivery(own, subject.sender, claim, copy, delivery)
         if step is not Step.TAKE:
             return step
-        one, is_own = hub.receiver(agent), task.from_.lower() == f"{own}.{agent}"
-        permitted = not is_own and names.permits(hub.settings.accept, task.from_)
-        if not (permitted and hub.attachments.are_here(one.ws, task, subject)):
+        one, is_own = self.workspaces.receiver(agent), task.from_.lower() == f"{own}.{agent}"
+        permitted = not is_own and names.permits(here.settings.accept, task.from_)
+        if not (permitted and self.attachments.are_here(one.ws, task, subject)):
             return Step.LATER if claim is None else Step.LEAVE
         made = pools.taken(own, claim, copy, delivery)
         if not await self._write(job, made, claim):
             return Step.LEAVE
         self._keep({job: Job(role, agent, subject.sender, message.reply, made.stage, copy, delivery)})
-        hub.put_in_inbox(one, subject, task, raw)
-        hub.wake(agent)
+        self.receiving.put_in_inbox(one, subject, task, raw)
+        self.workspaces.wake(agent)
         return step
 
     async def renew(self) -> None:
@@ -277,7 +281,7 @@ class Pools:
         claim = await self._claim(name)
         match self._holding(job, claim):
             case Holding.CLOSED:
-                await self.hub.nc.publish(job.renewed_on, b"+ACK")
+                await self.here.nc.publish(job.renewed_on, b"+ACK")
                 return None
             case Holding.FENCED:
                 _log.warning("another host has done %s, because this one was silent", name)
@@ -287,13 +291,13 @@ class Pools:
                     "the host %s has taken over %s, because this one was silent", claim.host if claim else "?", name
                 )
                 return replace(job, stage=_LOST)
-        one = self.hub.local.get(job.agent)
+        one = self.workspaces.local.get(job.agent)
         if job.stage == Stage.FINISHED or (one is not None and self._works(one)):
-            await self.hub.nc.publish(job.renewed_on, b"+WPI")
+            await self.here.nc.publish(job.renewed_on, b"+WPI")
         return job
 
     def _holding(self, job: Job, claim: Claim | None) -> Holding:
-        return pools.holding(self.hub.settings.host, job.sender, claim, job.copy, job.delivery)
+        return pools.holding(self.here.settings.host, job.sender, claim, job.copy, job.delivery)
 
     async def must_wait(self, name: str | None) -> str:
         """Claim a job as finished before its result is sent; why that has to wait if another host has it.
@@ -303,7 +307,7 @@ class Pools:
         job = self.jobs.get(name or "")
         if job is None or name is None:
             return ""
-        own, claim = self.hub.settings.host, await self._claim(name)
+        own, claim = self.here.settings.host, await self._claim(name)
         how = self._holding(job, claim)
         if how is Holding.FENCED or (how is Holding.CLOSED and job.stage == _LOST):
             self._keep({name: None})
@@ -344,7 +348,7 @@ class Pools:
     async def tend(self) -> None:
         """Close the jobs that are over, and offer again what the server has lost."""
         under_way: set[str] = set()
-        for one in self.hub.spools():
+        for one in self.workspaces.spools():
             under_way.update(_under_way(one))
             if given := self.given(one):
                 await self._close(one, given)
@@ -358,37 +362,39 @@ class Pools:
         for name in [name for name, job in given.items() if job.attempt in over]:
             if await self._closed(name):
                 raw = one.spool.message(name) or b""
-                self.hub.attachments.remove(one, name, subjects.POOLS)
-                one.spool.settle(self.hub.receipt(name, raw, self.hub.settings.host, "its attempt is over"))
-                self.hub.wake(one.agent.lower())
+                self.attachments.remove(one, name, subjects.POOLS)
+                one.spool.settle(
+                    self.receiving.receipts.make(name, raw, self.here.settings.host, "its attempt is over")
+                )
+                self.workspaces.wake(one.agent.lower())
 
     async def _closed(self, name: str) -> bool:
         """Close a job: whoever gets it from the queue drops it."""
-        claim, own = await self._claim(name), self.hub.settings.host
+        claim, own = await self._claim(name), self.here.settings.host
         made = pools.following(own, Stage.CLOSED, claim)
         return pools.is_closed(claim, own) or await self._write(name, made, claim)
 
     async def _offer_again(self, one: Local, given: dict[str, Given]) -> None:
         queued: dict[str, Iterable[str]] = {}
-        now, own = self.hub.clock.monotonic(), self.hub.settings.host
+        now, own = self.here.clock.monotonic(), self.here.settings.host
         for name in one.spool.names(SENT):
             if (job := given.get(name)) is None:
                 continue
             if job.role not in queued:
                 wanted = subjects.jobs_of(job.role, own)
                 queued[job.role] = (await self._stream.stream_info(JOBS, subjects_filter=wanted)).state.subjects or {}
-            waited = now - self.hub.sent_at.setdefault(name, now)
+            waited = now - self.under_way.sent_at.setdefault(name, now)
             if pools.must_offer(waited, queued=str(JobSubject(job.role, own, name)) in queued[job.role]):
                 _log.info("offering %s again: the server has lost it", name)
                 one.spool.again(name)
-                self.hub.woken.set()
+                self.here.woken.set()
 
     # what is known
 
     def known(self) -> dict[str, PoolInfo]:
         """The pools of the hub, as reported to daemons."""
-        settings = self.hub.settings
-        served = {host: set(signs.card.pools) for host, signs in self.hub.hosts.items() if signs.card}
+        settings = self.here.settings
+        served = {host: set(signs.card.pools) for host, signs in self.presence.hosts.items() if signs.card}
         served[settings.host] = set(settings.pools)
         roles = sorted({role for each in served.values() for role in each})
         return {
@@ -405,7 +411,7 @@ class Pools:
         stages = Counter((job.role, job.stage) for job in self.jobs.values())
         served = {
             role: {**pool.model_dump(), "held": stages[role, Stage.HELD], "lost": stages[role, _LOST]}
-            for role, pool in self.hub.settings.pools.items()
+            for role, pool in self.here.settings.pools.items()
         }
         given: dict[str, Counter[str]] = {}
         for role, host in self._holders():
@@ -414,7 +420,7 @@ class Pools:
 
     def _holders(self) -> Iterator[tuple[str, str]]:
         """The role of each job that an agent here gave to a pool, and the host that has it; empty if none does."""
-        for one in self.hub.local.values():
+        for one in self.workspaces.local.values():
             with suppress(WorldError):
                 for name, job in self.given(one).items():
                     holder = one.spool.holder(name)

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.errors import WorldError
 from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.workspaces import Workspaces
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import (
     MOST_RUNS,
@@ -31,20 +32,18 @@ from mailboxd.hub.wire.members import Members
 from mailboxd.keys import PublicKey
 from mailboxd.mailbox.identity import read_identity
 
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Hub
-
 _log = logging.getLogger("mailboxd")
 
 
-# Saying and hearing them
-
-
 @dataclass(slots=True)
-class Cards:
-    """The cards of one hub process."""
+class Presence:
+    """The hosts of the hub, as one hub process knows them."""
 
-    hub: Hub
+    here: ThisHost
+    workspaces: Workspaces
+    hosts: dict[str, HostSigns] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
+    """The messages that the server holds for this host, as in `MailCard`."""
     remembers: str = ""
     """When the last run noted that it is there."""
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -55,73 +54,75 @@ class Cards:
     """The agents or pools differ from those reported to the daemons; many cards are reported at once."""
 
     def own(self, *, hello: bool = False) -> Card:
-        hub, agents = self.hub, {}
-        for one in hub.local.values():
-            agents[one.agent] = hub.standings.card(one).model_copy(update={"role": read_identity(str(one.ws.root))})
+        here, agents = self.here, {}
+        for one in self.workspaces.local.values():
+            agents[one.agent] = self.workspaces.card(one).model_copy(update={"role": read_identity(str(one.ws.root))})
         return Card(
-            host=hub.settings.host, at=hub.clock.now(), run=self.run, number=next(self.numbers),
+            host=here.settings.host, at=here.clock.now(), run=self.run, number=next(self.numbers),
             remembers=self.remembers, agents=agents, mail=self._mail(), hello=hello,
-            pools={role: pool.slots for role, pool in hub.settings.pools.items()},
+            pools={role: pool.slots for role, pool in here.settings.pools.items()},
         )  # fmt: skip
 
     def _mail(self) -> MailCard:
-        hub, out, since = self.hub, 0, []
-        for one in hub.spools():
+        out, since = 0, []
+        for one in self.workspaces.spools():
             with suppress(WorldError):
                 out += sum(len(one.spool.names(place)) for place in (NEW, SENT))
                 since += [at] if (at := one.spool.waiting_since()) is not None else []
         return MailCard(
             out=out,
             since=to_text(min(since)) if since else "",
-            held=hub.held["held"],
-            again=hub.held["again"],
-            repeats=hub.counts["repeats"],
-            refused=hub.counts["refused"],
+            held=self.held["held"],
+            again=self.held["again"],
+            repeats=self.here.counts["repeats"],
+            refused=self.here.counts["refused"],
         )
 
     async def say(self, *, hello: bool = False) -> None:
         """Say how it stands here; with `hello`, the others are asked to do the same soon."""
-        hub = self.hub
+        here = self.here
         content: dict[str, object] = self.own(hello=hello).model_dump(exclude_defaults=True)
-        if str(hub.key.public) == hub.settings.founder:
-            content["members"] = asdict(hub.keys.members())
-        await hub.nc.publish(f"{subjects.CARDS}.{hub.settings.host}", sealed(hub.key, content))
+        if here.is_founder:
+            content["members"] = asdict(here.keys.members())
+        await here.nc.publish(f"{subjects.CARDS}.{here.settings.host}", sealed(here.key, content))
+
+    def takes_news(self) -> bool:
+        """Whether the agents or pools have changed since this was asked last."""
+        has_news, self._has_news = self._has_news, False
+        return has_news
 
     async def follow_up(self) -> None:
-        """Do what the cards that came ask for."""
-        if self._has_news:
-            self._has_news = False
-            self.hub.tell_daemons()
+        """Answer the greetings that came."""
         if self._was_greeted:
             self._was_greeted = False
             await self.say()
 
     def hear(self, host: str, raw: bytes) -> None:
         """Take the card of another host, if that host signed it and it is newer than what is known."""
-        hub = self.hub
-        if host == hub.settings.host:
+        here = self.here
+        if host == here.settings.host:
             return
-        key = hub.keys(host)
+        key = here.keys(host)
         if key is None:  # it was invited, and the founder's card has not come yet; or it was revoked
             return
         content = opened(raw, key)
         if content is None:
-            hub.note_foreign(f"{subjects.CARDS}.{host}")
+            here.note_foreign(f"{subjects.CARDS}.{host}")
             return
         try:
             card = Card.model_validate(content)
-            skew = to_epoch(card.at) - to_epoch(hub.clock.now())
+            skew = to_epoch(card.at) - to_epoch(here.clock.now())
         except (ValidationError, ValueError) as error:
             _log.debug("a card of %s cannot be read: %s", host, error)
             return
-        known = hub.hosts.get(host, HostSigns())
+        known = self.hosts.get(host, HostSigns())
         if card.host != host or is_repeated(card, known.card, known.ended):
             return
-        if host not in hub.hosts:
+        if host not in self.hosts:
             _log.info("found the host %s, with %s", host, ", ".join(sorted(card.agents)) or "no agents")
         if abs(skew) > MOST_SKEW and abs(known.skew) <= MOST_SKEW:
             _log.warning("the clock of the host %s differs from this one by %+.1f s", host, skew)
-        now, set_back_at = hub.clock.now(), known.set_back_at
+        now, set_back_at = here.clock.now(), known.set_back_at
         if was_set_back(known.card, card):
             _log.warning("the host %s has forgotten what it did after %s", host, card.remembers or "it was set up")
             set_back_at = now
@@ -129,10 +130,10 @@ class Cards:
         if known.card is not None and known.card.run != card.run:
             ended = (*ended, known.card.run)[-MOST_RUNS:]
         signs = {"at": now, "skew": round(skew, 1), "set_back_at": set_back_at, "card": card, "ended": ended}
-        hub.hosts[host] = known.model_copy(update=signs)
-        newer = Members.verified(content.get("members"), PublicKey.parse(hub.settings.founder))
-        if newer is not None and newer.version > hub.keys.members().version:
-            hub.membership.update(newer)
+        self.hosts[host] = known.model_copy(update=signs)
+        newer = Members.verified(content.get("members"), PublicKey.parse(here.settings.founder))
+        if newer is not None and newer.version > here.keys.members().version:
+            here.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
         self._was_greeted = self._was_greeted or card.hello
         pools = known.card.pools if known.card else {}

@@ -7,13 +7,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.wire import subjects
-
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Hub
-
 
 NOBODY = "canary-"
 """As whom this host must not be able to publish. No host has a name that ends so."""
@@ -49,17 +46,17 @@ class Canary:
             self.said = ""
 
 
-async def probe(hub: Hub) -> dict[str, Any]:
+async def probe(here: ThisHost, canary: Canary) -> dict[str, Any]:
     """The rights at the server, and the number of copies that it keeps of each message."""
-    canary, host = hub.talk.canary, hub.settings.host
+    host = here.settings.host
     with canary.trying() as raw:
         # the other name first: what has come when the own has come was not refused
-        await hub.nc.publish(subjects.talk(host, NOBODY), raw)
-        await hub.nc.publish(subjects.talk(host, host), raw)
+        await here.nc.publish(subjects.talk(host, NOBODY), raw)
+        await here.nc.publish(subjects.talk(host, host), raw)
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(canary.arrived.wait(), _PATIENCE)
         heard = set(canary.heard)
-    stream = await hub.nc.jetstream().stream_info(subjects.STREAM)
+    stream = await here.js.stream_info(subjects.STREAM)
     others = (stream.cluster.replicas if stream.cluster else None) or ()
     behind = sorted(str(one.name) for one in others if one.offline or not one.current)
     return {"own": host in heard, "foreign": NOBODY in heard, "replicas": stream.config.num_replicas, "behind": behind}

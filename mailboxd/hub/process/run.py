@@ -22,12 +22,14 @@ from mailboxd.errors import LockedError, WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub.client.report import hub_report
-from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import NOT_RUNNING
 from mailboxd.hub.process import attachments
-from mailboxd.hub.process.hub import BATCH, RETRY, Hub, reason_of
+from mailboxd.hub.process.here import RETRY, reason_of
+from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.pools import RENEWAL, streams
 from mailboxd.hub.process.probe import NOBODY
+from mailboxd.hub.process.receipts import BATCH
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import CARD_SECONDS
 from mailboxd.hub.wire.members import nkey_seed
@@ -76,7 +78,7 @@ def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
 
 async def _prepare(hub: Hub, js: JetStreamContext) -> None:
     """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
-    if str(hub.key.public) == hub.settings.founder:
+    if hub.here.is_founder:
         mail = StreamConfig(
             name=subjects.STREAM,
             subjects=list(subjects.SUBJECTS),
@@ -85,17 +87,17 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
             discard=DiscardPolicy.NEW,
             discard_new_per_subject=True,
             max_msgs_per_subject=PER_SUBJECT,
-            num_replicas=hub.settings.replicas,
+            num_replicas=hub.here.settings.replicas,
         )
-        for wanted in (mail, attachments.stream(hub.settings.replicas), *streams(hub.settings.replicas)):
+        for wanted in (mail, attachments.stream(hub.here.settings.replicas), *streams(hub.here.settings.replicas)):
             try:
                 await js.add_stream(wanted)
             except BadRequestError:  # it is there, with other settings
                 await js.update_stream(wanted)
     await hub.pools.prepare()
-    found = await js.add_consumer(subjects.STREAM, consumer_of(hub.settings.host))
+    found = await js.add_consumer(subjects.STREAM, consumer_of(hub.here.settings.host))
     waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
-    hub.held = {"held": waiting, "again": found.num_redelivered or 0}
+    hub.presence.held = {"held": waiting, "again": found.num_redelivered or 0}
 
 
 def consumer_of(host: str) -> ConsumerConfig:
@@ -111,52 +113,54 @@ def consumer_of(host: str) -> ConsumerConfig:
 
 async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
     """Run until a signal asks to stop. Raises UnavailableError, ConfigError, WorldError."""
-    settings = membership.settings()
-    hub = Hub(membership, environ, settings, membership.key(), HostKeys(membership))
+    hub = Hub.of(membership, environ)
     before = hub_report(membership)
-    hub.hosts, hub.cards.remembers = {**before.hosts}, before.at  # as they were heard of last, until their next cards
+    hub.presence.hosts, hub.presence.remembers = (
+        {**before.hosts},
+        before.at,
+    )  # as they were heard of last, until their next cards
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hub.stopping.set)
-    with _alone(membership.folder, hub.woken.set):
-        hub.look_around()
-        commands = await hub.talk.serve()
+        loop.add_signal_handler(number, hub.here.stopping.set)
+    with _alone(membership.folder, hub.here.woken.set):
+        hub.reporting.look_around()
+        commands = await hub.talk.serve(hub.reporting.status)
         try:
             if await hub.unless_stopped(_connect(hub)):
                 await hub.unless_stopped(_carry(hub))
         finally:
             commands.close()
-            hub.trouble = NOT_RUNNING
-            hub.tell_daemons()
-            hub.write_status()
+            hub.here.trouble = NOT_RUNNING
+            hub.reporting.tell_daemons()
+            hub.reporting.write_status()
             with suppress(NatsError, asyncio.TimeoutError):
-                await asyncio.wait_for(hub.nc.close(), RETRY)
+                await asyncio.wait_for(hub.here.nc.close(), RETRY)
 
 
 async def _connect(hub: Hub) -> None:
     """Connect, however long it takes until the server can be reached. It reconnects automatically."""
-    context = ssl.create_default_context(cadata=hub.membership.certificate())
+    context = ssl.create_default_context(cadata=hub.here.membership.certificate())
 
     async def failed(error: Exception) -> None:
-        if not hub.nc.is_connected:
-            hub.say_trouble(f"{hub.server} does not answer: {reason_of(error)}")
+        if not hub.here.nc.is_connected:
+            hub.reporting.say_trouble(f"{hub.here.server} does not answer: {reason_of(error)}")
         elif NOBODY not in str(error):  # that refusal is wanted
             _log.warning("the hub's server says: %s", reason_of(error))
 
     async def disconnected() -> None:
-        hub.say_trouble(f"the connection to {hub.server} is lost")
+        hub.reporting.say_trouble(f"the connection to {hub.here.server} is lost")
 
     async def reconnected() -> None:
-        hub.woken.set()
+        hub.here.woken.set()
 
-    while not hub.nc.is_connected:
+    while not hub.here.nc.is_connected:
         try:
-            await hub.nc.connect(
-                list(hub.settings.servers),
-                name=f"mailboxd {hub.settings.host}",
+            await hub.here.nc.connect(
+                list(hub.here.settings.servers),
+                name=f"mailboxd {hub.here.settings.host}",
                 tls=context,
-                nkeys_seed_str=nkey_seed(hub.key),
-                inbox_prefix=f"_INBOX.{hub.settings.host}",
+                nkeys_seed_str=nkey_seed(hub.here.key),
+                inbox_prefix=f"_INBOX.{hub.here.settings.host}",
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=1,
                 connect_timeout=5,
@@ -172,17 +176,17 @@ async def _connect(hub: Hub) -> None:
 
 async def _carry(hub: Hub) -> None:
     """Do all work, until one part of it ends with a bug."""
-    js = hub.nc.jetstream()
+    js = hub.here.nc.jetstream()
 
     async def hear(message: Msg) -> None:
-        hub.cards.hear(message.subject.rpartition(".")[2], message.data)
+        hub.presence.hear(message.subject.rpartition(".")[2], message.data)
 
-    await hub.nc.subscribe(f"{subjects.CARDS}.*", cb=hear)
+    await hub.here.nc.subscribe(f"{subjects.CARDS}.*", cb=hear)
 
     async def hear_talk(message: Msg) -> None:
         hub.talk.hear(message.subject.rpartition(".")[2], message.data)
 
-    await hub.nc.subscribe(subjects.talk(hub.settings.host, "*"), cb=hear_talk)
+    await hub.here.nc.subscribe(subjects.talk(hub.here.settings.host, "*"), cb=hear_talk)
 
     async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
         while True:
@@ -200,28 +204,37 @@ async def _carry(hub: Hub) -> None:
         try:
             await _prepare(hub, js)
         except (TimeoutError, NatsError) as error:
-            if hub.nc.is_connected:
-                hub.say_trouble(f"{hub.server} is not ready: {reason_of(error)}")
+            if hub.here.nc.is_connected:
+                hub.reporting.say_trouble(f"{hub.here.server} is not ready: {reason_of(error)}")
         else:
-            hub.say_trouble("")
-        hub.look_around()
+            hub.reporting.say_trouble("")
+        hub.reporting.look_around()
+
+    async def publish_new() -> None:
+        await hub.sending.publish_new()
+        hub.reporting.tell_daemons()  # what the server refuses
+
+    async def follow_up() -> None:
+        if hub.presence.takes_news():
+            hub.reporting.tell_daemons()
+        await hub.presence.follow_up()
 
     async def remember() -> None:
-        hub.write_status()
+        hub.reporting.write_status()
 
     await prepare()
-    await hub.cards.say(hello=True)
+    await hub.presence.say(hello=True)
     await asyncio.gather(
-        every(_LOOK, lambda: hub.publish_new(js), hub.woken),
-        every(_RESENDING, lambda: hub.resend_lost(js)),
+        every(_LOOK, publish_new, hub.here.woken),
+        every(_RESENDING, hub.sending.resend_lost),
         every(_RESENDING, hub.pools.tend),
         every(_LOOK, hub.pools.take, hub.pools.freed),
         every(RENEWAL, hub.pools.renew),
-        every(_COMMITS, hub.send_receipts),
-        every(CARD_SECONDS, hub.cards.say),
+        every(_COMMITS, hub.receipts.send_owed),
+        every(CARD_SECONDS, hub.presence.say),
         every(CARD_SECONDS, hub.talk.tell),
-        every(_LOOK, hub.cards.follow_up),
+        every(_LOOK, follow_up),
         every(_RESENDING, prepare),
         every(_REMEMBERING, remember),
-        every(_LOOK, lambda: hub.receive(js)),
+        every(_LOOK, hub.receiving.receive),
     )

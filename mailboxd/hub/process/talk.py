@@ -11,10 +11,11 @@ import json
 import logging
 import secrets
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
@@ -24,13 +25,12 @@ from mailboxd.errors import MailboxdError
 from mailboxd.host.system import system
 from mailboxd.hub.client.report import SOCKET, silence
 from mailboxd.hub.process.answers import answer
+from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.probe import Canary, probe
+from mailboxd.hub.process.workspaces import Workspaces
 from mailboxd.hub.wire import names, subjects
 from mailboxd.hub.wire.cards import HostSigns, News, is_repeated, opened, sealed
-
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Hub
-
 
 _AGAIN = 60.0
 """Seconds after which a report to a host is repeated."""
@@ -44,7 +44,9 @@ _log = logging.getLogger("mailboxd")
 class Talk:
     """The questions and reports of one hub process."""
 
-    hub: Hub
+    here: ThisHost
+    workspaces: Workspaces
+    presence: Presence
     canary: Canary = field(init=False)
     _told: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
     """The last report to each host, and its time."""
@@ -56,14 +58,14 @@ class Talk:
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.canary = Canary(self.hub.settings.host)
+        self.canary = Canary(self.here.settings.host)
 
     async def tell(self) -> None:
         """Tell the other hosts what waits for a person here."""
-        hub, now = self.hub, self.hub.clock.monotonic()
-        items = [item for one in hub.local.values() for item in hub.standings.items(one)][:_MOST_ITEMS]
+        here, now = self.here, self.here.clock.monotonic()
+        items = [item for one in self.workspaces.local.values() for item in self.workspaces.items(one)][:_MOST_ITEMS]
         for host in self._interested():
-            news = News(items=tuple(items), may_decide=names.permits(hub.settings.decide, host))
+            news = News(items=tuple(items), may_decide=names.permits(here.settings.decide, host))
             content = news.model_dump(exclude_defaults=True)
             at, told = self._told.get(host, (0.0, None))
             if content != told or now - at >= _AGAIN:
@@ -75,28 +77,28 @@ class Talk:
 
     def _interested(self) -> Iterator[str]:
         """The hosts that are there and may know what waits here."""
-        allowed = (*self.hub.settings.show, *self.hub.settings.decide)
-        return (host for host, signs in self.hub.hosts.items() if signs.at and names.permits(allowed, host))
+        allowed = (*self.here.settings.show, *self.here.settings.decide)
+        return (host for host, signs in self.presence.hosts.items() if signs.at and names.permits(allowed, host))
 
     async def _say(self, host: str, content: dict[str, Any]) -> None:
-        hub = self.hub
-        order = {"run": hub.cards.run, "number": next(hub.cards.numbers)}
-        whole = {**content, **order, "from": hub.settings.host, "to": host}
-        await hub.nc.publish(subjects.talk(host, hub.settings.host), sealed(hub.key, whole))
+        here = self.here
+        order = {"run": self.presence.run, "number": next(self.presence.numbers)}
+        whole = {**content, **order, "from": here.settings.host, "to": host}
+        await here.nc.publish(subjects.talk(host, here.settings.host), sealed(here.key, whole))
 
     def hear(self, host: str, raw: bytes) -> None:
         """Take what another host says, if it signed it for this one."""
-        hub = self.hub
+        here = self.here
         if self.canary.hears(host, raw):
             return
-        key = hub.keys(host)
+        key = here.keys(host)
         if key is None:
             return
         content = opened(raw, key)
         if content is None:
-            hub.note_foreign(subjects.talk(hub.settings.host, host))
+            here.note_foreign(subjects.talk(here.settings.host, host))
             return
-        if (content.get("from"), content.get("to")) != (host, hub.settings.host):
+        if (content.get("from"), content.get("to")) != (host, here.settings.host):
             return
         try:
             match content.get("kind"), content.get("id"):
@@ -111,19 +113,23 @@ class Talk:
             _log.debug("what %s says cannot be read: %s", host, error)
 
     def _hear_news(self, host: str, news: News) -> None:
-        known = self.hub.hosts.get(host, HostSigns())
+        known = self.presence.hosts.get(host, HostSigns())
         if not is_repeated(news, known.news, known.ended):
-            self.hub.hosts[host] = known.model_copy(update={"news": news})
+            self.presence.hosts[host] = known.model_copy(update={"news": news})
 
     # Questions
 
     async def ask(self, question: Mapping[str, Any], hosts: Sequence[str], seconds: float) -> dict[str, dict[str, Any]]:
         """Ask these hosts, or all others, at the same time; those that are silent are not waited for."""
-        hub, answers, silent = self.hub, {}, {}
-        others = sorted(hub.keys.members().hosts.keys() - {hub.settings.host})
+        here, answers, silent = self.here, {}, {}
+        others = sorted(here.keys.members().hosts.keys() - {here.settings.host})
 
         async def one(host: str) -> None:
-            why = silence(hub.hosts.get(host, HostSigns()), hub.clock.now(), hub.trouble) if host in others else ""
+            why = (
+                silence(self.presence.hosts.get(host, HostSigns()), here.clock.now(), here.trouble)
+                if host in others
+                else ""
+            )
             if why or host not in others:
                 silent[host] = why or "the hub has no such host"
                 return
@@ -133,7 +139,7 @@ class Talk:
                 silent[host] = f"it did not answer within {seconds:g} s"
                 return
             except NatsError as error:
-                silent[host] = f"it cannot be asked: {hub.trouble or error}"
+                silent[host] = f"it cannot be asked: {here.trouble or error}"
                 return
             if "answer" in found:
                 answers[host] = found["answer"]
@@ -153,14 +159,16 @@ class Talk:
             del self._asked[host, name]
 
     async def _answer(self, host: str, name: str, question: object) -> None:
-        hub = self.hub
+        here = self.here
         found: dict[str, Any]
         try:
             if not isinstance(question, dict) or len(self._tasks) > _MOST_QUESTIONS:
                 found = {"refused": "it is busy with other questions" if isinstance(question, dict) else "no question"}
             else:
                 async with self._one:  # the answers may take long, and they share the indexes
-                    found = {"answer": await asyncio.to_thread(answer, hub.settings, hub.local, host, question)}
+                    found = {
+                        "answer": await asyncio.to_thread(answer, here.settings, self.workspaces.local, host, question)
+                    }
         except MailboxdError as refusal:
             found = {"refused": first_line(str(refusal))}
         if len(json.dumps(found)) > _LARGEST:
@@ -177,19 +185,21 @@ class Talk:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("a question of another host was not answered: %s", first_line(str(error)))
 
-    async def serve(self) -> asyncio.Server:
+    async def serve(self, status: Callable[[], dict[str, object]]) -> asyncio.Server:
         """Answer commands of this user, and what they ask other hosts."""
-        with system.socket_address(self.hub.membership.folder / SOCKET) as address:
-            return await asyncio.start_unix_server(self._serve_one, address)
+        with system.socket_address(self.here.membership.folder / SOCKET) as address:
+            return await asyncio.start_unix_server(partial(self._serve_one, status), address)
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_one(
+        self, status: Callable[[], dict[str, object]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         with suppress(OSError, ValueError, KeyError, TypeError, NatsError):
             said = json.loads(await reader.readline())
             found: Mapping[str, object]
             if "status" in said:
-                found = self.hub.status()
+                found = status()
             elif "probe" in said:
-                found = await probe(self.hub)
+                found = await probe(self.here, self.canary)
             else:
                 found = await self.ask(said["question"], said["hosts"], float(said["seconds"]))
             writer.write(json.dumps(found).encode())

@@ -1,29 +1,41 @@
-"""The state of the workspaces here, as reported to other hosts: read again only when something has changed."""
+"""The workspaces of this user, and their state as reported to other hosts: read again only when it has changed."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from mailboxd import attention, health, user_state
+from mailboxd import attention, config, health, user_state
 from mailboxd.clock import Clock
-from mailboxd.errors import MailboxdError
+from mailboxd.core.operator_orders import OPERATOR
+from mailboxd.errors import MailboxdError, WorldError
+from mailboxd.host import wakeup
+from mailboxd.hub.client.decisions import operators_spool, operators_workspace
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.wire.cards import AgentCard, Waiting
+from mailboxd.hub.wire.mail import Refusal
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import opened, workspace_summary
 
-if TYPE_CHECKING:
-    from mailboxd.hub.process.hub import Local
-
-
 _MOST = 20
 """Items of each sort in a workspace."""
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class Local:
+    """A workspace here."""
+
+    ws: Workspace
+    agent: str
+    spool: Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +47,60 @@ class _Standing:
 
 
 @dataclass(slots=True)
-class Standings:
-    """How it stands with each workspace."""
+class Workspaces:
+    """The workspaces here, and the spool of what a person here decides on other hosts."""
 
+    membership: Membership
+    environ: Mapping[str, str]
     clock: Clock
+    local: dict[str, Local] = field(default_factory=dict)
+    """By agent id in lower case."""
+    unread: dict[Path, str] = field(default_factory=dict)
+    """Why a workspace takes no part: which agent it has is not known then."""
+    operator: Local = field(init=False)
+    _agents_of: dict[Path, tuple[Stamp, str]] = field(default_factory=dict)
     _known: dict[Path, _Standing] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operator = Local(operators_workspace(self.membership), OPERATOR, operators_spool(self.membership))
+
+    def find(self) -> None:
+        """The workspaces of this user and their agents."""
+        found: dict[str, Local] = {}
+        unread: dict[Path, str] = {}
+        for ws in user_state.workspaces(self.environ):
+            try:
+                stamp = Stamp.of(ws.config.stat())
+                if self._agents_of.get(ws.root, (None,))[0] != stamp:
+                    self._agents_of[ws.root] = stamp, config.load(ws.config).agent
+                spool = Spool(ws)
+                spool.create()
+            except (OSError, MailboxdError) as error:
+                unread[ws.root] = str(error)
+                if unread[ws.root] != self.unread.get(ws.root):
+                    _log.warning("the workspace %s takes no part in the hub: %s", ws.root, error)
+                continue
+            agent = self._agents_of[ws.root][1]
+            found.setdefault(agent.lower(), Local(ws, agent, spool))
+        self.local, self.unread = found, unread
+
+    def spools(self) -> list[Local]:
+        """All from which mail is sent."""
+        return [*self.local.values(), self.operator]
+
+    def receiver(self, agent: str) -> Local:
+        """The workspace of an agent here. Raises Refusal, WorldError."""
+        one = self.local.get(agent)
+        if one is None and self.unread:
+            raise WorldError(f"{agent} may be the agent of {', '.join(map(str, self.unread))}")
+        if one is None:
+            raise Refusal(f"this host has no agent {agent}")
+        return one
+
+    def wake(self, agent: str) -> None:
+        """Tell an agent's daemon that there is something new."""
+        if agent in self.local:
+            wakeup.poke(self.local[agent].ws.state)
 
     def card(self, one: Local) -> AgentCard:
         return self._of(one).card

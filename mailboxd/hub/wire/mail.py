@@ -23,6 +23,10 @@ MOST_ATTACHED = 64 << 20
 """Bytes of the files that go with a message."""
 
 
+class Refusal(Exception):
+    """Mail that is not carried or delivered, and why."""
+
+
 def name_of(raw: bytes, ending: str) -> str:
     """The name under which a file is attached: the digest of its bytes, and the ending of its own name."""
     return f"{digest(raw)}{ending}"

@@ -1,0 +1,76 @@
+"""This host in the hub: what every part of the hub process needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from mailboxd.clock import SystemClock
+from mailboxd.core.sanitize import first_line
+from mailboxd.errors import MailboxdError
+from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.files.settings import HubSettings
+from mailboxd.keys import PrivateKey
+
+RETRY = 5.0
+"""Seconds after which something that failed is tried again."""
+MOST_REFUSED = 1_000
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class ThisHost:
+    """This host's name, key and settings, and its connection to the server."""
+
+    membership: Membership
+    settings: HubSettings
+    key: PrivateKey
+    keys: HostKeys
+    clock: SystemClock = field(default_factory=SystemClock)
+    nc: Client = field(default_factory=Client)
+    trouble: str = "the hub process is starting"
+    """Why nothing can be sent or received; empty if it can."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
+    foreign: dict[str, str] = field(default_factory=dict)
+    """Subjects on which something came that their host did not sign, and when it came last."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    """There may be something to send."""
+
+    @property
+    def js(self) -> JetStreamContext:
+        return self.nc.jetstream()
+
+    @property
+    def server(self) -> str:
+        return f"the server {' or '.join(self.settings.servers)}"
+
+    @property
+    def is_founder(self) -> bool:
+        return str(self.key.public) == self.settings.founder
+
+    def note_foreign(self, subject: str) -> None:
+        """Something came that the host named in its subject did not sign: the server lets another publish there."""
+        if subject not in self.foreign:
+            _log.warning("something came on %s that its host did not sign", subject[:200])
+        if subject in self.foreign or len(self.foreign) < MOST_REFUSED:
+            self.foreign[subject] = self.clock.now()
+
+
+def reason_of(error: Exception) -> str:
+    return getattr(error, "description", None) or first_line(str(error)) or type(error).__name__
+
+
+@contextmanager
+def logged(doing: str) -> Iterator[None]:
+    """Log what the disk refuses, and continue: it is tried again."""
+    try:
+        yield
+    except (OSError, MailboxdError) as error:
+        _log.warning("the hub process cannot %s: %s", doing, error)

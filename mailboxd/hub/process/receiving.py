@@ -1,0 +1,222 @@
+"""Receiving: what comes for this host is verified and delivered into an inbox, or refused and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+
+from mailboxd.core.sanitize import first_line
+from mailboxd.core.vocabulary import is_id
+from mailboxd.errors import MessageError, WorldError
+from mailboxd.hub.client.decisions import operators_name
+from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.here import MOST_REFUSED, RETRY, ThisHost
+from mailboxd.hub.process.receipts import BATCH, Receipts, committed
+from mailboxd.hub.process.under_way import UnderWay
+from mailboxd.hub.process.workspaces import Local, Workspaces
+from mailboxd.hub.wire import mail, names, receipts, subjects
+from mailboxd.hub.wire.mail import Arrival, Refusal
+from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.hub.wire.subjects import JobSubject, Subject
+from mailboxd.mailbox.files import directory, lstat, world_errors
+from mailboxd.mailbox.maildir import deliver
+from mailboxd.protocol.front_matter import canonical
+from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
+
+ID = "Mailboxd-Id"
+"""The header with a message's id, for a receipt even if the message cannot be read."""
+_FETCHING = 1.0
+"""Seconds after which mail whose files are being fetched is looked at again."""
+_MOST_TRIES = 5
+"""Deliveries of a message that makes the process fail; then it is refused."""
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class Receiving:
+    """The part of the hub process that takes mail and receipts."""
+
+    here: ThisHost
+    workspaces: Workspaces
+    under_way: UnderWay
+    attachments: Attachments
+    receipts: Receipts
+
+    async def receive(self) -> None:
+        """Take what the server has for this host, until it has no more consumer for it."""
+        consumer = await self.here.js.pull_subscribe_bind(stream=subjects.STREAM, durable=self.here.settings.host)
+        try:
+            while True:
+                with suppress(NatsTimeout, asyncio.TimeoutError):
+                    await self._take_all(await consumer.fetch(BATCH, timeout=RETRY))
+        finally:
+            with suppress(NatsError):
+                await consumer.unsubscribe()
+
+    async def _take_all(self, messages: Iterable[Msg]) -> None:
+        woken: set[str] = set()
+        for message in messages:
+            await self._take(message, woken)
+        for agent in woken:
+            self.workspaces.wake(agent)
+
+    async def _take(self, message: Msg, woken: set[str]) -> None:
+        """One message: acknowledged to the server once it is durable here, or refused; left there if the disk fails."""
+        subject = Subject.parse(message.subject)
+        raw, message_id = message.data, (message.headers or {}).get(ID, "")
+        try:
+            if subject is None:
+                raise Refusal(f"the subject {message.subject[:200]} is unknown; this mailboxd may be too old")
+            if subject.kind == "receipt":
+                await self._take_receipt(subject, raw, woken)
+            elif not self._take_mail(subject, message_id, raw, woken):
+                await self._leave(message, _FETCHING)
+                return
+        except Refusal as refusal:
+            await self._refuse(subject, message_id, raw, message.subject, str(refusal))
+        except WorldError as error:
+            _log.warning("mail waits at the server: %s", error)
+            await self._leave(message)
+            return
+        except Exception:
+            _log.exception("a bug in mailboxd: %s on %s; please report it", message_id[:128], message.subject[:200])
+            if message.metadata.num_delivered < _MOST_TRIES:
+                await self._leave(message)
+                return
+            await self._refuse(subject, message_id, raw, message.subject, "a bug in mailboxd: it cannot be handled")
+        with suppress(NatsError):
+            await message.ack()
+
+    async def _leave(self, message: Msg, seconds: float = RETRY) -> None:
+        """Have the server deliver it again later."""
+        with suppress(NatsError):
+            await message.nak(delay=seconds)
+
+    async def refuse_job(self, subject: JobSubject, raw: bytes, reason: str) -> None:
+        self._keep_refused(subject.job, raw, str(subject), reason)
+        if is_id(subject.job) and self.here.keys(subject.sender):
+            await self.receipts.send(self.receipts.make(subject.job, raw, subject.sender, reason))
+
+    async def _refuse(self, subject: Subject | None, message_id: str, raw: bytes, said: str, reason: str) -> None:
+        """Keep it, and tell the host that sent it: its receipt names the bytes, so it settles no other message."""
+        self._keep_refused(message_id, raw, said, reason)
+        if subject is not None and subject.kind == "mail" and is_id(message_id) and self.here.keys(subject.sender):
+            await self.receipts.send(self.receipts.make(message_id, raw, subject.sender, reason))
+
+    def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
+        """Deliver it; false if its files are not here yet."""
+        message = self.verified(subject, message_id, raw)
+        role, to = names.role_of(message.to or ""), Address.parse(message.to or "")
+        if role in self.here.settings.pools:
+            agent = self.here.settings.pools[role].agent.lower()
+        elif to is not None and to.host == self.here.settings.host:
+            agent = to.agent
+        else:
+            raise Refusal(f"it is addressed to {message.to}, but came for the host {self.here.settings.host}")
+        woken.add(agent)
+        return self.put_in_inbox(self.workspaces.receiver(agent), subject, message, raw)
+
+    def put_in_inbox(self, one: Local, subject: Subject | JobSubject, message: AnyMessage, raw: bytes) -> bool:
+        """Deliver what a host sent, unless it is there; then its receipt is owed. False if its files are not here yet.
+
+        Raises Refusal, WorldError.
+        """
+        agent, sender, message_id = one.agent.lower(), subject.sender, message.message_id or ""
+        name, sha256 = f"{message_id}.md", receipts.digest(raw)
+        with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
+            in_inbox = lstat(inbox, name) is not None
+        arrival = mail.on_arrival(sha256, in_inbox=in_inbox, committed=committed(one, [message_id]).get(message_id))
+        if arrival is Arrival.CONFLICT:
+            raise Refusal(f"{agent} has another message with the id {message_id}")
+        if arrival is Arrival.DELIVER:
+            if isinstance(message, TaskMessage) and not names.permits(self.here.settings.accept, message.from_):
+                raise Refusal(
+                    f"hub.yaml of {self.here.settings.host} does not let {message.from_} give work to its agents"
+                )
+            by_person = message.from_.lower() == operators_name(sender)
+            if by_person and not names.permits(self.here.settings.decide, sender):
+                raise Refusal(f"hub.yaml of {self.here.settings.host} does not let a person on {sender} decide")
+            if not self.attachments.are_here(one.ws, message, subject):
+                return False
+            deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True, program="hub")
+            self.attachments.delivered(message_id)
+            self.here.counts["received"] += 1
+        else:
+            self.here.counts["repeats"] += 1
+        self.receipts.owed[agent, message_id] = (sender, sha256)
+        return True
+
+    def verified(self, subject: Subject | JobSubject, message_id: str, raw: bytes) -> AnyMessage:
+        """The message, if the host that its subject names signed it. Raises Refusal."""
+        host = subject.sender
+        key = self.here.keys(host)
+        if key is None:
+            raise Refusal(f"{host} is not a host of the hub")
+        try:
+            message = parse_message(raw, "message").message
+        except MessageError as error:
+            raise Refusal(str(error)) from error
+        sender = Address.parse(message.from_)
+        if sender is None or sender.host != host:
+            raise Refusal(f"it claims to be from {message.from_}, but came from the host {host}")
+        if message.message_id is None or message.message_id != message_id:
+            raise Refusal("its id is missing, or not the one that it came under")
+        if not key.has_signed(canonical(raw), message.signature or ""):
+            self.here.note_foreign(str(subject))
+            raise Refusal(f"it is not signed by the host {host}, or was changed after that")
+        return message
+
+    async def _take_receipt(self, subject: Subject, raw: bytes, woken: set[str]) -> None:
+        receipt, key = Receipt.parse(raw), self.here.keys(subject.sender)
+        if receipt is None or key is None or not key.has_signed(receipt.content(), receipt.signature):
+            self.here.note_foreign(str(subject))
+            raise Refusal(f"this receipt is not signed by the host {subject.sender}")
+        found = self._pending(receipt.message_id)
+        if found is None:
+            self.here.counts["repeats"] += 1
+            return  # it was settled before
+        agent, one, pending = found
+        message = parse_message(pending, "message").message
+        role, to = names.role_of(message.to or ""), Address.parse(message.to or "")
+        host = to.host if to else subject.sender  # any host may have a job of a pool
+        problem = receipts.settles(receipt, subject.sender, (host, receipts.digest(pending)))
+        if problem or receipt.to != self.here.settings.host:
+            raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
+        if role and isinstance(message, TaskMessage) and not receipt.refused:
+            one.spool.taken(receipt, message.attempt_id or "")
+            woken.add(agent)
+            return
+        self.attachments.remove(one, receipt.message_id, subjects.POOLS if role else host)
+        one.spool.settle(receipt)
+        self.under_way.settled(receipt.message_id)
+        woken.add(agent)
+
+    def _pending(self, message_id: str) -> tuple[str, Local, bytes] | None:
+        """The agent whose message waits for this receipt, and its bytes."""
+        for one in self.workspaces.spools():
+            if (raw := one.spool.message(message_id)) is not None:
+                return one.agent.lower(), one, raw
+        return None
+
+    def _keep_refused(self, message_id: str, raw: bytes, subject: str, reason: str) -> None:
+        """Keep what was refused, with its reason, for a person to look at."""
+        self.here.counts["refused"] += 1
+        _log.warning("mail was refused: %s on %s: %s", message_id[:128] or "?", subject[:200], first_line(reason))
+        folder = self.here.membership.folder / "refused"
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if sum(1 for _ in folder.iterdir()) < 2 * MOST_REFUSED:
+                name = f"{self.here.clock.now().replace(':', '')}-{secrets.token_hex(4)}"
+                (folder / f"{name}.md").write_bytes(raw)
+                why = {"subject": subject, "message_id": message_id, "reason": reason}
+                (folder / f"{name}.reason.json").write_text(json.dumps(why, indent=1))

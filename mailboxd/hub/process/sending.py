@@ -1,0 +1,145 @@
+"""Sending: messages go from the spools to the server, and again if it has lost them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError
+
+from mailboxd.errors import MessageError
+from mailboxd.host import wakeup
+from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.here import ThisHost, logged, reason_of
+from mailboxd.hub.process.pools import Pools, is_queued
+from mailboxd.hub.process.receipts import BATCH, Receipts
+from mailboxd.hub.process.receiving import ID
+from mailboxd.hub.process.under_way import UnderWay
+from mailboxd.hub.process.workspaces import Local, Workspaces
+from mailboxd.hub.wire import mail, names, subjects
+from mailboxd.hub.wire.mail import Refusal
+from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.subjects import JobSubject, Subject
+from mailboxd.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
+
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class Sending:
+    """The part of the hub process that sends mail."""
+
+    here: ThisHost
+    workspaces: Workspaces
+    under_way: UnderWay
+    attachments: Attachments
+    receipts: Receipts
+    pools: Pools
+
+    async def publish_new(self) -> None:
+        """Offer the server everything that it has not stored."""
+        if not self.here.nc.is_connected:
+            return
+        self.under_way.due_again()
+        for one in self.workspaces.spools():
+            with logged(f"send the mail of {one.agent}"):
+                names = [name for name in one.spool.names(NEW) if name not in self.under_way.waiting]
+                for start in range(0, len(names), BATCH):
+                    await asyncio.gather(*(self._publish(one, name) for name in names[start : start + BATCH]))
+
+    async def _publish(self, one: Local, message_id: str) -> None:
+        raw = one.spool.message(message_id)
+        if raw is None:
+            return
+        try:
+            message = self._sendable(one, raw)
+            route = self._route(one, message)
+            if isinstance(message, ReplyMessage) and (why := await self.pools.must_wait(message.in_reply_to)):
+                self.under_way.wait(message_id, why)
+                return
+            if not self.attachments.are_sent(one, message, route):
+                return
+        except NatsError as error:
+            self.under_way.wait(message_id, f"the server does not say who has a job: {reason_of(error)}")
+            return
+        except Refusal as refusal:
+            receipt = self.receipts.make(message_id, raw, self.here.settings.host, str(refusal))
+            one.spool.settle(receipt)
+            wakeup.poke(one.ws.state)
+            return
+        # a new id for each copy: the server would swallow a repetition after it has lost what it stored
+        headers = {"Nats-Msg-Id": f"{message_id}.{secrets.token_hex(8)}", ID: message_id}
+        try:
+            await self.here.js.publish(str(route), raw, headers=headers)
+        except (NatsError, APIError) as error:
+            if not (isinstance(route, JobSubject) and is_queued(error)):
+                why = f"the server does not take mail for {message.to}: {reason_of(error)}"
+                self.under_way.wait(message_id, why, message.to or "")
+                return
+        one.spool.stored(message_id)
+        self.attachments.send_again(message_id)
+        self.under_way.sent(message_id)
+        self.here.counts["sent"] += 1
+
+    def _route(self, one: Local, message: AnyMessage) -> Subject | JobSubject:
+        """Where it goes now. Raises Refusal."""
+        role = names.role_of(message.to or "")
+        if isinstance(message, TaskMessage) and role:
+            return JobSubject(role, self.here.settings.host, message.message_id or "")
+        return subjects.mail_subject(self._address(one, message).host, self.here.settings.host)
+
+    def _address(self, one: Local, message: AnyMessage) -> Address:
+        """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""
+        to = Address.parse(message.to or "")
+        if to is None and (host := self.pools.holder(one, message.attempt_id)):
+            to = Address(host, (message.to or "").lower())
+        if to is None or self.here.keys(to.host) is None:
+            raise Refusal(f"{message.to} is on no host of the hub")
+        return to
+
+    def _sendable(self, one: Local, raw: bytes) -> AnyMessage:
+        """The message. Raises Refusal if it can never be sent."""
+        try:
+            message = parse_message(raw, "message").message
+        except MessageError as error:
+            raise Refusal(str(error)) from error
+        if Address.parse(message.from_) != Address(self.here.settings.host, one.agent.lower()):
+            raise Refusal(f"it claims to be from {message.from_}, but is in the spool of {one.agent}")
+        return message
+
+    async def resend_lost(self) -> None:
+        """Send again what has no receipt, if the server holds none of this host's mail for its host."""
+        held: dict[str, int] = {}
+        for one in self.workspaces.spools():
+            with logged(f"send mail of {one.agent} again"):
+                given = self.pools.given(one)
+                for message_id in one.spool.names(SENT):
+                    if message_id not in given:
+                        await self._resend_if_lost(one, message_id, held)
+
+    async def _resend_if_lost(self, one: Local, message_id: str, held: dict[str, int]) -> None:
+        now = self.here.clock.monotonic()
+        waited = now - self.under_way.sent_at.setdefault(message_id, now)
+        if waited < mail.GRACE:
+            return
+        try:
+            host = self._address(one, self._sendable(one, one.spool.message(message_id) or b"")).host
+        except Refusal:
+            one.spool.again(message_id)  # its host was removed from the hub: that is found when it is sent
+            return
+        if host not in held:
+            held[host] = await self._held(host)
+        if mail.must_resend(waited, held[host], self.under_way.copies[message_id]):
+            _log.info("sending %s again: no receipt for %.0f s, %d held", message_id, waited, held[host])
+            one.spool.again(message_id)
+            del self.under_way.sent_at[message_id]
+            self.here.woken.set()
+
+    async def _held(self, host: str) -> int:
+        wanted = str(subjects.mail_subject(host, self.here.settings.host))
+        held = (await self.here.js.stream_info(subjects.STREAM, subjects_filter=wanted)).state.subjects or {}
+        return sum(held.values())
