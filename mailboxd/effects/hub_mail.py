@@ -6,7 +6,9 @@ mail is spooled again, which changes nothing, and receipts that were not recorde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -18,8 +20,8 @@ from mailboxd.hub.files.spool import HOLDERS, RECEIPTS, Spool
 from mailboxd.hub.files.view import HubView
 from mailboxd.hub.wire.mail import MOST_ATTACHED, name_of
 from mailboxd.hub.wire.names import Address
-from mailboxd.hub.wire.receipts import Receipt, digest
-from mailboxd.mailbox.files import directory, read_file
+from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.mailbox.files import directory, pieces, reading
 from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
 from mailboxd.protocol.headers import ENDING, MAX_NAMES
 from mailboxd.store.store import Order
@@ -38,28 +40,51 @@ class AttachedFiles:
     _bytes: int = 0
 
     def add(self, raw: bytes, ending: str) -> str:
-        """Attach a file; returns its path at the receiver, or "" if the message got too large. Raises WorldError."""
-        name = name_of(raw, ending)
-        if name not in self.names:
-            if self._bytes + len(raw) > MOST_ATTACHED or len(self.names) >= MAX_NAMES:
-                return ""
-            Spool(self.ws).attach(self.message_id, name, raw)
-            self.names, self._bytes = (*self.names, name), self._bytes + len(raw)
-        return f"{self.ws.mailbox.name}/{ATTACHMENTS}/{name}"
+        """Attach a text; returns its path at the receiver, or "" if the message got too large. Raises WorldError."""
+        return self._attach(name_of(raw, ending), len(raw), [raw])
 
     def left_out(self, path: str) -> str:
         """The text about a file that is too large to attach."""
         return f"{path} on the host {self.host}: {MOST_ATTACHED >> 20} MiB, or {MAX_NAMES} files, go with a message"
 
     def add_artifact(self, path: str, sha256: str) -> str:
-        """Attach a recorded artifact; returns its path at the receiver, or a text that says why it is not attached."""
-        raw, (*folders, name) = None, path.split("/")
-        with suppress(OSError), directory(self.ws.root, *folders) as folder:
-            raw = read_file(folder, name, MOST_ATTACHED + 1)
-        if raw is None or (digest(raw) != sha256 and len(raw) <= MOST_ATTACHED):
-            return f"{path} on the host {self.host}: it was changed after it was recorded"
+        """Attach a recorded artifact; returns its path at the receiver, or a text that says why it is not attached.
+
+        Raises WorldError.
+        """
+        *folders, name = path.split("/")
         ending = PurePosixPath(name).suffix.lower()
-        return self.add(raw, ending if ENDING.fullmatch(ending) else "") or self.left_out(path)
+        with suppress(OSError), directory(self.ws.root, *folders) as folder, reading(folder, name) as file:
+            size = os.fstat(file).st_size
+            attached_as = f"{sha256}{ending if ENDING.fullmatch(ending) else ''}"
+            with suppress(_ChangedError):
+                return self._attach(attached_as, size, _unchanged(file, size, sha256)) or self.left_out(path)
+        return f"{path} on the host {self.host}: it was changed after it was recorded"
+
+    def _attach(self, name: str, size: int, content: Iterable[bytes]) -> str:
+        if name not in self.names:
+            if self._bytes + size > MOST_ATTACHED or len(self.names) >= MAX_NAMES:
+                return ""
+            Spool(self.ws).attach(self.message_id, name, content)
+            self.names, self._bytes = (*self.names, name), self._bytes + size
+        return f"{self.ws.mailbox.name}/{ATTACHMENTS}/{name}"
+
+
+class _ChangedError(Exception):
+    """A file is not what was recorded."""
+
+
+def _unchanged(file: int, size: int, sha256: str) -> Iterator[bytes]:
+    """The pieces of a file. Raises _ChangedError at the end of one that has another size or digest."""
+    hashed = hashlib.sha256()
+    for piece in pieces(file):
+        hashed.update(piece)
+        size -= len(piece)
+        if size < 0:
+            break
+        yield piece
+    if size != 0 or hashed.hexdigest() != sha256:
+        raise _ChangedError
 
 
 @dataclass(slots=True)

@@ -106,6 +106,18 @@ def open_regular(dir_fd: int, name: str) -> int | None:
     return None
 
 
+@contextmanager
+def reading(dir_fd: int, name: str) -> Iterator[int]:
+    """A descriptor for reading the regular file `name`. Raises OSError, FileNotFoundError also for anything else."""
+    fd = open_regular(dir_fd, name)
+    if fd is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def read_up_to(fd: int, most: int) -> bytes:
     """Read from the start of the file, at most `most` bytes."""
     parts = []
@@ -114,6 +126,12 @@ def read_up_to(fd: int, most: int) -> bytes:
         parts.append(part)
         at += len(part)
     return b"".join(parts)
+
+
+def pieces(fd: int, size: int = _CHUNK) -> Iterator[bytes]:
+    """What is left to read, in pieces of this many bytes; only the last one may be shorter. Raises OSError."""
+    while piece := os.read(fd, size):
+        yield piece
 
 
 def read_file(dir_fd: int, name: str, most: int) -> bytes | None:
@@ -139,9 +157,11 @@ def digest_of(dir_fd: int, name: str, most: int = 1 << 62) -> tuple[str, int] | 
         if (size := os.fstat(file).st_size) > most:
             return "", size
         hashed, size = hashlib.sha256(), 0
-        while size <= most and (piece := os.read(file, _CHUNK)):  # it may grow meanwhile
+        for piece in pieces(file):
             hashed.update(piece)
             size += len(piece)
+            if size > most:  # it grows meanwhile
+                break
         return hashed.hexdigest(), size
     finally:
         os.close(file)
@@ -199,6 +219,29 @@ def publish(
             _give_name(dir_fd, first, name)
     except FileNotFoundError:  # there is no /proc, through which an unnamed file gets its name
         publish_by_name(dir_fd, name, raw, program)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def creating(dir_fd: int, name: str) -> Iterator[int]:
+    """A descriptor to which `name` (0600) is written piece by piece, for what is too large to be held in memory.
+
+    The file appears at the end, complete and with durable bytes, in place of what had its name; after an exception it
+    does not. A crash leaves a hidden file, which the next writer of that name overwrites. Raises OSError.
+    """
+    hidden = hidden_name(name)
+    with suppress(FileNotFoundError):
+        os.unlink(hidden, dir_fd=dir_fd)
+    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
+    try:
+        yield fd
+        system.sync(fd)
+        os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(hidden, dir_fd=dir_fd)  # free the space
+        raise
     finally:
         os.close(fd)
 
@@ -272,10 +315,15 @@ def _create(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stam
         os.close(fd)
 
 
-def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
+def write(fd: int, raw: bytes) -> None:
+    """Write all of it. Raises OSError."""
     rest = memoryview(raw)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
+    write(fd, raw)
     if durable:
         system.sync(fd)
 

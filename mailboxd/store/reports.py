@@ -409,6 +409,11 @@ class Report:
         )
         return dict(rows.fetchall())
 
+    def executor_of(self, attempt: str) -> str:
+        """The agent, or the pool, to which an attempt was given; empty if there is none of this id."""
+        found = self.db.execute("SELECT executor FROM attempts WHERE id = ?", (attempt,)).fetchone()
+        return "" if found is None else str(found[0])
+
     def over(self, attempts: Iterable[str]) -> set[str]:
         """Those of these attempts whose results are no longer needed."""
         rows = self.db.execute(

@@ -137,10 +137,11 @@ class Server:
         self.folder = folder
         self.log = folder.parent / f"{folder.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.options: tuple[str, ...] = ()
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            command = [str(SERVER), "-c", str(self.folder / "nats.conf")]
+            command = [str(SERVER), "-c", str(self.folder / "nats.conf"), *self.options]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:

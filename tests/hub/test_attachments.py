@@ -90,7 +90,8 @@ def test_a_file_made_for_a_task_goes_along_as_it_was_recorded(tmp_path: Path) ->
     name = f"{digest(made)}.pdf"
     assert files.add_artifact("out/Report.PDF", digest(made)) == f"mailbox/attachments/{name}"
     assert files.names == (name,)
-    assert Spool(files.ws).attachment("msg_1", name) == b"%PDF"
+    with Spool(files.ws).attachment("msg_1", name) as attached_file:
+        assert attached_file.read() == b"%PDF"
 
 
 def test_a_file_that_cannot_go_along_is_named_with_the_reason(tmp_path: Path) -> None:

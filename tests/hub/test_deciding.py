@@ -111,7 +111,7 @@ def test_neither_a_host_that_may_not_nor_an_agent_decides(farm: Farm, tmp_path: 
     forged = approval("gamma.operator", "msg_gamma")
 
     async def does(spy: Spy) -> None:
-        await spy.sends("mb.v2.beta.mail.gamma", signed(forged, gammas), "msg_gamma")
+        await spy.mails(farm["beta"], signed(forged, gammas), "msg_gamma")
 
     farm["gamma"].kill_hub()
     as_gamma(farm, does)

@@ -16,6 +16,7 @@ from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.pools import Pools
 from mailboxd.hub.process.receiving import Receiving
 from mailboxd.hub.wire.pools import Step
+from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from tests.hub.farm import Host
 
@@ -25,6 +26,11 @@ def founder(tmp_path: Path) -> tuple[Host, Membership]:
     host = Host(tmp_path / "beta", "beta", {})
     host.ordered("init", "beta", "--address", "127.0.0.1:4222")
     return host, Membership.of(host.env)
+
+
+def sealed(member: Membership) -> bytes:
+    """Nonsense that this host can open."""
+    return seal(b"?", {member.settings().host: member.key().public})
 
 
 class Failing(Receiving):
@@ -44,7 +50,7 @@ def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
     async def take() -> int:
         hub = Hub.of(member, host.env)
         failing = Failing(hub.here, hub.workspaces, hub.under_way, hub.attachments, hub.receipts)
-        message = Msg(Client(), "mb.v2.beta.mail.alpha", reply, b"?", {"Mailboxd-Id": "msg_1"})
+        message = Msg(Client(), "mb.v2.beta.mail.alpha", reply, sealed(member), {"Mailboxd-Id": "msg_1"})
         await failing._take(message, set())
         return hub.here.counts["refused"]
 
@@ -59,7 +65,7 @@ def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
         "import mailboxd.cli.commands as commands, mailboxd.daemon.assemble, mailboxd.doctor.diagnose\n"
         "for module in pkgutil.iter_modules(commands.__path__, commands.__name__ + '.'):\n"
         "    importlib.import_module(module.name)\n"
-        "assert not {'nats', 'nkeys'} & sys.modules.keys()\n"
+        "assert not {'nats', 'nkeys', 'nacl'} & sys.modules.keys()\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,9 @@ from mailboxd.hub.wire.sealing import (
     seal,
 )
 from mailboxd.keys import PrivateKey, PublicKey
+from tests.e2e.support import task
+from tests.hub.conftest import Joined
+from tests.hub.test_pools import serves, until_served
 
 KEYS = {name: PrivateKey(bytes([number]) * 32) for number, name in enumerate(("alpha", "beta", "gamma"), 1)}
 PUBLIC = {name: key.public for name, key in KEYS.items()}
@@ -159,3 +163,47 @@ def test_the_header_names_hosts_and_fingerprints_and_nothing_of_the_content() ->
     assert header.keys() == {"stream", "hosts"}
     assert header["hosts"]["beta"][0] == PUBLIC["beta"].fingerprint
     assert sealed[3] == sealing.VERSION
+
+
+SECRETS = ("heliotrope in the order", "vermilion in the result", "chartreuse in the file")
+
+
+@pytest.mark.slow
+def test_nothing_of_what_hosts_exchange_is_read_by_the_server_or_found_in_its_store(joined: Joined) -> None:
+    """Mail and a job of a pool with their results, one of them so large that it goes along as a file.
+
+    The server writes down all that it gets and sends.
+    """
+    large = f"{SECRETS[2]}, again and again\n" * 40_000
+    works: dict[str, Any] = {
+        "mailbox": "true",
+        "rules": [{"match": "much", "reply": large}],
+        "default": {"reply": f"There is {SECRETS[1]}."},
+    }
+    farm = joined({"alpha": {"main": {"mailbox": "true"}}, "beta": {"writer": works}})
+    serves(farm["beta"], "writer")
+    farm.server.kill()
+    farm.server.options = ("-V",)
+    farm.server.start()
+    farm.start()
+    until_served(farm, "beta")
+    work = {"description": f"Find the {SECRETS[0]}", "expected_output": "One line."}
+    plan = {
+        "mail": {"agent": "beta.writer", **work},
+        "job": {"agent": "pool:reviewer", **work},
+        "much": {"agent": "beta.writer", **work, "description": f"Find much of the {SECRETS[0]}"},
+    }
+    main = farm["alpha"]["main"]
+    main.drop("go.md", task("work", plan=plan))
+    main.until("work")
+    results = [main.task(f"work.{one}")["result"] for one in ("mail", "job")]
+    assert all(SECRETS[1] in result for result in results)
+    (kept,) = (main.root / "mailbox" / "attachments").iterdir()
+    assert kept.read_text().strip() == large.strip()
+    farm.server.kill()
+    stored = [path.read_bytes() for path in farm.server.folder.glob("store/**/*") if path.is_file()]
+    seen = farm.server.log.read_bytes() + b"".join(stored)
+    assert seen.count(b"mbx") > 10, "what was exchanged is there"
+    assert not [text for text in SECRETS if text.encode() in seen]
+    logs = "".join(host.log.read_text() for host in farm.hosts.values())
+    assert not [host for host in farm.hosts.values() if (host.folder / "host.key").read_text().strip() in logs]

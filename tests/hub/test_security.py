@@ -17,6 +17,7 @@ from nats.errors import Error as NatsError
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.hub.wire.receipts import Receipt, digest
+from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import FILES, STREAM, FileSubject, files_of, incoming
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
@@ -51,6 +52,12 @@ class Spy:
     async def sends(self, subject: str, raw: bytes, message_id: str = "msg_1") -> None:
         headers = {"Mailboxd-Id": message_id, "Nats-Msg-Id": secrets.token_hex(8)}
         await self.client.jetstream().publish(subject, raw, headers=headers)
+
+    async def mails(self, to: Host, raw: bytes, message_id: str) -> None:
+        """As a hub process does: sealed for the receiver."""
+        sealed = seal(raw, {to.name: key_of(to).public})
+        headers = {"Mailboxd-Id": message_id, "Mailboxd-Sha256": digest(raw), "Nats-Msg-Id": secrets.token_hex(8)}
+        await self.client.jetstream().publish(f"mb.v2.{to.name}.mail.gamma", sealed, headers=headers)
 
     async def is_refused(self, action: Awaitable[object]) -> bool:
         before = len(self.refusals)
@@ -149,6 +156,35 @@ def mail(sender: str, to: str, message_id: str) -> bytes:
     return task("job", sender=sender, to=to, message_id=message_id, subtask_id="x").encode()
 
 
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    {
+        "unsealed": "it is not sealed: the mailboxd of its host is older",
+        "newer": "it is sealed in a way that this mailboxd does not know",
+        "for alpha": "it is sealed for alpha, not for beta",
+        "earlier holder": "it is sealed for an earlier holder of the name beta",
+        "damaged": "it was changed on its way",
+    }.items(),
+)
+def test_what_is_not_sealed_for_this_host_is_refused_by_name(farm: Farm, case: str, reason: str) -> None:
+    message_id, beta, keys = f"msg_{secrets.token_hex(8)}", farm["beta"], {"beta": key_of(farm["beta"]).public}
+    raw, before = signed(mail("gamma.spy", "beta.writer", message_id), key_of(farm["gamma"])), len(beta.refused())
+    sealed = {
+        "unsealed": raw,
+        "newer": b"mbx\x03" + seal(raw, keys)[4:],
+        "for alpha": seal(raw, {"alpha": key_of(farm["alpha"]).public}),
+        "earlier holder": seal(raw, {"beta": PrivateKey.new().public}),
+        "damaged": seal(raw, keys)[:-1] + b"?",
+    }
+
+    async def does(spy: Spy) -> None:
+        await spy.sends("mb.v2.beta.mail.gamma", sealed[case], message_id)
+
+    as_gamma(farm, does)
+    eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
+    assert reason in beta.refused()[-1]
+
+
 def changed(raw: bytes) -> bytes:
     return raw.replace(b"One line.", b"All your secrets.")
 
@@ -171,7 +207,7 @@ def test_mail_that_its_host_did_not_sign_is_refused_and_recorded(farm: Farm, cas
     raw = made(mail(sender, to, message_id), key_of(farm["gamma"]))
 
     async def does(spy: Spy) -> None:
-        await spy.sends("mb.v2.beta.mail.gamma", raw, message_id)
+        await spy.mails(farm["beta"], raw, message_id)
 
     as_gamma(farm, does)
     eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
@@ -186,8 +222,9 @@ def test_a_file_with_other_bytes_than_its_name_says_is_refused_with_its_message(
 
     async def does(spy: Spy) -> None:
         file = FileSubject("beta", "gamma", message_id, name)
-        await spy.client.jetstream().publish(file.piece(0), b"evil", headers={"Mailboxd-Pieces": "1"})
-        await spy.sends("mb.v2.beta.mail.gamma", signed(raw.encode(), key_of(farm["gamma"])), message_id)
+        evil = seal(b"evil", {"beta": key_of(beta).public})
+        await spy.client.jetstream().publish(file.piece(0), evil, headers={"Mailboxd-Pieces": "1"})
+        await spy.mails(beta, signed(raw.encode(), key_of(farm["gamma"])), message_id)
 
     as_gamma(farm, does)
     eventually(lambda: len(beta.refused()) > before, 20, farm.last_words)
@@ -208,7 +245,7 @@ def test_a_repeated_message_of_gamma_is_taken_once(farm: Farm) -> None:
 
     async def does(spy: Spy) -> None:
         for _ in range(5):
-            await spy.sends("mb.v2.beta.mail.gamma", raw, message_id)
+            await spy.mails(farm["beta"], raw, message_id)
 
     as_gamma(farm, does)
     eventually(lambda: [row for row in writer.mail() if row["message_id"] == message_id], 20, farm.last_words)

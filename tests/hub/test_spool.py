@@ -14,7 +14,7 @@ def test_whatever_was_done_before_a_crash_can_be_done_again(tmp_path: Path) -> N
     receipt = Receipt("msg_1", "0" * 64, "beta", "alpha", "2026-11-21T12:00:00.000Z")
     for _ in range(2):
         spool.create()
-        spool.attach("msg_1", "a.md", b"A file.")
+        spool.attach("msg_1", "a.md", [b"A ", b"file."])
         spool.put("msg_1", b"mail")
     assert (spool.names(NEW), spool.attached("msg_1")) == (["msg_1"], {"a.md": 7})
     for _ in range(2):

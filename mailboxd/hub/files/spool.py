@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
+from typing import BinaryIO
 
 from mailboxd.host.system import system
-from mailboxd.hub.wire.mail import MOST_ATTACHED
 from mailboxd.hub.wire.receipts import Receipt
-from mailboxd.mailbox.files import directory, lstat, publish, read_file, replace, world_errors
+from mailboxd.mailbox.files import creating, directory, lstat, publish, read_file, reading, replace, world_errors, write
 from mailboxd.mailbox.layout import Workspace
 
 NEW, SENT, RECEIPTS, HOLDERS, ATTACHED = "new", "sent", "receipts", "holders", "files"
@@ -52,30 +53,38 @@ class Spool:
         if not any(self._has(place, message_id) for place in (RECEIPTS, SENT)):
             self._publish(NEW, _file(message_id), raw)
 
-    def attach(self, message_id: str, name: str, raw: bytes) -> None:
-        """Have a file go with a message that will be put."""
-        with self._open(ATTACHED) as above, suppress(FileExistsError):
-            os.mkdir(message_id, 0o700, dir_fd=above)
-            system.sync(above)
-        self._publish(f"{ATTACHED}/{message_id}", name, raw)
+    def attach(self, message_id: str, name: str, content: Iterable[bytes]) -> None:
+        """Have a file go with a message that will be put; nothing if reading its content raises an error."""
+        with world_errors(f"attach a file to {message_id}"):
+            with self._open(ATTACHED) as above, suppress(FileExistsError):
+                os.mkdir(message_id, 0o700, dir_fd=above)
+                system.sync(above)
+            with self._open(f"{ATTACHED}/{message_id}") as folder:
+                with creating(folder, name) as file:
+                    for piece in content:
+                        write(file, piece)
+                system.sync(folder)
 
     def attached(self, message_id: str) -> dict[str, int]:
         """The files that go with a message, and their sizes."""
         place = self.ws.state / _FOLDER / ATTACHED / message_id
         with world_errors(f"read {place}"), _if_there(), os.scandir(place) as entries:
-            return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries if entry.is_file()}
+            files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
+            return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in files}
         return {}
 
-    def attachment(self, message_id: str, name: str) -> bytes:
-        """A file that goes with a message."""
-        return self._read(f"{ATTACHED}/{message_id}", name, MOST_ATTACHED) or b""
+    def attachment(self, message_id: str, name: str) -> BinaryIO:
+        """A file that goes with a message, open for reading."""
+        place = f"{ATTACHED}/{message_id}"
+        with world_errors(f"read {place}/{name}"), self._open(place) as folder, reading(folder, name) as file:
+            return os.fdopen(os.dup(file), "rb")
 
     def _detach(self, message_id: str) -> None:
-        if names := self.attached(message_id):
-            for name in names:
-                self._remove(f"{ATTACHED}/{message_id}", name)
-            with world_errors(f"remove {ATTACHED}/{message_id}"), self._open(ATTACHED) as above, _if_there():
-                os.rmdir(message_id, dir_fd=above)
+        with world_errors(f"remove {ATTACHED}/{message_id}"), _if_there(), self._open(ATTACHED) as above:
+            with self._open(f"{ATTACHED}/{message_id}") as folder, os.scandir(folder) as entries:
+                for name in [entry.name for entry in entries]:
+                    os.unlink(name, dir_fd=folder)
+            os.rmdir(message_id, dir_fd=above)
 
     def stored(self, message_id: str) -> None:
         """The server has stored a message."""

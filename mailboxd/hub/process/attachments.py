@@ -3,42 +3,56 @@
 Each host writes files below its own name, and reads those that are for it and those of pools' jobs. A file is with the
 server before its message is sent, in the receiver's mailbox before that is delivered, and removed from the server with
 the receipt. What the server has lost is sent again with the message.
+
+Each file is sealed anew whenever it is sent, and nothing holds a whole one in memory. What cannot be opened, perhaps
+because two copies of it are mixed, is not there yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import StorageType, StreamConfig
+from nats.js.api import RawStreamMsg, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from mailboxd.core.sanitize import first_line
-from mailboxd.errors import WorldError
+from mailboxd.core.vocabulary import POOL
+from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local
-from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal, is_named
+from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal, digest_in
+from mailboxd.hub.wire.names import permits
+from mailboxd.hub.wire.sealing import Damaged, Opening, SealError, Sealing
 from mailboxd.hub.wire.subjects import FILE_SUBJECTS, FILES, POOLS, FileSubject, JobSubject, Subject
-from mailboxd.mailbox.files import directory, publish, read_file, world_errors
+from mailboxd.keys import PublicKey
+from mailboxd.mailbox.files import creating, digest_of, directory, write
 from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
 from mailboxd.protocol.messages import AnyMessage
+from mailboxd.store.reports import opened
 
 _PIECE = 128 << 10
 _MOST_PIECES = MOST_ATTACHED // _PIECE + 1
 _AT_ONCE = 2
 """Pieces under way at a time: all that mail has to wait for, a second at 2 Mbit/s."""
+_HOSTS_AT_ONCE = 8
+"""Hosts from which a file is fetched at a time."""
 _PATIENCE = 30.0
 """Seconds for a piece."""
 _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a file for which no receipt comes."""
+_MOST_KNOWN = 10_000
 _COUNT = "Mailboxd-Pieces"
 _log = logging.getLogger("mailboxd")
 
@@ -59,47 +73,79 @@ class Attachments:
     under_way: UnderWay
     _sent: set[str] = field(default_factory=set)
     """Messages whose files are with the server."""
-    _here: set[str] = field(default_factory=set)
-    """Messages that are to be delivered, and whose files are in the mailbox."""
+    _here: dict[str, str] = field(default_factory=dict)
+    """Messages that are to be delivered, and why their files are not in the mailbox; empty = they are."""
     _wrong: dict[str, str] = field(default_factory=dict)
-    """Messages with a file that cannot be fetched, ever, and why."""
+    """Messages with a file that can never be sent or fetched, and why."""
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """By message id."""
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One file at a time is in memory."""
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _fetching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_HOSTS_AT_ONCE))
+    _from: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """One file of each host is fetched at a time: a host that sends many holds up none of the others."""
 
-    def are_sent(self, one: Local, message: AnyMessage, route: Subject | JobSubject) -> bool:
-        """Whether the server has all files of a message; else they are on their way. Raises Refusal, WorldError."""
+    # sending
+
+    def are_sent(
+        self, one: Local, message: AnyMessage, route: Subject | JobSubject, receivers: Mapping[str, PublicKey]
+    ) -> bool:
+        """Whether the server has all files of a message, sealed for these hosts; else they are on their way.
+
+        Raises Refusal, WorldError.
+        """
         names, message_id = message.attachments or (), message.message_id or ""
+        if why := self._wrong.pop(message_id, ""):
+            raise Refusal(why)
         if not names or message_id in self._sent:
             return True
         if missing := set(names) - one.spool.attached(message_id).keys():
             raise Refusal(f"{', '.join(sorted(missing))} is attached to it, and gone from the spool")
-        self._start(message_id, self._send(one, message_id, names, _to(route)))
+        self._start(message_id, self._send(one, message_id, names, _to(route), receivers))
         return False
 
     def send_again(self, message_id: str) -> None:
         """The server may have lost the files of a message."""
         self._sent.discard(message_id)
 
-    async def _send(self, one: Local, message_id: str, names: tuple[str, ...], to: str) -> None:
-        js = self._stream
+    async def _send(
+        self, one: Local, message_id: str, names: tuple[str, ...], to: str, receivers: Mapping[str, PublicKey]
+    ) -> None:
         try:
             for name in names:
-                async with self._one:
-                    raw = await asyncio.to_thread(one.spool.attachment, message_id, name)
-                    subject = FileSubject(to, self.here.settings.host, message_id, name)
-                    pieces = [raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE)] or [b""]
-                    headers = {_COUNT: str(len(pieces))}
-                    for start in range(0, len(pieces), _AT_ONCE):
-                        some = enumerate(pieces[start : start + _AT_ONCE], start)
-                        await asyncio.gather(*(js.publish(subject.piece(n), part, headers=headers) for n, part in some))
-        except (NatsError, WorldError) as error:
+                subject = FileSubject(to, self.here.settings.host, message_id, name)
+                async with self._sending:
+                    with one.spool.attachment(message_id, name) as file:
+                        await self._send_file(file, subject, Sealing(receivers))
+            self._sent.add(message_id)
+        except (Refusal, SealError) as refusal:
+            self._wrong[message_id] = str(refusal)
+        except (NatsError, WorldError, OSError) as error:
             why = f"a file for {to} is not with the server: {first_line(str(error))}"
-            self.under_way.wait(message_id, why, str(to))
+            self.under_way.wait(message_id, why, to)
             return
-        self._sent.add(message_id)
         self.here.woken.set()
+
+    async def _send_file(self, file: BinaryIO, subject: FileSubject, sealing: Sealing) -> None:
+        """Raises Refusal, SealError, NatsError, OSError."""
+        js, hashed = self._stream, hashlib.sha256()
+        count = _pieces(os.fstat(file.fileno()).st_size)
+
+        def sealed(numbers: range) -> Iterator[bytes]:
+            for number in numbers:
+                content, is_last = file.read(_PIECE), number == count - 1
+                hashed.update(content)
+                if is_last and hashed.hexdigest() != digest_in(subject.name):
+                    raise Refusal(f"{subject.name} is attached to it, and was changed in the spool")
+                yield sealing.piece(content, is_last=is_last)
+
+        for start in range(0, count, _AT_ONCE):
+            numbers = range(start, min(start + _AT_ONCE, count))
+            pieces = await asyncio.to_thread(lambda numbers: [*sealed(numbers)], numbers)
+            said = {_COUNT: str(count)}
+            sending = (
+                js.publish(subject.piece(n), piece, headers=said) for n, piece in zip(numbers, pieces, strict=True)
+            )
+            await asyncio.gather(*sending)
 
     def remove(self, one: Local, message_id: str, to: str) -> None:
         """Have the files of a message removed from the server: its receipt has come."""
@@ -107,7 +153,7 @@ class Attachments:
         pieces = [
             FileSubject(to, self.here.settings.host, message_id, name).piece(number)
             for name, size in one.spool.attached(message_id).items()
-            for number in range(max(-(-size // _PIECE), 1))
+            for number in range(_pieces(size))
         ]
         if pieces:
             self._start(message_id, self._remove(pieces))
@@ -122,60 +168,86 @@ class Attachments:
     def _stream(self) -> JetStreamContext:
         return self.here.nc.jetstream(timeout=_PATIENCE)
 
-    def are_here(self, ws: Workspace, message: AnyMessage, route: Subject | JobSubject) -> bool:
-        """Whether all files of a message that came are in the mailbox; else they are on their way. Raises Refusal."""
+    # fetching
+
+    def lacking(self, one: Local, message: AnyMessage, route: Subject | JobSubject) -> str:
+        """Why files of a message that came are not in the mailbox yet; they are on their way then. Empty if all are
+        there, or if its sender may not have this host fetch any: then it is delivered without them.
+
+        Raises Refusal.
+        """
         names, message_id = message.attachments or (), message.message_id or ""
         if why := self._wrong.pop(message_id, ""):
             raise Refusal(why)
-        if not names or message_id in self._here:
-            return True
+        why = self._here.get(message_id, "its files are on their way") if names else ""
+        if not why or not self._may_send_files(one, message):
+            return ""
         files = [FileSubject(_to(route), route.sender, message_id, name) for name in names]
-        self._start(message_id, self._fetch(ws, files))
+        self._start(message_id, self._fetch(one.ws, files))
+        return why
+
+    def _may_send_files(self, one: Local, message: AnyMessage) -> bool:
+        """Whether its sender is one whose work is taken here, or has an attempt of this agent."""
+        if permits(self.here.settings.accept, message.from_):
+            return True
+        with suppress(UnavailableError), opened(one.ws.database) as report:
+            executor = report.executor_of(message.attempt_id or "").lower()
+            return executor == message.from_.lower() or executor.startswith(POOL)
         return False
+
+    def is_fetching(self, message_id: str) -> bool:
+        """Whether files of a message are on their way."""
+        return message_id in self._tasks
 
     def delivered(self, message_id: str) -> None:
         """A message is in the inbox."""
-        self._here.discard(message_id)
+        self._here.pop(message_id, None)
 
-    async def _fetch(self, ws: Workspace, subjects: list[FileSubject]) -> None:
-        left = MOST_ATTACHED
-        for subject in subjects:
+    async def _fetch(self, ws: Workspace, files: list[FileSubject]) -> None:
+        left, message_id, why = MOST_ATTACHED, files[0].message, ""
+        for file in files:
             try:
-                async with self._one:
-                    if await asyncio.to_thread(_is_here, ws, subject.name):
-                        continue
-                    raw = await self._read(subject, left)
-                    await asyncio.to_thread(_keep, ws, subject.name, raw)
-                    left -= len(raw)
+                async with self._from[file.sender], self._fetching:
+                    if not await asyncio.to_thread(_is_here, ws, file.name):
+                        left -= await self._fetch_file(ws, file, left)
             except Refusal as refusal:
-                self._wrong[subject.message] = str(refusal)
+                self._wrong[message_id] = str(refusal)
                 return
             except NotFoundError:
-                _log.info("a file of %s is not with the server", subject.message)
-                return
-            except (TimeoutError, NatsError, WorldError) as error:
-                _log.warning("a file of %s cannot be fetched: %s", subject.message, first_line(str(error)))
-                return
-        self._here.add(subjects[0].message)
+                why = f"the server does not have its file {file.name}"
+            except SealError as error:
+                why = f"its file {file.name} cannot be opened: {error}"
+            except (NatsError, WorldError, OSError) as error:
+                why = f"its file {file.name} cannot be fetched: {first_line(str(error))}"
+            if why:
+                _log.info("a message waits for its files: %s: %s", message_id, why)
+                break
+        self._here[message_id] = why
+        while len(self._here) > _MOST_KNOWN:
+            del self._here[next(iter(self._here))]
 
-    async def _read(self, subject: FileSubject, most: int) -> bytes:
-        js = self._stream
-        first = await js.get_msg(FILES, subject=subject.piece(0), direct=True)
-        said = (first.headers or {}).get(_COUNT, "")
+    async def _fetch_file(self, ws: Workspace, subject: FileSubject, most: int) -> int:
+        """Put a file into the mailbox; returns its size. Raises Refusal, SealError, NatsError, WorldError, OSError."""
+        js, arriving = self._stream, _Arriving(subject.name, Opening(self.here.settings.host, self.here.key), most)
+
+        async def pieces(start: int, count: int) -> list[RawStreamMsg]:
+            numbers = range(start, min(start + _AT_ONCE, count))
+            return await asyncio.gather(*(js.get_msg(FILES, subject=subject.piece(n), direct=True) for n in numbers))
+
+        found = await pieces(0, 1)
+        said = (found[0].headers or {}).get(_COUNT, "")
         count = int(said) if said.isdecimal() and len(said) < 6 else 0
         if not 0 < count <= _MOST_PIECES:
-            raise Refusal(f"the attached {subject.name} has {first_line(said, 20) or 'no'} pieces")
-        parts = [first.data or b""]
-        while len(parts) < count:
-            numbers = range(len(parts), min(len(parts) + _AT_ONCE, count))
-            found = await asyncio.gather(*(js.get_msg(FILES, subject=subject.piece(n), direct=True) for n in numbers))
-            parts += [piece.data or b"" for piece in found]
-            if sum(map(len, parts)) > most:
-                raise Refusal(f"more than {MOST_ATTACHED} bytes are attached to it")
-        raw = b"".join(parts)
-        if not await asyncio.to_thread(is_named, raw, subject.name):
-            raise Refusal(f"the attached {subject.name} has other bytes than its name says")
-        return raw
+            raise Damaged(f"it has {first_line(said, 20) or 'no'} pieces")
+        with _folder(ws) as folder:
+            with creating(folder, subject.name) as file:
+                await asyncio.to_thread(arriving.take, file, found)
+                for start in range(1, count, _AT_ONCE):
+                    await asyncio.to_thread(arriving.take, file, await pieces(start, count))
+                arriving.end()
+                await asyncio.to_thread(system.sync, file)
+            system.sync(folder)
+        return arriving.size
 
     def _start(self, message_id: str, work: Coroutine[None, None, None]) -> None:
         if message_id in self._tasks:
@@ -185,6 +257,38 @@ class Attachments:
         task.add_done_callback(lambda _: self._tasks.pop(message_id, None))
 
 
+@dataclass(slots=True)
+class _Arriving:
+    """A file that is written as its pieces come."""
+
+    name: str
+    opening: Opening
+    most: int
+    size: int = 0
+    _hashed: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def take(self, file: int, pieces: list[RawStreamMsg]) -> None:
+        """Raises Refusal, SealError, OSError."""
+        for piece in pieces:
+            content = self.opening.piece(piece.data or b"")
+            self.size += len(content)
+            if self.size > self.most:
+                raise Refusal(f"more than {MOST_ATTACHED} bytes are attached to it")
+            self._hashed.update(content)
+            write(file, content)
+
+    def end(self) -> None:
+        """Raises Refusal, SealError."""
+        if not self.opening.is_over:
+            raise Damaged("it was cut on its way")
+        if self._hashed.hexdigest() != digest_in(self.name):
+            raise Refusal(f"the attached {self.name} has other bytes than its name says")
+
+
+def _pieces(size: int) -> int:
+    return max(-(-size // _PIECE), 1)
+
+
 def _to(route: Subject | JobSubject) -> str:
     """Who may read the files of what goes there."""
     return POOLS if isinstance(route, JobSubject) else route.to
@@ -192,17 +296,16 @@ def _to(route: Subject | JobSubject) -> str:
 
 def _is_here(ws: Workspace, name: str) -> bool:
     with suppress(OSError), directory(ws.mailbox, ATTACHMENTS) as folder:
-        return is_named(read_file(folder, name, MOST_ATTACHED + 1) or b"?", name)
+        found = digest_of(folder, name, MOST_ATTACHED)
+        return found is not None and found[0] == digest_in(name)
     return False
 
 
-def _keep(ws: Workspace, name: str, raw: bytes) -> None:
-    with world_errors(f"write to {ws.mailbox / ATTACHMENTS}"):
-        with directory(ws.root, ws.mailbox.name) as mailbox, suppress(FileExistsError):
-            os.mkdir(ATTACHMENTS, 0o700, dir_fd=mailbox)
-            system.sync(mailbox)
-        with directory(ws.root, ws.mailbox.name, ATTACHMENTS) as folder:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)  # it has other bytes
-            publish(folder, name, raw)
-            system.sync(folder)
+@contextmanager
+def _folder(ws: Workspace) -> Iterator[int]:
+    """The directory of the files that came, which is created if it is missing. Raises OSError."""
+    with directory(ws.root, ws.mailbox.name) as mailbox, suppress(FileExistsError):
+        os.mkdir(ATTACHMENTS, 0o700, dir_fd=mailbox)
+        system.sync(mailbox)
+    with directory(ws.root, ws.mailbox.name, ATTACHMENTS) as folder:
+        yield folder

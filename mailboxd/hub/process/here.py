@@ -16,6 +16,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.errors import MailboxdError
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.settings import HubSettings
+from mailboxd.hub.wire.sealing import open_sealed
 from mailboxd.keys import PrivateKey
 
 RETRY = 5.0
@@ -54,6 +55,10 @@ class ThisHost:
     @property
     def is_founder(self) -> bool:
         return str(self.key.public) == self.settings.founder
+
+    def unsealed(self, raw: bytes) -> bytes:
+        """What was sealed for this host. Raises SealError."""
+        return open_sealed(raw, self.settings.host, self.key)
 
     def note_foreign(self, subject: str) -> None:
         """Something came that the host named in its subject did not sign: the server lets another publish there."""

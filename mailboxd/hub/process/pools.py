@@ -37,6 +37,7 @@ from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools, subjects
 from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.pools import LEASE, Claim, Holding, Stage, Step
+from mailboxd.hub.wire.sealing import EarlierHolder, NotForHost, SealError
 from mailboxd.hub.wire.subjects import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, JobSubject
 from mailboxd.mailbox import lock
 from mailboxd.protocol.messages import TaskMessage, parse_message
@@ -223,10 +224,10 @@ class Pools:
             if subject is None:
                 raise Refusal("its subject is unknown; this mailboxd may be too old")
             step = await self._take_job(role, subject, message)
-        except Refusal as refusal:
+        except (Refusal, SealError) as refusal:
             step = Step.DROP
             if subject is not None:
-                await self.receiving.refuse_job(subject, message.data, str(refusal))
+                await self.receiving.refuse_job(subject, message, str(refusal))
         except (NatsError, WorldError) as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, role, error)
             step = Step.LEAVE
@@ -234,7 +235,7 @@ class Pools:
             _log.exception("a bug in mailboxd: a job on %s; please report it", message.subject[:200])
             step = Step.LEAVE
             if subject is not None and message.metadata.num_delivered >= _MOST_TRIES:
-                await self.receiving.refuse_job(subject, message.data, "a bug in mailboxd: it cannot be handled")
+                await self.receiving.refuse_job(subject, message, "a bug in mailboxd: it cannot be handled")
                 step = Step.DROP
         with suppress(NatsError):
             if step is Step.DROP:
@@ -245,20 +246,27 @@ class Pools:
                 await message.nak(delay=min(2.0 ** (message.metadata.num_delivered - 1), _ACK_WAIT))
 
     async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
-        """Claim a job, remember that, and deliver it into the inbox. Raises Refusal, NatsError, WorldError."""
-        here, job, raw = self.here, subject.job, message.data
-        task = self.receiving.verified(subject, job, raw)
+        """Claim a job, remember that, and deliver it into the inbox.
+
+        Raises Refusal, SealError, NatsError, WorldError.
+        """
+        here, job, raw = self.here, subject.job, None
+        with suppress(NotForHost, EarlierHolder):
+            raw = here.unsealed(message.data)
+        task = None if raw is None else self.receiving.verified(subject, job, raw)
         agent, own = here.settings.pools[role].agent.lower(), here.settings.host
-        if not isinstance(task, TaskMessage) or names.role_of(task.to or "") != role:
+        if task is not None and (not isinstance(task, TaskMessage) or names.role_of(task.to or "") != role):
             raise Refusal(f"it is no task for {POOL}{role}")
         copy, delivery = message.metadata.sequence.stream, message.metadata.num_delivered
         claim = await self._claim(job)
         step = pools.on_delivery(own, subject.sender, claim, copy, delivery)
         if step is not Step.TAKE:
             return step
+        if task is None or raw is None:  # its sender finds it gone, and offers it to those who serve the pool now
+            return Step.DROP
         one, is_own = self.workspaces.receiver(agent), task.from_.lower() == f"{own}.{agent}"
         permitted = not is_own and names.permits(here.settings.accept, task.from_)
-        if not (permitted and self.attachments.are_here(one.ws, task, subject)):
+        if not (permitted and not self.attachments.lacking(one, task, subject)):
             return Step.LATER if claim is None else Step.LEAVE
         made = pools.taken(own, claim, copy, delivery)
         if not await self._write(job, made, claim):

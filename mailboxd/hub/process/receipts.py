@@ -52,8 +52,9 @@ class Receipts:
         if await self.send(receipt.signed(self.here.key.sign)):
             self.owed.pop((agent, message_id), None)
 
-    def make(self, message_id: str, raw: bytes, to: str, refused: str) -> Receipt:
-        reason, sha256 = receipts.shortened(refused), receipts.digest(raw)
+    def make(self, message_id: str, raw: bytes, to: str, refused: str, sha256: str = "") -> Receipt:
+        """`sha256`: the digest of what cannot be opened, as its sender says."""
+        reason, sha256 = receipts.shortened(refused), sha256 or receipts.digest(raw)
         return Receipt(message_id, sha256, self.here.settings.host, to, self.here.clock.now(), reason).signed(
             self.here.key.sign
         )

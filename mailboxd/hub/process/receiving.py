@@ -27,14 +27,15 @@ from mailboxd.hub.wire import mail, names, receipts, subjects
 from mailboxd.hub.wire.mail import Arrival, Refusal
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.hub.wire.sealing import SealError
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from mailboxd.mailbox.files import directory, lstat, world_errors
 from mailboxd.mailbox.maildir import deliver
 from mailboxd.protocol.front_matter import canonical
 from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 
-ID = "Mailboxd-Id"
-"""The header with a message's id, for a receipt even if the message cannot be read."""
+ID, DIGEST = "Mailboxd-Id", "Mailboxd-Sha256"
+"""The headers with a message's id and digest, for a receipt even if the message cannot be opened."""
 _FETCHING = 1.0
 """Seconds after which mail whose files are being fetched is looked at again."""
 _MOST_TRIES = 5
@@ -79,11 +80,11 @@ class Receiving:
                 raise Refusal(f"the subject {message.subject[:200]} is unknown; this mailboxd may be too old")
             if subject.kind == "receipt":
                 await self._take_receipt(subject, raw, woken)
-            elif not self._take_mail(subject, message_id, raw, woken):
+            elif not self._take_mail(subject, message_id, self.here.unsealed(raw), woken):
                 await self._leave(message, _FETCHING)
                 return
-        except Refusal as refusal:
-            await self._refuse(subject, message_id, raw, message.subject, str(refusal))
+        except (Refusal, SealError) as refusal:
+            await self._refuse(subject, message, message_id, str(refusal))
         except WorldError as error:
             _log.warning("mail waits at the server: %s", error)
             await self._leave(message)
@@ -93,7 +94,7 @@ class Receiving:
             if message.metadata.num_delivered < _MOST_TRIES:
                 await self._leave(message)
                 return
-            await self._refuse(subject, message_id, raw, message.subject, "a bug in mailboxd: it cannot be handled")
+            await self._refuse(subject, message, message_id, "a bug in mailboxd: it cannot be handled")
         with suppress(NatsError):
             await message.ack()
 
@@ -102,16 +103,19 @@ class Receiving:
         with suppress(NatsError):
             await message.nak(delay=seconds)
 
-    async def refuse_job(self, subject: JobSubject, raw: bytes, reason: str) -> None:
-        self._keep_refused(subject.job, raw, str(subject), reason)
-        if is_id(subject.job) and self.here.keys(subject.sender):
-            await self.receipts.send(self.receipts.make(subject.job, raw, subject.sender, reason))
+    async def refuse_job(self, subject: JobSubject, message: Msg, reason: str) -> None:
+        await self._refuse(subject, message, subject.job, reason)
 
-    async def _refuse(self, subject: Subject | None, message_id: str, raw: bytes, said: str, reason: str) -> None:
+    async def _refuse(self, subject: Subject | JobSubject | None, message: Msg, message_id: str, reason: str) -> None:
         """Keep it, and tell the host that sent it: its receipt names the bytes, so it settles no other message."""
-        self._keep_refused(message_id, raw, said, reason)
-        if subject is not None and subject.kind == "mail" and is_id(message_id) and self.here.keys(subject.sender):
-            await self.receipts.send(self.receipts.make(message_id, raw, subject.sender, reason))
+        raw = message.data
+        with suppress(SealError):
+            raw = self.here.unsealed(raw)
+        self._keep_refused(message_id, raw, message.subject, reason)
+        is_told = isinstance(subject, JobSubject) or (subject is not None and subject.kind == "mail")
+        if subject is not None and is_told and is_id(message_id) and self.here.keys(subject.sender):
+            sha256 = (message.headers or {}).get(DIGEST, "")[:64]
+            await self.receipts.send(self.receipts.make(message_id, raw, subject.sender, reason, sha256))
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
         """Deliver it; false if its files are not here yet."""
@@ -146,7 +150,7 @@ class Receiving:
             by_person = message.from_.lower() == operators_name(sender)
             if by_person and not names.permits(self.here.settings.decide, sender):
                 raise Refusal(f"hub.yaml of {self.here.settings.host} does not let a person on {sender} decide")
-            if not self.attachments.are_here(one.ws, message, subject):
+            if self.attachments.lacking(one, message, subject):
                 return False
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True, program="hub")
             self.attachments.delivered(message_id)

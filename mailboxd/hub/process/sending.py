@@ -17,13 +17,16 @@ from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import ThisHost, logged, reason_of
 from mailboxd.hub.process.pools import Pools, is_queued
 from mailboxd.hub.process.receipts import BATCH, Receipts
-from mailboxd.hub.process.receiving import ID
+from mailboxd.hub.process.receiving import DIGEST, ID
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import mail, names, subjects
 from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.receipts import digest
+from mailboxd.hub.wire.sealing import SealError, seal
 from mailboxd.hub.wire.subjects import JobSubject, Subject
+from mailboxd.keys import PublicKey
 from mailboxd.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
 
 _log = logging.getLogger("mailboxd")
@@ -61,20 +64,23 @@ class Sending:
             if isinstance(message, ReplyMessage) and (why := await self.pools.must_wait(message.in_reply_to)):
                 self.under_way.wait(message_id, why)
                 return
-            if not self.attachments.are_sent(one, message, route):
+            receivers = self._receivers(route)
+            if not self.attachments.are_sent(one, message, route, receivers):
                 return
+            sealed = seal(raw, receivers)
         except NatsError as error:
             self.under_way.wait(message_id, f"the server does not say who has a job: {reason_of(error)}")
             return
-        except Refusal as refusal:
+        except (Refusal, SealError) as refusal:
             receipt = self.receipts.make(message_id, raw, self.here.settings.host, str(refusal))
             one.spool.settle(receipt)
             wakeup.poke(one.ws.state)
             return
         # a new id for each copy: the server would swallow a repetition after it has lost what it stored
-        headers = {"Nats-Msg-Id": f"{message_id}.{secrets.token_hex(8)}", ID: message_id}
+        copy = f"{message_id}.{secrets.token_hex(8)}"
+        headers = {"Nats-Msg-Id": copy, ID: message_id, DIGEST: digest(raw)}
         try:
-            await self.here.js.publish(str(route), raw, headers=headers)
+            await self.here.js.publish(str(route), sealed, headers=headers)
         except (NatsError, APIError) as error:
             if not (isinstance(route, JobSubject) and is_queued(error)):
                 why = f"the server does not take mail for {message.to}: {reason_of(error)}"
@@ -91,6 +97,12 @@ class Sending:
         if isinstance(message, TaskMessage) and role:
             return JobSubject(role, self.here.settings.host, message.message_id or "")
         return subjects.mail_subject(self._address(one, message).host, self.here.settings.host)
+
+    def _receivers(self, route: Subject | JobSubject) -> dict[str, PublicKey]:
+        """The hosts that may read what goes there now, and their keys."""
+        members = self.here.keys.members()
+        hosts = members.hosts if isinstance(route, JobSubject) else (route.to,)
+        return {host: key for host in hosts if (key := members.key(host)) is not None}
 
     def _address(self, one: Local, message: AnyMessage) -> Address:
         """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""

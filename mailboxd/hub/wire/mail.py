@@ -32,9 +32,9 @@ def name_of(raw: bytes, ending: str) -> str:
     return f"{digest(raw)}{ending}"
 
 
-def is_named(raw: bytes, name: str) -> bool:
-    """Whether these bytes are what the name of an attached file says."""
-    return name.partition(".")[0] == digest(raw)
+def digest_in(name: str) -> str:
+    """The digest in the name of an attached file."""
+    return name.partition(".")[0]
 
 
 # The sender's rules

@@ -9,8 +9,8 @@ key, sealed for it (libsodium's sealed box, with the X25519 form of the host's E
 libsodium (secretstream, XChaCha20-Poly1305): none can be changed, moved, repeated or left out unnoticed, and the last
 one says that it is the last. A message is a stream of one piece. The first piece vouches for the header.
 
-Sealing does not prove who sealed: what is inside is signed by its sender. It adds 250 bytes to what is for one host,
-and about 170 for each other host of a pool.
+Sealing does not prove who sealed: what is inside is signed by its sender. It adds 240 bytes to what is for one host,
+and about 160 for each other host of a pool.
 """
 
 from __future__ import annotations
