@@ -15,6 +15,7 @@ from mailboxd.doctor.hub import probe_hub
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.cards import AgentCard, Card, HostSigns, News, Waiting, is_repeated, opened, sealed, was_set_back
+from mailboxd.hub.wire.sealing import open_sealed, seal
 from mailboxd.keys import PrivateKey
 from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
@@ -205,18 +206,19 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered_and_one_that_is_r
 
     async def does(spy: Spy) -> None:
         heard: list[Any] = []
-        key = Membership.of(farm["gamma"].env).key()
+        key, betas = (Membership.of(farm[name].env).key() for name in ("gamma", "beta"))
 
         async def hear(message: Any) -> None:
-            heard.append(opened(message.data, Membership.of(farm["beta"].env).key().public))
+            heard.append(opened(open_sealed(message.data, "gamma", key), betas.public))
 
         await spy.client.subscribe("mb.v2.gamma.talk.beta", cb=hear)
         asked = {"kind": "question", "id": "q1", "question": {"kind": "search", "query": {"query": "x"}}}
         said = {**asked, "from": "gamma", "to": "beta"}
         elsewhere = [sealed(key, {**said, "to": "alpha"}), sealed(key, {**said, "from": "alpha"})]
-        for raw in (sealed(PrivateKey.new(), said), *elsewhere, sealed(key, said), sealed(key, said), b"?"):
-            await spy.client.publish("mb.v2.beta.talk.gamma", raw)
-        await spy.client.publish("mb.v2.beta.talk.gamma", sealed(key, {**said, "id": "q2", "question": {"kind": "?"}}))
+        other = sealed(key, {**said, "id": "q2", "question": {"kind": "?"}})
+        await spy.client.publish("mb.v2.beta.talk.gamma", sealed(key, {**said, "id": "not sealed"}))
+        for raw in (sealed(PrivateKey.new(), said), *elsewhere, sealed(key, said), sealed(key, said), b"?", other):
+            await spy.client.publish("mb.v2.beta.talk.gamma", seal(raw, {"beta": betas.public}))
         for _ in range(200):
             if len(heard) == 2:
                 break

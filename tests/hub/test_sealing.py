@@ -26,6 +26,7 @@ from mailboxd.hub.wire.sealing import (
 from mailboxd.keys import PrivateKey, PublicKey
 from tests.e2e.support import task
 from tests.hub.conftest import Joined
+from tests.hub.test_fleet import allow
 from tests.hub.test_pools import serves, until_served
 
 KEYS = {name: PrivateKey(bytes([number]) * 32) for number, name in enumerate(("alpha", "beta", "gamma"), 1)}
@@ -165,12 +166,13 @@ def test_the_header_names_hosts_and_fingerprints_and_nothing_of_the_content() ->
     assert sealed[3] == sealing.VERSION
 
 
-SECRETS = ("heliotrope in the order", "vermilion in the result", "chartreuse in the file")
+SECRETS = ("heliotrope", "vermilion", "chartreuse")
+"""A word in the order, one in the results, one in the file."""
 
 
 @pytest.mark.slow
 def test_nothing_of_what_hosts_exchange_is_read_by_the_server_or_found_in_its_store(joined: Joined) -> None:
-    """Mail and a job of a pool with their results, one of them so large that it goes along as a file.
+    """Mail and a job of a pool with their results, one of them so large that it goes along as a file; a search.
 
     The server writes down all that it gets and sends.
     """
@@ -182,6 +184,7 @@ def test_nothing_of_what_hosts_exchange_is_read_by_the_server_or_found_in_its_st
     }
     farm = joined({"alpha": {"main": {"mailbox": "true"}}, "beta": {"writer": works}})
     serves(farm["beta"], "writer")
+    allow(farm["beta"], show="['*']")
     farm.server.kill()
     farm.server.options = ("-V",)
     farm.server.start()
@@ -200,6 +203,7 @@ def test_nothing_of_what_hosts_exchange_is_read_by_the_server_or_found_in_its_st
     assert all(SECRETS[1] in result for result in results)
     (kept,) = (main.root / "mailbox" / "attachments").iterdir()
     assert kept.read_text().strip() == large.strip()
+    assert SECRETS[1] in main.call("search", "--hosts", SECRETS[1]).stdout
     farm.server.kill()
     stored = [path.read_bytes() for path in farm.server.folder.glob("store/**/*") if path.is_file()]
     seen = farm.server.log.read_bytes() + b"".join(stored)

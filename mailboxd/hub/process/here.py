@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -16,7 +17,8 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.errors import MailboxdError
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.settings import HubSettings
-from mailboxd.hub.wire.sealing import open_sealed
+from mailboxd.hub.wire.cards import opened, sealed
+from mailboxd.hub.wire.sealing import SealError, open_sealed, seal
 from mailboxd.keys import PrivateKey
 
 RETRY = 5.0
@@ -59,6 +61,18 @@ class ThisHost:
     def unsealed(self, raw: bytes) -> bytes:
         """What was sealed for this host. Raises SealError."""
         return open_sealed(raw, self.settings.host, self.key)
+
+    def said_to(self, host: str, content: Mapping[str, object]) -> bytes:
+        """JSON signed by this host and sealed for that one. Raises SealError."""
+        key = self.keys(host)
+        return seal(sealed(self.key, content), {} if key is None else {host: key})
+
+    def heard_from(self, host: str, raw: bytes) -> dict[str, Any] | None:
+        """JSON that was sealed for this host and signed by that one; None for anything else."""
+        key = self.keys(host)
+        with suppress(SealError):
+            return None if key is None else opened(self.unsealed(raw), key)
+        return None
 
     def note_foreign(self, subject: str) -> None:
         """Something came that the host named in its subject did not sign: the server lets another publish there."""

@@ -30,7 +30,7 @@ from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.probe import Canary, probe
 from mailboxd.hub.process.workspaces import Workspaces
 from mailboxd.hub.wire import names, subjects
-from mailboxd.hub.wire.cards import HostSigns, News, is_repeated, opened, sealed
+from mailboxd.hub.wire.cards import HostSigns, News, is_repeated
 
 _AGAIN = 60.0
 """Seconds after which a report to a host is repeated."""
@@ -84,17 +84,16 @@ class Talk:
         here = self.here
         order = {"run": self.presence.run, "number": next(self.presence.numbers)}
         whole = {**content, **order, "from": here.settings.host, "to": host}
-        await here.nc.publish(subjects.talk(host, here.settings.host), sealed(here.key, whole))
+        await here.nc.publish(subjects.talk(host, here.settings.host), here.said_to(host, whole))
 
     def hear(self, host: str, raw: bytes) -> None:
         """Take what another host says, if it signed it for this one."""
         here = self.here
         if self.canary.hears(host, raw):
             return
-        key = here.keys(host)
-        if key is None:
+        if here.keys(host) is None:
             return
-        content = opened(raw, key)
+        content = here.heard_from(host, raw)
         if content is None:
             here.note_foreign(subjects.talk(here.settings.host, host))
             return
