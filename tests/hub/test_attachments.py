@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
 import random
+import tracemalloc
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nats.js.api import RawStreamMsg
+from nats.js.errors import NotFoundError
 
+from mailboxd.clock import ManualClock
 from mailboxd.effects.hub_mail import AttachedFiles, HubMail
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.files.view import HubView
-from mailboxd.hub.wire.mail import MOST_ATTACHED
-from mailboxd.hub.wire.subjects import FILES
+from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.under_way import UnderWay
+from mailboxd.hub.process.workspaces import Local
+from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal
+from mailboxd.hub.wire.subjects import FILES, Subject
+from mailboxd.keys import PrivateKey
+from mailboxd.protocol.messages import parse_message
 from mailboxd.user_state import UserState
 from tests.cli.stage import make
 from tests.e2e.support import eventually, task
@@ -107,6 +120,181 @@ def test_a_file_that_cannot_go_along_is_named_with_the_reason(tmp_path: Path) ->
     assert "large on the host beta: 64 MiB" in files.add_artifact("large", "0" * 64)
     assert "missing on the host beta" in files.add_artifact("missing", "0" * 64)
     assert files.names == ()
+
+
+def test_a_file_that_changes_while_it_is_copied_does_not_go_along(tmp_path: Path) -> None:
+    files = attached(tmp_path)
+    made = files.ws.root / "made"
+    made.write_bytes(b"as recorded")
+    assert "it was changed" in files.add_artifact("made", "0" * 64)
+    assert Spool(files.ws).attached("msg_1") == {}
+    with pytest.raises(ZeroDivisionError):
+        Spool(files.ws).attach("msg_1", "a.md", (bytes([1 // number]) for number in (1, 0)))
+    assert Spool(files.ws).attached("msg_1") == {}
+
+
+class Pieces:
+    """The server's store of pieces; what is done to it is up to the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self.count = folder, 0, ""
+
+    async def publish(self, subject: str, raw: bytes, headers: dict[str, str]) -> None:
+        (self.folder / subject.rpartition(".")[2]).write_bytes(raw)
+        self.count = headers["Mailboxd-Pieces"]
+
+    async def get_msg(self, stream: str, *, subject: str, direct: bool) -> RawStreamMsg:
+        try:
+            raw = (self.folder / subject.rpartition(".")[2]).read_bytes()
+        except FileNotFoundError:
+            raise NotFoundError from None
+        return RawStreamMsg(data=raw, headers={"Mailboxd-Pieces": self.count})
+
+
+class Way:
+    """From the spool of beta into a mailbox of alpha, over a store of pieces."""
+
+    def __init__(self, tmp_path: Path, content: Iterable[bytes], name: str) -> None:
+        self.sent, self.into = (make(tmp_path / folder).ws for folder in ("from", "to"))
+        self.name, self.spool = name, Spool(self.sent)
+        self.spool.create()
+        self.spool.attach("msg_1", name, content)
+        self.store = tmp_path / "store"
+        self.store.mkdir()
+        self.pieces, key = Pieces(self.store), PrivateKey.new()
+        self.receivers = {"alpha": key.public}
+        here: Any = SimpleNamespace(
+            settings=SimpleNamespace(host="alpha", accept=("*",)),
+            key=key,
+            nc=SimpleNamespace(jetstream=lambda timeout: self.pieces),
+            woken=asyncio.Event(),
+        )
+        self.files = Attachments(here, UnderWay(ManualClock()))
+        self.message = parse_message(
+            task("job", sender="beta.writer", to="alpha.main", message_id="msg_1", attachments=name).encode(), "m"
+        ).message
+
+    async def send(self) -> None:
+        """Raises Refusal."""
+        self.files.send_again("msg_1")
+        route, one = Subject("alpha", "mail", "beta"), Local(self.sent, "writer", self.spool)
+        while not self.files.are_sent(one, self.message, route, self.receivers):
+            await asyncio.gather(*self.files._tasks.values())
+
+    async def fetch(self) -> str:
+        """Why it is not there. Raises Refusal."""
+        route, one = Subject("alpha", "mail", "beta"), Local(self.into, "main", Spool(self.into))
+        self.files.lacking(one, self.message, route)
+        await asyncio.gather(*self.files._tasks.values())
+        return self.files.lacking(one, self.message, route)
+
+    @property
+    def kept(self) -> list[str]:
+        """All that is in the receiver's directory of files."""
+        folder = self.into.mailbox / "attachments"
+        return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def content(size: int) -> tuple[list[bytes], str]:
+    """Random bytes, and the name that they are attached under."""
+    raw = random.Random(1).randbytes(size)
+    return [raw], f"{hashlib.sha256(raw).hexdigest()}.bin"
+
+
+def test_a_file_of_60_mb_is_in_memory_nowhere(tmp_path: Path) -> None:
+    piece, count = bytes(range(256)) * 4096, 60
+    name = f"{hashlib.sha256(piece * count).hexdigest()}.bin"
+    tracemalloc.start()
+
+    async def goes() -> None:
+        way = Way(tmp_path, (piece for _ in range(count)), name)
+        await way.send()
+        assert not await way.fetch()
+        assert way.kept == [name]
+        assert (way.into.mailbox / "attachments" / name).stat().st_size == 60 << 20
+
+    try:
+        asyncio.run(goes())
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def changed_at(store: Path, number: int) -> None:
+    raw = bytearray((store / str(number)).read_bytes())
+    raw[-1] ^= 1
+    (store / str(number)).write_bytes(raw)
+
+
+WRONG: dict[str, Callable[[Path], object]] = {
+    "missing": lambda store: (store / "0").unlink(),
+    "cut": lambda store: (store / "2").unlink(),
+    "changed": lambda store: changed_at(store, 1),
+    "moved": lambda store: (store / "1").write_bytes((store / "2").read_bytes()),
+    "empty": lambda store: (store / "2").write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_file_that_is_not_whole_at_the_server_is_waited_for_and_nothing_of_it_is_kept(
+    tmp_path: Path, how: str
+) -> None:
+    raw, name = content(300_000)
+
+    async def goes() -> None:
+        way = Way(tmp_path, raw, name)
+        await way.send()
+        WRONG[how](way.store)
+        assert name in await way.fetch()
+        assert way.kept == []
+        await way.send()
+        await way.fetch()
+        assert way.kept == [name]
+
+    asyncio.run(goes())
+
+
+def test_two_copies_of_a_file_are_not_mixed(tmp_path: Path) -> None:
+    """It is sent again while it is read, or the server has parts of an older copy."""
+    raw, name = content(300_000)
+
+    async def goes() -> None:
+        way = Way(tmp_path, raw, name)
+        await way.send()
+        older = (way.store / "1").read_bytes()
+        await way.send()
+        (way.store / "1").write_bytes(older)
+        assert "cannot be opened" in await way.fetch()
+        assert way.kept == []
+
+    asyncio.run(goes())
+
+
+def test_a_file_that_was_changed_in_the_spool_fails_its_message(tmp_path: Path) -> None:
+    raw, name = content(300_000)
+
+    async def goes() -> None:
+        way = Way(tmp_path, raw, name)
+        (path,) = way.sent.state.glob("hub/files/msg_1/*")
+        path.write_bytes(raw[0][:-1] + b"?")
+        with pytest.raises(Refusal, match="was changed in the spool"):
+            await way.send()
+
+    asyncio.run(goes())
+
+
+def test_files_are_fetched_only_for_senders_that_may_have_them_fetched(tmp_path: Path) -> None:
+    """It is delivered without them: its host is one whose work is not taken, and it has no attempt of this agent."""
+    raw, name = content(10)
+
+    async def goes() -> None:
+        way = Way(tmp_path, raw, name)
+        await way.send()
+        way.files.here.settings.accept = ("gamma.*",)
+        assert not await way.fetch()
+        assert way.kept == []
+
+    asyncio.run(goes())
 
 
 def test_nothing_goes_along_with_a_message_that_the_hub_does_not_carry(tmp_path: Path) -> None:
